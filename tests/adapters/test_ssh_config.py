@@ -259,7 +259,7 @@ def test_the_files_of_the_account_are_those_of_ssh(
     system = home / "system"
     own.write_text("Match host x\n")
     system.write_text("User admin\nPort 2222\n")
-    monkeypatch.setattr("rollout.adapters.ssh.config._SYSTEM", system)
+    monkeypatch.setattr("rollout.adapters.ssh.config._SYSTEM_FILE", system)
     assert config_files(None) == ConfigFiles(own)
     monkeypatch.setattr("rollout.adapters.ssh.config._account_home", lambda: home)
     files = config_files(None)

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from rollout.adapters.ssh.known_hosts import HostKey, line_fields
+from rollout.adapters.ssh.known_hosts import HostKey, parse_known_hosts_line
 from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
 
@@ -16,7 +16,8 @@ OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
 def keys(lab: Lab) -> dict[str, HostKey]:
     """The hosts' real keys, by the first field of their lines."""
     lines = lab.known_hosts.read_text().splitlines()
-    return {line.split()[0]: key for line in lines if (key := line_fields(line)[2]) is not None}
+    parsed = [parse_known_hosts_line(line) for line in lines]
+    return {line.names: line.key for line in parsed if line.key is not None}
 
 
 def consoles(lab: Lab, command: Command, folder: Path) -> Path:

@@ -1,7 +1,8 @@
-"""How an OpenSSH client configuration reaches hosts.
+"""Applies an OpenSSH client configuration to hosts.
 
-`ssh -G` evaluates it, once (6 ms of CPU) for all hosts that it cannot tell apart. Unsupported
-options are refused if they change the host or the login. OpenSSH's client connects to jump hosts.
+`ssh -G` evaluates the configuration, once (6 ms of CPU) for all hosts that it treats alike.
+Unsupported options are refused if they change the host or the login. OpenSSH's client connects to
+jump hosts.
 """
 
 import getpass
@@ -46,21 +47,21 @@ _FOLLOWED = (
     *(*FILE_LISTS, "hostname", "port", "user", "hostkeyalias", "connecttimeout"),
     *("identityfile", "identityagent", "identitiesonly", "proxyjump", "proxycommand"),
 )
-_OFF = ("none", "no", "internal")
-# From this number of hosts on, it takes seconds.
-_MANY = 200
+_OFF_VALUES = ("none", "no", "internal")
+# Running ssh for this many hosts takes seconds.
+_SLOW_FROM = 200
 _UNSUPPORTED_HINT = (
     "Let OpenSSH connect: --executor ansible. Or name a configuration without this option:"
     " --ssh-config FILE, or none."
 )
 _NO_CLIENT = "Install openssh-client, or ignore the configuration: --ssh-config none."
 # Addresses come from the cluster, and become words of a local command.
-_SAFE = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
+_SAFE_IN_COMMAND = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
 
-_OWN = Path("~/.ssh/config")
-_SYSTEM = Path("/etc/ssh/ssh_config")
+_OWN_FILE = Path("~/.ssh/config")
+_SYSTEM_FILE = Path("/etc/ssh/ssh_config")
 # Means no file, as in `ssh -F none`.
 NO_FILE = Path("none")
 
@@ -68,7 +69,7 @@ NO_FILE = Path("none")
 def with_ssh_config(
     hosts: Mapping[str, Host], path: Path | None, announce: Callable[[str], None] = lambda _: None
 ) -> Mapping[str, Host]:
-    """Return the hosts with their settings in the configuration, or raise `InputError`.
+    """Return the hosts with their settings from the configuration, or raise `InputError`.
 
     `path` None means the files that `ssh` reads. Only an empty user and port 0 are replaced.
     `announce` gets a message before slow work, and when files are ignored.
@@ -86,24 +87,25 @@ def with_ssh_config(
             raise InputError(message, hint=_NO_CLIENT)
         announce(f"{files} is ignored: OpenSSH's client (ssh) is not installed")
         return unconfigured
-    addressed = {name: host for name, host in hosts.items() if host.address}
-    for host in addressed.values():
-        _check_words(host)
-    text = files.text().encode(errors="surrogateescape")
-    if not addressed:
+    with_address = {name: host for name, host in hosts.items() if host.address}
+    for host in with_address.values():
+        _check_ssh_arguments(host)
+    text = files.read_text().encode(errors="surrogateescape")
+    if not with_address:
         return unconfigured
     with scratch_for("ssh"), NamedTemporaryFile() as file:
         # Not a pipe: with `Match final` ssh reads its configuration twice.
         file.write(text)
         file.flush()
         client = Client(Path(file.name), str(files.own or files.system))
-        return unconfigured | _configure(addressed, client, files, announce)
+        return unconfigured | _configure(with_address, client, files, announce)
 
 
 @dataclass(frozen=True)
 class ConfigFiles:
-    """The named or the user's own file, and the system's, if used."""
+    """The files of an OpenSSH client configuration."""
 
+    # The file that the operator named, or else ~/.ssh/config.
     own: Path | None
     system: Path | None = None
 
@@ -115,10 +117,10 @@ class ConfigFiles:
         """Arguments that make `ssh` read the same files."""
         return ("-F", str(self.own.resolve())) if self.own and not self.system else ()
 
-    def text(self) -> str:
-        """Return the text with rollout's default user, or raise `InputError`."""
+    def read_text(self) -> str:
+        """Return both files in one, with rollout's default user, or raise `InputError`."""
         try:
-            # Copied, because ssh checks the permissions of an included file, unlike with -F.
+            # Copied, because ssh checks the permissions of included files. With -F it does not.
             own = read_input(self.own).decode(errors="surrogateescape") if self.own else ""
         except OSError as error:
             hint = "Name another file with --ssh-config."
@@ -130,14 +132,15 @@ class ConfigFiles:
 def config_files(path: Path | None) -> ConfigFiles | None:
     """Return the named file, else those that `ssh` reads; None if there are none.
 
-    `ssh` takes the account's home. If HOME is another, only its file is used.
+    `ssh` reads the files of the account's home. If HOME is another folder, only the file there is
+    used.
     """
     if path is not None:
         return None if path == NO_FILE else ConfigFiles(path)
-    usual = _OWN.expanduser()
-    is_home = usual == _account_home() / _OWN.relative_to("~")
-    own = usual if usual.is_file() else None
-    system = _SYSTEM if is_home and _SYSTEM.is_file() else None
+    own_file = _OWN_FILE.expanduser()
+    is_home_of_account = own_file == _account_home() / _OWN_FILE.relative_to("~")
+    own = own_file if own_file.is_file() else None
+    system = _SYSTEM_FILE if is_home_of_account and _SYSTEM_FILE.is_file() else None
     return ConfigFiles(own, system) if own or system else None
 
 
@@ -149,7 +152,7 @@ def _account_home() -> Path:
         return NO_FILE
 
 
-def _check_words(host: Host) -> None:
+def _check_ssh_arguments(host: Host) -> None:
     if not is_address_or_name(host.address):
         message = f"{host.name}: {host.address!a} is not a host name: ssh is not asked about it"
         raise InputError(message)
@@ -165,20 +168,21 @@ def _configure(
     announce: Callable[[str], None],
 ) -> dict[str, Host]:
     logins = dict.fromkeys((host.user, host.port) for host in hosts.values())
-    client.learn_patterns(*next(iter(logins)))
+    first_user, first_port = next(iter(logins))
+    client.learn_patterns(first_user, first_port)
     defaults = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}
-    questions = client.questions(host.address for host in hosts.values())
-    if questions >= _MANY:
-        announce(f"ssh evaluates {files} for {questions} hosts, which may take seconds")
+    runs = client.count_runs(host.address for host in hosts.values())
+    if runs >= _SLOW_FROM:
+        announce(f"ssh evaluates {files} for {runs} hosts, which may take seconds")
 
     def configure(host: Host) -> Host:
-        name, settings = _ask_for_host(host, client, defaults[host.user, host.port])
+        asked_name, settings = _ask_about_host(host, client, defaults[host.user, host.port])
         for keyword in _REFUSED:
-            if _value(settings, keyword, NO_VALUE) not in _OFF:
+            if _value(settings, keyword, NO_VALUE) not in _OFF_VALUES:
                 message = f"{files} sets {keyword} for {host.name}, which is not supported"
                 raise InputError(message, hint=_UNSUPPORTED_HINT)
         try:
-            return _apply(host, name, settings, files)
+            return _apply(host, asked_name, settings, files)
         except InputError as error:
             message = f"{files}, for {host.name}: {error.message}"
             raise InputError(message, hint=error.hint) from error
@@ -187,14 +191,14 @@ def _configure(
         return dict(zip(hosts, pool.map(configure, hosts.values()), strict=True))
 
 
-def _ask_for_host(host: Host, client: Client, defaults: Settings) -> tuple[str, Settings]:
-    """Return the name to use for a host, and its settings.
+def _ask_about_host(host: Host, client: Client, defaults: Settings) -> tuple[str, Settings]:
+    """Ask ssh about the host's name, or about its address if the files do not mention the name.
 
-    A block for its name takes precedence over one for its address.
+    Returns what ssh was asked about, and its settings.
     """
-    # ssh is asked only about a name that it cannot take for an option.
+    # A name that is no host name might be an option of ssh.
     if is_address_or_name(host.name) and host.name != host.address:
-        # An error about the address, too, recurs below.
+        # If ssh cannot evaluate the files, it is asked about the address, and raises the error.
         with suppress(InputError):
             settings = client.ask(host.name, host.user, host.port)
             if _differs(settings, defaults, host.name):
@@ -203,7 +207,7 @@ def _ask_for_host(host: Host, client: Client, defaults: Settings) -> tuple[str, 
 
 
 def _differs(settings: Settings, defaults: Settings, name: str) -> bool:
-    """Whether settings differ from the `defaults` of a name that no host has."""
+    """Whether a name's settings differ from `defaults`, the settings of `NOBODY`."""
     for keyword in (*_FOLLOWED, *_REFUSED):
         values = [value.lower() for value in settings.get(keyword, ())]
         expected = [value.replace(NOBODY, name).lower() for value in defaults.get(keyword, ())]
@@ -212,23 +216,24 @@ def _differs(settings: Settings, defaults: Settings, name: str) -> bool:
     return False
 
 
-def _apply(host: Host, name: str, settings: Settings, files: ConfigFiles) -> Host:
-    address = _value(settings, "hostname", name)
+def _apply(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) -> Host:
+    address = _value(settings, "hostname", asked_name)
+    # Without a HostName, ssh returns the name of the Node, which is not an address.
+    has_no_address = asked_name == host.name == address
     configured = replace(
         host,
-        # Without a HostName, a name of the cluster is not an address.
-        address=host.address if name == host.name == address else address,
+        address=host.address if has_no_address else address,
         port=host.port or int(_value(settings, "port", str(DEFAULT_SSH_PORT))),
         user=host.user or _value(settings, "user", DEFAULT_SSH_USER),
         known_as=_value(settings, "hostkeyalias").lower(),
         connect_timeout=int(_value(settings, "connecttimeout", "0")) or None,
     )
-    # The values of `%h` and the like.
+    # By the letter after `%`.
     tokens = {
         "%": "%",
         "d": str(Path.home()),
         "h": configured.address,
-        "n": name,
+        "n": asked_name,
         "p": str(configured.port),
         "r": configured.user,
         "u": getpass.getuser(),
@@ -237,18 +242,19 @@ def _apply(host: Host, name: str, settings: Settings, files: ConfigFiles) -> Hos
         configured,
         known_hosts=_known_hosts(settings),
         identities=_identities(settings, tokens),
-        proxy=_proxy(configured, settings, files, tokens),
+        proxy=_proxy_command(configured, settings, files, tokens),
     )
 
 
 def _value(settings: Settings, keyword: str, default: str = "") -> str:
+    """Return the first value of a keyword."""
     return settings.get(keyword, (default,))[0]
 
 
 def _known_hosts(settings: Settings) -> HostKeyFiles | None:
-    """Return None if the configuration names no files.
+    """Return the known_hosts files that the configuration names; None if it names none.
 
-    `ssh -G` has replaced tokens, so a remaining % is part of the name.
+    `ssh -G` has expanded tokens, so a remaining % is part of a file's name.
     """
     if not any(keyword in settings for keyword in FILE_LISTS):
         return None
@@ -271,48 +277,52 @@ def _expand(text: str, tokens: Mapping[str, str]) -> str:
     return _TOKEN.sub(value, text)
 
 
-def _file(text: str, tokens: Mapping[str, str]) -> str:
+def _expand_file(text: str, tokens: Mapping[str, str]) -> str:
     if "${" in text:
         raise InputError(f"the variable in {text!a} is not supported", hint=_UNSUPPORTED_HINT)
     return str(Path(_expand(text, tokens)).expanduser())
 
 
 def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
-    files = tuple(_file(file, tokens) for file in settings.get("identityfile", ()))
+    values = tuple(_expand_file(file, tokens) for file in settings.get("identityfile", ()))
+    files = tuple(file for file in values if file != NO_VALUE)
+    if not files:
+        # If `none` is the only value, it stays: then not even the default files are tried.
+        files = values[:1]
     return Identities(
-        # `none` alone stays: then not even the default files are tried.
-        files=tuple(file for file in files if file != NO_VALUE) or files[:1],
+        files=files,
         agent=_agent(_value(settings, "identityagent", "SSH_AUTH_SOCK"), tokens),
         only=_value(settings, "identitiesonly") in ("yes", "true"),
     )
 
 
 def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
-    """Return None for the agent of SSH_AUTH_SOCK, empty for no agent."""
+    """Return the agent's socket; None for the agent of SSH_AUTH_SOCK, empty for no agent."""
     if value == "SSH_AUTH_SOCK":
         return None
     if value == NO_VALUE:
         return ""
     if re.fullmatch(r"\$\w+", value):
         return os.environ.get(value[1:], "")
-    return _file(value, tokens)
+    return _expand_file(value, tokens)
 
 
-def _proxy(
+def _proxy_command(
     host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
 ) -> tuple[str, ...]:
+    """Return the command that connects to the host; empty if rollout connects itself."""
     jump = _value(settings, "proxyjump", NO_VALUE)
     command = _value(settings, "proxycommand", NO_VALUE)
     if jump == command == NO_VALUE:
         return ()
     for word in (tokens["n"], host.address, host.user):
-        if not _SAFE.fullmatch(word):
+        if not _SAFE_IN_COMMAND.fullmatch(word):
             raise InputError(f"{word!a} must not be part of a ProxyCommand or ProxyJump")
     if jump == NO_VALUE:
         return ("/bin/sh", "-c", f"exec {_expand(command, tokens)}")
-    *through, last = (hop.strip() for hop in _expand(jump, tokens).split(","))
-    chain = ("-J", ",".join(through)) if through else ()
-    # ssh's command line takes a jump host with a port as a URI.
-    hop = last if last.startswith("ssh://") else f"ssh://{last}"
+    *earlier_jumps, last_jump = (name.strip() for name in _expand(jump, tokens).split(","))
+    jump_option = ("-J", ",".join(earlier_jumps)) if earlier_jumps else ()
+    # ssh's command line takes a host with a port as a URI.
+    uri = last_jump if last_jump.startswith("ssh://") else f"ssh://{last_jump}"
     target = f"[{host.address}]:{host.port}"
-    return (PROGRAM, *files.arguments, "-o", "BatchMode=yes", *chain, "-W", target, "--", hop)
+    return (PROGRAM, *files.arguments, "-o", "BatchMode=yes", *jump_option, "-W", target, "--", uri)

@@ -21,9 +21,9 @@ from paramiko.transport import ServiceRequestingTransport
 from typing_extensions import override
 
 from rollout.adapters.ssh.failures import (
-    AGREEING,
     Offer,
     OutputLimitError,
+    Stage,
     TurnedAwayError,
     ssh_error,
 )
@@ -32,23 +32,24 @@ from rollout.adapters.ssh.known_hosts import HostKey
 from rollout.adapters.ssh.sockets import (
     HANDSHAKE_ALLOWANCE,
     DeadlineSocket,
-    Relay,
+    ProxyCommand,
     connect,
-    through,
+    connect_through,
 )
 from rollout.errors import SshAuthError, SshError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
 # What sshd, and ssh about a jump host, may say when too many logins are in progress.
-_FULL = (b"Exceeded MaxStartups", b"Not allowed at this time")
-_FULL_JUMP = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
+_BUSY_GREETINGS = (b"Exceeded MaxStartups", b"Not allowed at this time")
+_BUSY_JUMP_HOST = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
 _CHUNK = 65536
+# paramiko's exit status of a command that has sent none.
 _NO_STATUS = -1
 _JOIN_SECONDS = 5.0
 # In bytes.
 _OUTPUT_LIMIT = 1 << 20
-_TOO_MUCH = f"the host printed more than {_OUTPUT_LIMIT} bytes"
+_TOO_MUCH_OUTPUT = f"the host printed more than {_OUTPUT_LIMIT} bytes"
 # Longer than any deadline, so that only the socket's deadline counts.
 _NEVER = 24 * 3600.0
 # Seconds between attempts to open a second session.
@@ -69,21 +70,21 @@ class _TimerlessPacketizer(Packetizer):
         """Start no timer."""
 
 
-class _PromptHandler(AuthOnlyHandler):
+class _EarlyEventHandler(AuthOnlyHandler):
     """Creates the event of an answer before it sends the request.
 
-    Its parent would miss an answer that arrives at once.
+    Its parent creates the event afterwards, and would miss an answer that arrives at once.
     """
 
-    _answer: threading.Event | None = None
+    _answer_event: threading.Event | None = None
 
     @property
     def auth_event(self) -> threading.Event | None:
-        return self._answer
+        return self._answer_event
 
     @auth_event.setter
     def auth_event(self, _late: threading.Event | None) -> None:
-        """Ignore the parent's event, which may be created after the answer."""
+        """Ignore the parent's event."""
 
     @override
     def send_auth_request(
@@ -92,7 +93,7 @@ class _PromptHandler(AuthOnlyHandler):
         method: str,
         finish_message: Callable[[paramiko.Message], None] | None = None,
     ) -> list[str]:
-        self._answer = threading.Event()
+        self._answer_event = threading.Event()
         return super().send_auth_request(username, method, finish_message)
 
 
@@ -104,21 +105,25 @@ class _LoginTransport(ServiceRequestingTransport):
     """
 
     def __init__(self, stream: DeadlineSocket) -> None:
-        self._is_answered = threading.Event()
+        self._service_answered = threading.Event()
         self._offered = dict[str, list[str]]()
         super().__init__(stream, packetizer_class=_TimerlessPacketizer)
 
-    def _really_parse_kex_init(self, message: paramiko.Message, **how: Any) -> Any:
+    def _really_parse_kex_init(
+        self, message: paramiko.Message, *, ignore_first_byte: bool = False
+    ) -> Any:
         """Keep the host's offer, which paramiko's exception does not name."""
-        parsed = super()._really_parse_kex_init(message, **how)  # type: ignore[misc]
-        # With an argument it reads our own offer.
-        if not how:
+        parsed = super()._really_parse_kex_init(  # type: ignore[misc]
+            message, ignore_first_byte=ignore_first_byte
+        )
+        # paramiko ignores the first byte of its own offer only.
+        if not ignore_first_byte:
             self._offered = parsed
         return parsed
 
     @property
-    def unknown_offer(self) -> Offer | None:
-        """The host's offer of the first kind without a match, or None."""
+    def unsupported_offer(self) -> Offer | None:
+        """The first kind of algorithm of which paramiko supports none that the host offers."""
         options = self.get_security_options()
         for kind, key, known in (
             ("key exchange", "kex_algo_list", options.kex),
@@ -133,67 +138,69 @@ class _LoginTransport(ServiceRequestingTransport):
 
     @override
     def get_auth_handler(self) -> AuthOnlyHandler:
-        return _PromptHandler(self)
+        return _EarlyEventHandler(self)
 
     @override
     def ensure_session(self) -> None:
+        """Request the login service, the first time."""
         if self.auth_handler is None:
             request = paramiko.Message()
             request.add_byte(cMSG_SERVICE_REQUEST)
             request.add_string("ssh-userauth")
             self._send_message(request)  # type: ignore[attr-defined]
-            self._is_answered.wait()
+            self._service_answered.wait()
             self.auth_handler = self.get_auth_handler()
 
     @property
     def _service_userauth_accepted(self) -> bool:
-        return self._is_answered.is_set()
+        return self._service_answered.is_set()
 
     @_service_userauth_accepted.setter
     def _service_userauth_accepted(self, is_accepted: bool) -> None:
         if is_accepted:
-            self._is_answered.set()
+            self._service_answered.set()
 
     @override
     def run(self) -> None:
         try:
             super().run()
         finally:
-            self._is_answered.set()
+            # The connection is over, so no answer will come.
+            self._service_answered.set()
 
 
 @contextmanager
 def connected(host: Host, deadline: float) -> Iterator["Connection"]:
-    """Connect, and close at the end.
+    """Connect, and close the connection at the end. All exceptions of it become `SshError`.
 
-    `deadline` is a time of `time.monotonic`. Exceptions become `SshError`.
+    `deadline` is a time of `time.monotonic`, for connecting and logging in.
     """
     started = time.monotonic()
     try:
         connection = Connection(host, deadline)
     except OSError as error:
         is_late = isinstance(error, TimeoutError) or time.monotonic() >= deadline
-        allowed = deadline - started if is_late else None
-        raise ssh_error(error, host, "connecting", seconds_allowed=allowed) from error
+        exceeded_seconds = deadline - started if is_late else None
+        raise ssh_error(error, host, Stage.CONNECTING, exceeded_seconds=exceeded_seconds) from error
     try:
         yield connection
     except (OSError, EOFError, paramiko.SSHException) as error:
         connection.close()
-        raise connection.explain(error, started) from error
+        raise connection.error_for(error, started) from error
     finally:
         connection.close()
 
 
 class Connection:
-    """See `connected`."""
+    """An SSH connection with a deadline. Use `connected` to make one."""
 
     def __init__(self, host: Host, deadline: float) -> None:
         self._host = host
-        self._doing = AGREEING
+        self._stage = Stage.AGREEING_ON_KEYS
         self._had_session = False
-        self._relay: Relay | None = None
+        self._proxy: ProxyCommand | None = None
         if host.proxy:
-            self._socket, self._relay = through(host.proxy, deadline)
+            self._socket, self._proxy = connect_through(host.proxy, deadline)
         else:
             self._socket = connect(host.address, host.port, deadline)
         # paramiko also logs tracebacks of exceptions that it raises.
@@ -203,7 +210,10 @@ class Connection:
         self._transport.auth_timeout = _NEVER
 
     def handshake(self, known_types: tuple[str, ...]) -> HostKey:
-        """Exchange keys, these types first; return the host's key, which must be verified."""
+        """Exchange keys; return the host's key, which the caller must verify.
+
+        The host is asked for a key of the known types first.
+        """
         options = self._transport.get_security_options()
         options.kex = _with_first(_FAST_KEX, tuple(options.kex))
         options.ciphers = _with_first(_FAST_CIPHERS, tuple(options.ciphers))
@@ -215,7 +225,7 @@ class Connection:
 
     def log_in(self, user: str, keys: tuple[paramiko.PKey, ...]) -> None:
         """Log in with the first key that the host accepts."""
-        self._doing = "logging in"
+        self._stage = Stage.LOGGING_IN
         if not keys:
             raise SshAuthError(
                 "there is no key to log in with",
@@ -244,20 +254,23 @@ class Connection:
 
     def run(self, command: str, deadline: float) -> CommandResult:
         """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above 1 MiB."""
-        self._doing = "running the command"
+        self._stage = Stage.RUNNING_COMMAND
         # Twice the limit: the host may send as much again before the output is read.
         self._socket.limit(deadline, 2 * _OUTPUT_LIMIT + HANDSHAKE_ALLOWANCE)
-        channel = self._session()
+        channel = self._open_session()
         try:
             channel.exec_command(command)
-            return self._result(channel)
+            return self._read_result(channel)
         finally:
             # Frees the pipe that the channel is polled by. The host may be gone by now.
             with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
                 channel.close()
 
-    def _session(self) -> paramiko.Channel:
-        """With `MaxSessions 1` sshd refuses one until it has closed the one before."""
+    def _open_session(self) -> paramiko.Channel:
+        """Open a session, and retry if there was one before.
+
+        With `MaxSessions 1` sshd refuses a session until it has closed the previous one.
+        """
         pauses = _SESSION_PAUSES if self._had_session else ()
         for pause in pauses:
             with contextlib.suppress(paramiko.ChannelException):
@@ -266,11 +279,11 @@ class Connection:
         self._had_session = True
         return self._transport.open_session(_OUTPUT_LIMIT, timeout=_NEVER)
 
-    def _result(self, channel: paramiko.Channel) -> CommandResult:
-        stdout, stderr = self._output(channel)
+    def _read_result(self, channel: paramiko.Channel) -> CommandResult:
+        stdout, stderr = self._read_output(channel)
         has_status = channel.status_event.wait(self._socket.seconds_left)
         if self._socket.is_flooded:
-            raise OutputLimitError(_TOO_MUCH)
+            raise OutputLimitError(_TOO_MUCH_OUTPUT)
         # A connection that was cut at the deadline also sets the status.
         if not has_status or not self._socket.seconds_left:
             raise TimeoutError("deadline")
@@ -286,34 +299,37 @@ class Connection:
         self._transport.close()
         if self._transport.ident is not None:
             self._transport.join(_JOIN_SECONDS)
-        if self._relay is not None:
-            self._relay.end()
+        if self._proxy is not None:
+            self._proxy.end()
 
-    def explain(self, error: Exception, started: float) -> SshError:
+    def error_for(self, exception: Exception, started: float) -> SshError:
         """Return the error for an exception of this connection, which is closed by now."""
-        complaint = self._relay.complaint if self._relay is not None else ""
         if self._socket.is_flooded:
-            return OutputLimitError(f"the host sent too much data while {self._doing}")
-        is_late = isinstance(error, TimeoutError) or not self._socket.seconds_left
-        explained = ssh_error(
-            error,
+            return OutputLimitError(f"the host sent too much data while {self._stage}")
+        is_late = isinstance(exception, TimeoutError) or not self._socket.seconds_left
+        proxy_stderr = self._proxy.stderr if self._proxy is not None else ""
+        error = ssh_error(
+            exception,
             self._host,
-            self._doing,
+            self._stage,
             greeting=self._socket.greeting,
-            complaint=complaint,
-            seconds_allowed=self._socket.deadline - started if is_late else None,
-            offer=self._transport.unknown_offer,
+            proxy_stderr=proxy_stderr,
+            exceeded_seconds=self._socket.deadline - started if is_late else None,
+            offer=self._transport.unsupported_offer,
         )
-        if self._doing == AGREEING and not is_late and self._was_full(complaint):
-            return TurnedAwayError(explained.message, hint=explained.hint)
-        return explained
+        has_key = self._stage is not Stage.AGREEING_ON_KEYS
+        if not has_key and not is_late and self._is_busy(proxy_stderr):
+            return TurnedAwayError(error.message, hint=error.hint)
+        return error
 
-    def _was_full(self, complaint: str) -> bool:
+    def _is_busy(self, proxy_stderr: str) -> bool:
+        """Whether sshd or the jump host may have too many logins in progress."""
         if self._host.proxy:
-            return any(sign in complaint for sign in _FULL_JUMP)
-        return not self._socket.greeting or self._socket.greeting.startswith(_FULL)
+            return any(sign in proxy_stderr for sign in _BUSY_JUMP_HOST)
+        # sshd usually says nothing, and closes the connection.
+        return not self._socket.greeting or self._socket.greeting.startswith(_BUSY_GREETINGS)
 
-    def _output(self, channel: paramiko.Channel) -> tuple[bytes, bytes]:
+    def _read_output(self, channel: paramiko.Channel) -> tuple[bytes, bytes]:
         """Read both streams together, because a full one would block the other."""
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
@@ -331,12 +347,12 @@ class Connection:
             elif not poller.poll(self._socket.seconds_left * 1000):
                 raise TimeoutError("deadline")
             if len(stdout) + len(stderr) > _OUTPUT_LIMIT:
-                raise OutputLimitError(_TOO_MUCH)
+                raise OutputLimitError(_TOO_MUCH_OUTPUT)
 
 
 def _with_first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:
-    front = tuple(name for name in wanted if name in available)
-    return front + tuple(name for name in available if name not in front)
+    first = tuple(name for name in wanted if name in available)
+    return first + tuple(name for name in available if name not in first)
 
 
 def _signature_algorithms(key_types: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import re
 import shlex
 import socket
 from dataclasses import dataclass
+from enum import StrEnum
 
 import paramiko
 
@@ -20,7 +21,6 @@ from rollout.model.host import Host
 from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line
 
-AGREEING = "agreeing on keys"
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
 # Parts of paramiko's messages.
 _NOT_SSH = ("banner", "protocol version")
@@ -41,10 +41,20 @@ _UNSAFE = re.compile(
 )
 
 
+class Stage(StrEnum):
+    """What a connection is doing, in the words of messages."""
+
+    CONNECTING = "connecting"
+    AGREEING_ON_KEYS = "agreeing on keys"
+    LOGGING_IN = "logging in"
+    RUNNING_COMMAND = "running the command"
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A host's algorithms of one kind. rollout's own SSH has none of them."""
 
+    # As in messages, such as "key exchange".
     kind: str
     names: tuple[str, ...]
 
@@ -65,82 +75,84 @@ class TurnedAwayError(SshBrokenError):
 def ssh_error(
     error: Exception,
     host: Host,
-    doing: str,
+    stage: Stage,
     *,
     greeting: bytes = b"",
-    complaint: str = "",
-    seconds_allowed: float | None,
+    proxy_stderr: str = "",
+    exceeded_seconds: float | None,
     offer: Offer | None = None,
 ) -> SshError:
-    """Return the error for an exception while `doing`, a phrase like "logging in".
+    """Return the error for an exception in a stage of a connection.
 
-    `greeting` is what the host sent first, `complaint` the proxy's stderr. `seconds_allowed` is
-    None unless they have passed.
+    `greeting` is what the host sent first. `exceeded_seconds` is the timeout if it has passed, None
+    otherwise.
     """
-    complaint = last_line(complaint)
-    cause = f": {complaint!a}" if complaint else ""
-    if seconds_allowed is not None:
+    proxy_message = last_line(proxy_stderr)
+    cause = f": {proxy_message!a}" if proxy_message else ""
+    if exceeded_seconds is not None:
         address = f"the address {host.address}"
         return SshTimeoutError(
-            f"no response within {seconds_allowed:.3g} s while {doing}{cause}",
+            f"no response within {exceeded_seconds:.3g} s while {stage}{cause}",
             hint=f"Check {address}, and whether a firewall blocks port {host.port}.",
         )
-    if host.proxy and doing == AGREEING:
+    # Connecting to a proxy's command always succeeds. It ends here if it cannot reach the host.
+    if host.proxy and stage is Stage.AGREEING_ON_KEYS:
         message = f"its jump host or proxy ended the connection{cause}"
         hint = f"Try it manually: {shlex.join(host.proxy)}"
-        return _broken_if(greeting)(message, hint=hint)
+        return _unreachable_type(greeting)(message, hint=hint)
     if isinstance(error, ConnectionRefusedError):
-        return SshRefusedError("the connection was refused", hint=_is_sshd_running(host))
-    message, hint = _cause(error, host, doing, greeting=greeting, offer=offer)
+        return SshRefusedError("the connection was refused", hint=_ask_for_sshd(host))
+    message, hint = _message_and_hint(error, host, stage, greeting=greeting, offer=offer)
     if isinstance(error, OSError) and error.errno in _NO_ROUTE:
         return SshNoRouteError(message, hint=hint)
-    return _broken_if(greeting)(message, hint=hint)
+    return _unreachable_type(greeting)(message, hint=hint)
 
 
-def _broken_if(greeting: bytes) -> type[SshUnreachableError]:
+def _unreachable_type(greeting: bytes) -> type[SshUnreachableError]:
     return SshBrokenError if greeting else SshUnreachableError
 
 
-def _cause(
-    error: Exception, host: Host, doing: str, *, greeting: bytes, offer: Offer | None
+def _message_and_hint(
+    error: Exception, host: Host, stage: Stage, *, greeting: bytes, offer: Offer | None
 ) -> tuple[str, str]:
-    """Return message and hint."""
     if isinstance(error, socket.gaierror):
         return f"the name {host.address} does not resolve", "Give its address in an inventory."
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
         return _incompatible(str(error), greeting, offer)
     if isinstance(error, (paramiko.AuthenticationException, EOFError, ConnectionError)):
-        message = f"the host ended the connection while {doing}"
+        message = f"the host ended the connection while {stage}"
         return message, "It may be going down; try again."
     if isinstance(error, paramiko.ChannelException):
         return "the host opens no session", _FORBIDDEN
     if isinstance(error, OSError):
-        return f"{error.strerror or error} while {doing}", "Is there a route to the host?"
-    return _ssh_cause(str(error), doing, _is_sshd_running(host), greeting)
+        return f"{error.strerror or error} while {stage}", "Is there a route to the host?"
+    return _paramiko_message_and_hint(str(error), stage, _ask_for_sshd(host), greeting)
 
 
-def _is_sshd_running(host: Host) -> str:
+def _ask_for_sshd(host: Host) -> str:
     return f"Is sshd running at {host.address}, port {host.port}?"
 
 
 def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str, str]:
     if offer is None:
-        what = text.removeprefix("Incompatible ssh peer ").removeprefix("Incompatible ssh server ")
-        peer = _first_line(greeting)
-        return f"no SSH algorithm in common with {peer}: {what.strip('()')}", _BEHIND
+        detail = text.removeprefix("Incompatible ssh peer ")
+        detail = detail.removeprefix("Incompatible ssh server ").strip("()")
+        return f"no SSH algorithm in common with {_first_line(greeting)}: {detail}", _BEHIND
     offered = excerpt(", ".join(offer.names))
-    sentence = f"no {offer.kind} in common with {_first_line(greeting)}, which offers {offered}"
-    return sentence, _OUTDATED if offer.is_outdated else _BEHIND
+    message = f"no {offer.kind} in common with {_first_line(greeting)}, which offers {offered}"
+    return message, _OUTDATED if offer.is_outdated else _BEHIND
 
 
-def _ssh_cause(text: str, doing: str, sshd_hint: str, greeting: bytes) -> tuple[str, str]:
-    """Return message and hint for paramiko's errors that differ only by `text`."""
+def _paramiko_message_and_hint(
+    text: str, stage: Stage, sshd_hint: str, greeting: bytes
+) -> tuple[str, str]:
+    """`text` is all that tells these exceptions of paramiko apart."""
     if any(part in text for part in _NOT_SSH):
         detail = f"but says {_first_line(greeting)}" if greeting else "or closed at once"
         return f"what answers there does not speak SSH, {detail}", sshd_hint
     if text == _CHANNEL_CLOSED:
         return "the host runs no commands over SSH", _FORBIDDEN
-    return f"{text or 'SSH failed'} while {doing}", ""
+    return f"{text or 'SSH failed'} while {stage}", ""
 
 
 def _first_line(greeting: bytes) -> str:

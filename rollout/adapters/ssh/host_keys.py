@@ -1,6 +1,6 @@
-"""Scans the keys of hosts, and writes confirmed ones to a known_hosts file.
+"""Scans the keys of hosts, and puts confirmed keys into the text of a known_hosts file.
 
-A scan proves nothing. A fingerprint from the host's console confirms a key.
+A scan alone proves nothing. A fingerprint from the host's console confirms a key.
 """
 
 import base64
@@ -12,14 +12,20 @@ from enum import StrEnum
 from pathlib import Path
 
 from rollout.adapters.ssh.connection import connected
-from rollout.adapters.ssh.known_hosts import HostKey, KnownHosts, line_fields, name_on_file, text_of
+from rollout.adapters.ssh.known_hosts import (
+    HostKey,
+    KnownHosts,
+    name_on_file,
+    parse_known_hosts_line,
+    read_known_hosts_text,
+)
 from rollout.errors import InputError, SshError
 from rollout.gather.hosts.polling import side_by_side
 from rollout.model.host import Host, HostKeyChecking, HostKeyFiles, normalize_known_host
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
-# By Node. Fingerprints under the empty name confirm the key of any host.
+# By the Node's name. Fingerprints under the empty name confirm the key of any host.
 Fingerprints = Mapping[str, frozenset[str]]
 
 
@@ -35,19 +41,23 @@ class KeyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScannedHost:
-    """A Node's host with its key or an `error`. `before` are its keys on file."""
+    """What a scan found out about the key of a Node's host."""
 
     node: str
     host: Host
     standing: KeyState
+    # None if the host is unreachable.
     key: HostKey | None = None
+    # "fingerprint", or empty if nothing confirms the key.
     confirmed_by: str = ""
+    # The host's keys on file.
     before: tuple[HostKey, ...] = ()
+    # Why the host is unreachable.
     error: str = ""
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether a fingerprint confirms a key that is not on file."""
+        """Whether the key is not on file, and a fingerprint confirms it."""
         return self.standing in (KeyState.NEW, KeyState.CHANGED) and bool(self.confirmed_by)
 
 
@@ -59,7 +69,7 @@ def scan(
     timeout: float,
     concurrency: int,
 ) -> tuple[ScannedHost, ...]:
-    """Return each host with its key, or raise `InputError`."""
+    """Ask each host for its key. Raises `InputError` if the file cannot be read."""
     known = KnownHosts(HostKeyFiles((str(file),) if file else ()), HostKeyChecking.ACCEPT_NEW)
 
     def ask(host: Host) -> HostKey:
@@ -89,59 +99,65 @@ def _compare(
     standing = KeyState.NEW
     if before:
         standing = KeyState.KNOWN if answer in before else KeyState.CHANGED
-    confirming = fingerprints.get(node, frozenset()) | fingerprints.get("", frozenset())
+    fingerprints_of_node = fingerprints.get(node, frozenset())
+    fingerprints_of_any = fingerprints.get("", frozenset())
+    is_confirmed = answer.fingerprint in fingerprints_of_node | fingerprints_of_any
     return ScannedHost(
         node=node,
         host=host,
         standing=standing,
         key=answer,
-        confirmed_by="fingerprint" if answer.fingerprint in confirming else "",
+        confirmed_by="fingerprint" if is_confirmed else "",
         before=before,
     )
 
 
-def with_keys(before: str, confirmed: Sequence[ScannedHost]) -> str:
-    """Return the file's text with these keys instead of changed ones."""
-    lines = before.splitlines()
-    for entry in confirmed:
-        if entry.standing is KeyState.CHANGED:
-            remaining = [_without_old_key(line, entry) for line in lines]
+def with_keys(text: str, confirmed: Sequence[ScannedHost]) -> str:
+    """Return a file's text with the keys of these hosts, and without their old keys."""
+    lines = text.splitlines()
+    for scanned in confirmed:
+        if scanned.standing is KeyState.CHANGED:
+            remaining = [_without_old_key(line, scanned) for line in lines]
             lines = [line for line in remaining if line is not None]
-    for entry in confirmed:
-        if entry.key:
-            blob = base64.b64encode(entry.key.blob).decode()
-            lines.append(f"{name_on_file(entry.host)} {entry.key.type} {blob}")
+    for scanned in confirmed:
+        if scanned.key:
+            blob = base64.b64encode(scanned.key.blob).decode()
+            lines.append(f"{name_on_file(scanned.host)} {scanned.key.type} {blob}")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _without_old_key(line: str, entry: ScannedHost) -> str | None:
-    """Return None if nothing is left. Lines with markers stay."""
-    marker, names, key = line_fields(line)
-    if key is None or key not in entry.before or marker:
+def _without_old_key(line: str, scanned: ScannedHost) -> str | None:
+    """Return the line without the host's name if it has an old key of the host.
+
+    None if the line names no other host. A line with a marker stays.
+    """
+    marker, names, key = parse_known_hosts_line(line)
+    if key is None or key not in scanned.before or marker:
         return line
-    own = normalize_known_host(name_on_file(entry.host))
-    others = [name for name in names.split(",") if normalize_known_host(name) != own]
-    if not others or names.startswith("|1|"):
+    own_name = normalize_known_host(name_on_file(scanned.host))
+    others = [name for name in names.split(",") if normalize_known_host(name) != own_name]
+    is_hash = names.startswith("|1|")
+    if not others or is_hash:
         return None
     return line.replace(names, ",".join(others), 1)
 
 
-def read_fingerprints(place: Path, nodes: Iterable[str]) -> Fingerprints:
-    """Read a file, or a folder's files, named after Nodes.
+def read_fingerprints(path: Path, nodes: Iterable[str]) -> Fingerprints:
+    """Read the fingerprints in a file, or in a folder's files that are named after Nodes.
 
     `InputError` if there is no fingerprint at all.
     """
     texts: dict[str, str] = {}
-    if place.is_dir():
+    if path.is_dir():
         for node in nodes:
-            files = [place / node, *sorted(place.glob(f"{node}.*"))]
-            texts[node] = "\n".join(text_of(file) for file in files if file.is_file())
+            files = [path / node, *sorted(path.glob(f"{node}.*"))]
+            texts[node] = "\n".join(read_known_hosts_text(file) for file in files if file.is_file())
     else:
-        texts[""] = text_of(place)
+        texts[""] = read_known_hosts_text(path)
     fingerprints = {node: frozenset(_FINGERPRINT.findall(text)) for node, text in texts.items()}
     if not any(fingerprints.values()):
         raise InputError(
-            f"{place} holds no fingerprint of a key",
+            f"{path} holds no fingerprint of a key",
             hint="Write SHA256:…, as hosts print it on their console and `ssh-keygen -l` does.",
         )
     return fingerprints

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import chain
 
-# Names of the same kind get the same answer. Some names are a kind of their own.
+# ssh gives the same answer for all names of a kind. A kind is the name itself if a line may name
+# it; otherwise, which wildcards match it.
 Kind = str | tuple[bool, ...]
 
 _LINE = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9]*)(?:[ \t]*=[ \t]*|[ \t]+)([^ \t].*)")
@@ -26,59 +27,62 @@ _EXPANDED_LATER = {"controlpath", "localcommand", "remotecommand"}
 _TOKENS = re.compile(r"(?:[^%]|%[%dhnpru])*")
 # Other names are rewritten by ssh: upper-case letters, and numeric addresses such as 10.1.
 _NAME = re.compile(r"[a-z][a-z0-9._-]*|[a-z0-9._-]*[g-wyz_-][a-z0-9._-]*")
-_COMPATIBLE = "::"
+# ssh prints ::102:304 as ::1.2.3.4.
+_IPV4_COMPATIBLE = "::"
 # Separate names in a value, such as user@host:22 or ssh://[::1]:22.
 _SEPARATORS = (re.compile(r"[^a-z0-9._-]+"), re.compile(r"[^a-z0-9._:-]+"))
 
 
 @dataclass(frozen=True)
 class HostPatterns:
-    """A configuration's wildcards for names, and all its `words` in lower case."""
+    """What an OpenSSH configuration says about host names."""
 
     wildcards: tuple[re.Pattern[str], ...]
+    # All words of the files in lower case, whatever they mean.
     words: frozenset[str]
 
     def kind_of(self, name: str) -> Kind:
-        """Return which wildcards match a name, or the name if a line may name it."""
-        if not _is_kept(name) or name in self.words:
+        """Return the kind of a name."""
+        if not _is_printed_unchanged(name) or name in self.words:
             return name
         return tuple(wildcard.fullmatch(name) is not None for wildcard in self.wildcards)
 
 
 def host_patterns(texts: Sequence[str]) -> HostPatterns | None:
-    """Return what the files tell names apart by; None if every name may differ."""
+    """Return the patterns by which the files tell names apart; None if every name may differ."""
     patterns = dict[str, None]()
     for line in chain.from_iterable(text.split("\n") for text in texts):
-        found = _patterns_of_line(line)
-        if found is None:
+        patterns_of_line = _patterns_of_line(line)
+        if patterns_of_line is None:
             return None
-        patterns |= dict.fromkeys(found)
+        patterns |= dict.fromkeys(patterns_of_line)
     wildcards = [pattern for pattern in patterns if "*" in pattern or "?" in pattern]
     words = frozenset[str]()
     for separators in _SEPARATORS:
         words = words.union(*(separators.split(text.lower()) for text in texts))
-    return HostPatterns(tuple(_compiled(wildcard) for wildcard in wildcards), words)
+    return HostPatterns(tuple(_compile(wildcard) for wildcard in wildcards), words)
 
 
-def _is_kept(name: str) -> bool:
+def _is_printed_unchanged(name: str) -> bool:
+    """Whether `ssh -G` prints the name as it is given."""
     if _NAME.fullmatch(name):
         return True
     if "%" in name:
-        # A zone. No separator leaves such an address whole.
+        # An IPv6 address with a zone. `words` never has one whole, as `%` separates words.
         return False
     try:
-        return str(ip_address(name)) == name and not name.startswith(_COMPATIBLE)
+        return str(ip_address(name)) == name and not name.startswith(_IPV4_COMPATIBLE)
     except ValueError:
         return False
 
 
-def _compiled(wildcard: str) -> re.Pattern[str]:
+def _compile(wildcard: str) -> re.Pattern[str]:
     shape = re.escape(re.sub(r"\*+", "*", wildcard)).replace(r"\*", ".*").replace(r"\?", ".")
     return re.compile(shape, re.IGNORECASE)
 
 
 def _patterns_of_line(line: str) -> Sequence[str] | None:
-    """Return None if the line may depend on names in another way."""
+    """Return the line's patterns for names; None if it may depend on names in another way."""
     line = line.rstrip(" \t\r\f")
     if not line or line.lstrip(" \t").startswith("#"):
         return ()
@@ -88,43 +92,44 @@ def _patterns_of_line(line: str) -> Sequence[str] | None:
     keyword = parts[1].lower()
     value = parts[2]
     if keyword == "host":
-        return _patterns(value.split())
+        return _unquote(value.split())
     if keyword == "match":
         return _patterns_of_match(value.replace("=", " ").split())
-    return None if _is_of_name(keyword, value) else ()
+    return None if _may_depend_on_name(keyword, value) else ()
 
 
-def _is_of_name(keyword: str, value: str) -> bool:
+def _may_depend_on_name(keyword: str, value: str) -> bool:
     """Whether what `ssh -G` prints of this option may depend on the name."""
     if keyword.startswith("canonical"):
         # ssh asks DNS about the name.
         return value.lower() not in _OFF
     if keyword == "hostname":
         # Otherwise ssh may print the name of a host that no line names.
-        return not _is_kept(value.lower())
+        return not _is_printed_unchanged(value.lower())
     if keyword in _EXPANDED_LATER or "%" not in value:
         return False
     return keyword not in _EXPANDED_HERE or _TOKENS.fullmatch(value) is None
 
 
 def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
-    rest = iter(words)
+    """Return the patterns of a Match line; None if it may depend on names in another way."""
+    remaining_words = iter(words)
     patterns = list[str]()
-    for word in rest:
+    for word in remaining_words:
         criterion = word.lower().removeprefix("!")
         if criterion in _CRITERIA_ALONE:
             continue
-        argument = next(rest, "")
+        argument = next(remaining_words, "")
         if criterion in _HOST_CRITERIA:
             inner = argument[1:-1] if _QUOTED.fullmatch(argument) else argument
             patterns += inner.split(",")
-        elif criterion not in _CRITERIA or _patterns([argument]) is None:
+        elif criterion not in _CRITERIA or _unquote([argument]) is None:
             return None
-    return _patterns(patterns)
+    return _unquote(patterns)
 
 
-def _patterns(words: Iterable[str]) -> Sequence[str] | None:
-    """Return None if quotes or backslashes may join or change the words."""
+def _unquote(words: Iterable[str]) -> Sequence[str] | None:
+    """Return the patterns without quotes and `!`; None if quotes or backslashes may join words."""
     unquoted = [word[1:-1] if _QUOTED.fullmatch(word) else word for word in words]
     if any(character in word for word in unquoted for character in "\"'\\"):
         return None

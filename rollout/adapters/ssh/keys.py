@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -37,20 +37,27 @@ _AGENT_VARIABLE = "SSH_AUTH_SOCK"
 
 _DEFAULT_FILES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _NO_FILE = "none"
-# sshd ends the connection at the sixth refusal.
+# sshd ends the connection when it refuses the sixth key.
 _MOST_TRIED = 5
-_OPEN_TO_OTHERS = 0o077
+_OTHERS_BITS = 0o077
 _OPENSSH_HEADER = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _PUBLIC_KEYS = (b"ssh-", b"ecdsa-", b"sk-")
-_UNLOCK = "Run: ssh-add {} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
-_CERTIFICATE = "-cert-v01@openssh.com"
+_UNLOCK_HINT = "Run: ssh-add {} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
+_CERTIFICATE_SUFFIX = "-cert-v01@openssh.com"
 # In seconds. Someone may have to confirm a key's use, or touch a token.
 _AGENT_SECONDS = 60.0
 Keys = tuple[paramiko.PKey, ...]
 
 
+class _PublicKey(NamedTuple):
+    """What a private key shows to a host: its public key, or its certificate."""
+
+    type: str
+    blob: bytes
+
+
 class KeyRing:
-    """Private keys by file, each read once. For many threads."""
+    """The keys to log in with. Reads each file once. For many threads."""
 
     def __init__(self, passphrase: str = "") -> None:
         self.passphrase = passphrase
@@ -67,7 +74,7 @@ class KeyRing:
                     self._loaded[file] = error
             key = self._loaded[file]
         if isinstance(key, SshAuthError):
-            # A new error for each caller, because each raise adds a traceback to it.
+            # A new error for each caller, because each raise adds a traceback to the error.
             raise SshAuthError(key.message, hint=key.hint) from key
         return key
 
@@ -77,41 +84,43 @@ class KeyRing:
 
         `SshAuthError` if there are files but none can be used.
         """
-        opened: Keys = ()
         if named:
             identities = replace(identities, files=(named,), only=True)
+            named_keys: Keys = ()
             with suppress(SshAuthError):
-                opened = tuple(_with_certificate(self.load(named), named))
-        if opened:
-            # Needs no connection to the agent.
-            yield opened
-            return
-        with _agent_keys(identities.agent) as agent_keys:
+                named_keys = tuple(_with_certificate(self.load(named), named))
+            if named_keys:
+                # The agent is not needed.
+                yield named_keys
+                return
+        with _open_agent(identities.agent) as agent_keys:
             # The agent may hold a key that is on file as well.
-            distinct = dict[tuple[str, bytes], paramiko.PKey]()
-            for key in self._in_order(identities, agent_keys):
-                distinct.setdefault(_public_part(key), key)
+            distinct = dict[_PublicKey, paramiko.PKey]()
+            for key in self._keys_in_order(identities, agent_keys):
+                distinct.setdefault(_public_key(key), key)
             yield tuple(distinct.values())[:_MOST_TRIED]
 
-    def _in_order(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
+    def _keys_in_order(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
         """Yield the agent's keys for the files, then the files' keys, then the agent's others."""
         files = [file for file in identities.files or self._default_files if file != _NO_FILE]
-        keys = list[tuple[paramiko.PKey, str]]()
+        keys_with_file = list[tuple[paramiko.PKey, str]]()
         for file in files:
-            key = _agent_key(file, agent_keys)
+            key = _agent_key_for(file, agent_keys)
             if key is not None:
-                keys.append((key, file))
+                keys_with_file.append((key, file))
         failures = list[SshAuthError]()
         for file in files:
             try:
-                keys.append((self.load(file), file))
+                keys_with_file.append((self.load(file), file))
             except SshAuthError as error:
                 failures.append(error)
-        for key, file in keys:
+        for key, file in keys_with_file:
             yield from _with_certificate(key, file)
-        others = () if identities.only else agent_keys
-        yield from others
-        if failures and not (keys or others):
+        # Includes keys from above, which the caller drops.
+        all_of_agent = () if identities.only else agent_keys
+        yield from all_of_agent
+        has_keys = keys_with_file or all_of_agent
+        if failures and not has_keys:
             raise failures[0]
 
     @cached_property
@@ -119,8 +128,11 @@ class KeyRing:
         return tuple(file for file in _DEFAULT_FILES if Path(file).expanduser().exists())
 
 
-def _agent_key(file: str, agent_keys: Keys) -> paramiko.PKey | None:
-    """Return the agent's key for a private key file, or the public key beside it."""
+def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
+    """Return the agent's key that a private key file, or the public key beside it, names.
+
+    None if the agent has no such key.
+    """
     if not agent_keys:
         return None
     for candidate in (file, f"{file}.pub"):
@@ -133,7 +145,7 @@ def _agent_key(file: str, agent_keys: Keys) -> paramiko.PKey | None:
 def _with_certificate(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
     """Yield the key with the certificate beside its file, like `ssh`, then the bare key."""
     if isinstance(key, HeldKey):
-        # A copy of an agent's key would look its attributes up in another object.
+        # `copy` would not make a usable copy of an agent's key, which delegates its attributes.
         copied: paramiko.PKey = HeldKey(key.agent, key.blob, key.comment)
     else:
         copied = copy.copy(key)
@@ -144,9 +156,11 @@ def _with_certificate(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
     yield key
 
 
-def _public_part(key: paramiko.PKey) -> tuple[str, bytes]:
-    blob = key.public_blob
-    return (blob.key_type, blob.key_blob) if blob is not None else (key.get_name(), key.asbytes())
+def _public_key(key: paramiko.PKey) -> _PublicKey:
+    certificate = key.public_blob
+    if certificate is not None:
+        return _PublicKey(certificate.key_type, certificate.key_blob)
+    return _PublicKey(key.get_name(), key.asbytes())
 
 
 def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
@@ -155,37 +169,40 @@ def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
         if _is_too_open(file):
             hint = f"Run: chmod 600 {file} (ssh refuses it as well)"
             raise SshAuthError(f"key file {file}: others may read it", hint=hint)
-        return _parse(file, passphrase)
+        return _parse_file(file, passphrase)
     except OSError as error:
         message = f"key file {file}: {error.strerror}"
         raise SshAuthError(message, hint="Name another with --ssh-key.") from error
 
 
-def _parse(file: Path, passphrase: str) -> paramiko.PKey:
+def _parse_file(file: Path, passphrase: str) -> paramiko.PKey:
     data = file.read_bytes()
     try:
-        return _load(data, passphrase=None)
+        return _parse_data(data, passphrase=None)
     except TypeError:
-        # The key is encrypted.
         if not passphrase:
             message = f"key file {file}: it is encrypted"
-            raise SshAuthError(message, hint=_UNLOCK.format(file)) from None
+            raise SshAuthError(message, hint=_UNLOCK_HINT.format(file)) from None
     except (ValueError, UnsupportedAlgorithm, paramiko.SSHException) as error:
-        raise _unusable(file, data) from error
+        raise _unusable_key_error(file, data) from error
     try:
-        return _load(data, passphrase=passphrase.encode())
+        return _parse_data(data, passphrase=passphrase.encode())
     except (TypeError, ValueError) as error:
         message = f"key file {file}: the passphrase does not open it"
-        raise SshAuthError(message, hint=_UNLOCK.format(file)) from error
+        raise SshAuthError(message, hint=_UNLOCK_HINT.format(file)) from error
     except (UnsupportedAlgorithm, paramiko.SSHException) as error:
-        raise _unusable(file, data) from error
+        raise _unusable_key_error(file, data) from error
 
 
-def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
-    """Load a private key in the format of OpenSSH, PKCS#8, PKCS#1 or SEC 1.
+def _parse_data(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
+    """Return a private key in the format of OpenSSH, PKCS#8, PKCS#1 or SEC 1.
 
-    paramiko alone does not read all of these. `TypeError` means a missing passphrase, `ValueError`
-    a wrong one or no key. Also raises `UnsupportedAlgorithm`.
+    paramiko alone does not read all of these.
+
+    Raises:
+        TypeError: the key is encrypted, and there is no passphrase.
+        ValueError: the passphrase is wrong, or the data is no key.
+        UnsupportedAlgorithm: paramiko has no such keys.
     """
     is_openssh = data.lstrip().startswith(_OPENSSH_HEADER)
     load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
@@ -196,7 +213,7 @@ def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
         case ec.EllipticCurvePrivateKey():
             return paramiko.ECDSAKey(vals=(key, key.public_key()))
         case ed25519.Ed25519PrivateKey():
-            # paramiko makes such a key from a file only.
+            # paramiko reads such a key only from a file.
             text = key.private_bytes(
                 serialization.Encoding.PEM,
                 serialization.PrivateFormat.OpenSSH,
@@ -208,8 +225,8 @@ def _load(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
 
 
 def describe(key: paramiko.PKey) -> str:
-    """Return a key's fingerprint, and its certificate's ID and expiry."""
-    key_type, blob = _public_part(key)
+    """Return a key's fingerprint, and its certificate's ID and whether it has expired."""
+    key_type, blob = _public_key(key)
     with suppress(ValueError, UnsupportedAlgorithm):
         line = key_type.encode() + b" " + base64.b64encode(blob)
         certificate = serialization.load_ssh_public_identity(line)
@@ -223,30 +240,32 @@ def describe(key: paramiko.PKey) -> str:
 def _is_too_open(file: Path) -> bool:
     """Whether OpenSSH would refuse the user's file because others may access it."""
     status = file.stat()
-    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
-    return ours and bool(stat.S_IMODE(status.st_mode) & _OPEN_TO_OTHERS)
+    is_own_file = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+    return is_own_file and bool(stat.S_IMODE(status.st_mode) & _OTHERS_BITS)
 
 
-def _unusable(file: Path, data: bytes) -> SshAuthError:
+def _unusable_key_error(file: Path, data: bytes) -> SshAuthError:
     start = data.lstrip()
     name = shell_word(str(file))
-    what = "it is not a private key"
+    problem = "it is not a private key"
     hint = "Name a private key with --ssh-key."
     if start.startswith(_PUBLIC_KEYS):
-        what = "it is a public key"
+        problem = "it is a public key"
     elif start.startswith(b"PuTTY-User-Key-File"):
-        what = "it is a PuTTY key"
+        problem = "it is a PuTTY key"
         hint = f"Convert it: puttygen {name} -O private-openssh -o {name}.openssh"
-    elif _is_on_token(data):
-        what = "it is the handle of a key on a security token, which only ssh and its agent can use"
+    elif _is_token_handle(data):
+        problem = (
+            "it is the handle of a key on a security token, which only ssh and its agent can use"
+        )
         hint = f"Run: ssh-add {name} (with ssh-agent), or use --executor ansible."
     elif b" PRIVATE KEY-----" in start[:64]:
-        what = "rollout cannot read this private key (ed25519, ecdsa and rsa are supported)"
+        problem = "rollout cannot read this private key (ed25519, ecdsa and rsa are supported)"
         hint = f"If ssh can use it, convert it: ssh-keygen -p -Z aes256-ctr -f {name}"
-    return SshAuthError(f"key file {file}: {what}", hint=hint)
+    return SshAuthError(f"key file {file}: {problem}", hint=hint)
 
 
-def _is_on_token(data: bytes) -> bool:
+def _is_token_handle(data: bytes) -> bool:
     """Whether this is OpenSSH's format with a token's type (`sk-…`)."""
     body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))
     with suppress(ValueError):
@@ -255,7 +274,7 @@ def _is_on_token(data: bytes) -> bool:
 
 
 class UnsignedError(paramiko.AuthenticationException):
-    """The agent's token is missing, or nobody confirmed the key's use."""
+    """The agent did not sign: its token is missing, or nobody confirmed the key's use."""
 
 
 class HeldKey(AgentKey):
@@ -278,22 +297,25 @@ class _AgentCertificate(HeldKey):
 
 
 @contextmanager
-def _agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
-    """Yield the keys of the agent at `path` or `SSH_AUTH_SOCK`; none without an answer.
+def _open_agent(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
+    """Connect to the agent and yield its keys; none if no agent answers.
 
-    Each SSH connection has its own socket, because an agent answers one request at a time.
+    `path` None means the agent of `SSH_AUTH_SOCK`. Each SSH connection has its own connection to
+    the agent, because an agent answers one request per connection at a time.
     """
-    usual = os.environ.get(_AGENT_VARIABLE, "")
-    address = usual if path is None else str(Path(path).expanduser())
+    address = os.environ.get(_AGENT_VARIABLE, "")
+    if path is not None:
+        address = str(Path(path).expanduser())
     keys: list[HeldKey] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_AGENT_SECONDS)
         with suppress(OSError, paramiko.SSHException):
             connection.connect(address)
             agent = AgentSSH()
-            # Its public method connects to SSH_AUTH_SOCK.
+            # paramiko's public method would connect to SSH_AUTH_SOCK.
             agent._connect(connection)  # type: ignore[attr-defined]  # noqa: SLF001
             for key in agent.get_keys():
-                kind = _AgentCertificate if key.name.endswith(_CERTIFICATE) else HeldKey
-                keys.append(kind(agent, key.blob, key.comment))
+                is_certificate = key.name.endswith(_CERTIFICATE_SUFFIX)
+                key_class = _AgentCertificate if is_certificate else HeldKey
+                keys.append(key_class(agent, key.blob, key.comment))
         yield tuple(keys)

@@ -1,7 +1,7 @@
-"""OpenSSH's known_hosts files, and whether to accept a host's key.
+"""Reads OpenSSH's known_hosts files, and decides whether to accept a host's key.
 
 paramiko's reader takes quadratic time, and ignores patterns and markers, so it would accept a
-revoked key. It checks no certificates, so a host that only an authority vouches for is unknown.
+revoked key. Certificates are not checked, so a host that only an authority vouches for is unknown.
 """
 
 import base64
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.local_files import open_output
@@ -33,8 +34,9 @@ USUAL_FILES = HostKeyFiles(
     ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"),
 )
 _UNKNOWN = "its host key is unknown"
-_SOME_FILE = "FILE"
-_HASHED = "|1|"
+# In a command for the operator.
+_FILE_PLACEHOLDER = "FILE"
+_HASH_PREFIX = "|1|"
 _REVOKED = "@revoked"
 _AUTHORITY = "@cert-authority"
 # Names, type and key.
@@ -43,10 +45,11 @@ _FEWEST_WORDS = 3
 
 @dataclass(frozen=True, slots=True)
 class HostKey:
-    """A public key. `place` is the file and line it was read from, if any."""
+    """A host's public key."""
 
     type: str
     blob: bytes
+    # The file and line that it was read from; empty if it was received from the host.
     place: str = field(default="", compare=False)
 
     def __str__(self) -> str:
@@ -60,34 +63,36 @@ class HostKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Keys by host name."""
+class KeysByName:
+    """Finds the keys of a host name."""
 
     _plain: defaultdict[str, list[HostKey]] = field(default_factory=lambda: defaultdict(list))
-    _others: list[tuple[Callable[[str], bool], HostKey]] = field(default_factory=list)
+    # For patterns and hashes: whether a name matches.
+    _matchers: list[tuple[Callable[[str], bool], HostKey]] = field(default_factory=list)
 
     def add(self, names: str, key: HostKey) -> None:
         """Add a key under the first field of its line: names, patterns or a hash."""
-        if names.startswith(_HASHED):
-            self._others.append((_hashed(names), key))
+        if names.startswith(_HASH_PREFIX):
+            self._matchers.append((_hash_matcher(names), key))
         elif any(mark in names for mark in "*?!"):
-            self._others.append((partial(_matches, names), key))
+            self._matchers.append((partial(_matches, names), key))
         else:
             for name in names.split(","):
                 self._plain[normalize_known_host(name)].append(key)
 
     def find(self, name: str) -> tuple[HostKey, ...]:
         """Return every key of this lower-case name."""
-        # A hash or a pattern matches either spelling of an address.
-        spellings = {name, normalize_known_host(name)}
-        others = (key for is_named, key in self._others if any(map(is_named, spellings)))
-        return (*self._plain.get(normalize_known_host(name), ()), *others)
+        # A line with a hash or a pattern may have either spelling of an address.
+        normalized = normalize_known_host(name)
+        spellings = {name, normalized}
+        matching = (key for matches, key in self._matchers if any(map(matches, spellings)))
+        return (*self._plain.get(normalized, ()), *matching)
 
 
 class KnownHosts:
     """The keys of some files, and the decision about a host's key. For many threads.
 
-    New keys go to the operator's first file. The caller adds the host to errors.
+    New keys are appended to the operator's first file. Errors do not name the host.
     """
 
     def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:
@@ -98,13 +103,14 @@ class KnownHosts:
         system = [Path(file).expanduser() for file in sources.system]
         self._file = own[0] if own else None
         self._lock = threading.Lock()
-        self._hosts = Names()
-        self._authorities = Names()
+        self._hosts = KeysByName()
+        self._authorities = KeysByName()
         self._revoked: dict[bytes, HostKey] = {}
-        # Each hashed line costs a digest, and each connection looks its host up twice.
-        self._found: dict[str, tuple[HostKey, ...]] = {}
-        is_strict = checking is HostKeyChecking.STRICT
-        if own and files and is_strict and not any(file.exists() for file in (*own, *system)):
+        # A cache, because each hashed line costs a digest, and each connection looks its host up
+        # twice. Keys that were accepted in this run are in it as well.
+        self._keys_by_name: dict[str, tuple[HostKey, ...]] = {}
+        needs_file = bool(files and own) and checking is HostKeyChecking.STRICT
+        if needs_file and not any(file.exists() for file in (*own, *system)):
             raise InputError(
                 f"known hosts file {own[0]}: no such file",
                 hint=f"Name another with --known-hosts, or create it: {self._record_command}",
@@ -113,8 +119,8 @@ class KnownHosts:
             self._read(file)
 
     def _read(self, file: Path) -> None:
-        for number, line in enumerate(text_of(file).split("\n"), 1):
-            marker, names, key = line_fields(line)
+        for number, line in enumerate(read_known_hosts_text(file).split("\n"), 1):
+            marker, names, key = parse_known_hosts_line(line)
             if key is None:
                 continue
             key = replace(key, place=f"{file}:{number}")
@@ -130,8 +136,8 @@ class KnownHosts:
         return self._keys(name_on_file(host))
 
     def algorithms(self, host: Host) -> tuple[str, ...]:
-        """Return the types of the keys on file, to ask for these first."""
-        for name in _names(host):
+        """Return the types of the host's keys on file, which it should be asked for first."""
+        for name in _names_to_try(host):
             keys = self._keys(name)
             if keys:
                 return tuple(dict.fromkeys(key.type for key in keys))
@@ -144,41 +150,42 @@ class KnownHosts:
     def verify(self, host: Host, key: HostKey) -> None:
         """Accept the key or raise `HostKeyError`; accept-new writes a new key."""
         with self._lock:
-            self._decide(host, key)
+            self._check(host, key)
 
-    def _decide(self, host: Host, key: HostKey) -> None:
+    def _check(self, host: Host, key: HostKey) -> None:
         revoked = self._revoked.get(key.blob)
         if revoked:
             hint = f"{revoked.place} names it as @revoked: give the host a new key."
             summary = "its host key is revoked"
             raise HostKeyError(f"{summary}: {key}", hint=hint, summary=summary)
-        names = _names(host)
-        known = self._keys(names[0])
-        without_port = self._keys(names[-1])
+        name = name_on_file(host)
+        known = self._keys(name)
+        *_, name_without_port = _names_to_try(host)
+        without_port = self._keys(name_without_port)
         # As in OpenSSH's `check_host_key` (sshconnect.c), the address alone counts only if the
         # address with its port is not on file.
         accepted = known or without_port
         if key in accepted:
             # The port must not present another key later in this run.
-            self._found[names[0]] = accepted
+            self._keys_by_name[name] = accepted
             return
         if known:
-            raise self._changed(key, known)
-        for name in names:
-            authorities = self._authorities.find(name)
+            raise self._changed_error(key, known)
+        for certified_name in _names_to_try(host):
+            authorities = self._authorities.find(certified_name)
             if authorities:
-                raise self._certified(key, authorities[0])
+                raise self._certified_error(key, authorities[0])
         if self.checking is HostKeyChecking.STRICT:
-            raise self._unknown(key, without_port)
+            raise self._unknown_error(key, without_port)
         if self._file is not None:
-            _append(self._file, host, key)
-        self._found[names[0]] = (key,)
+            _append_key(self._file, host, key)
+        self._keys_by_name[name] = (key,)
 
-    def _changed(self, key: HostKey, known: tuple[HostKey, ...]) -> HostKeyError:
+    def _changed_error(self, key: HostKey, known: tuple[HostKey, ...]) -> HostKeyError:
         same_type = tuple(other for other in known if other.type == key.type)
         summary = "its host key has changed"
         return HostKeyError(
-            f"{summary}: it shows {key}, on file is {_listed(same_type or known)}",
+            f"{summary}: it shows {key}, on file is {_describe_keys(same_type or known)}",
             summary=summary,
             hint=(
                 "The connection may be intercepted. If the host was reinstalled, put what its"
@@ -187,7 +194,7 @@ class KnownHosts:
             ),
         )
 
-    def _certified(self, key: HostKey, authority: HostKey) -> HostKeyError:
+    def _certified_error(self, key: HostKey, authority: HostKey) -> HostKeyError:
         return HostKeyError(
             f"{_UNKNOWN}: {key}; a certificate authority ({authority.place}) vouches for the host,"
             " but rollout's own SSH does not check certificates",
@@ -198,9 +205,11 @@ class KnownHosts:
             ),
         )
 
-    def _unknown(self, key: HostKey, without_port: tuple[HostKey, ...]) -> HostKeyError:
-        note = f"; on file without its port is {_listed(without_port)}" if without_port else ""
-        option = f"then --known-hosts {_SOME_FILE}"
+    def _unknown_error(self, key: HostKey, without_port: tuple[HostKey, ...]) -> HostKeyError:
+        note = (
+            f"; on file without its port is {_describe_keys(without_port)}" if without_port else ""
+        )
+        option = f"then --known-hosts {_FILE_PLACEHOLDER}"
         if self._file:
             option = "or --host-key-checking accept-new"
         return HostKeyError(
@@ -210,17 +219,17 @@ class KnownHosts:
         )
 
     def _keys(self, name: str) -> tuple[HostKey, ...]:
-        if name not in self._found:
-            self._found[name] = self._hosts.find(name)
-        return self._found[name]
+        if name not in self._keys_by_name:
+            self._keys_by_name[name] = self._hosts.find(name)
+        return self._keys_by_name[name]
 
     @property
     def _record_command(self) -> str:
-        file = shell_word(str(self._file)) if self._file else _SOME_FILE
+        file = shell_word(str(self._file)) if self._file else _FILE_PLACEHOLDER
         return f"rollout known-hosts --out {file}"
 
 
-def _append(path: Path, host: Host, key: HostKey) -> None:
+def _append_key(path: Path, host: Host, key: HostKey) -> None:
     line = f"{name_on_file(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
     try:
         with os.fdopen(open_output(path, os.O_RDWR | os.O_APPEND), "a+b") as file:
@@ -252,50 +261,50 @@ def name_on_file(host: Host) -> str:
     return address if host.port == DEFAULT_SSH_PORT else f"[{address}]:{host.port}"
 
 
-def _names(host: Host) -> tuple[str, ...]:
-    """Return the name on file, then the address without its port."""
+def _names_to_try(host: Host) -> tuple[str, ...]:
+    """Return the name on file, and the address without its port if that is another name."""
     name = name_on_file(host)
     if host.known_as:
         return (name,)
     return tuple(dict.fromkeys((name, host.address.lower())))
 
 
-def _listed(keys: tuple[HostKey, ...]) -> str:
+def _describe_keys(keys: tuple[HostKey, ...]) -> str:
     return ", ".join(f"{key} ({key.place or 'shown earlier in this run'})" for key in keys)
 
 
 def _matches(patterns: str, name: str) -> bool:
-    """Whether a pattern matches, and no `!` pattern."""
+    """Whether one of the patterns matches the name, and no pattern with `!` does."""
     matching = [
         pattern
         for pattern in patterns.lower().split(",")
-        if _glob(pattern.removeprefix("!")).fullmatch(name)
+        if _compile_wildcards(pattern.removeprefix("!")).fullmatch(name)
     ]
     return bool(matching) and not any(pattern.startswith("!") for pattern in matching)
 
 
 @lru_cache(maxsize=4096)
-def _glob(pattern: str) -> re.Pattern[str]:
+def _compile_wildcards(pattern: str) -> re.Pattern[str]:
     wildcards = {"*": ".*", "?": "."}
     parts = re.split(r"([*?])", pattern)
     return re.compile("".join(wildcards.get(part) or re.escape(part) for part in parts), re.DOTALL)
 
 
-def vouches(text: str, *, by_authority: bool) -> bool:
+def has_host_key(text: str, *, by_authority: bool) -> bool:
     """Whether known_hosts text has a key for any host.
 
     The key of an authority counts only with `by_authority`.
     """
     markers = ("", _AUTHORITY) if by_authority else ("",)
     for line in text.split("\n"):
-        marker, _, key = line_fields(line)
+        marker, _, key = parse_known_hosts_line(line)
         if key is not None and marker in markers:
             return True
     return False
 
 
-def text_of(file: Path) -> str:
-    """Return text to be written back unchanged; empty without a file.
+def read_known_hosts_text(file: Path) -> str:
+    """Return the text so that it can be written back unchanged; empty if there is no file.
 
     Raises `InputError`.
     """
@@ -307,24 +316,37 @@ def text_of(file: Path) -> str:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
 
 
-def line_fields(line: str) -> tuple[str, str, HostKey | None]:
-    """Return marker, names and key; no key if the line is empty, a comment or damaged."""
+class KnownHostsLine(NamedTuple):
+    """The fields of a known_hosts line."""
+
+    # `@revoked`, `@cert-authority` or another; empty for an ordinary line.
+    marker: str
+    # Names, patterns or a hash.
+    names: str
+    # None if the line is empty, a comment or damaged.
+    key: HostKey | None
+
+
+def parse_known_hosts_line(line: str) -> KnownHostsLine:
+    """Split a line into its fields."""
     words = line.split()
     marker = words.pop(0) if line.lstrip().startswith("@") else ""
     if len(words) < _FEWEST_WORDS or (not marker and words[0].startswith("#")):
-        return marker, "", None
+        return KnownHostsLine(marker, "", None)
+    names, key_type, encoded_key, *_ = words
     try:
-        # The type is written as JSON, which has no surrogates.
-        key_type = words[1].encode("ascii", errors="replace").decode()
-        return marker, words[0], HostKey(key_type, base64.b64decode(words[2], validate=True))
+        # JSON, which the type is written as, has no surrogates.
+        key_type = key_type.encode("ascii", errors="replace").decode()
+        key = HostKey(key_type, base64.b64decode(encoded_key, validate=True))
     except ValueError:
-        return marker, words[0], None
+        return KnownHostsLine(marker, names, None)
+    return KnownHostsLine(marker, names, key)
 
 
-def _hashed(names: str) -> Callable[[str], bool]:
-    """Return a test for the hashed name, which fails for a damaged line."""
+def _hash_matcher(names: str) -> Callable[[str], bool]:
+    """Return a test whether a name has this hash, which no name has if the line is damaged."""
     try:
-        parts = names.removeprefix(_HASHED).split("|")
+        parts = names.removeprefix(_HASH_PREFIX).split("|")
         salt, digest = (base64.b64decode(part, validate=True) for part in parts)
     except ValueError:
         return lambda _: False

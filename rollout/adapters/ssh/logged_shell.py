@@ -20,14 +20,14 @@ _NAMES: Mapping[str, str] = {
     REBOOT_COMMAND: "reboot",
     CHECK_COMMAND: "check for an update",
 }
-_REBOOT_COMMAND = "the operator's reboot command"
+_OTHER_COMMAND = "the operator's reboot command"
 
 Answer = CommandResult | SshError
 T = TypeVar("T", CommandResult, CommandResult | None)
 
 
 def logged_shell(shell: HostExecutor) -> HostExecutor:
-    """Return a shell with a log, if debug messages are logged."""
+    """Return a shell that logs its commands; `shell` itself unless debug messages are logged."""
     return LoggedShell(shell) if _LOG.isEnabledFor(logging.DEBUG) else shell
 
 
@@ -35,13 +35,13 @@ class LoggedShell:
     """A `HostExecutor` that logs the commands of another one."""
 
     def __init__(self, shell: HostExecutor) -> None:
-        self.shell = shell
+        self._shell = shell
         self.attending = shell.attending
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Run a command."""
-        ask = partial(self.shell.run, host, command, timeout=timeout)
-        return _log_answer(host, _name(command), ask)
+        ask = partial(self._shell.run, host, command, timeout=timeout)
+        return _log_answer(host, _name_of(command), ask)
 
     def run_if(
         self,
@@ -53,8 +53,8 @@ class LoggedShell:
         timeout: float,
     ) -> CommandResult | None:
         """Run a question, and perhaps a command."""
-        name = f"{_name(question)}, then {_name(command)}"
-        shell = self.shell
+        name = f"{_name_of(question)}, then {_name_of(command)}"
+        shell = self._shell
         ask = partial(shell.run_if, host, question, agreed, command=command, timeout=timeout)
         return _log_answer(host, name, ask)
 
@@ -62,37 +62,37 @@ class LoggedShell:
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
         """Run a command on all hosts. Durations count from the start."""
-        began = time.monotonic()
-        name = _name(command)
-        answers = self.shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)
+        started = time.monotonic()
+        name = _name_of(command)
+        answers = self._shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)
         with closing(answers):
             for node, answer in answers:
-                _log(hosts[node], name, answer, began)
+                _log(hosts[node], name, answer, started)
                 yield node, answer
 
 
 def _log_answer(host: Host, name: str, ask: Callable[[], T]) -> T:
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         answer = ask()
     except SshError as error:
-        _log(host, name, error, began)
+        _log(host, name, error, started)
         raise
-    _log(host, name, answer, began)
+    _log(host, name, answer, started)
     return answer
 
 
-def _name(command: str) -> str:
+def _name_of(command: str) -> str:
     if is_probe(command):
         return "probe"
     if is_last_question(command):
         return "boot ID and staged version"
-    return _NAMES.get(command, _REBOOT_COMMAND)
+    return _NAMES.get(command, _OTHER_COMMAND)
 
 
-def _log(host: Host, name: str, answer: Answer | None, began: float) -> None:
+def _log(host: Host, name: str, answer: Answer | None, started: float) -> None:
     subject = f"{host.name} ({host.user}@{host.address}:{host.port}): {name}"
-    _LOG.debug("%s: %s, %.2fs", subject, _outcome(answer), time.monotonic() - began)
+    _LOG.debug("%s: %s, %.2fs", subject, _outcome(answer), time.monotonic() - started)
 
 
 def _outcome(answer: Answer | None) -> str:

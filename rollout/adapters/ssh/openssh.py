@@ -4,7 +4,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.adapters.programs import run_program
@@ -12,12 +12,15 @@ from rollout.adapters.ssh.host_patterns import HostPatterns, Kind, host_patterns
 from rollout.errors import InputError
 from rollout.model.tool_output import last_line
 
-# By keyword in lower case: the values that differ from the default.
+# By keyword in lower case: the values that differ from ssh's default.
 Settings = Mapping[str, tuple[str, ...]]
+
+# A kind of names with the user and the port that ssh is asked about.
+_AnswerKey = tuple[Kind, str, int]
 
 PROGRAM = "ssh"
 NO_VALUE = "none"
-# More dots than CanonicalizeHostname completes.
+# Has so many dots that CanonicalizeHostname does not complete it.
 NOBODY = "no.such.host.of.rollout.invalid"
 FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 _SECONDS = 15.0
@@ -27,45 +30,50 @@ _NEXT_FILE = re.compile(r" (?=[/~])")
 # ssh -v names each file that it reads, and cuts a longer name.
 _READING = re.compile(r"^debug1: Reading configuration data (.+?)\r?$", re.MULTILINE)
 _LONGEST_NAME = 199
-# Lines that repeat the name.
-_OF_NAME = ("host", "hostname")
+# ssh -G repeats the name that it is asked about in these lines.
+_LINES_WITH_NAME = ("host", "hostname")
 
 
-@dataclass
-class _SharedAnswer:
-    """ssh's answer about one name of a kind; empty before it was asked."""
+@dataclass(frozen=True)
+class _Answer:
+    """The settings that ssh printed for one name, which other names of its kind share."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    name: str = ""
-    settings: Settings = field(default_factory=dict)
+    name: str
+    settings: Settings
 
-    def settings_of(self, name: str) -> Settings | None:
-        """Return the answer for another name; None if the answer depends on its name."""
-        if name == self.name:
+    @property
+    def depends_on_name(self) -> bool:
+        """Whether a setting contains the name, and so may differ for another name."""
+        return any(
+            self.name in value.lower()
+            for keyword, values in self.settings.items()
+            if keyword not in _LINES_WITH_NAME
+            for value in values
+        )
+
+    def settings_for(self, name: str) -> Settings:
+        """Return the settings of another name of the kind."""
+        if self.settings.get("hostname") != (self.name,):
             return self.settings
-        for keyword, values in self.settings.items():
-            if keyword not in _OF_NAME and any(self.name in value.lower() for value in values):
-                return None
-        settings = dict(self.settings)
-        if settings.get("hostname") == (self.name,):
-            settings["hostname"] = (name,)
-        return settings
+        return {**self.settings, "hostname": (name,)}
 
 
 class Client:
-    """Runs `ssh -G`. For many threads.
+    """Runs `ssh -G` with a configuration. For many threads.
 
-    Messages name `original` instead of the temporary `file`.
+    Names that the configuration treats alike share one answer, so that ssh runs once for them.
     """
 
     def __init__(self, file: Path, original: str) -> None:
+        """Error messages name `original` instead of the temporary `file`."""
         self._file = file
         self._original = original
         self._patterns: HostPatterns | None = None
-        self._answers: dict[tuple[Kind, str, int], _SharedAnswer] = {}
-        self._lock = threading.Lock()
+        self._answers: dict[_AnswerKey, _Answer] = {}
+        self._asking: dict[_AnswerKey, threading.Lock] = {}
+        self._asking_guard = threading.Lock()
         done = self._run(NOBODY, user="", port=0, file=NO_VALUE)
-        self._defaults = dict(_settings(done.stdout.decode(errors="surrogateescape")))
+        self._defaults = dict(_parse_settings(done.stdout.decode(errors="surrogateescape")))
         # A host's name is never a default, and the default user is rollout's.
         for keyword in ("hostname", "user"):
             self._defaults.pop(keyword, None)
@@ -73,11 +81,11 @@ class Client:
     def learn_patterns(self, user: str, port: int) -> None:
         """Find out which names the files treat alike. Raises `InputError`."""
         done = self._run(NOBODY, user, port, str(self._file), "-v")
-        texts = _texts_read(done.stderr.decode(errors="surrogateescape"), self._file)
+        texts = _read_same_files(done.stderr.decode(errors="surrogateescape"), self._file)
         self._patterns = host_patterns(texts) if texts else None
 
-    def questions(self, names: Iterable[str]) -> int:
-        """Return how many processes it takes to ask about these names."""
+    def count_runs(self, names: Iterable[str]) -> int:
+        """Return how often ssh has to run for these names."""
         return len({self._kind_of(name) for name in names})
 
     def ask(self, name: str, user: str, port: int) -> Settings:
@@ -86,24 +94,38 @@ class Client:
         An empty user and port 0 are not passed.
         """
         kind = self._kind_of(name)
-        if kind == name:
+        is_only_name_of_kind = kind == name
+        if is_only_name_of_kind:
             return self._ask_ssh(name, user, port)
-        with self._lock:
-            shared = self._answers.setdefault((kind, user, port), _SharedAnswer())
-        with shared.lock:
-            if not shared.name:
-                shared.settings = self._ask_ssh(name, user, port)
-                shared.name = name
-        settings = shared.settings_of(name)
-        return self._ask_ssh(name, user, port) if settings is None else settings
+        answer = self._shared_answer((kind, user, port), name)
+        if answer.name == name:
+            return answer.settings
+        if answer.depends_on_name:
+            return self._ask_ssh(name, user, port)
+        return answer.settings_for(name)
+
+    def _shared_answer(self, key: _AnswerKey, name: str) -> _Answer:
+        """Return the answer for the name's kind; ask ssh about `name` if there is none yet."""
+        with self._asking_guard:
+            asking = self._asking.setdefault(key, threading.Lock())
+        # Threads that need this answer wait while one of them asks. Others are not held up.
+        with asking:
+            if key not in self._answers:
+                _, user, port = key
+                self._answers[key] = _Answer(name, self._ask_ssh(name, user, port))
+            return self._answers[key]
 
     def _kind_of(self, name: str) -> Kind:
         return name if self._patterns is None else self._patterns.kind_of(name)
 
     def _ask_ssh(self, name: str, user: str, port: int) -> Settings:
         done = self._run(name, user, port, str(self._file))
-        settings = _settings(done.stdout.decode(errors="surrogateescape")).items()
-        return {name: value for name, value in settings if self._defaults.get(name) != value}
+        settings = _parse_settings(done.stdout.decode(errors="surrogateescape"))
+        return {
+            keyword: values
+            for keyword, values in settings.items()
+            if self._defaults.get(keyword) != values
+        }
 
     def _run(
         self, name: str, user: str, port: int, file: str, *flags: str
@@ -130,7 +152,7 @@ class Client:
         return done
 
 
-def _settings(printed: str) -> Settings:
+def _parse_settings(printed: str) -> Settings:
     settings: dict[str, tuple[str, ...]] = {}
     for line in printed.splitlines():
         keyword, _, value = line.partition(" ")
@@ -140,8 +162,11 @@ def _settings(printed: str) -> Settings:
     return settings
 
 
-def _texts_read(messages: str, first: Path) -> Sequence[str]:
-    """Return the files that ssh -v read; none if they are uncertain."""
+def _read_same_files(messages: str, first: Path) -> Sequence[str]:
+    """Return the texts of the files that `ssh -v` names in its messages.
+
+    Empty if one cannot be read, or if the messages do not name all files in full.
+    """
     names = dict.fromkeys(_READING.findall(messages))
     if str(first) not in names or any(len(name) >= _LONGEST_NAME for name in names):
         return ()

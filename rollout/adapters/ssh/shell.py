@@ -30,10 +30,7 @@ _TURNED_AWAY_PAUSES = (0.25, 0.5, 1.0, 2.0)
 
 
 class ParamikoShell:
-    """A `HostExecutor` over SSH, or `InputError` if a file cannot be used.
-
-    `key_file` None means the agent and OpenSSH's default keys, `known_hosts` None OpenSSH's files.
-    """
+    """A `HostExecutor` over paramiko's SSH."""
 
     def __init__(
         self,
@@ -43,6 +40,11 @@ class ParamikoShell:
         key_file: Path | None = None,
         passphrase: str = "",
     ) -> None:
+        """Raise `InputError` if a file cannot be used.
+
+        `known_hosts` None means OpenSSH's files, `key_file` None the agent and OpenSSH's default
+        keys.
+        """
         self._known_hosts = KnownHosts(
             HostKeyFiles((str(known_hosts),)) if known_hosts else None, host_key_checking
         )
@@ -52,7 +54,7 @@ class ParamikoShell:
         self._keys = KeyRing(passphrase)
         self._key_file = str(key_file) if key_file is not None else None
         if self._key_file is not None:
-            # It may be a public key whose private key only the agent has.
+            # The agent is asked as well: the file may be a public key whose private key it has.
             try:
                 with self._keys.candidates(self._key_file, Identities()):
                     pass
@@ -90,11 +92,12 @@ class ParamikoShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
-        """Run a command on every host, in threads, or in processes if there are many."""
+        """Run a command on every host, in threads, or in processes if there are many hosts."""
         ask = partial(self.run, command=command, timeout=timeout)
         workers = workers_for(len(hosts))
-        # Only one process may write new keys to known_hosts.
-        if workers == 1 or self._known_hosts.checking is not HostKeyChecking.STRICT:
+        may_write_known_hosts = self._known_hosts.checking is not HostKeyChecking.STRICT
+        # Only one process may write new keys.
+        if workers == 1 or may_write_known_hosts:
             return side_by_side(hosts, ask, concurrency=concurrency)
         return in_processes(ask, hosts, concurrency=concurrency, workers=workers)
 
@@ -115,22 +118,26 @@ class ParamikoShell:
     def _connect_and_talk(
         self, host: Host, talk: Callable[[Connection, float], T], timeout: float
     ) -> T:
-        """Retry if the host hangs up before it shows its key."""
+        """Connect, log in, and return what `talk` returns, within `timeout` seconds.
+
+        If the host hangs up before it shows its key, connecting is tried again.
+        """
         known_hosts = self._known_hosts_of(host)
-        # Decrypting a key may take a second, which does not count.
+        # Before the time is measured, because decrypting a key may take a second.
         with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
             started = time.monotonic()
             connect_deadline = started + min(timeout, host.connect_timeout or _CONNECT_TIMEOUT)
             for pause in (*_TURNED_AWAY_PAUSES, None):
                 try:
                     with connected(host, connect_deadline) as connection:
-                        known_hosts.verify(host, connection.handshake(known_hosts.algorithms(host)))
+                        key = connection.handshake(known_hosts.algorithms(host))
+                        known_hosts.verify(host, key)
                         connection.log_in(host.user, keys)
                         return talk(connection, started + timeout)
                 except TurnedAwayError:
                     if pause is None or connect_deadline - time.monotonic() <= pause:
                         raise
-                    # Jitter keeps threads that were turned away together from returning together.
+                    # Jitter, so that threads that were turned away together come back one by one.
                     time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
         raise AssertionError("the last attempt returns or raises")
 

@@ -1,4 +1,4 @@
-"""The byte streams under SSH, TCP or a local command, limited in time and bytes.
+"""The byte streams that SSH runs over: TCP or a local command, limited in time and bytes.
 
 At a limit the stream ends, so that paramiko's thread ends and wakes all waiters.
 """
@@ -18,25 +18,26 @@ from typing_extensions import Buffer, override
 
 from rollout.adapters.secrets import child_environment
 
-_INSTANT = 0.001
-# Seconds until another attempt to connect begins, and is replaced.
-_REPEAT = 1.0
-# In bytes. Before a login there are a few kilobytes.
+# A timeout of 0 would mean not to block.
+_SHORTEST_TIMEOUT = 0.001
+# Until another attempt to connect begins, and then until the next one replaces it.
+_REPEAT_SECONDS = 1.0
+# In bytes. A host sends a few kilobytes before a login.
 HANDSHAKE_ALLOWANCE = 1 << 18
-_GREETING = 256
-_COMPLAINT = 4096
+_GREETING_LIMIT = 256
+_STDERR_LIMIT = 4096
 # What getaddrinfo returns.
-_Place = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
+_ResolvedAddress = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 
 
 class DeadlineSocket(socket.socket):
-    """A stream with a `deadline` (`time.monotonic`) and an `allowance` in bytes.
+    """A stream that ends at a deadline, or when it has received too much."""
 
-    `greeting` are the first received bytes.
-    """
-
+    # A time of `time.monotonic`.
     deadline: float
+    # How many more bytes may be received.
     allowance: int
+    # The first received bytes.
     greeting: bytes
 
     @property
@@ -50,7 +51,7 @@ class DeadlineSocket(socket.socket):
         return self.allowance < 0
 
     def limit(self, deadline: float, allowance: int) -> None:
-        """Set the deadline and the allowance."""
+        """Set the deadline and the allowance, and forget the greeting."""
         self.deadline = deadline
         self.allowance = allowance
         self.greeting = b""
@@ -61,8 +62,8 @@ class DeadlineSocket(socket.socket):
         if not self.seconds_left or self.is_flooded:
             return b""
         data = super().recv(size, flags)
-        if len(self.greeting) < _GREETING:
-            self.greeting += data[:_GREETING]
+        if len(self.greeting) < _GREETING_LIMIT:
+            self.greeting += data[:_GREETING_LIMIT]
         self.allowance -= len(data)
         return data if self.allowance >= 0 else b""
 
@@ -81,11 +82,8 @@ class DeadlineSocket(socket.socket):
         super().close()
 
 
-class Relay:
-    """A local command whose input and output are a connection. `complaint` is its stderr.
-
-    Its own session keeps it from the terminal's interrupts.
-    """
+class ProxyCommand:
+    """A running local command whose input and output are a connection to a host."""
 
     def __init__(self, command: Sequence[str], stream: socket.socket) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - the operator's own configuration says it
@@ -94,9 +92,11 @@ class Relay:
             stdin=stream.fileno(),
             stdout=stream.fileno(),
             stderr=subprocess.PIPE,
+            # The terminal's interrupts do not reach it.
             start_new_session=True,
         )
-        self.complaint = ""
+        # What it printed, known at its end.
+        self.stderr = ""
 
     def end(self) -> None:
         """Kill the command with everything it has started."""
@@ -107,19 +107,20 @@ class Relay:
         if pipe is not None and not pipe.closed:
             os.set_blocking(pipe.fileno(), False)
             with contextlib.suppress(BlockingIOError):
-                self.complaint = os.read(pipe.fileno(), _COMPLAINT).decode(errors="replace").strip()
+                printed = os.read(pipe.fileno(), _STDERR_LIMIT)
+                self.stderr = printed.decode(errors="replace").strip()
             pipe.close()
 
 
-def through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, Relay]:
-    """Return a connection to a local command, and the command."""
+def connect_through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, ProxyCommand]:
+    """Start a local command. Return the connection to it, and the command."""
     near, far = socket.socketpair()
     with far:
         ours = DeadlineSocket(near.family, near.type, near.proto, fileno=near.detach())
         ours.limit(deadline, HANDSHAKE_ALLOWANCE)
-        ours.settimeout(ours.seconds_left or _INSTANT)
+        ours.settimeout(ours.seconds_left or _SHORTEST_TIMEOUT)
         try:
-            return ours, Relay(command, far)
+            return ours, ProxyCommand(command, far)
         except OSError:
             ours.close()
             raise
@@ -132,71 +133,73 @@ def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
     """
     failure: OSError = TimeoutError("deadline")
     try:
-        # The system's resolver has its own timeouts.
-        places = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+        # The deadline does not apply: the system's resolver has its own timeouts.
+        addresses = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
-    for index, place in enumerate(places):
+    for index, address_info in enumerate(addresses):
         now = time.monotonic()
-        seconds = max(0.0, deadline - now) / (len(places) - index)
+        addresses_left = len(addresses) - index
+        share = max(0.0, deadline - now) / addresses_left
         try:
-            connected = _connect_to(place, now + seconds)
+            connected = _connect_to(address_info, now + share)
         except OSError as error:
             failure = error
         else:
             connected.limit(deadline, HANDSHAKE_ALLOWANCE)
-            # A timeout of 0 would mean not to block.
-            connected.settimeout(connected.seconds_left or _INSTANT)
+            connected.settimeout(connected.seconds_left or _SHORTEST_TIMEOUT)
             # SSH exchanges small packets, which must not wait for each other.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connected
     raise failure
 
 
-def _connect_to(place: _Place, end: float) -> DeadlineSocket:
-    """Connect to one address until `end` (`time.monotonic`).
+def _connect_to(address_info: _ResolvedAddress, end: float) -> DeadlineSocket:
+    """Connect to one address, or raise `OSError`; `TimeoutError` at `end` (`time.monotonic`).
 
-    The kernel repeats a lost packet after 1, 3 and 7 s, so other attempts find a booted host
-    sooner. Firewalls that drop packets often count attempts, so there are few.
+    The kernel repeats a lost packet after 1, 3 and 7 s, so further attempts find a host that has
+    just booted sooner. Firewalls that drop packets often count attempts, so there are few.
     """
-    attempts = [_begin_to_connect(place)]
+    attempts = [_begin_to_connect(address_info)]
     try:
         while (left := end - time.monotonic()) > 0:
-            if _await_any(attempts, min(left, _REPEAT)):
-                return _take_connected(attempts)
-            # The first one stays: it alone may reach a distant host.
-            for late in attempts[1:]:
-                late.close()
-            attempts[1:] = [_begin_to_connect(place)]
+            if _await_any(attempts, min(left, _REPEAT_SECONDS)):
+                return _take_finished(attempts)
+            # The first attempt stays: only it has time enough to reach a distant host.
+            for replaced in attempts[1:]:
+                replaced.close()
+            attempts[1:] = [_begin_to_connect(address_info)]
         raise TimeoutError("timed out")
     finally:
         for attempt in attempts:
             attempt.close()
 
 
-def _begin_to_connect(place: _Place) -> DeadlineSocket:
-    family, kind, protocol, _, target = place
+def _begin_to_connect(address_info: _ResolvedAddress) -> DeadlineSocket:
+    family, kind, protocol, _, target = address_info
     attempt = DeadlineSocket(family, kind, protocol)
     attempt.setblocking(False)
-    number = attempt.connect_ex(target)
-    if number not in (0, errno.EINPROGRESS):
+    error_number = attempt.connect_ex(target)
+    if error_number not in (0, errno.EINPROGRESS):
         attempt.close()
-        raise OSError(number, os.strerror(number))
+        raise OSError(error_number, os.strerror(error_number))
     return attempt
 
 
 def _await_any(attempts: Sequence[DeadlineSocket], seconds: float) -> bool:
+    """Wait until an attempt has connected or failed. Return False if none has in time."""
     poll = select.poll()
     for attempt in attempts:
         poll.register(attempt, select.POLLOUT)
     return bool(poll.poll(seconds * 1000))
 
 
-def _take_connected(attempts: list[DeadlineSocket]) -> DeadlineSocket:
-    """Remove and return the attempt that is over; `OSError` if it failed."""
-    over = next(attempt for attempt in attempts if _await_any([attempt], 0))
-    number = over.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    if number:
-        raise OSError(number, os.strerror(number))
-    attempts.remove(over)
-    return over
+def _take_finished(attempts: list[DeadlineSocket]) -> DeadlineSocket:
+    """Remove the attempt that is finished, and return it; `OSError` if it failed."""
+    finished = next(attempt for attempt in attempts if _await_any([attempt], 0))
+    error_number = finished.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error_number:
+        raise OSError(error_number, os.strerror(error_number))
+    # The caller closes what is left.
+    attempts.remove(finished)
+    return finished

@@ -1,7 +1,7 @@
 """Asks many hosts from several processes, because one interpreter uses one core.
 
-A worker gets a pickled task, and ends when its input ends. A pool of `concurrent.futures` would
-wait for its processes after an interrupt.
+A worker process reads a pickled task from its input, and ends when the input ends. A pool of
+`concurrent.futures` would wait for its processes after an interrupt.
 """
 
 import math
@@ -20,30 +20,31 @@ from rollout.model.host import Host
 from rollout.ports import CommandResult
 from rollout.threads import in_background
 
-# With fewer hosts, a process takes longer to start than the hosts to answer.
-_HOSTS_A_WORKER = 250
-# Each takes about 40 MB.
+# With fewer hosts, starting a process takes longer than the hosts take to answer.
+_HOSTS_PER_WORKER = 250
+# Each worker takes about 40 MB.
 _MOST_WORKERS = 4
-# -P ignores modules in the current folder, which anyone may have put there.
+# -P ignores modules in the current folder, where anyone may have put them.
 _PROGRAM = (sys.executable, "-P", "-c", "from rollout.adapters.ssh.workers import work; work()")
 
 Ask = Callable[[Host], CommandResult]
 
 
 def workers_for(hosts: int) -> int:
-    """Return how many processes ask so many hosts; 1 means this one alone."""
-    return max(1, min(os.cpu_count() or 1, hosts // _HOSTS_A_WORKER, _MOST_WORKERS))
+    """Return how many processes should ask this number of hosts; 1 means only this process."""
+    return max(1, min(os.cpu_count() or 1, hosts // _HOSTS_PER_WORKER, _MOST_WORKERS))
 
 
 def in_processes(
     ask: Ask, hosts: Mapping[str, Host], *, concurrency: int, workers: int
 ) -> Generator[tuple[str, Answer]]:
-    """Yield each host's answer or failure; closing the generator ends the workers.
+    """Yield each host's answer or failure. Closing the generator ends the workers.
 
-    This process asks the hosts of a worker that ends early. `ask` is pickled.
+    `ask` is pickled. If a worker ends early, this process asks the rest of its hosts.
     """
-    missing = dict(hosts)
-    running = workers
+    unanswered = dict(hosts)
+    running_workers = workers
+    # A worker's end is None.
     answers = SimpleQueue[tuple[str, Answer] | None]()
     # The workers find modules where this process found them.
     environment = child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -64,14 +65,15 @@ def in_processes(
             processes.enter_context(process)
             processes.callback(process.kill)
             in_background(partial(_collect, process, task, answers), "worker")
-        while running:
-            answer = answers.get()
-            if answer is None:
-                running -= 1
+        while running_workers:
+            node_and_answer = answers.get()
+            if node_and_answer is None:
+                running_workers -= 1
                 continue
-            del missing[answer[0]]
-            yield answer
-    yield from side_by_side(missing, ask, concurrency=concurrency)
+            node, answer = node_and_answer
+            del unanswered[node]
+            yield node, answer
+    yield from side_by_side(unanswered, ask, concurrency=concurrency)
 
 
 def _collect(
@@ -81,19 +83,20 @@ def _collect(
         if process.stdin is not None and process.stdout is not None:
             process.stdin.write(task)
             process.stdin.flush()
+            # Until the worker ends, which raises `EOFError`.
             while True:
                 answers.put(pickle.load(process.stdout))  # noqa: S301 - our own process
     answers.put(None)
 
 
 def work() -> None:
-    """Run one task in a worker process, and end it."""
+    """Do the task on standard input in a worker process, then end the process."""
     ask, hosts, concurrency = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent process
     in_background(_end_with_input, "input")
     for answer in side_by_side(hosts, ask, concurrency=concurrency):
         pickle.dump(answer, sys.stdout.buffer)
         sys.stdout.buffer.flush()
-    # Joining all threads would take time.
+    # At once: joining all threads would take time.
     os._exit(0)
 
 

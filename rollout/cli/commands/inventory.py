@@ -92,13 +92,13 @@ def known_hosts(
       rollout known-hosts --out known_hosts --fingerprints consoles/
     """
     from rollout.adapters.ssh import host_keys
-    from rollout.adapters.ssh.known_hosts import text_of
+    from rollout.adapters.ssh.known_hosts import read_known_hosts_text
 
     ssh = settings.ssh
     output = settings.output
     file = out or ssh.known_hosts
     check_target(file)
-    before = text_of(file) if file else ""
+    before = read_known_hosts_text(file) if file else ""
     api = wiring.cluster_api(settings)
     nodes = read_nodes(api)
     selected = select(nodes, api, selection_of(settings))

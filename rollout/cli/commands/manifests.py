@@ -210,7 +210,7 @@ def _with_settings(choices: Installation, typed: Given) -> Installation:
 
 
 def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
-    from rollout.adapters.ssh.known_hosts import vouches
+    from rollout.adapters.ssh.known_hosts import has_host_key
 
     fill = "Fill it with: rollout known-hosts --out FILE"
     if file is None:
@@ -225,7 +225,7 @@ def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
             f"{file} holds a private key",
             hint="Name the file with the hosts' public keys: known_hosts.",
         )
-    if not vouches(text, by_authority=by_authority):
+    if not has_host_key(text, by_authority=by_authority):
         raise InputError(f"{file} has no host in it", hint=fill)
     return text
 
