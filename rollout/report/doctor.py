@@ -1,13 +1,12 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import TypedDict
 
-from rollout.gather.doctor.checks import Check, Verdict, tally
+from rollout.gather.doctor.checks import NO_FIX, Check, CheckName, Verdict, tally
 from rollout.model.text import counted, grouped, joined, printable, shortened
-from rollout.report.columns import is_command, wrap
+from rollout.report.columns import wrap
 from rollout.report.status import FollowUp
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
@@ -20,11 +19,22 @@ _VARYING = re.compile(
 )
 
 
+class CheckDocument(TypedDict):
+    """`fix` includes `commands`, and is empty if all is well."""
+
+    check: CheckName
+    subject: str
+    verdict: Verdict
+    message: str
+    fix: str
+    commands: Sequence[str]
+
+
 class DoctorReport(TypedDict):
     """What `rollout doctor -o json` prints. `ok`: no check failed."""
 
     ok: bool
-    checks: Sequence[Check]
+    checks: Sequence[CheckDocument]
     summary: Mapping[Verdict, int]
 
 
@@ -72,7 +82,7 @@ def _check_lines(checks: Sequence[Check], *, every: bool) -> Iterator[str]:
 
 def _groups_of_alike(findings: Sequence[Check]) -> Iterable[Sequence[Check]]:
     """Group findings that differ only in their subjects and in words with a digit."""
-    shapes = [(_shape(check.message, check), _shape(check.fix, check)) for check in findings]
+    shapes = [(_shape(check.message, check), _shape(str(check.fix), check)) for check in findings]
     return grouped(zip(shapes, findings, strict=True)).values()
 
 
@@ -87,39 +97,22 @@ def _finding_lines(alike: Sequence[Check]) -> Iterator[str]:
     if any(check.message != first.message for check in alike):
         message = f"{len(alike)} findings, for example {first.message}"
     yield _line(first.verdict, first.check, f"{subjects}: {message}")
-    if first.fix:
+    if first.fix != NO_FIX:
         yield from _fix_lines(alike)
 
 
 def _fix_lines(alike: Sequence[Check]) -> Iterator[str]:
-    texts = dict.fromkeys(check.fix for check in alike)
-    fixes = [_Fix.of(text) for text in texts]
+    fixes = list(dict.fromkeys(check.fix for check in alike))
     first = fixes[0]
-    have_same_lead = all(fix.lead == first.lead and fix.commands for fix in fixes)
-    lists_all = have_same_lead and len(fixes) <= _MOST_SUBJECTS
+    have_same_text = all(fix.text == first.text and fix.commands for fix in fixes)
+    lists_all = have_same_text and len(fixes) <= _MOST_SUBJECTS
     is_example = len(fixes) > 1 and not lists_all
     subject = f" (of {printable(alike[0].subject)})" if is_example else ""
-    lead = joined(" ", f"fix{subject}:", printable(first.lead))
-    yield f"  {'':{_NAME_WIDTH}} {lead}"
+    text = joined(" ", f"fix{subject}:", printable(first.text))
+    colon = ":" if first.text and first.commands else ""
+    yield f"  {'':{_NAME_WIDTH}} {text}{colon}"
     for fix in fixes if lists_all else [first]:
         yield from (f"    {printable(command)}" for command in fix.commands)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fix:
-    lead: str
-    commands: Sequence[str] = ()
-
-    @classmethod
-    def of(cls, text: str) -> "_Fix":
-        is_one_command = is_command(text) and ", or " not in text
-        if is_one_command:
-            return cls("", (text,))
-        lead, _, end = text.rpartition(": ")
-        commands = end.removesuffix(".").split("; ")
-        if lead and all(map(is_command, commands)):
-            return cls(f"{lead}:", commands)
-        return cls(text)
 
 
 def _line(verdict: Verdict, name: str, text: str) -> str:
@@ -127,5 +120,16 @@ def _line(verdict: Verdict, name: str, text: str) -> str:
 
 
 def doctor_document(checks: Sequence[Check]) -> DoctorReport:
+    documents = list[CheckDocument]()
+    for check in checks:
+        document = CheckDocument(
+            check=check.check,
+            subject=check.subject,
+            verdict=check.verdict,
+            message=check.message,
+            fix=str(check.fix),
+            commands=check.fix.commands,
+        )
+        documents.append(document)
     tallies = tally(checks)
-    return DoctorReport(ok=not tallies[Verdict.FAIL], checks=checks, summary=tallies)
+    return DoctorReport(ok=not tallies[Verdict.FAIL], checks=documents, summary=tallies)

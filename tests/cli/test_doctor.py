@@ -174,10 +174,6 @@ def test_an_unreachable_server_is_one_failed_check(command: Command, home: Path)
 # Every fix that is a command, run as it is printed: after it nothing is left to be mended.
 
 
-# A command of one of these programs, to where the sentence around it goes on.
-_COMMAND = re.compile(r"(?:rollout|kubectl|sudo systemctl) [^;`]*[^;`.]")
-
-
 def checks(
     command: Command, lab: Lab, *flags: str, variables: dict[str, str] | None = None
 ) -> list[dict[str, Any]]:
@@ -186,15 +182,18 @@ def checks(
     return [check for check in found if check["verdict"] != "pass"]
 
 
-def fix_of(found: list[dict[str, Any]], name: str, subject: str) -> str:
-    (fix,) = (
-        check["fix"] for check in found if (check["check"], check["subject"]) == (name, subject)
-    )
-    return str(fix)
+def command_of(found: list[dict[str, Any]], name: str, subject: str) -> str:
+    """The one command of the check's fix, which its sentence contains, too."""
+    (check,) = (check for check in found if (check["check"], check["subject"]) == (name, subject))
+    (fixing,) = check["commands"]
+    assert fixing in check["fix"]
+    return str(fixing)
 
 
-def commands_in(fix: str) -> list[str]:
-    return [text.strip() for text in _COMMAND.findall(fix)]
+def known_hosts_command_in(fix: str) -> str:
+    found = re.search(r"rollout known-hosts [^;`]*[^;`.]", fix)
+    assert found, fix
+    return found[0].strip()
 
 
 def typed(home: Path, lab: Lab, line: str) -> Ended:
@@ -236,12 +235,12 @@ def test_each_fix_of_the_cluster_mends_it(
     write_spec(lab, "worker-6", unschedulable=True)
     told = {subject: check for subject, (check, _) in SPOILT.items()} | {"worker-6": "node"}
     found = checks(command, lab, *ANNOTATED)
-    lines = [commands_in(fix_of(found, check, subject))[0] for subject, check in told.items()]
+    lines = [command_of(found, check, subject) for subject, check in told.items()]
     for line in lines:
         ended = typed(home, lab, line)
         assert ended.code == 0, (line, ended.stderr)
     invoked(home, lab.environment, ("pause", "--all", "--reason", "fair")).ends(0)
-    typed(home, lab, commands_in(fix_of(checks(command, lab), "pause", "all nodes"))[0]).ends(0)
+    typed(home, lab, command_of(checks(command, lab), "pause", "all nodes")).ends(0)
     left = {check["subject"]: check["check"] for check in checks(command, lab, *ANNOTATED)}
     assert not left.items() & {**told, "all nodes": "pause"}.items(), left
 
@@ -275,7 +274,7 @@ def test_a_fix_of_a_host_mends_it(start_lab: StartLab, command: Command) -> None
         spoil_unit(lab, node, unit, **state)
     found = checks(command, lab)
     for node, (unit, _) in nodes.items():
-        done = ssh(lab, node, fix_of(found, unit, node))
+        done = ssh(lab, node, command_of(found, unit, node))
         assert done.returncode == 0, (unit, done.stderr)
     # and that a rival has the node in hand is mended with it
     left = checks(command, lab)
@@ -301,8 +300,8 @@ def test_unknown_host_keys_are_recorded_by_the_command_that_is_printed(
     empty.write_text("")
     asked = {"ROLLOUT_KNOWN_HOSTS": str(empty)}
     found = checks(command, lab, variables=asked)
-    fix = fix_of(found, "host-key", "worker-1")
-    line = commands_in(fix)[0]
+    (check,) = (check for check in found if check["subject"] == "worker-1")
+    line = known_hosts_command_in(check["fix"])
     assert line == f"rollout known-hosts --out {empty}"
     typed(home, lab, line).ends(0)
     assert not [
@@ -318,9 +317,7 @@ def test_a_changed_host_key_is_warned_of_before_it_is_replaced(
     (found,) = (check for check in checks(command, lab) if check["subject"] == "worker-2")
     assert found["check"] == "host-key"
     assert found["fix"].startswith("The connection may be intercepted.")
-    line = next(
-        text for text in commands_in(found["fix"]) if text.startswith("rollout known-hosts")
-    )
+    line = known_hosts_command_in(found["fix"])
     shown, on_file = re.findall(r"SHA256:\S+", found["message"])[:2]
     consoles = home / "consoles"
     consoles.mkdir()
@@ -334,7 +331,7 @@ def test_missing_rights_are_printed_by_the_command_that_is_named(
     start_lab: StartLab, command: Command, home: Path
 ) -> None:
     lab = start_lab("no-rights", nodes=4)
-    (line,) = commands_in(fix_of(checks(command, lab), "right", "create pods/eviction"))[:1]
-    shown = typed(home, lab, line.partition(" prints")[0])
+    line = command_of(checks(command, lab), "right", "create pods/eviction")
+    shown = typed(home, lab, line)
     assert shown.code == 0
     assert "pods/eviction" in shown.stdout

@@ -102,7 +102,7 @@ def test_update_engine_has_to_be_unmasked_enabled_and_running(
 ) -> None:
     check = found(engine, GOOD_LOCKSMITH)[CheckName.UPDATE_ENGINE]
     assert check.verdict is verdict
-    assert fix in check.fix
+    assert fix in str(check.fix)
 
 
 WORKING = UpdateStanding(
@@ -158,7 +158,7 @@ def test_a_host_has_to_look_for_updates_and_to_find_them(
         if check.check is CheckName.UPDATE_CHECK
     ]
     assert checks[-1].verdict is verdict
-    assert fix in checks[-1].fix
+    assert fix in str(checks[-1].fix)
 
 
 START = """Matching Defaults entries for ops on node:

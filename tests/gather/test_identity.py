@@ -89,4 +89,4 @@ def test_doctor_warns_once_of_a_shared_machine_id_and_of_no_other() -> None:
     assert check.subject == "a"
     assert check.verdict == "warn"
     assert "a, b report the same machine ID" in check.message
-    assert "/etc/machine-id" in check.fix
+    assert "/etc/machine-id" in check.fix.text

@@ -6,7 +6,7 @@ import pytest
 
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import Unfinished
-from rollout.gather.doctor.checks import Check, CheckName, failed, passed, sort_checks, warned
+from rollout.gather.doctor.checks import Check, CheckName, Fix, failed, passed, sort_checks, warned
 from rollout.model.host import UpdateOperation, UpdateStanding, UpdateState
 from rollout.model.memory import Memory, VersionFailures
 from rollout.model.progress import Phase
@@ -335,15 +335,17 @@ NAMES = [f"worker-{number}" for number in range(1, 301)]
 
 def many() -> tuple[Check, ...]:
     checks = [
-        failed(CheckName.SSH, name, UNREACHABLE.format(name, 1, i), "Is it up?")
+        failed(CheckName.SSH, name, UNREACHABLE.format(name, 1, i), Fix("Is it up?"))
         for i, name in enumerate(NAMES)
     ]
     checks += [passed(CheckName.RIGHT, f"get {name}", "granted") for name in NAMES]
     checks += [
-        warned(CheckName.CLOCK, name, f"its clock is {40 + i} s ahead", "See timedatectl.")
+        warned(CheckName.CLOCK, name, f"its clock is {40 + i} s ahead", Fix("See timedatectl."))
         for i, name in enumerate(NAMES[:3])
     ]
-    checks.append(warned(CheckName.CLOCK, "worker-9", "its clock is stopped", "See timedatectl."))
+    checks.append(
+        warned(CheckName.CLOCK, "worker-9", "its clock is stopped", Fix("See timedatectl."))
+    )
     return sort_checks(checks)
 
 
@@ -373,7 +375,7 @@ def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
     every = doctor_text(good, every=True).splitlines()
     assert every[:3] == [f"✔ ssh                {name}: answers" for name in NAMES[:3]]
     assert every[-1] == "All 3 checks passed."
-    bad = (*good, failed(CheckName.SSH, "worker-9", "does not respond", "Is it up?"))
+    bad = (*good, failed(CheckName.SSH, "worker-9", "does not respond", Fix("Is it up?")))
     told = doctor_text(
         bad, follow_up=FollowUp("", "rollout doctor", lead="After fixing what failed")
     ).splitlines()
@@ -381,21 +383,21 @@ def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
 
 
 def test_the_commands_of_a_fix_stand_below_it_on_lines_of_their_own() -> None:
-    removal = (
-        "kubectl annotate node {0} a.example/in-progress-; kubectl label node {0}"
-        " b.example/before-reboot-"
-    )
     checks = [
         failed(
             CheckName.RIVAL,
             name,
             "another coordinator holds it",
-            f"Stop it; if it was removed: {removal.format(name)}",
+            Fix.with_commands(
+                "Stop it; or, if it was removed",
+                f"kubectl annotate node {name} a.example/in-progress-",
+                f"kubectl label node {name} b.example/before-reboot-",
+            ),
         )
         for name in ("worker-1", "worker-2")
     ]
     assert doctor_text(checks, width=60).splitlines()[2:7] == [
-        "                     fix: Stop it; if it was removed:",
+        "                     fix: Stop it; or, if it was removed:",
         "    kubectl annotate node worker-1 a.example/in-progress-",
         "    kubectl label node worker-1 b.example/before-reboot-",
         "    kubectl annotate node worker-2 a.example/in-progress-",
@@ -414,7 +416,7 @@ def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
             CheckName.NODE,
             f"worker-{number}",
             f"paused by its annotation {name}",
-            f"Remove {name} of worker-{number}",
+            Fix(f"Remove {name} of worker-{number}"),
         )
         for name in names
         for number in (1, 2)

@@ -34,6 +34,7 @@ from rollout.gather.doctor import cluster
 from rollout.gather.doctor.checks import (
     Check,
     CheckName,
+    Fix,
     Verdict,
     failed,
     passed,
@@ -43,6 +44,7 @@ from rollout.gather.doctor.checks import (
 from rollout.gather.doctor.hosts import host_checks
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.finding import RivalMark
 from rollout.model.node_kind import why_unsupported
 from rollout.model.notification import Note, render_note
 from rollout.model.policy import Policy
@@ -161,7 +163,8 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
         outlook.beside, _ = rollout_beside(api, namespace, nodes)
         yield from _planning_checks(api, request, targets, outlook=outlook, on_hosts=on_hosts)
     except RolloutError as error:
-        yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
+        try_it = Fix.with_commands("Try", "kubectl get nodes -v 6")
+        yield failed(stage, subject, error.message, Fix(error.hint) if error.hint else try_it)
 
 
 def _pool_checks(policy: Policy, nodes: Iterable[Node]) -> Iterator[Check]:
@@ -200,9 +203,16 @@ def _planning_checks(
         for check in on_hosts
         if check.check in _SELF_REBOOTING and check.verdict is Verdict.FAIL
     }
-    self_rebooting -= {node.name for node in snapshot.nodes if any(marks_on(node))}
+    rival_marks = dict[str, Sequence[RivalMark]]()
+    for node in snapshot.nodes:
+        marks_of_rivals = list(marks_on(node))
+        if marks_of_rivals:
+            rival_marks[node.name] = marks_of_rivals
+    self_rebooting -= rival_marks.keys()
     self_rebooting -= nodes_being_upgraded(snapshot.pods).keys()
-    yield from cluster.exclusion_checks(plan, snapshot.nodes, self_rebooting=self_rebooting)
+    yield from cluster.exclusion_checks(
+        plan, snapshot.nodes, rival_marks=rival_marks, self_rebooting=self_rebooting
+    )
     yield from cluster.drain_checks(plan)
 
 
@@ -243,7 +253,7 @@ def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> I
                 CheckName.NOTIFICATIONS,
                 place.name,
                 f"the test did not arrive: {error}",
-                "Check its URL in notify.url.",
+                Fix("Check its URL in notify.url."),
             )
         else:
             result = "accepted a test" if test else "not tried: --notify-test sends a test"

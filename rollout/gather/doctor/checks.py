@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
+from rollout.model.text import joined
+
 
 class Verdict(StrEnum):
     PASS = "pass"  # noqa: S105 - a word of the report, no secret
@@ -41,6 +43,24 @@ class CheckName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """What to do about a finding: `text`, then `commands` to copy. Either may be empty."""
+
+    text: str = ""
+    commands: tuple[str, ...] = ()
+
+    @classmethod
+    def with_commands(cls, text: str, *commands: str) -> "Fix":
+        return cls(text, commands)
+
+    def __str__(self) -> str:
+        return joined(": ", self.text, "; ".join(self.commands))
+
+
+NO_FIX = Fix()
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """`fix` is empty if all is well."""
 
@@ -48,7 +68,7 @@ class Check:
     subject: str
     verdict: Verdict = field(kw_only=True)
     message: str
-    fix: str = ""
+    fix: Fix = NO_FIX
 
 
 passed = partial(Check, verdict=Verdict.PASS)

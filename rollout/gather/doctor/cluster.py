@@ -4,12 +4,12 @@ from datetime import datetime
 from rollout.errors import ApiError
 from rollout.gather.cluster.documents import Document
 from rollout.gather.cluster.rights import Right
-from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
+from rollout.gather.doctor.checks import NO_FIX, Check, CheckName, Fix, failed, passed, warned
 from rollout.gather.hosts.identity import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model.cluster import ClusterIdentity, Node
-from rollout.model.finding import PausedByAnnotation
+from rollout.model.finding import PausedByAnnotation, RivalMark
 from rollout.model.marks import RIVAL_PAUSES
-from rollout.model.memory import RIGHTS_FIX, Memory
+from rollout.model.memory import Memory
 from rollout.model.node_marks import UNCLEAR_HINT, pause_on, why_paused
 from rollout.model.plan import (
     Blocker,
@@ -23,11 +23,12 @@ from rollout.model.text import capitalize, counted, name_excerpt, shell_word, sh
 from rollout.model.timestamps import elapsed
 
 _SKEW_SECONDS = 30.0
-_ALL_EXCLUDED_FIX = "Exclude fewer nodes: --exclude names all that are selected."
-_NO_NODE_FIX = (
-    "Compare its selector with: kubectl get nodes --show-labels, and with the pools above it."
+_ALL_EXCLUDED_FIX = Fix("Exclude fewer nodes: --exclude names all that are selected.")
+_NO_NODE_FIX = Fix.with_commands(
+    "Compare its selector with the nodes' labels, and with the pools above it",
+    "kubectl get nodes --show-labels",
 )
-_IN_NONE_FIX = (
+_IN_NONE_FIX = Fix(
     "They go last, by the rules outside of [[pool]]: add a pool for them, unless you intend that."
 )
 
@@ -46,7 +47,7 @@ def clock_checks(own: datetime, server: datetime | None) -> Iterator[Check]:
             f"this machine's clock is {elapsed(abs(ahead))} {word} the API server's, and windows"
             " follow this machine's clock"
         )
-        yield warned(CheckName.CLOCK, "this machine", message, "See timedatectl on both.")
+        yield warned(CheckName.CLOCK, "this machine", message, Fix("See timedatectl on both."))
 
 
 def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[Check]:
@@ -59,7 +60,7 @@ def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[C
                 CheckName.RIGHT,
                 str(right),
                 f"not granted: rollout cannot {right.purpose}",
-                RIGHTS_FIX,
+                _RIGHTS_FIX,
             )
 
 
@@ -78,13 +79,13 @@ def lock_check(
     others, `ways_out` what to do about it.
     """
     if is_alive:
-        fix = "Wait until it has ended: rollout status --run shows it."
+        fix = Fix.with_commands("Wait until it has ended", "rollout status --run")
         return warned(
             CheckName.LOCK, subject, f"held by {name_excerpt(holder)}: a rollout is under way", fix
         )
     if unfinished:
         verdict = failed if blocks else warned
-        return verdict(CheckName.LOCK, subject, unfinished, f"{ways_out}.")
+        return verdict(CheckName.LOCK, subject, unfinished, Fix(f"{ways_out}."))
     if holder:
         message = (
             f"held by {name_excerpt(holder)}, which is not renewing it; rollout takes it over when"
@@ -94,27 +95,30 @@ def lock_check(
             CheckName.LOCK,
             subject,
             message,
-            "Make sure that no rollout of this holder is still running.",
+            Fix("Make sure that no rollout of this holder is still running."),
         )
     return passed(CheckName.LOCK, subject, "the lock is free, and no rollout is unfinished")
 
 
 def unseen_lock_check(subject: str, error: ApiError) -> Check:
     namespace, _, name = subject.partition("/")
-    fix = error.hint or f"Try: kubectl -n {namespace} get lease {name}"
+    try_it = Fix.with_commands("Try", f"kubectl -n {namespace} get lease {name}")
+    fix = Fix(error.hint) if error.hint else try_it
     return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {error.message}", fix)
 
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
     if memory.problem:
-        yield failed(CheckName.MEMORY, subject, memory.problem, memory.fix)
+        yield failed(CheckName.MEMORY, subject, memory.problem, Fix(memory.fix))
     for version, failures in memory.versions.items():
         if failures.held_since:
             message = (
                 f"held since {failures.held_since}: it failed on"
                 f" {counted(len(failures.nodes), 'node')}"
             )
-            fix = f"After fixing the cause: rollout release {shell_word(version)}."
+            fix = Fix.with_commands(
+                "After fixing the cause", f"rollout release {shell_word(version)}"
+            )
             yield warned(CheckName.MEMORY, version, message, fix)
 
 
@@ -125,12 +129,12 @@ def unwritable_checks(
     document, why = record
     if why:
         message = f"cannot be written, so no rollout can begin: {why.message}"
-        yield failed(CheckName.LOCK, document.origin, message, document.hint_for(why))
+        yield failed(CheckName.LOCK, document.origin, message, Fix(document.hint_for(why)))
     document, why = memory
     if why:
         without = "failures are not remembered, and no pass of operate begins"
         message = f"cannot be written, so {without}: {why.message}"
-        yield warned(CheckName.MEMORY, document.origin, message, document.hint_for(why))
+        yield warned(CheckName.MEMORY, document.origin, message, Fix(document.hint_for(why)))
 
 
 def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
@@ -139,7 +143,7 @@ def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
             f"{ambiguity.cause}. rollout goes by boot IDs, but FleetLock cannot tell these hosts"
             " apart"
         )
-        yield warned(CheckName.IDENTITY, ambiguity.nodes[0], message, MACHINE_ID_FIX)
+        yield warned(CheckName.IDENTITY, ambiguity.nodes[0], message, Fix(MACHINE_ID_FIX))
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
@@ -147,10 +151,10 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
     of_nodes = ((node.name, node.name, pause_on(node)) for node in nodes)
     for subject, argument, pause in (("all nodes", "--all", memory.pause), *of_nodes):
         if pause is not None and pause.is_over(now):
-            fix = f"Remove it: rollout unpause {argument}."
+            fix = Fix.with_commands("Remove it", f"rollout unpause {argument}")
             yield warned(CheckName.PAUSE, subject, f"its pause is over: {pause}", fix)
         elif pause is not None and pause is memory.pause:
-            fix = "To end it: rollout unpause --all."
+            fix = Fix.with_commands("To end it", "rollout unpause --all")
             yield warned(CheckName.PAUSE, subject, str(pause), fix)
     aborted = memory.aborted
     if aborted:
@@ -161,7 +165,7 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
             CheckName.PAUSE,
             "unattended passes",
             message,
-            "Start them again: rollout unpause --unattended.",
+            Fix.with_commands("Start them again", "rollout unpause --unattended"),
         )
 
 
@@ -185,59 +189,90 @@ def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[
             yield warned(CheckName.POOL, pool, message, _IN_NONE_FIX)
 
 
-_FIXES = {
-    ExclusionReason.NOT_READY: "Find out why: kubectl describe node {node}",
-    ExclusionReason.LEFT_CORDONED: "Show the progress of its rollout: rollout status --run",
-    ExclusionReason.CORDONED: (
-        "When that work is finished: `kubectl uncordon {node}`; or use --allow cordoned."
-    ),
-    ExclusionReason.UNKNOWN_MARKS: UNCLEAR_HINT.replace("{name}", "{node}"),
-    ExclusionReason.OWN_NODE: (
-        "Run rollout from outside the cluster, or from a pod that can run on another node."
-    ),
-}
-_UNPAUSE_FIX = "When the node can be rebooted, run: rollout unpause {node}"
-_UNPAUSE_ALL_FIX = "When nodes can be rebooted, run: rollout unpause --all"
-_RIVAL_PAUSE_FIX = "When the node can be rebooted, run: kubectl annotate node {node} {annotation}-"
+_RIGHTS_FIX = Fix.with_commands(
+    "Ask an administrator to grant it. To print a ClusterRole and Roles with every permission, run",
+    "rollout manifests roles",
+)
+_RESOLVE_FIX = Fix("Resolve it, or use --skip blocked.")
+_DETAILS_FIX = Fix.with_commands("For details, run", "rollout plan")
+_OWN_NODE_FIX = Fix(
+    "Run rollout from outside the cluster, or from a pod that can run on another node."
+)
+NO_MARKS: Mapping[str, Sequence[RivalMark]] = {}
+_CAN_BE_REBOOTED = "When the node can be rebooted, run"
 
 
 def rival_checks(rivals: Sequence[Blocker]) -> Iterator[Check]:
     for rival in rivals:
-        yield failed(CheckName.RIVAL, rival.object, rival.cause, rival.fix)
+        yield failed(CheckName.RIVAL, rival.object, rival.cause, Fix(rival.fix))
     if not rivals:
         yield passed(CheckName.RIVAL, "cluster", "no other reboot coordinator was found")
 
 
 def exclusion_checks(
-    plan: RolloutPlan, nodes: Iterable[Node], *, self_rebooting: Container[str] = ()
+    plan: RolloutPlan,
+    nodes: Iterable[Node],
+    *,
+    rival_marks: Mapping[str, Sequence[RivalMark]] = NO_MARKS,
+    self_rebooting: Container[str] = (),
 ) -> Iterator[Check]:
     """Yield a check for each excluded node that something can be done about.
 
-    `self_rebooting` nodes, whose only rival is on their own host, have a verdict already.
+    `rival_marks` are by node. A check of the host already reports `self_rebooting` nodes, whose
+    only rival is on their own host.
     """
     by_name = {node.name: node for node in nodes}
     for exclusion in plan.excluded:
+        node = by_name[exclusion.node]
         if exclusion.reason is ExclusionReason.RIVAL:
-            if exclusion.node not in self_rebooting:
-                fix = f"Stop it, or --exclude the node; {exclusion.fix}"
-                yield failed(CheckName.RIVAL, exclusion.node, exclusion.brief, fix)
+            if node.name not in self_rebooting:
+                fix = _rival_fix(exclusion, rival_marks.get(node.name, ()))
+                yield failed(CheckName.RIVAL, node.name, exclusion.brief, fix)
             continue
-        fix = _fix(exclusion, by_name[exclusion.node])
-        if fix:
-            yield warned(CheckName.NODE, exclusion.node, exclusion.message, fix)
+        fix = _fix(exclusion, node)
+        if fix != NO_FIX:
+            yield warned(CheckName.NODE, node.name, exclusion.message, fix)
 
 
-def _fix(exclusion: Exclusion, node: Node) -> str:
-    if exclusion.reason is ExclusionReason.CORDONED and not node.unschedulable:
-        return capitalize(exclusion.fix)
-    if exclusion.reason is not ExclusionReason.PAUSED:
-        return _FIXES.get(exclusion.reason, "").format(node=node.name)
+def _rival_fix(exclusion: Exclusion, marks: Sequence[RivalMark]) -> Fix:
+    commands = [command for mark in marks for command in mark.commands]
+    if not commands:
+        return Fix(f"Stop it, or --exclude the node; {exclusion.fix}")
+    rivals = " ".join(f"--allow {mark.rival}" for mark in marks)
+    text = f"Stop it, use --exclude or {rivals}; or, if it is no longer installed, run"
+    return Fix.with_commands(text, *commands)
+
+
+def _fix(exclusion: Exclusion, node: Node) -> Fix:
+    match exclusion.reason:
+        case ExclusionReason.NOT_READY:
+            fix = Fix.with_commands("Find out why", f"kubectl describe node {node.name}")
+        case ExclusionReason.LEFT_CORDONED:
+            fix = Fix.with_commands("Show the progress of its rollout", "rollout status --run")
+        case ExclusionReason.CORDONED if node.unschedulable:
+            text = "Use --allow cordoned; or, when that work is finished, run"
+            fix = Fix.with_commands(text, f"kubectl uncordon {node.name}")
+        case ExclusionReason.CORDONED:
+            fix = Fix(capitalize(exclusion.fix))
+        case ExclusionReason.UNKNOWN_MARKS:
+            fix = Fix(UNCLEAR_HINT.format(name=node.name))
+        case ExclusionReason.OWN_NODE:
+            fix = _OWN_NODE_FIX
+        case ExclusionReason.PAUSED:
+            fix = _pause_fix(node)
+        case _:
+            fix = NO_FIX
+    return fix
+
+
+def _pause_fix(node: Node) -> Fix:
     pause = why_paused(node, now=None)
     if pause is None:
-        return _UNPAUSE_ALL_FIX
+        return Fix.with_commands("When nodes can be rebooted, run", "rollout unpause --all")
+    command = f"rollout unpause {node.name}"
     if isinstance(pause, PausedByAnnotation) and pause.annotation in RIVAL_PAUSES:
-        return _RIVAL_PAUSE_FIX.format(node=node.name, annotation=pause.annotation)
-    return _UNPAUSE_FIX.format(node=node.name)
+        command = f"kubectl annotate node {node.name} {pause.annotation}-"
+    return Fix.with_commands(_CAN_BE_REBOOTED, command)
 
 
 def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
@@ -246,20 +281,13 @@ def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
         reported.add(blocker.node)
         if blocker.kind is not BlockerKind.RIVAL:
             message = f"{blocker.object}: {blocker.message}"
-            yield failed(
-                CheckName.DRAIN, blocker.node, message, "Resolve it, or use --skip blocked."
-            )
+            yield failed(CheckName.DRAIN, blocker.node, message, _RESOLVE_FIX)
     for warning in plan.warnings:
         # Held versions have their own check.
         if warning.kind is not WarningKind.VERSION_HELD:
             reported.add(warning.node)
             message = f"{warning.object}: {warning.message}"
-            yield warned(
-                CheckName.DRAIN,
-                warning.node or "cluster",
-                message,
-                "For details, run: rollout plan",
-            )
+            yield warned(CheckName.DRAIN, warning.node or "cluster", message, _DETAILS_FIX)
     for node in plan.nodes:
         if node.name not in reported:
             yield passed(CheckName.DRAIN, node.name, f"{node.evict} pods can be moved")

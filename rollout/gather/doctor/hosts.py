@@ -1,6 +1,7 @@
 from collections.abc import Iterator
+from typing import assert_never
 
-from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
+from rollout.gather.doctor.checks import NO_FIX, Check, CheckName, Fix, failed, passed, warned
 from rollout.gather.hosts.probe_command import BOOTC_CALL
 from rollout.model import marks
 from rollout.model.detection import Source, SourceAnswer
@@ -29,51 +30,33 @@ _KINDS = {
     ProbeFailureKind.WRONG_HOST: CheckName.IDENTITY,
     ProbeFailureKind.UNREPORTED: CheckName.IDENTITY,
 }
-_ENGINE_FIXES = {
-    EngineTrouble.DENIED: (
-        "Allow the one command that asks it in /etc/sudoers.d/rollout: "
-        "{user} ALL=(root) NOPASSWD: /usr/bin/update_engine_client -status"
-    ),
-    EngineTrouble.SILENT: (
-        "On the host: systemctl status dbus update-engine; sudo systemctl restart update-engine"
-    ),
-}
 # Flatcar's bus policy admits these users to update_engine.
 _ADMITTED = ("root", DEFAULT_SSH_USER)
+_ENGINE_CALL = "update_engine_client -status"
+_ENABLE_ENGINE = "sudo systemctl enable --now update-engine"
 # By the unit whose checks fail, without a suffix.
 _CHECK_FIXES = {
-    "update-engine": (
-        "On the host: journalctl -u update-engine. Then check its proxy, and SERVER in"
-        " /etc/flatcar/update.conf, and try again: rollout check-update"
+    "update-engine": Fix.with_commands(
+        "Read its log on the host, check its proxy and SERVER in /etc/flatcar/update.conf there,"
+        " and try again",
+        "journalctl -u update-engine",
+        "rollout check-update",
     ),
-    "rpm-ostreed-automatic": (
-        "On the host: journalctl -u rpm-ostreed-automatic.service. Then check its proxy and its"
-        " remote, and try again: sudo rpm-ostree upgrade --check"
+    "rpm-ostreed-automatic": Fix.with_commands(
+        "On the host, read its log, check its proxy and its remote, and try again",
+        "journalctl -u rpm-ostreed-automatic.service",
+        "sudo rpm-ostree upgrade --check",
     ),
-    "bootc-fetch-apply-updates": (
-        "On the host: journalctl -u bootc-fetch-apply-updates.service. Then check its proxy and its"
-        " registry, and try again: sudo bootc upgrade --check"
+    "bootc-fetch-apply-updates": Fix.with_commands(
+        "On the host, read its log, check its proxy and its registry, and try again",
+        "journalctl -u bootc-fetch-apply-updates.service",
+        "sudo bootc upgrade --check",
     ),
 }
-_DISABLED_FIX = (
-    "Remove enabled = false from [updates] in /etc/zincati/config.d, then: sudo systemctl restart"
-    " zincati"
+_DISABLED_FIX = Fix.with_commands(
+    "Remove enabled = false from [updates] in /etc/zincati/config.d, and run",
+    "sudo systemctl restart zincati",
 )
-_ENGINE_FIX = "Try on the host: update_engine_client -status"
-_FIXES = {
-    Source.ANNOTATION: (
-        f"Set it to true, or remove it: kubectl annotate node {{node}} {marks.REBOOT_NEEDED}-"
-    ),
-    Source.REBOOT_REQUIRED: "Try on the host: ls -l /run/reboot-required",
-    Source.RPM_OSTREE: (
-        "Try on the host: rpm-ostree status --json. If the host has no rpm-ostree, drop the source."
-    ),
-    Source.BOOTC: (
-        f"Try on the host: sudo -n {BOOTC_CALL}. If sudo refuses, allow this one command in"
-        f" /etc/sudoers.d/rollout: {{user}} ALL=(root) NOPASSWD: /usr/bin/{BOOTC_CALL}"
-    ),
-    Source.COMMAND: "Run it on the host as the SSH user: it has to end within 15 s, with 0 or 1.",
-}
 
 
 def host_checks(
@@ -88,10 +71,10 @@ def host_checks(
     `own_command`: the operator's own command reboots it.
     """
     if observation is None:
-        fix = "Add it to the inventory, or drop --inventory."
+        fix = Fix("Add it to the inventory, or drop --inventory.")
         yield failed(CheckName.SSH, node, cause(NoHost()), fix)
     elif isinstance(observation, ProbeFailure):
-        fix = observation.hint or "Try to `ssh` to it manually."
+        fix = Fix(observation.hint or "Try to `ssh` to it manually.")
         yield failed(_KINDS.get(observation.kind, CheckName.SSH), node, observation.message, fix)
     else:
         yield from _answered(node, observation, own_command=own_command)
@@ -111,7 +94,8 @@ def _answered(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Che
     if facts.zincati:
         yield _zincati(node, facts)
     for rival in facts.reboots_itself:
-        yield failed(CheckName.RIVAL, node, *SELF_REBOOTS[rival])
+        message, fix = SELF_REBOOTS[rival]
+        yield failed(CheckName.RIVAL, node, message, Fix(fix))
     yield from _sources(node, facts, own_command=own_command)
 
 
@@ -122,40 +106,72 @@ def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
         )
     if facts.may_reboot:
         return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
-    return failed(CheckName.SUDO, node, facts.reboot_refusal, facts.reboot_fix)
+    return failed(CheckName.SUDO, node, facts.reboot_refusal, Fix(facts.reboot_fix))
 
 
 def _shutdown(node: str, facts: HostFacts) -> Check:
     name = CheckName.SHUTDOWN
     if facts.inhibited_by:
-        fix = "See systemd-inhibit --list there; end what holds the lock, or wait for it."
+        fix = Fix("See systemd-inhibit --list there; end what holds the lock, or wait for it.")
         return failed(name, node, cause(ShutdownInhibited(facts.inhibited_by)), fix)
     if facts.shutdown_pending:
-        return failed(
-            name,
-            node,
-            facts.shutdown_pending,
-            "Cancel it there, if it is not wanted: sudo shutdown -c",
-        )
+        fix = Fix.with_commands("Cancel it there, if it is not wanted", "sudo shutdown -c")
+        return failed(name, node, facts.shutdown_pending, fix)
     return passed(name, node, "nothing blocks its shutdown, and none is scheduled")
 
 
-def _advice_without_engine(facts: HostFacts) -> str:
+def _fix_without_engine(facts: HostFacts) -> Fix:
     advice = capitalize(how_to_ask(facts))
     if not advice:
         advice = "Set what reports that it needs a reboot: --set detect.sources=SOURCE"
-    return f"{advice}. Or leave it out with --exclude."
+    return Fix(f"{advice}. Or leave it out with --exclude.")
 
 
-def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
-    if source is not Source.UPDATE_ENGINE:
-        return _FIXES[source].format(node=node, user=facts.host.user)
-    if facts.lacks_engine:
-        return _advice_without_engine(facts)
-    fix = _ENGINE_FIXES.get(facts.update.trouble, _ENGINE_FIX).format(user=facts.host.user)
-    if facts.update.trouble is EngineTrouble.DENIED and facts.host.user not in _ADMITTED:
-        return f"{fix}; or connect as {DEFAULT_SSH_USER}, whom its bus admits"
+def _source_fix(source: Source, node: str, facts: HostFacts) -> Fix:
+    match source:
+        case Source.UPDATE_ENGINE:
+            fix = _engine_fix(facts)
+        case Source.ANNOTATION:
+            command = f"kubectl annotate node {node} {marks.REBOOT_NEEDED}-"
+            fix = Fix.with_commands("Set it to true, or remove it", command)
+        case Source.REBOOT_REQUIRED:
+            fix = Fix.with_commands("Try on the host", "ls -l /run/reboot-required")
+        case Source.RPM_OSTREE:
+            text = "Drop the source if the host has no rpm-ostree; otherwise try on the host"
+            fix = Fix.with_commands(text, "rpm-ostree status --json")
+        case Source.BOOTC:
+            rule = f"{facts.host.user} ALL=(root) NOPASSWD: /usr/bin/{BOOTC_CALL}"
+            text = (
+                f"If sudo refuses, allow this one command in /etc/sudoers.d/rollout: {rule}. Then"
+                " try on the host"
+            )
+            fix = Fix.with_commands(text, f"sudo -n {BOOTC_CALL}")
+        case Source.COMMAND:
+            fix = Fix("Run it on the host as the SSH user: it has to end within 15 s, with 0 or 1.")
+        case Source.ROLLBACK:
+            # Only a rollback asks it.
+            fix = NO_FIX
+        case _:
+            assert_never(source)
     return fix
+
+
+def _engine_fix(facts: HostFacts) -> Fix:
+    if facts.lacks_engine:
+        return _fix_without_engine(facts)
+    user = facts.host.user
+    match facts.update.trouble:
+        case EngineTrouble.DENIED:
+            rule = f"{user} ALL=(root) NOPASSWD: /usr/bin/{_ENGINE_CALL}"
+            text = f"Allow the one command that asks it in /etc/sudoers.d/rollout: {rule}"
+            if user not in _ADMITTED:
+                text += f"; or connect as {DEFAULT_SSH_USER}, whom its bus admits"
+            return Fix(text)
+        case EngineTrouble.SILENT:
+            look = "systemctl status dbus update-engine"
+            return Fix.with_commands("On the host", look, "sudo systemctl restart update-engine")
+        case _:
+            return Fix.with_commands("Try on the host", _ENGINE_CALL)
 
 
 def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
@@ -171,9 +187,8 @@ def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Chec
         if sign.source is Source.UPDATE_ENGINE and sign.answer in _ANSWERS:
             message = f"update_engine answers {facts.update.operation}"
         if sign.blocked and not own_command:
-            yield warned(
-                name, node, f"{sign.source}: {sign.blocked}", "Until then the node is left out."
-            )
+            fix = Fix("Until then the node is left out.")
+            yield warned(name, node, f"{sign.source}: {sign.blocked}", fix)
         elif sign.answer in _ANSWERS or (sign.answer is SourceAnswer.ABSENT and is_judged):
             yield passed(name, node, message)
         else:
@@ -185,7 +200,8 @@ def _units(node: str, facts: HostFacts) -> Iterator[Check]:
     engine, locksmithd = facts.units
     if not engine.known:
         message = f"systemd reported nothing about its units: {engine.problem or 'no reason given'}"
-        fix = f"Try: ssh -p {host.port} {host.user}@{host.address} systemctl status update-engine"
+        command = f"ssh -p {host.port} {host.user}@{host.address} systemctl status update-engine"
+        fix = Fix.with_commands("Try", command)
         yield warned(CheckName.UPDATE_ENGINE, node, message, fix)
         return
     for sign in facts.detection.signs:
@@ -198,32 +214,21 @@ def _units(node: str, facts: HostFacts) -> Iterator[Check]:
 def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
     name = CheckName.UPDATE_ENGINE
     if unit.missing:
-        return failed(
-            name, node, "the host has no unit update-engine", _advice_without_engine(facts)
-        )
+        fix = _fix_without_engine(facts)
+        return failed(name, node, "the host has no unit update-engine", fix)
     if unit.masked:
         # `unmask` does not see a mask in /run, and `unmask --runtime` none in /etc.
         runtime = "" if unit.stays_masked else " --runtime"
-        fix = (
-            f"sudo systemctl unmask{runtime} update-engine && sudo systemctl enable --now"
-            " update-engine"
-        )
+        unmask = f"sudo systemctl unmask{runtime} update-engine"
+        fix = Fix(commands=(f"{unmask} && {_ENABLE_ENGINE}",))
         return failed(name, node, "update-engine is masked: no update will ever be staged", fix)
     if not unit.runs:
-        return failed(
-            name,
-            node,
-            service_text("update-engine", unit.check_state),
-            "sudo systemctl enable --now update-engine",
-        )
+        message = service_text("update-engine", unit.check_state)
+        return failed(name, node, message, Fix(commands=(_ENABLE_ENGINE,)))
     if not unit.stays_on:
-        fix = "sudo systemctl enable update-engine"
-        return warned(
-            name,
-            node,
-            "update-engine runs, but is not enabled: it will not start after the reboot",
-            fix,
-        )
+        fix = Fix(commands=("sudo systemctl enable update-engine",))
+        message = "update-engine runs, but is not enabled: it will not start after the reboot"
+        return warned(name, node, message, fix)
     return passed(name, node, "update-engine is unmasked, enabled and running")
 
 
@@ -236,7 +241,8 @@ def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
         fix = _CHECK_FIXES[unit.partition(".")[0]]
         yield warned(name, node, f"it does not get its updates: {trouble}", fix)
     elif standing.checks.is_off and unit != CheckName.UPDATE_ENGINE:
-        fix = f"sudo systemctl unmask {unit} && sudo systemctl enable --now {unit}"
+        command = f"sudo systemctl unmask {unit} && sudo systemctl enable --now {unit}"
+        fix = Fix(commands=(command,))
         if standing.checks is CheckState.DISABLED:
             fix = _DISABLED_FIX
         yield warned(name, node, f"{trouble}: no update will be staged", fix)
@@ -246,15 +252,18 @@ def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
     is_updating = standing.state is UpdateState.UPDATING
     if standing.behind and not (is_updating or standing.checks.is_trouble):
         message = f"its version is older than {standing.newest_version}, which the cluster has"
-        fix = "On the host, see why nothing has staged it: systemctl list-timers"
+        fix = Fix.with_commands(
+            "On the host, see why nothing has staged it", "systemctl list-timers"
+        )
         if unit == CheckName.UPDATE_ENGINE:
-            fix = "See whether the update server offers it now: rollout check-update"
+            text = "See whether the update server offers it now"
+            fix = Fix.with_commands(text, "rollout check-update")
         yield warned(name, node, message, fix)
 
 
 def _locksmithd(node: str, unit: UnitState) -> Check:
     name = CheckName.LOCKSMITHD
-    fix = "sudo systemctl mask --now locksmithd"
+    fix = Fix(commands=("sudo systemctl mask --now locksmithd",))
     if unit.missing:
         return passed(name, node, "the host has no locksmithd")
     if unit.runs:
@@ -272,9 +281,9 @@ def _zincati(node: str, facts: HostFacts) -> Check:
         return passed(
             CheckName.ZINCATI, node, "Zincati asks a FleetLock server before it reboots the host"
         )
-    fix = (
-        'Make it use rollout fleetlock (strategy = "fleet_lock"), or: sudo systemctl mask --now'
-        " zincati"
+    fix = Fix.with_commands(
+        'Make it use rollout fleetlock (strategy = "fleet_lock"), or stop it on the host',
+        "sudo systemctl mask --now zincati",
     )
     message = cause(RivalOnHost(Rival.ZINCATI, facts.zincati))
     return failed(CheckName.ZINCATI, node, message, fix)
