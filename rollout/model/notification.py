@@ -17,6 +17,7 @@ class NotifyEvent(StrEnum):
     STARTED = "started"
     WAVE_DONE = "wave-done"
     HELD = "held"
+    RESCUED = "rescued"
     NODE_FAILED = "node-failed"
     VERSION_HELD = "version-held"
     DEADLINE = "deadline"

@@ -115,6 +115,11 @@ class RunFamilies:
         self.failures = counter(
             "node_failures_total", "Nodes that failed, by phase.", "phase", "pool"
         )
+        self.rescues = counter(
+            "rescues_total",
+            "How often reboot.rescue ran for a host that did not come back.",
+            "pool",
+        )
 
 
 class PassFamilies:

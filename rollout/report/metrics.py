@@ -15,6 +15,7 @@ from rollout.model.host import HostFacts, HostObservation, UpdateStanding
 from rollout.model.memory import Memory
 from rollout.model.progress import (
     NodeFinished,
+    NodeRescued,
     NodeStep,
     Outcome,
     Phase,
@@ -155,6 +156,8 @@ class Metrics(Collector):
                     self._step(event)
                 case NodeFinished():
                     self._finished(event)
+                case NodeRescued():
+                    families.run.rescues(self._pools.get(event.node, "")).inc()
                 case VersionHeld():
                     self._held_is_known = True
                     families.cluster.version_held(event.version).set(1)
@@ -189,6 +192,7 @@ class Metrics(Collector):
                     families.run.failures(phase, pool)
             families.run.drain(pool)
             families.run.reboot(pool)
+            families.run.rescues(pool)
         for node in plan.nodes:
             if node.staged:
                 families.cluster.reboot_required(node.name).set(1)

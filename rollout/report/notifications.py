@@ -8,6 +8,7 @@ from rollout.model.notification import Level, Note, NotifyEvent, RolloutState
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
+    NodeRescued,
     PlanReady,
     PodBlocked,
     RunFinished,
@@ -20,6 +21,7 @@ from rollout.model.timestamps import elapsed, timestamp
 from rollout.report.run_view import RunView
 from rollout.report.sentences import pod_with_owner, reason_counts, result_counts, why_held
 from rollout.report.summary import next_step
+from rollout.wording import rescue_text
 
 _WATCH = "rollout status --run"
 
@@ -76,6 +78,8 @@ class NoteMaker:
                 if event.outcome.is_failure:
                     yield _failure_note(event)
                 yield from self._wave_end_notes(event)
+            case NodeRescued():
+                yield _rescue_note(event)
             case VersionHeld():
                 yield _held_version_note(event)
             case RunFinished():
@@ -164,6 +168,19 @@ def _failure_note(result: NodeFinished) -> Note:
         title=f"{printable(result.node)} failed: {result.outcome}",
         body="\n".join(lines),
         next=f"kubectl describe node {result.node}",
+    )
+
+
+def _rescue_note(event: NodeRescued) -> Note:
+    result = "failed" if event.problem else "succeeded"
+    end = printable(rescue_text(event.problem, event.output))
+    return Note(
+        event=NotifyEvent.RESCUED,
+        level=Level.WARNING,
+        node=event.node,
+        title=f"{printable(event.node)} did not come back: reboot.rescue {result}",
+        body=f"{end}.\nrollout waits for the host again.",
+        next=_WATCH,
     )
 
 

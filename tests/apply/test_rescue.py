@@ -15,6 +15,7 @@ from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from tests.apply.conftest import ONE_LOOK, Rollout, Started
 from tests.state import PREFIX, annotations, inflict
+from tests.waiting import Inbox
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 CLIENT = EXAMPLES / "redfish-power-cycle.py"
@@ -111,7 +112,7 @@ def redfish(lab: Lab, bmcs: Bmcs, home: Path) -> tuple[str, ...]:
 
 
 def test_hosts_that_do_not_come_back_are_power_cycled_once(
-    started: Started, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, inbox: Inbox, tmp_path: Path
 ) -> None:
     """Three hosts at once: a rescue that works, one that is refused, and one that hangs."""
     lab = started("default", 12)
@@ -121,13 +122,15 @@ def test_hosts_that_do_not_come_back_are_power_cycled_once(
     selected = [word for name in nodes for word in ("--node", name)]
     with bmcs_of(lab) as bmcs:
         rescue = redfish(lab, bmcs, tmp_path)
-        ended = rollout(lab, *APPLY, *selected, "--reboot-timeout", "2s", *rescue).ends(4)
+        told = ("--set", f"notify.url={inbox.url}", "--set", "notify.on=rescued")
+        ended = rollout(lab, *APPLY, *selected, "--reboot-timeout", "2s", *rescue, *told).ends(4)
         assert ended.outcomes == {
             "worker-1": "succeeded",
             "worker-2": "not-back",
             "worker-3": "not-back",
         }
         assert sorted(bmcs.resets) == [f"{name} On" for name in nodes]
+        assert sorted(note["node"] for note in inbox.notes) == sorted(nodes)
         lines = {line["node"]: line for line in ended.lines if line["type"] == "rescued"}
         assert lines["worker-1"]["problem"] == ""
         assert lines["worker-1"]["output"] == ["worker-1: On accepted, the power was Off"]

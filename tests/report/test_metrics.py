@@ -13,6 +13,7 @@ from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
+    NodeRescued,
     NodeResult,
     NodeStep,
     Outcome,
@@ -109,6 +110,14 @@ def test_a_node_that_has_ended_is_in_flight_no_more(
     assert b"node_phase_start_timestamp_seconds{" not in metrics.text()
     counted = value(metrics, "node_failures_total", phase=phase, pool="")
     assert (counted or 0) == failures
+
+
+def test_rescues_are_counted() -> None:
+    metrics = begun()
+    assert value(metrics, "rescues_total", pool="") == 0
+    metrics.notify(NodeRescued(after(10), "node-1", "it exited with 3"))
+    metrics.notify(NodeRescued(after(11), "node-2"))
+    assert value(metrics, "rescues_total", pool="") == 2
 
 
 @pytest.mark.parametrize("ends", ["node", "run"])

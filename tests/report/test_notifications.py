@@ -11,6 +11,7 @@ from rollout.model.notification import Level, Note, RolloutState, render_note
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import (
     NodeFinished,
+    NodeRescued,
     NodeResult,
     NotDone,
     NotStarted,
@@ -85,6 +86,28 @@ def test_what_one_webhook_denies_on_a_node_is_one_notification() -> None:
 def test_a_hold_names_the_command_that_shows_its_reason(budgets: list[str], command: str) -> None:
     (note,) = notes(blocked("shop/cart-1", 600, *budgets))
     assert note.next == command
+
+
+@pytest.mark.parametrize(
+    ("problem", "title", "body"),
+    [
+        (
+            "",
+            "node-1 did not come back: reboot.rescue succeeded",
+            "reboot.rescue succeeded: power is on.",
+        ),
+        (
+            "it exited with 3",
+            "node-1 did not come back: reboot.rescue failed",
+            "it exited with 3: power is on.",
+        ),
+    ],
+)
+def test_a_rescue_is_told_with_its_result(problem: str, title: str, body: str) -> None:
+    (note,) = notes(NodeRescued(AT, "node-1", problem, ("power is on",)))
+    assert (note.event, note.level, note.node) == ("rescued", Level.WARNING, "node-1")
+    assert note.title == title
+    assert note.body.splitlines() == [body, "rollout waits for the host again."]
 
 
 FAILED = NodeResult("node-1", Outcome.NOT_BACK, Phase.REBOOTING, 9.0, "no response")
