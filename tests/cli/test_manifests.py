@@ -222,9 +222,31 @@ def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home
     assert "warning" not in ended.stderr
 
 
+def test_the_fleetlock_servers_metrics_can_be_scraped(command: Command, home: Path) -> None:
+    """Hosts' networks limit who asks for a slot, not who reads metrics."""
+    (home / "cluster.toml").write_text("[metrics]\nlisten = ':9732'\n")
+    network = ("--hosts-network", "10.1.0.0/16", "--config", "cluster.toml")
+    documents = printed(command("manifests", "fleetlock", *IMAGE, *network))
+    (container,) = documents["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {
+        "fleetlock": 8080,
+        "metrics": 9732,
+    }
+    assert container["readinessProbe"]["httpGet"]["port"] == "fleetlock"
+    assert "metrics.listen=:9732" in container["args"]
+    hosts, scrapes = documents["NetworkPolicy"]["spec"]["ingress"]
+    assert hosts["from"] == [{"ipBlock": {"cidr": "10.1.0.0/16"}}]
+    assert scrapes == {"ports": [{"port": "metrics", "protocol": "TCP"}]}
+    (home / "cluster.toml").write_text("[metrics]\nlisten = '127.0.0.1:9732'\n")
+    documents = printed(command("manifests", "fleetlock", *IMAGE, *network))
+    (hosts,) = documents["NetworkPolicy"]["spec"]["ingress"]
+    assert hosts["ports"][0]["port"] == "fleetlock"
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
+        ("[metrics]\nlisten = ':8080'", "port 8080 is where hosts ask FleetLock"),
         ("[fleetlock]\nslots = 0", "fleetlock.slots: 0 would take no node"),
         ("[fleetlock]\ngroup = 'workers'", "names no group of FleetLock"),
         ("[operate]\nevery = '5m'", ""),

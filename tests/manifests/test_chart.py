@@ -106,8 +106,11 @@ CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
             tls_secret="tls",
             cluster_ip="10.96.0.15",
             networks=("10.1.0.0/16", "fd00::/64"),
+            listen=":9732",
+            metrics_port=9732,
         ),
         {
+            "metricsPort": 9732,
             "kind": "fleetlock",
             "settings": SETTINGS,
             "tlsSecret": "tls",
@@ -175,6 +178,10 @@ def test_the_chart_has_more_than_is_printed() -> None:
         ({"image": IMAGE, "knownHost": "x"}, "Additional property knownHost is not allowed"),
         ({"image": IMAGE, "replicas": "two"}, "Expected: integer, given: string"),
         ({"image": IMAGE, "knownHosts": "x", "podMonitor": "true"}, "podMonitor: set metricsPort"),
+        (
+            {"image": IMAGE, "kind": "fleetlock", "metricsPort": "8080"},
+            "metricsPort: port 8080 is where hosts ask FleetLock",
+        ),
     ],
 )
 def test_what_would_not_work_is_refused(chosen: dict[str, str], reason: str) -> None:

@@ -13,9 +13,14 @@ labels:
   {{- include "labels" . | nindent 2 }}
 {{- end }}
 
-{{- /* The name of the port that may be reached, or nothing. */}}
+{{- /* The port for metrics, or nothing. */}}
+{{- define "metrics port" -}}
+{{- if ne .Values.kind "cronjob" }}{{ with .Values.metricsPort }}{{ . }}{{ end }}{{ end }}
+{{- end }}
+
+{{- /* The name of the port for probes, which also has metrics, or nothing. */}}
 {{- define "port" -}}
-{{- if eq .Values.kind "fleetlock" }}fleetlock{{ else if and (eq .Values.kind "deployment") .Values.metricsPort }}metrics{{ end }}
+{{- if eq .Values.kind "fleetlock" }}fleetlock{{ else if include "metrics port" . }}metrics{{ end }}
 {{- end }}
 
 {{- define "probe" }}
@@ -33,6 +38,8 @@ failureThreshold: {{ .failures }}
 {{- define "pod" -}}
 {{- $serves := eq .Values.kind "fleetlock" }}
 {{- $host := splitList "/" .Values.image | first }}
+{{- $metricsPort := include "metrics port" . }}
+{{- $measured := empty $metricsPort | ternary "" (printf "--set, \"metrics.listen=:%s\", " $metricsPort) }}
 metadata:
   labels:
     {{- include "labels" . | nindent 4 }}
@@ -115,9 +122,9 @@ spec:
       image: {{ required "image: the one that you built" .Values.image | quote }}
       imagePullPolicy: {{ and (contains "/" .Values.image) (or (regexMatch "[.:]" $host) (eq $host "localhost")) | ternary "IfNotPresent" "Never" }}
       {{- if $serves }}
-      args: [fleetlock, serve, --listen, ":8080", {{ if .Values.tlsSecret }}--tls-cert, /etc/rollout/tls/tls.crt, --tls-key, /etc/rollout/tls/tls.key, {{ end }}--output, json, --set, lock.namespace=kube-system]
+      args: [fleetlock, serve, --listen, ":8080", {{ if .Values.tlsSecret }}--tls-cert, /etc/rollout/tls/tls.crt, --tls-key, /etc/rollout/tls/tls.key, {{ end }}{{ $measured }}--output, json, --set, lock.namespace=kube-system]
       {{- else if eq .Values.kind "deployment" }}
-      args: [operate, --every, {{ .Values.everySeconds }}s, {{ with .Values.metricsPort }}--set, "metrics.listen=:{{ . }}", {{ end }}--output, json, --set, lock.namespace=kube-system]
+      args: [operate, --every, {{ .Values.everySeconds }}s, {{ $measured }}--output, json, --set, lock.namespace=kube-system]
       {{- else }}
       args: [operate, --once, --active-deadline, {{ .Values.activeDeadlineSeconds | int }}s, --output, json, --set, lock.namespace=kube-system]
       {{- end }}
@@ -146,7 +153,12 @@ spec:
         capabilities: {drop: [ALL]}
       {{- with include "port" . }}
       ports:
-        - {name: {{ . }}, containerPort: {{ $serves | ternary 8080 $.Values.metricsPort }}, protocol: TCP}
+        {{- if $serves }}
+        - {name: fleetlock, containerPort: 8080, protocol: TCP}
+        {{- end }}
+        {{- with $metricsPort }}
+        - {name: metrics, containerPort: {{ . }}, protocol: TCP}
+        {{- end }}
       startupProbe:
         {{- include "probe" (dict "root" $ "path" "/healthz" "every" 5 "failures" 24) | indent 8 }}
       livenessProbe:

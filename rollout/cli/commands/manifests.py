@@ -19,6 +19,7 @@ from rollout.manifests.objects import (
     DEFAULT_NAME,
     DEFAULT_SCHEDULE,
     DEFAULT_ZONE,
+    SERVER_PORT,
     SSH_KEY,
     SSH_SECRET,
     Installation,
@@ -185,9 +186,12 @@ def _with_settings(choices: Installation, typed: Given) -> Installation:
     pod, policy = read_pod_settings(file, serves=kind is InstallationKind.FLEETLOCK)
     listen = ""
     # The pod of a Job ends too soon to be probed.
-    if kind is InstallationKind.DEPLOYMENT:
+    if kind in (InstallationKind.DEPLOYMENT, InstallationKind.FLEETLOCK):
         listen = typed.metrics.listen or pod.metrics.listen
     host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
+    if kind is InstallationKind.FLEETLOCK and port == SERVER_PORT:
+        hint = "Give another port, such as :9732."
+        raise UsageError(f"metrics.listen: port {port} is where hosts ask FleetLock", hint=hint)
     installation = replace(
         choices,
         lease_namespace=(typed if "lock.namespace" in typed.typed else pod).lock.namespace,
