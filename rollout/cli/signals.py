@@ -171,7 +171,7 @@ def _end_at_once(stop: StopRequest) -> None:
 
     Releases the lock first if the API server answers soon.
     """
-    leaving = threading.Thread(target=stop.leave, name="leaving", daemon=True)
+    leaving = threading.Thread(target=stop.run_exit_actions, name="leaving", daemon=True)
     leaving.start()
     leaving.join(_LEAVE_SECONDS)
     _write(_LEFT, _NEXT_COMMANDS)

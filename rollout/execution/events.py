@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, Self
 
 from rollout.errors import ApiConflictError, ApiNotFoundError, RolloutError
-from rollout.execution.base.deadline import Deadline, is_passing, patiently
+from rollout.execution.base.deadline import Deadline, is_transient, retry_until
 from rollout.execution.base.reporting import Reporter
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import (
@@ -170,10 +170,10 @@ class NodeEvents:
             if event is None:
                 return
             try:
-                patiently(
-                    partial(self._write, event),
+                retry_until(
                     Deadline(self.clock, _PATIENCE),
-                    passing=lambda error: is_passing(error) and self._has_time,
+                    partial(self._write, event),
+                    retriable=lambda error: is_transient(error) and self._has_time,
                 )
             except RolloutError as error:
                 if self._has_time:

@@ -115,7 +115,7 @@ class PolicyGates:
             lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
         )
         self.health = ObjectHealth(self.cluster, self._policy.healthy, self.ports.evaluate)
-        self._unhealthy = CachedValue(self.health.first_problem, _FRESH_SECONDS, self.cluster.clock)
+        self._unhealthy = CachedValue(self.health.find_problem, _FRESH_SECONDS, self.cluster.clock)
         # Cheapest first. The bounded ones hold a node for gates.timeout at most.
         control_plane = partial(self._check_blockers, control_plane_blockers)
         stored = partial(self._check_blockers, stored_blockers)
@@ -295,11 +295,11 @@ class PolicyGates:
             return OPEN
         if self.ports.alerts is None:
             return GateAnswer(findings.AlertsNotAsked(url), is_final=True)
-        finding = self._alerts.now()
+        finding = self._alerts.get()
         return GateAnswer(finding, is_general=finding is not None)
 
     def _check_health(self, _node: PlannedNode) -> GateAnswer:
-        problem = self._unhealthy.now() if self._policy.healthy else None
+        problem = self._unhealthy.get() if self._policy.healthy else None
         return GateAnswer(problem, is_general=problem is not None)
 
     def _deadline_of(self, about: str) -> Deadline:

@@ -20,7 +20,13 @@ from rollout.errors import (
     InterruptedRunError,
     LockedError,
 )
-from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest, is_passing, patiently
+from rollout.execution.base.deadline import (
+    Deadline,
+    PatientApi,
+    StopRequest,
+    is_transient,
+    retry_until,
+)
 from rollout.execution.lease import (
     NO_LEASE,
     RENEWALS_PER_DURATION,
@@ -100,7 +106,7 @@ class LeaseLock:
 
     def __enter__(self) -> Self:
         self._acquire()
-        self.stop.before_leaving(self._release_at_once)
+        self.stop.add_exit_action(self._release_at_once)
         self._thread.start()
         return self
 
@@ -133,7 +139,7 @@ class LeaseLock:
             with self.cluster.noting_outage(marks.LEASE_NAME):
                 self._renew()
 
-        patiently(renew, self.cluster.deadline(), self.cluster.notice, passing=_is_passing)
+        retry_until(self.cluster.deadline(), renew, self.cluster.notice, retriable=_is_retriable)
 
     def _is_mine(self, lease: Lease) -> bool:
         """Whether this process took it: two containers may have the same holder name."""
@@ -187,7 +193,7 @@ class LeaseLock:
         return self._retry(lambda: read_lease_object(self.cluster.api, self.request.namespace))
 
     def _retry(self, action: Callable[[], T]) -> T:
-        return patiently(action, self.cluster.deadline(), self.cluster.notice, sleep=self._sleep)
+        return retry_until(self.cluster.deadline(), action, self.cluster.notice, sleep=self._sleep)
 
     def _sleep(self, seconds: float) -> None:
         if self._clock.wait(self.stop, seconds):
@@ -291,7 +297,7 @@ class LeaseLock:
     def _release(self) -> None:
         deadline = self.cluster.deadline_within(2 * self._interval)
         with self._mutex, suppress(ApiError):
-            patiently(lambda: self._release_by(self._hurried), deadline, self.cluster.notice)
+            retry_until(deadline, lambda: self._release_by(self._hurried), self.cluster.notice)
 
     def _release_at_once(self) -> None:
         """Release the Lease because the process ends. No check passes any more."""
@@ -347,5 +353,5 @@ def _conflict_error(lease: Lease | None) -> LockedError:
     return LockedError(f"{state.holder_text} has taken the lock meanwhile", hint=_PLAN_AGAIN)
 
 
-def _is_passing(error: BaseException) -> bool:
-    return is_passing(error) or isinstance(error, ApiConflictError)
+def _is_retriable(error: BaseException) -> bool:
+    return is_transient(error) or isinstance(error, ApiConflictError)

@@ -217,7 +217,7 @@ class SlotAdmission:
         return SlotLimits(nodes, settings.selection, settings.policy, self._api.server_time())
 
     def _check_memory(self) -> None:
-        memory = self._memory.now()
+        memory = self._memory.get()
         try:
             require_memory(memory)
         except BlockedError as error:
@@ -232,7 +232,7 @@ class SlotAdmission:
         facts = facts_of(node)
         inputs = EligibilityInputs(
             now=self._api.server_time(),
-            memory=self._memory.now(),
+            memory=self._memory.get(),
             selection=self._settings.selection,
             failures_allowed=self._settings.failures_allowed(self._nodes.by_name.values()),
             include_held=policy.include_held,
@@ -255,20 +255,20 @@ class SlotAdmission:
             for node in nodes.values()
             if not is_fleetlock_run(node.annotations.get(marks.RUN, ""))
         )
-        unfinished = assess(self._record.now(), without_slot_marks)
+        unfinished = assess(self._record.get(), without_slot_marks)
         if unfinished is not None and unfinished.blocks:
             what = f"{rollout_name(unfinished.run)} is running or interrupted"
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:
         ignored = self._settings.policy.gates.ignored_rivals
-        found = rivals(self._coordinators.now(), self._nodes.by_name.values(), ignored)
+        found = rivals(self._coordinators.get(), self._nodes.by_name.values(), ignored)
         if found:
             raise Denied(AnswerKind.RIVAL, f"{found[0].object} {found[0].message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
         """Raise `Denied` if the drain could never end."""
-        forecaster = self._forecaster.now()
+        forecaster = self._forecaster.get()
         with self._forecast_lock:
             blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers
         if blockers:

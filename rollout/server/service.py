@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rollout.errors import ApiError, FencedError, RolloutError
-from rollout.execution.base.deadline import Deadline, StopRequest, is_passing
+from rollout.execution.base.deadline import Deadline, StopRequest, is_transient
 from rollout.model.fleetlock import GroupRules, Slot
 from rollout.model.selectors import parse_selector
 from rollout.ports import Clock
@@ -152,7 +152,7 @@ class Service:
         except FencedError as error:
             return FleetLockAnswer(AnswerKind.LOCK_LOST, error.message)
         except ApiError as error:
-            kind = AnswerKind.API_UNAVAILABLE if is_passing(error) else AnswerKind.API_ERROR
+            kind = AnswerKind.API_UNAVAILABLE if is_transient(error) else AnswerKind.API_ERROR
             return FleetLockAnswer(kind, error.message)
         except RolloutError as error:
             # A gate cannot be checked, or the Node changes too often to be written.

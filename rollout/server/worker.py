@@ -136,7 +136,7 @@ class SlotRunner:
             gates=gates,
             memory=memory,
             ledger=Ledger(),
-            settler=Settler(cluster, report, plan.policy, gates.health.first_problem),
+            settler=Settler(cluster, report, plan.policy, gates.health.find_problem),
             conditions=NodeConditions.of_plan(plan, cluster, check_may_act, report),
             away_limit_of=partial(away_limit, selection=settings.selection, policy=settings.policy),
             why_none_starts=lambda: None,
@@ -217,7 +217,7 @@ class SlotRunner:
             engine.report.notice(text(Unsettled(timeout, why_unsettled, node=slot.node)))
         soak = engine.plan.policy.gates.soak
         if soak:
-            engine.cluster.deadline(soak).wait_for(self.server_stop)
+            engine.cluster.deadline(soak).sleep_unless(self.server_stop)
 
 
 @dataclass(frozen=True, slots=True)

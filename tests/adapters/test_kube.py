@@ -15,7 +15,7 @@ from rollout.errors import (
     ApiUnavailableError,
     TooManyRequestsError,
 )
-from rollout.execution.base.deadline import is_passing
+from rollout.execution.base.deadline import is_transient
 from tests.scripted_api import QUICK, Exchange, Kubeconfig, client, scripted
 
 
@@ -152,8 +152,8 @@ def test_credentials_that_were_accepted_before_may_be_again(tmp_path: Path) -> N
         api.get("/known")
         with pytest.raises(ApiUnavailableError, match="accepted before are refused") as later:
             api.get("/x")
-    assert not is_passing(first.value)
-    assert is_passing(later.value)
+    assert not is_transient(first.value)
+    assert is_transient(later.value)
     assert later.value.status == 401
     assert later.value.hint == first.value.hint
 

@@ -12,7 +12,7 @@ import pytest
 from rollout.adapters.kube.api import connect
 from rollout.adapters.kube.client_parts import client_parts
 from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
-from rollout.execution.base.deadline import is_passing
+from rollout.execution.base.deadline import is_transient
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 from tests.waiting import is_running, wait_until
 
@@ -306,7 +306,7 @@ def test_a_login_that_fails_in_the_middle_of_a_run_may_pass(
         ) as caught:
             api.create("/x", {})
         assert caught.value.status == 401
-        assert is_passing(caught.value)
+        assert is_transient(caught.value)
         down.unlink()
         api.create("/x", {})
         assert server.exchanges[-1].headers["Authorization"] == "Bearer t3"

@@ -57,10 +57,10 @@ def test_a_status_is_kept_for_a_share_of_the_time_and_not_for_long(
         return "running"
 
     status_of_page = CachedValue(read, 2.0, clock, share=0.1, longest=30.0)
-    status_of_page.now()
+    status_of_page.get()
     for seconds, count in ((kept - 0.01, 1), (kept + 0.01, 2)):
         clock.seconds = readings[0] + seconds
-        status_of_page.now()
+        status_of_page.get()
         assert len(readings) == count
 
 

@@ -371,14 +371,14 @@ def test_time_that_is_up_stops_and_says_why() -> None:
     clock = SetClock()
     stop = StopRequest(Deadline(clock, 60), StopRequest(), revert=True)
     assert not stop.is_due
-    assert not stop.returns_nodes
+    assert not stop.is_reverting
     assert not stop.wait(0)
     clock.seconds = 60
     assert stop.is_due
-    assert stop.returns_nodes
+    assert stop.is_reverting
     assert stop.wait(1000)
     assert not stop.is_requested
-    assert stop.why == DeadlineReached()
+    assert stop.reason == DeadlineReached()
 
 
 # The patience that all steps of a run share with one outage.
@@ -396,12 +396,12 @@ def fail(
 def test_it_is_counted_from_the_first_request_in_a_row_that_failed() -> None:
     clock = SetClock()
     cluster = PatientApi(NoApi(), clock, seconds=100)  # type: ignore[arg-type]
-    assert cluster.patience == 100
+    assert cluster.patience_left == 100
     for _ in range(3):
         fail(cluster, clock, seconds=30)
-    assert cluster.patience == 10
+    assert cluster.patience_left == 10
     fail(cluster, clock, seconds=30)
-    assert cluster.patience == 0
+    assert cluster.patience_left == 0
 
 
 def test_any_answer_ends_it_for_its_asker() -> None:
@@ -412,7 +412,7 @@ def test_any_answer_ends_it_for_its_asker() -> None:
     with pytest.raises(ApiConflictError), cluster.noting_outage("steps"):
         raise ApiConflictError("changed")
     clock.seconds += 20
-    assert cluster.patience == 80
+    assert cluster.patience_left == 80
     with cluster.noting_outage("lock"):
         pass
-    assert cluster.patience == 100
+    assert cluster.patience_left == 100

@@ -282,7 +282,7 @@ def watching(asking: Asking, server: StandaloneApi) -> Iterator[Watching]:
             planned = replace(PLANNED, node_uid=stored(server, NODES, NODE)["metadata"]["uid"])
             context = replace(asking(answers), planned=planned)
             watched = stack.enter_context(watched_node(context))
-            wait_until(lambda: bool(watched.view.news) and not watched.is_absent)
+            wait_until(lambda: bool(watched.view.generation) and not watched.is_absent)
             return replace(context, watched=watched)
 
         yield made

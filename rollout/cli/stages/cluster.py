@@ -6,7 +6,7 @@ from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say, show_progress, warn
-from rollout.execution.base.deadline import Deadline, has_answered, patiently
+from rollout.execution.base.deadline import Deadline, is_transient_answer, retry_until
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, read_unfinished
 from rollout.gather.cluster import documents, snapshot
@@ -39,11 +39,11 @@ def with_patience(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
             say(f"waiting for the API server: {error}")
         reported.append(error)
 
-    return patiently(
-        lambda: action(*arguments),
+    return retry_until(
         Deadline(wiring.system_clock(), _START_PATIENCE),
+        lambda: action(*arguments),
         notice,
-        passing=has_answered,
+        retriable=is_transient_answer,
     )
 
 

@@ -336,7 +336,7 @@ class _Pass:
 
     def _execute(self, run: PreparedRun, gates: GatePorts) -> RunResult:
         if self.stop.is_due:
-            raise InterruptedRunError(f"{text(self.stop.why)}, before anything was started")
+            raise InterruptedRunError(f"{text(self.stop.reason)}, before anything was started")
         operation = self.operation
         execution = execute.Execution(
             run,

@@ -17,7 +17,7 @@ from rollout.cli.stages.request import Request
 from rollout.cli.terminal import Echo, say, screen_columns, show
 from rollout.errors import ApiError
 from rollout.execution.base.cached_value import CachedValue
-from rollout.execution.base.deadline import StopRequest, is_passing
+from rollout.execution.base.deadline import StopRequest, is_transient
 from rollout.execution.lease import LeaseSnapshot, read_lease
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import (
@@ -79,7 +79,7 @@ def _awaited_by_node(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
         try:
             pods = completing_pods(snapshot.read_node_pods(api, name), plan.policy.drain)
         except ApiError as error:
-            if is_passing(error):
+            if is_transient(error):
                 # Each further node may take as long to fail.
                 break
             continue
@@ -98,7 +98,7 @@ def _waits(api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode) -> 
         try:
             began = snapshot.read_phase_time(api, name)
         except ApiError as error:
-            if is_passing(error):
+            if is_transient(error):
                 break
             continue
         now = api.server_time()
@@ -381,7 +381,7 @@ def _read_repeatedly(
         try:
             rollout = _read(api, namespace)
         except ApiError as error:
-            if not is_passing(error):
+            if not is_transient(error):
                 raise
         took = time.monotonic() - began
         yield rollout
@@ -401,7 +401,7 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
     clock = wiring.system_clock()
     share = 1 / _PAUSE_PER_READING
     status = CachedValue(read, _PAUSE, clock, share=share, longest=_LONGEST_PAUSE_OF_PAGE)
-    application = page_application(RunPages(settings, status.now).page)
+    application = page_application(RunPages(settings, status.get).page)
     stop = StopRequest()
     with (
         interrupted_by_signals(stop),

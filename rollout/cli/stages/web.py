@@ -62,7 +62,7 @@ class RunPages:
                 latest = partial(self._latest_page, refreshes=refreshes)
                 return self._cached(f"{path} {refreshes}", latest, _FRESH_SECONDS, _SHARE)
             run = path.removeprefix(_RUNS)
-            journals = self._journals.now() if run != path else {}
+            journals = self._journals.get() if run != path else {}
             file = journals.get(run)
             if file is None:
                 return None
@@ -82,10 +82,10 @@ class RunPages:
         self._pages[key] = page
         while len(self._pages) > _MOST_PAGES:
             self._pages.pop(next(iter(self._pages)))
-        return page.now()
+        return page.get()
 
     def _latest_page(self, *, refreshes: bool) -> WebPage:
-        journals = self._journals.now()
+        journals = self._journals.get()
         latest = next(iter(journals.values()), None)
         report = self._read(latest) if latest else None
         status = self.status()
@@ -104,7 +104,7 @@ class RunPages:
         report = self._read(file)
         if report is None:
             return None
-        journals = self._journals.now()
+        journals = self._journals.get()
         return self._page(report, journals, file=file, status="", refresh=0, is_latest=False)
 
     def _page(

@@ -10,15 +10,14 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class CachedValue(Generic[T]):
-    """A value that is read again once it is older than `seconds`.
-
-    Reading takes at most this `share` of the time, but a value is kept for at most `longest`
-    seconds after reading, unless `seconds` is more. One thread reads while others wait.
-    """
+    """A value that is kept for some seconds, then read again by one thread while others wait."""
 
     read: Callable[[], T]
+    # How long a value is kept at least.
     seconds: float
     clock: Clock
+    # A value that takes long to read is kept longer, so that reading takes at most this share of
+    # the time; but not for more than `longest` seconds.
     share: float = 1.0
     longest: float = float("inf")
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -29,12 +28,12 @@ class CachedValue(Generic[T]):
         with self._lock:
             self._fresh_until = float("-inf")
 
-    def now(self) -> T:
+    def get(self) -> T:
         with self._lock:
             began = self.clock.monotonic()
             if began > self._fresh_until:
                 self._value = self.read()
-                seconds = self.clock.monotonic() - began
-                kept = min(seconds / self.share, seconds + self.longest)
-                self._fresh_until = began + max(self.seconds, kept)
+                reading = self.clock.monotonic() - began
+                by_share = min(reading / self.share, reading + self.longest)
+                self._fresh_until = began + max(self.seconds, by_share)
             return self._value

@@ -14,11 +14,13 @@ from rollout.ports import Clock, ClusterApi, Event
 
 T = TypeVar("T")
 
+# The cause in a 429 that says: a disruption budget refuses the eviction.
 BUDGET_CAUSE = "DisruptionBudget"
+# Names the steps of all nodes as one caller of `PatientApi`.
 STEPS = "steps"
-_GROWING = wait_exponential(0.25, max=5.0)
+_GROWING_PAUSE = wait_exponential(0.25, max=5.0)
 _LONGEST_RETRY_AFTER = 30.0
-# In seconds. After so long without a failure the server may be back.
+# After so long without a failure, the server may have been back in between.
 _FAILURE_VALID_SECONDS = 60.0
 # The timeout of a request when no patience is left.
 _HURRIED_SECONDS = 5.0
@@ -27,7 +29,7 @@ _PATIENCE = 600.0
 
 
 class Deadline:
-    """A moment of the monotonic clock. Everyone who holds it sees a `restart`."""
+    """A moment of the monotonic clock. All holders of the object see a `restart`."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -42,9 +44,11 @@ class Deadline:
         self._end = self._clock.monotonic() + seconds
 
     def pause(self, seconds: float) -> None:
+        """Sleep for `seconds`, but not beyond the deadline."""
         self._clock.sleep(min(seconds, self.remaining))
 
-    def wait_for(self, event: Event) -> None:
+    def sleep_unless(self, event: Event) -> None:
+        """Sleep until the deadline, or until the event is set."""
         while not (self.expired or self._clock.wait(event, self.remaining)):
             pass
 
@@ -53,39 +57,40 @@ class Deadline:
         return self.remaining == 0.0
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
+    """Whether the API server is unavailable or throttles requests."""
     if isinstance(error, TooManyRequestsError):
         return not error.has_cause(BUDGET_CAUSE)
     return isinstance(error, ApiUnavailableError)
 
 
-def has_answered(error: BaseException) -> bool:
-    """Whether a server sent this passing error.
+def is_transient_answer(error: BaseException) -> bool:
+    """Whether a server sent this transient error.
 
     A server that never responds probably has the wrong address.
     """
-    return is_passing(error) and isinstance(error, ApiError) and error.status != 0
+    return is_transient(error) and isinstance(error, ApiError) and error.status != 0
 
 
 def _tell_nobody(_error: BaseException) -> None:
     pass
 
 
-def patiently(
-    action: Callable[[], T],
+def retry_until(
     deadline: Deadline,
+    action: Callable[[], T],
     notice: Callable[[BaseException], None] = _tell_nobody,
     *,
-    passing: Callable[[BaseException], bool] = is_passing,
+    retriable: Callable[[BaseException], bool] = is_transient,
     sleep: Callable[[float], None] | None = None,
 ) -> T:
-    """Repeat `action` with growing pauses while its errors are passing.
+    """Return the result of `action`, repeated with growing pauses while its errors are retriable.
 
-    `notice` is called for each. At the deadline the last is raised. `sleep` may raise to end the
-    wait.
+    `notice` gets each error. At the deadline, the last one is raised. `sleep` may raise an error to
+    end the retries.
     """
     retrying = Retrying(
-        retry=retry_if_exception(passing),
+        retry=retry_if_exception(retriable),
         wait=lambda state: min(_pause(state), deadline.remaining),
         stop=lambda _state: deadline.expired,
         before_sleep=lambda state: notice(_failure(state)),
@@ -104,12 +109,12 @@ def _pause(state: RetryCallState) -> float:
     failure = _failure(state)
     if isinstance(failure, ApiError) and failure.retry_after is not None:
         return min(failure.retry_after, _LONGEST_RETRY_AFTER)
-    return _GROWING(state)
+    return _GROWING_PAUSE(state)
 
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """A row of failed requests, in seconds of the monotonic clock."""
+    """Failed requests in a row; times in seconds of the monotonic clock."""
 
     first_sent: float
     last_failed: float
@@ -117,23 +122,22 @@ class _Outage:
 
 @dataclass
 class PatientApi:
-    """An API server that waits out outages. For many threads.
-
-    `seconds` limits the wait of requests without a deadline in one outage, for all steps together.
-    Outages are counted by caller: an answer to one says nothing about another's requests.
-    """
+    """An API server whose outages are waited out. For many threads."""
 
     api: ClusterApi
     clock: Clock
+    # Gets the error of each failed attempt.
     notice: Callable[[BaseException], None] = _tell_nobody
+    # How long requests without a deadline wait in one outage, all of them together.
     seconds: float = field(default_factory=lambda: _PATIENCE)
+    # By caller, because an answer to one caller says nothing about the requests of another.
     _outages: dict[str, _Outage] = field(default_factory=dict)
 
     @property
-    def patience(self) -> float:
+    def patience_left(self) -> float:
         """Return the seconds left to wait in this outage."""
         now = self.clock.monotonic()
-        # The caller that noticed the outage first counts.
+        # The outage begins with the caller that noticed it first.
         began = now
         for outage in tuple(self._outages.values()):
             if now - outage.last_failed < _FAILURE_VALID_SECONDS:
@@ -142,7 +146,7 @@ class PatientApi:
 
     @contextmanager
     def noting_outage(self, caller: str) -> Iterator[None]:
-        """Note whether the server answers. An error is an answer, too."""
+        """Note whether the server answers the request inside; most errors are answers, too."""
         sent = self.clock.monotonic()
         try:
             yield
@@ -168,68 +172,70 @@ class PatientApi:
 
         def once() -> T:
             with self.noting_outage(STEPS):
-                api = self.api if self.patience else self.api.within(_HURRIED_SECONDS)
+                api = self.api if self.patience_left else self.api.within(_HURRIED_SECONDS)
                 return request(api)
 
-        return patiently(once, deadline or self.deadline(), self.notice)
+        return retry_until(deadline or self.deadline(), once, self.notice)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        return Deadline(self.clock, self.patience if seconds is None else seconds)
+        """Return a deadline in `seconds`, by default when the patience of this outage ends."""
+        return Deadline(self.clock, self.patience_left if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
-        return self.deadline(min(most, self.patience))
+        return self.deadline(min(most, self.patience_left))
 
 
 @dataclass
 class StopRequest:
-    """A request to start no further node. Nodes in flight finish.
+    """A request to start no further node. Nodes in flight finish."""
 
-    It is also due at the `deadline`, and with `process_stop`. `revert` returns nodes that are not
-    rebooting yet.
-    """
-
+    # When the stop becomes due without a request; None for never.
     deadline: Deadline | None = None
+    # The stop of the whole process, which also stops this part of it.
     process_stop: "StopRequest | None" = None
+    # Whether nodes in flight that are not rebooting yet are returned instead of finished.
     revert: bool = False
     _event: threading.Event = field(default_factory=threading.Event)
-    _last_acts: list[Callable[[], object]] = field(default_factory=list)
+    _exit_actions: list[Callable[[], object]] = field(default_factory=list)
 
-    def before_leaving(self, act: Callable[[], object]) -> None:
-        """Register a quick act for when the process ends at once."""
-        self._last_acts.append(act)
+    def add_exit_action(self, action: Callable[[], object]) -> None:
+        """Register a quick action for when the process ends at once."""
+        self._exit_actions.append(action)
 
-    def leave(self) -> None:
-        """Run the registered acts, which may hang, so call it in its own thread."""
-        for act in self._last_acts:
+    def run_exit_actions(self) -> None:
+        """Run the registered actions. They may hang, so call this in its own thread."""
+        for action in self._exit_actions:
             with suppress(Exception):
-                act()
+                action()
 
     def request(self) -> None:
         self._event.set()
 
     @property
     def is_requested(self) -> bool:
+        """Whether somebody asked to stop, or the process stops; not at the `deadline` alone."""
         if self._event.is_set():
             return True
         return self.process_stop is not None and self.process_stop.is_due
 
     @property
     def is_due(self) -> bool:
+        """Whether to start no further node: the stop is requested, or its deadline has passed."""
         is_late = self.deadline is not None and self.deadline.expired
         return is_late or self.is_requested
 
     @property
-    def returns_nodes(self) -> bool:
+    def is_reverting(self) -> bool:
         return self.revert and self.is_due
 
     @property
-    def why(self) -> StopRequested | DeadlineReached:
+    def reason(self) -> StopRequested | DeadlineReached:
         if self.is_requested or self.deadline is None:
             return StopRequested()
         return DeadlineReached()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the stop is due, at most `seconds`; return whether it is."""
+        """Wait at most `seconds` until the stop is due; return whether it is, as an `Event`."""
         if self.deadline is not None:
             seconds = min(seconds, self.deadline.remaining)
         self._event.wait(seconds)

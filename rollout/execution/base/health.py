@@ -17,18 +17,22 @@ HealthEvaluation = Callable[[str, bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class ObjectHealth:
+    """The health of the objects in gates.healthy, read anew with each call."""
+
     cluster: PatientApi
     rules: Sequence[HealthRule]
+    # None if this process cannot evaluate expressions.
     evaluate: HealthEvaluation | None
 
-    def first_problem(self) -> ObjectUnhealthy | ObjectHealthUnknown | None:
+    def find_problem(self) -> ObjectUnhealthy | ObjectHealthUnknown | None:
+        """Return the first object that is not known to be healthy, or None."""
         for rule in self.rules:
-            problem = self._problem(rule)
+            problem = self._check(rule)
             if problem is not None:
                 return problem
         return None
 
-    def _problem(self, rule: HealthRule) -> ObjectUnhealthy | ObjectHealthUnknown | None:
+    def _check(self, rule: HealthRule) -> ObjectUnhealthy | ObjectHealthUnknown | None:
         reference = ObjectReference.parse(rule.resource)
         try:
             body = self.cluster.ask(partial(read_object, reference=reference))

@@ -21,6 +21,7 @@ from rollout.ports import ClusterApi, Query
 T = TypeVar("T", Node, Pod, Budget)
 
 _WATCH_SECONDS = 600.0
+# Seconds between attempts to watch.
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 5.0
 # A watch that ends sooner counts as a failure.
@@ -29,19 +30,19 @@ _SHORTEST_WATCH = 1.0
 
 @dataclass
 class LiveView(Generic[T]):
-    """The objects at a path.
-
-    Without `lists_first` it starts empty with `news` 0. `changed` is set whenever `items` changes;
-    its reader clears it.
-    """
+    """The objects at a path of the API, kept up to date while the view is entered."""
 
     cluster: PatientApi
     path: str
     query: Query
+    # An object is decoded into the type `shape`, which `project` turns into the model's type.
     shape: type[Any]
     project: Callable[[Any], T]
+    # When entering gives up the first list.
     deadline: Deadline
+    # Set at each change of `items`; its reader clears it.
     changed: threading.Event = field(default_factory=threading.Event)
+    # If False, the view is entered at once: empty, with `generation` 0 until the first list.
     lists_first: bool = True
     _objects: dict[str, T] = field(default_factory=dict)
     _version: str = ""
@@ -64,6 +65,7 @@ class LiveView(Generic[T]):
         self._disconnect()
 
     def resync(self) -> None:
+        """List the objects again, because a silent watch may have lost its server."""
         self._needs_list = True
         self._disconnect()
 
@@ -76,7 +78,8 @@ class LiveView(Generic[T]):
             return tuple(self._objects.values())
 
     @property
-    def news(self) -> int:
+    def generation(self) -> int:
+        """The number of changes so far; 0 before the first list."""
         return self._generation
 
     def _list(self, api: ClusterApi) -> None:
@@ -94,13 +97,14 @@ class LiveView(Generic[T]):
     def _follow(self) -> None:
         pause = _FIRST_PAUSE
         while not self._ended.is_set():
-            if self._attempt():
+            if self._list_and_watch():
                 pause = _FIRST_PAUSE
             else:
                 self.cluster.clock.wait(self._ended, pause)
                 pause = min(_LONGEST_PAUSE, pause * 2)
 
-    def _attempt(self) -> bool:
+    def _list_and_watch(self) -> bool:
+        """Watch until the connection ends, after a list if one is needed; return if it lasted."""
         began = float("inf")
         try:
             if self._needs_list:

@@ -26,19 +26,22 @@ from rollout.model.progress import (
 )
 from rollout.ports import Clock, Observer
 
-# Seconds before an outage is reported again.
+# How long an outage is not reported again.
 _QUIET_SECONDS = 30.0
+# Stands for the rollout itself where a node's name is expected.
+_ROLLOUT = ""
 
 
 @dataclass
 class Reporter:
-    """Sends events to each observer in order, and repeats no wait.
+    """Makes events and sends them to each observer in order.
 
-    An observer that raises gets no more events.
+    An observer that raises an error gets no more events.
     """
 
     observers: Sequence[Observer]
     clock: Clock
+    # What each node waits for, as last reported, so that no wait is reported twice in a row.
     _waits: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -63,7 +66,7 @@ class Reporter:
         )
 
     def settling(self, index: int, waiting_for: str) -> None:
-        if self._note_wait("", (index, waiting_for)):
+        if self._note_wait(_ROLLOUT, (index, waiting_for)):
             self.tell(WaveSettling(self.now, index, waiting_for))
 
     def step(
@@ -78,7 +81,11 @@ class Reporter:
         activity: Activity | None = None,
         awaited: tuple[AwaitedPod, ...] = (),
     ) -> None:
-        """`staged` is an unplanned version, `edge` the move into the phase."""
+        """Report what a node does or waits for, unless its last event says the same.
+
+        `endings`: seconds that its pods took to terminate, by owner. `staged`: a version that was
+        not planned. `edge`: the move into the phase.
+        """
         if self._note_wait(node, (phase, detail, endings)):
             step = NodeStep(
                 at=self.now,
@@ -93,17 +100,17 @@ class Reporter:
             )
             self.tell(step)
 
-    def _note_wait(self, about: str, wait: object) -> bool:
-        """Note what a node, or the rollout (empty), waits for; return whether it is new."""
-        before = self._waits.get(about)
-        self._waits[about] = wait
+    def _note_wait(self, node: str, wait: object) -> bool:
+        """Note what a node waits for; return whether it is new."""
+        before = self._waits.get(node)
+        self._waits[node] = wait
         return before != wait
 
     def tell(self, event: StepEvent) -> None:
         for observer in self.observers:
             try:
                 observer.notify(event)
-            except Exception:  # noqa: BLE001 - whatever it is, the nodes come first
+            except Exception:  # noqa: BLE001 - no defect of an observer may stop a node
                 self.observers = [other for other in self.observers if other is not observer]
 
     def node_finished(self, result: NodeResult) -> None:
@@ -122,6 +129,7 @@ class OutageNotice:
 
     report: Reporter
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    # In seconds since the epoch.
     _noticed_at: float = float("-inf")
 
     def __call__(self, error: BaseException) -> None:

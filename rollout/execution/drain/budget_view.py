@@ -47,7 +47,7 @@ class BudgetView:
         self.refresh()
 
     def refresh(self) -> None:
-        news = self._view.news
+        news = self._view.generation
         if news == self._news:
             self._index = replace(self._index, by_uid={})
             return

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooManyRequestsError
-from rollout.execution.base.deadline import BUDGET_CAUSE, is_passing
+from rollout.execution.base.deadline import BUDGET_CAUSE, is_transient
 from rollout.gather.cluster.snapshot import pod_path, read_node, read_pod, read_pods
 from rollout.model.cluster import Budget, Pod
 from rollout.model.node_marks import deferral
@@ -219,7 +219,7 @@ def _error_result(error: ApiError) -> EvictionResult:
             return EvictionResult.LATER
     if isinstance(error, ApiConflictError):
         return EvictionResult.LATER
-    if not is_passing(error):
+    if not is_transient(error):
         return EvictionResult.REFUSED
     return EvictionResult.LATER if _BUDGET_CONFLICT in error.message else EvictionResult.AWAY
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError
-from rollout.execution.base.deadline import Deadline, is_passing
+from rollout.execution.base.deadline import Deadline, is_transient
 from rollout.execution.drain.advice import look_at_rollout
 from rollout.execution.drain.task import NodeTask
 from rollout.gather.cluster.deployments import (
@@ -97,7 +97,7 @@ class Restarts:
         except ApiConflictError:
             return False
         except ApiError as error:
-            if is_passing(error):
+            if is_transient(error):
                 raise
             why = f"the API server will not restart Deployment {deployment.key}: {error.message}"
             raise DrainError(why, hint=error.hint) from error

@@ -199,7 +199,7 @@ def with_check_of_phase(context: NodeContext, phase: Phase) -> NodeContext:
 
     def check_before_reboot() -> None:
         context.check_may_act()
-        if context.engine.stop.returns_nodes:
+        if context.engine.stop.is_reverting:
             raise GivenUpError
         removal = context.watched.why_removed if context.watched else ""
         if removal:

@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
-from rollout.execution.base.deadline import patiently
+from rollout.execution.base.deadline import retry_until
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import (
     NodeFailure,
@@ -163,5 +163,5 @@ def _diagnose(context: NodeContext, outcome: Outcome) -> NodeDiagnosis:
     diagnosis = NodeDiagnosis()
     with suppress(ApiError):
         deadline = context.cluster.deadline_within(_LOOK_SECONDS)
-        diagnosis = patiently(lambda: read_diagnosis(context.cluster.api, context.name), deadline)
+        diagnosis = retry_until(deadline, lambda: read_diagnosis(context.cluster.api, context.name))
     return replace(diagnosis, ssh_error=str(context.host.error or ""))

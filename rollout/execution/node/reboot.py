@@ -16,7 +16,7 @@ from rollout.errors import (
     SshUnreachableError,
     StepError,
 )
-from rollout.execution.base.deadline import Deadline, is_passing
+from rollout.execution.base.deadline import Deadline, is_transient
 from rollout.execution.drain.drain import must_go
 from rollout.execution.drain.returning import without_returning
 from rollout.execution.drain.task import NodeTask
@@ -213,7 +213,7 @@ def _check_may_reboot(
     try:
         node = look_again(context, context.cluster.deadline(_CHECK_SECONDS))
     except ApiError as error:
-        if not is_passing(error):
+        if not is_transient(error):
             raise
         raise _NotNowError(text(ApiUnavailable(error.message))) from error
     facts = parse_last_answer(host.host, answer, host.probe)

@@ -267,7 +267,7 @@ def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase) ->
     while not deadline.expired:
         context.check_may_act()
         if context.engine.stop.is_due:
-            raise GivenUpError(text(context.engine.stop.why))
+            raise GivenUpError(text(context.engine.stop.reason))
         deadline.pause(_TICK)
 
 

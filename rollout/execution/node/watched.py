@@ -27,11 +27,11 @@ class WatchedNode:
 
     @property
     def is_absent(self) -> bool:
-        return self.view.news > 0 and not self._nodes()
+        return self.view.generation > 0 and not self._nodes()
 
     @property
     def why_removed(self) -> str:
-        if not self.view.news:
+        if not self.view.generation:
             return ""
         planned = next(filter(self._is_planned, self._nodes()), None)
         if planned is None:
@@ -50,7 +50,7 @@ class WatchedNode:
             self.view.changed.clear()
             if self.boot_id != boot_id:
                 return
-            deadline.wait_for(self.view.changed)
+            deadline.sleep_unless(self.view.changed)
 
     def _nodes(self) -> tuple[Node, ...]:
         nodes = self.view.items()

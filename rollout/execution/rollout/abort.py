@@ -259,7 +259,7 @@ class _Undoing:
 
     def _check_stop(self) -> None:
         if self.stop.is_due:
-            raise StepError(text(self.stop.why))
+            raise StepError(text(self.stop.reason))
 
     def _answers_in_old_boot(self, task: NodeTask) -> bool:
         if task.name not in self.hosts:

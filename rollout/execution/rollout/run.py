@@ -225,7 +225,7 @@ class Rollout:
         if unsettled or not soak:
             return unsettled
         self.engine.report.notice(f"wave {wave.index} is done; soaking for {soak}")
-        self.engine.cluster.deadline(soak).wait_for(self.engine.stop)
+        self.engine.cluster.deadline(soak).sleep_unless(self.engine.stop)
         return self._wait_until_settled(before, wave.index, after=wave.index)
 
     def _wait_until_settled(
@@ -467,7 +467,7 @@ def _engine(
         gates=gates,
         memory=memory,
         ledger=rule.ledger,
-        settler=Settler(cluster, report, plan.policy, gates.health.first_problem),
+        settler=Settler(cluster, report, plan.policy, gates.health.find_problem),
         conditions=NodeConditions.of_plan(plan, cluster, check_may_act, report),
         away_limit_of=away_limit_of,
         why_none_starts=rule.why_none_starts,

@@ -189,7 +189,7 @@ class StopRule:
     def why_none_continues(self) -> Finding | None:
         if self.ledger.is_fenced:
             return LeaseLost()
-        return self.stop.why if self.stop.is_due else None
+        return self.stop.reason if self.stop.is_due else None
 
     def why_none_starts(self) -> Finding | None:
         why = self.why_none_continues()
