@@ -9,7 +9,7 @@ from rollout.execution.base.cached_value import CachedValue
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.health import HealthEvaluation, ObjectHealth
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.drain.controllers import busy_controller
+from rollout.execution.drain.controllers import find_busy_controller
 from rollout.execution.node.context import NodeContext, NodePlaybooks, Rescue
 from rollout.execution.node.failures import NotStartedError
 from rollout.execution.record.memory import RunMemory
@@ -206,10 +206,10 @@ class PolicyGates:
         if refused:
             raise NotStartedError(finding=refused)
 
-    def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
+    def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
         if not self._awaits_controllers:
             return None
-        return self.cluster.ask(lambda api: busy_controller(api, name, nodes))
+        return self.cluster.ask(lambda api: find_busy_controller(api, name, nodes))
 
     def is_window_closed(self, planned: PlannedNode) -> bool:
         return self._schedules[planned.pool].why_closed(self.cluster.clock.now()) is not None
@@ -286,7 +286,7 @@ class PolicyGates:
         if not self._awaits_controllers:
             return OPEN
         nodes = [other for other in self.cluster.ask(read_nodes) if not is_only_marked(other)]
-        finding = self.busy_controller(node.name, nodes)
+        finding = self.find_busy_controller(node.name, nodes)
         return GateAnswer(finding) if finding else OPEN
 
     def _check_alerts(self, _node: PlannedNode) -> GateAnswer:

@@ -95,7 +95,7 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
         look_again(task, cluster.deadline())
     except DrainError as error:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
-    node = task.node(cluster.deadline())
+    node = task.read_node(cluster.deadline())
     if not has_grant(node):
         # The worker has moved newly arrived pods meanwhile.
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, f"{slot.node} is drained again")

@@ -241,7 +241,7 @@ class ServerContext:
         planned = plan_node(node, slot, policy)
         return NodeTask(
             planned,
-            rollout=slot.run,
+            rollout_id=slot.run,
             cluster=cluster,
             check_may_act=check_may_act,
             report=self.silent_report,

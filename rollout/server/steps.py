@@ -11,7 +11,7 @@ from functools import partial
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.claim import check_eligible, claim
-from rollout.execution.node.context import NodeContext, Progress, at_version
+from rollout.execution.node.context import NodeContext, Progress, with_staged_version
 from rollout.execution.node.failures import (
     NO_ANSWER_HINT,
     GivenUpError,
@@ -22,14 +22,14 @@ from rollout.execution.node.failures import (
 )
 from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
-from rollout.execution.node.rejoin import MAY_COME_BACK, mark_again, mark_before
+from rollout.execution.node.rejoin import MAY_COME_BACK, mark_before_deletion, mark_new_node
 from rollout.execution.node.staged import check_version
 from rollout.execution.node.steps import (
     Step,
-    after_reboot,
     delay_reboot,
     drain_again,
     drain_node,
+    run_checks_after_reboot,
     start_drain,
     succeed,
 )
@@ -82,7 +82,7 @@ class SlotHost:
     def boot_now(self) -> None:
         """The host cannot be asked."""
 
-    def at_end(self, _planned: PlannedNode) -> PlannedNode | None:
+    def node_to_remember(self, _planned: PlannedNode) -> PlannedNode | None:
         """Return None if the Node was deleted."""
         planned = self.planned
         try:
@@ -130,7 +130,9 @@ class SlotHost:
 
     def _drain(self, context: NodeContext, progress: Progress) -> Progress:
         """Drain the node, and mark it drained only when it is empty: the mark permits a reboot."""
-        context_of_drain = replace(context, spent=self._seconds_spent_on_drain(context))
+        context_of_drain = replace(
+            context, drain_seconds_used=self._seconds_spent_on_drain(context)
+        )
         drain_node(context_of_drain)
         is_first_drain = progress.drains == 0
         if is_first_drain:
@@ -187,11 +189,11 @@ class SlotHost:
             has_gone_down = not self._is_up_or_given_up(node)
             if has_gone_down:
                 self.reopen()
-                return progress.again()
+                return progress.without_edge()
         if _is_back(context.planned, node):
             self.reopen()
             mark_phase(context, Phase.REBOOTING)
-            return progress.again()
+            return progress.without_edge()
         is_given_up_while_down = isinstance(error, GivenUpError) and not node.is_ready
         if is_given_up_while_down:
             raise _not_rebooted(node, self.timeout) from None
@@ -233,7 +235,7 @@ class SlotHost:
         except NodeFailure:
             if not self._may_be_rebooting(context):
                 raise
-        context.step(Phase.REBOOTING, MAY_COME_BACK)
+        context.report_step(Phase.REBOOTING, MAY_COME_BACK)
         slot = self.latest
         node = await_reregistration(
             context.cluster,
@@ -242,23 +244,23 @@ class SlotHost:
             self.timeout,
             is_given_up=lambda: self.latest.is_given_up,
         )
-        ready_before = mark_before(context, marks.READY_BEFORE)
-        mark_again(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
+        ready_before = mark_before_deletion(context, marks.READY_BEFORE)
+        mark_new_node(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
         # A server that continues finds the node by the mark or by the slot.
         change = partial(Slots.move, run=slot.run, node_uid=node.uid)
         context.cluster.ask(lambda _api: self.book.change(change))
-        return context.node()
+        return context.read_node()
 
     def _may_be_rebooting(self, context: NodeContext) -> bool:
         if self.latest.awaited in IN_REBOOT:
             return True
-        deleted = context.watched.seen if context.watched else None
+        deleted = context.watched.last_seen if context.watched else None
         return deleted is not None and has_grant(deleted)
 
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
         drained_check = _DrainedCheck(context)
         detail = "waiting for its host to ask again"
-        context.step(Phase.DRAINED, detail, activity=Activity.WAITING)
+        context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.ASK, self.timeout):
             if self.latest.is_given_up:
                 raise GivenUpError
@@ -321,14 +323,14 @@ class SlotHost:
             if node.is_ready and _is_back(context.planned, node):
                 mark_phase(context, Phase.READY)
                 return replace(progress, boot=_boot_of(node)).move(Edge.READY)
-            context.step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
+            context.report_step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
         raise not_ready(context.name, f"the Node is not Ready within --ready-timeout {timeout}")
 
     def _finish(self, context: NodeContext, progress: Progress) -> Progress:
-        context.step(Phase.READY, "waiting for its host to report steady state")
+        context.report_step(Phase.READY, "waiting for its host to report steady state")
         node = self._await_report(context)
         boot = _boot_of(node)
-        after_reboot(context, boot)
+        run_checks_after_reboot(context, boot)
         return succeed(context, replace(progress, boot=boot))
 
     def _await_report(self, context: NodeContext) -> Node:
@@ -351,7 +353,7 @@ def _check_and_cordon(context: NodeContext, progress: Progress) -> Progress:
     objection = context.engine.objection_to_version(context.planned, version or None)
     if objection:
         raise NotStartedError(finding=objection)
-    context.engine.run_node_command(at_version(context, version))
+    context.engine.run_node_command(with_staged_version(context, version))
     claim(context, "", facts)
     return replace(progress, marked=True).move(Edge.CORDONED)
 
@@ -381,7 +383,7 @@ def _boot_of(node: Node) -> BootFacts:
 
 def _node_with_uid(context: NodeContext, uid: str) -> Node:
     try:
-        node = context.node()
+        node = context.read_node()
     except ApiNotFoundError:
         raise NodeRemovedError("its Node was deleted") from None
     if node.uid != uid:

@@ -19,7 +19,7 @@ from rollout.execution.lease import HolderState
 from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.conditions import NodeConditions
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.node.rejoin import mark_again
+from rollout.execution.node.rejoin import mark_new_node
 from rollout.execution.record.memory import RunMemory, change_memory
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.engine import Engine
@@ -161,7 +161,7 @@ class SlotRunner:
         except NodeFailure:
             return None
         task = context.task(slot, node, cluster, check_may_act)
-        mark_again(task, Phase.REBOOTING, {})
+        mark_new_node(task, Phase.REBOOTING, {})
         context.book.change(partial(Slots.move, run=slot.run, node_uid=node.uid))
         return node_of(context.api, context.book.latest_of(slot))
 

@@ -48,10 +48,10 @@ class OpenEngine:
     def is_window_closed(self, planned: PlannedNode) -> bool:
         return False
 
-    def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
+    def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
         return None
 
-    def why_refused(self, planned: PlannedNode) -> Finding | None:
+    def why_not_to_cordon(self, planned: PlannedNode) -> Finding | None:
         return None
 
     def away_limit_of(self, nodes: Collection[Node]) -> AwayLimit:

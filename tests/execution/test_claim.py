@@ -12,7 +12,7 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.drain.controllers import busy_controller
+from rollout.execution.drain.controllers import find_busy_controller
 from rollout.execution.node.claim import claim
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, RefusedError
@@ -54,7 +54,7 @@ class Allowed(OpenEngine):
 
     why: Callable[[], Finding | None] = lambda: None
 
-    def why_refused(self, planned: PlannedNode) -> Finding | None:
+    def why_not_to_cordon(self, planned: PlannedNode) -> Finding | None:
         return self.why()
 
 
@@ -65,8 +65,8 @@ class OfOneDatabase(OpenEngine):
     api: ClusterApi | None = None
     most: int = len(NAMES)
 
-    def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-        return busy_controller(cast("ClusterApi", self.api), name, nodes)
+    def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
+        return find_busy_controller(cast("ClusterApi", self.api), name, nodes)
 
 
 @dataclass
@@ -133,7 +133,7 @@ def context(
     planned = PlannedNode(name, "b", uid, "1", "2", 0, 0, cordoned=cordoned, machine_id="m")
     return NodeContext(
         planned=planned,
-        rollout=f"run-{name}",
+        rollout_id=f"run-{name}",
         cluster=cluster,
         check_may_act=unfenced,
         report=report,

@@ -204,7 +204,7 @@ def test_a_namesake_of_a_pod_that_was_accepted_and_not_deleted_is_evicted_itself
     replaced.join()
     assert pods_on(server, NODE) == set()
     assert len(statuses(server)) == 2
-    assert len(task.moved) == 2
+    assert len(task.moved_pods) == 2
 
 
 @pytest.mark.parametrize(

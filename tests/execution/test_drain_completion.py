@@ -44,11 +44,15 @@ def drain_with(api: ClusterApi, recorder: Recorder) -> DrainWith:
     """Drain the node, with time that passes 200 times as fast."""
 
     def run(
-        completion: CompletionPolicy, timeout: int = 600, *, speed: float = 200, spent: float = 0
+        completion: CompletionPolicy,
+        timeout: int = 600,
+        *,
+        speed: float = 200,
+        seconds_used: float = 0,
     ) -> None:
         policy = DrainPolicy(Duration(timeout), completion=completion)
         task = task_of(NODE, api, recorder, policy, speed=speed)
-        drain(replace(task, spent=spent))
+        drain(replace(task, drain_seconds_used=seconds_used))
 
     return run
 
@@ -108,7 +112,7 @@ def test_time_that_an_earlier_process_has_waited_does_not_count_either(
     server: StandaloneApi, drain_with: DrainWith
 ) -> None:
     add_job_pod(server, phase="Succeeded")
-    drain_with(waiting(3600), 60, spent=2400)
+    drain_with(waiting(3600), 60, seconds_used=2400)
     assert pods_on(server, NODE) == set()
 
 

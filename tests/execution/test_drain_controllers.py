@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rollout.errors import DrainError
-from rollout.execution.drain.controllers import busy_controller
+from rollout.execution.drain.controllers import find_busy_controller
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES, PODS
@@ -118,7 +118,7 @@ def test_a_webhook_denies_a_managed_pod_with_its_message_until_the_pod_is_gone(
 
 
 def busy_beside(api: ClusterApi, node: str) -> ControllerMoving | None:
-    return busy_controller(api, node, read_nodes(api))
+    return find_busy_controller(api, node, read_nodes(api))
 
 
 def mark(server: StandaloneApi, node: str, phase: Phase) -> None:

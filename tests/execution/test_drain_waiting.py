@@ -294,7 +294,7 @@ def test_a_pod_that_comes_back_again_and_again_is_left_to_the_reboot(
         message for message in told if "default/again-2 is left to the reboot" in message
     ] == told
     assert len(told) == 1
-    assert context.returning == {"u-owner"}
+    assert context.returning_owners == {"u-owner"}
 
 
 def hold_drain(server: StandaloneApi) -> None:
@@ -341,4 +341,4 @@ def test_pods_that_a_blind_scheduler_puts_back_are_evicted_until_it_sees_the_cor
     pauses = [after.at - before.at for before, after in pairwise(evictions)]
     assert all(pause >= rest / 20 for pause, rest in zip(pauses[1:], (2, 4, 8, 16), strict=True))
     assert not [event for event in recorder.events if isinstance(event, Notice)]
-    assert context.returning == set()
+    assert context.returning_owners == set()

@@ -28,7 +28,7 @@ from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import (
     NodeContext,
     Progress,
-    with_check_of_phase,
+    with_pre_reboot_check,
 )
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError, is_update_cleared
 from rollout.execution.node.marking import MarksGoneError, mark_phase, return_node
@@ -40,7 +40,7 @@ from rollout.execution.node.proof import (
     prove_version,
 )
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
-from rollout.execution.node.rejoin import after_rejoin, mark_again
+from rollout.execution.node.rejoin import mark_new_node, retry_if_node_lost
 from rollout.execution.node.rollback import prove_rollback, undoing_failed_rollback
 from rollout.execution.node.ssh_host import RememberingShell, RolloutHosts, SshHost
 from rollout.execution.node.steps import process_node, ssh_steps
@@ -143,7 +143,7 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
         cluster = PatientApi(api, PassingClock(), OutageNotice(draining.report))
         return NodeContext(
             planned=PLANNED,
-            rollout="run-1",
+            rollout_id="run-1",
             cluster=cluster,
             check_may_act=draining.check_may_act,
             report=draining.report,
@@ -308,7 +308,7 @@ def test_before_its_reboot_a_node_that_is_deleted_is_skipped_at_once(
     phase: Phase, watching: Watching, server: StandaloneApi
 ) -> None:
     context = watching(Answers([said(OLD)]))
-    check = with_check_of_phase(context, phase).check_may_act
+    check = with_pre_reboot_check(context, phase).check_may_act
     check()
     delete(server, context)
     with pytest.raises(NodeFailure, match=f"its Node was deleted while it was {phase}") as skipped:
@@ -327,7 +327,7 @@ def test_a_node_that_an_autoscaler_takes_in_hand_during_its_drain_is_left_to_it(
     with pytest.raises(
         NodeFailure, match="the cluster autoscaler is about to remove it"
     ) as skipped:
-        with_check_of_phase(context, Phase.DRAINING).check_may_act()
+        with_pre_reboot_check(context, Phase.DRAINING).check_may_act()
     assert skipped.value.reason is ExclusionReason.DELETING
 
 
@@ -441,7 +441,7 @@ def test_a_host_that_comes_back_without_its_node_is_proven_by_the_node_that_it_r
     delete(server, context)
     assert boot_of(context) == BOOT
     register(server)
-    after_rejoin(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+    retry_if_node_lost(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
     node = stored(server, NODES, NODE)
     assert node["spec"]["unschedulable"]
     expected = {
@@ -463,7 +463,7 @@ def test_a_node_that_is_marked_again_twice_keeps_a_cordon_of_ours(
     delete(server, context)
     register(server)
     for _ in range(2):
-        mark_again(context, Phase.BOOTED, {})
+        mark_new_node(context, Phase.BOOTED, {})
     assert stored(server, NODES, NODE)["metadata"]["annotations"][marks.CORDONED_BY_US] == "true"
 
 
@@ -487,7 +487,9 @@ def test_a_host_whose_node_gets_another_name_during_its_reboot_was_removed_as_th
     delete(server, context)
     put(server, NODES, {"metadata": {"name": "renamed"}, "status": status(NEW, ready=True)})
     with pytest.raises(NodeFailure, match="not registered again") as removed:
-        after_rejoin(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+        retry_if_node_lost(
+            context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED)
+        )
     assert removed.value.reason is ExclusionReason.DELETING
     renamed = stored(server, NODES, "renamed")
     assert "annotations" not in renamed["metadata"]
@@ -501,7 +503,9 @@ def test_a_node_that_is_registered_by_another_machine_proves_nothing(
     delete(server, context)
     register(server, boot_id="of-another", machine_id=OTHER)
     with pytest.raises(NodeFailure, match="not registered again") as removed:
-        after_rejoin(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+        retry_if_node_lost(
+            context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED)
+        )
     assert removed.value.reason is ExclusionReason.DELETING
     assert "annotations" not in stored(server, NODES, NODE)["metadata"]
 
@@ -512,7 +516,9 @@ def test_marks_that_somebody_removed_are_not_restored(
     context = watching(Answers([None]))
     change(server, NODES, NODE, metadata={"annotations": {}})
     with pytest.raises(MarksGoneError):
-        after_rejoin(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+        retry_if_node_lost(
+            context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED)
+        )
 
 
 def test_a_node_that_is_deleted_after_it_reported_its_boot_does_not_come_back(
@@ -610,19 +616,19 @@ def test_an_image_that_names_the_same_version_has_gone_back() -> None:
 
 def test_a_version_that_runs_is_not_held_for_what_else_was_not_proven() -> None:
     planned = PlannedNode("w-1", "b", "u", "1.0", "2.0", 0, 0)
-    assert not is_update_cleared(planned, Outcome.ROLLED_BACK, "1.0", is_refused=False)
-    assert not is_update_cleared(planned, Outcome.NOT_READY, "2.0", is_refused=False)
-    assert is_update_cleared(planned, Outcome.ROLLED_BACK, "2.0", is_refused=False)
-    assert is_update_cleared(planned, Outcome.NOT_BACK, "", is_refused=True)
+    assert not is_update_cleared(planned, Outcome.ROLLED_BACK, "1.0", is_login_refused=False)
+    assert not is_update_cleared(planned, Outcome.NOT_READY, "2.0", is_login_refused=False)
+    assert is_update_cleared(planned, Outcome.ROLLED_BACK, "2.0", is_login_refused=False)
+    assert is_update_cleared(planned, Outcome.NOT_BACK, "", is_login_refused=True)
 
 
 def test_a_rollback_that_fails_does_not_accuse_the_previous_version(
     asking: Asking, server: StandaloneApi
 ) -> None:
     back = replace(PLANNED, detected_by=(Source.ROLLBACK,))
-    assert is_update_cleared(back, Outcome.ROLLED_BACK, "1.0.0", is_refused=False)
-    assert is_update_cleared(back, Outcome.NOT_READY, "1.0.0", is_refused=False)
-    assert not is_update_cleared(back, Outcome.NOT_READY, "2.0.0", is_refused=False)
+    assert is_update_cleared(back, Outcome.ROLLED_BACK, "1.0.0", is_login_refused=False)
+    assert is_update_cleared(back, Outcome.NOT_READY, "1.0.0", is_login_refused=False)
+    assert not is_update_cleared(back, Outcome.NOT_READY, "2.0.0", is_login_refused=False)
     context = asking(Answers([said(OLD)]))
     back_context = replace(context, policy=replace(context.policy, rollback="1.0.0"))
     annotations = stored(server, NODES, NODE)["metadata"]["annotations"]

@@ -17,7 +17,7 @@ from rollout.errors import (
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.marking import mark_phase
-from rollout.execution.node.rejoin import after_rejoin
+from rollout.execution.node.rejoin import retry_if_node_lost
 from rollout.execution.node.rescue import await_boot_or_rescue
 from rollout.execution.node.ssh_host import SshHost
 from rollout.gather.hosts.probe import BootFacts
@@ -297,5 +297,5 @@ def test_a_node_that_is_registered_again_keeps_the_mark(
     assert not watched.is_absent
     delete(server, context)
     register(server)
-    after_rejoin(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+    retry_if_node_lost(context, PROGRESS, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
     assert stored(server, NODES, NODE)["metadata"]["annotations"][marks.RESCUED] == OLD

@@ -14,7 +14,7 @@ from rollout.planning.eligibility.evidence import (
     EvidenceRules,
     Proven,
     read_evidence,
-    why_refused,
+    why_not_to_cordon,
 )
 from rollout.ports import ClusterApi
 
@@ -88,7 +88,7 @@ def _accepted(
         raise ValueError(why)
     document = read_evidence(signed.content)
     own = read_identity(api).uid
-    why = why_refused(document, rules, own=own, seen=seen, now=api.server_time())
+    why = why_not_to_cordon(document, rules, own=own, seen=seen, now=api.server_time())
     if why:
         raise ValueError(why)
     return document

@@ -14,7 +14,9 @@ from rollout.planning.eligibility.away import is_only_marked
 from rollout.ports import ClusterApi
 
 
-def busy_controller(api: ClusterApi, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
+def find_busy_controller(
+    api: ClusterApi, name: str, nodes: Iterable[Node]
+) -> ControllerMoving | None:
     """Return a controller of the node's pods that has yet to empty another node in flight.
 
     The plan keeps such nodes apart, but pods may have moved since.

@@ -68,7 +68,7 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
     cluster = task.cluster
     wakeup = threading.Event()
     # Waiting for pods to complete does not use up the drain timeout.
-    spent = 0.0 if task.policy.drain.completion.is_used else task.spent
+    spent = 0.0 if task.policy.drain.completion.is_used else task.drain_seconds_used
     deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - spent))
     with watch_node_pods(cluster, task.name, deadline, wakeup) as pods:
         daemon_sets = _DaemonSetLookup(task, deadline)

@@ -266,7 +266,7 @@ class Evictor:
             attempt.answer is EvictionResult.GONE and self.eviction_of(attempt.pod).again
         )
         if attempt.answer is EvictionResult.ACCEPTED or is_gone_by_us:
-            self.task.moved.add(attempt.pod.uid)
+            self.task.moved_pods.add(attempt.pod.uid)
 
     def _note_acceptance(self, eviction: PodEviction) -> None:
         now = self.task.now

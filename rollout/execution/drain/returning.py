@@ -47,8 +47,10 @@ class ReturningPods:
                 continue
             arrived = self.arrived.setdefault(pod.owner.uid, {})
             arrived.setdefault(pod.uid, self.task.now)
-            if pod.owner.uid not in self.task.returning and self._is_hopeless(pod, pod.owner):
-                self.task.returning.add(pod.owner.uid)
+            if pod.owner.uid not in self.task.returning_owners and self._is_hopeless(
+                pod, pod.owner
+            ):
+                self.task.returning_owners.add(pod.owner.uid)
                 self.task.report.notice(
                     f"{self.task.name}: {pod.key} is left to the reboot: pods of"
                     f" {pod.owner.kind}/{pod.owner.name} keep coming back to this node"
@@ -64,7 +66,7 @@ class ReturningPods:
     def _is_left(self, pod: Pod) -> bool:
         if pod.owner is None or pod.uid in self.first or pod.terminating:
             return False
-        return pod.owner.uid in self.task.returning
+        return pod.owner.uid in self.task.returning_owners
 
     def _is_hopeless(self, pod: Pod, owner: OwnerRef) -> bool:
         arrived = self.arrived[owner.uid]

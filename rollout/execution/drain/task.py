@@ -100,16 +100,16 @@ class NodeTask:
     """
 
     planned: PlannedNode
-    rollout: str
+    rollout_id: str
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
     started: float = 0.0
     policy: Policy = field(default_factory=Policy)
-    spent: float = 0.0
-    returning: set[str] = field(default_factory=set)
+    drain_seconds_used: float = 0.0
+    returning_owners: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
-    moved: set[str] = field(default_factory=set)
+    moved_pods: set[str] = field(default_factory=set)
 
     @property
     def name(self) -> str:
@@ -123,7 +123,7 @@ class NodeTask:
     def seconds(self) -> float:
         return self.now - self.started
 
-    def step(
+    def report_step(
         self,
         phase: Phase,
         detail: str = "",
@@ -145,8 +145,8 @@ class NodeTask:
             awaited=awaited,
         )
 
-    def node(self, deadline: Deadline | None = None) -> Node:
+    def read_node(self, deadline: Deadline | None = None) -> Node:
         return self.cluster.ask(lambda api: read_node(api, self.name), deadline)
 
-    def pods(self, deadline: Deadline | None = None) -> tuple[Pod, ...]:
+    def read_pods(self, deadline: Deadline | None = None) -> tuple[Pod, ...]:
         return self.cluster.ask(lambda api: read_node_pods(api, self.name), deadline)

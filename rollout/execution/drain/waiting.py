@@ -89,7 +89,7 @@ class Waiting:
             self.reported = detail
             self.reported_at = now
             activity = None if remaining else Activity.COMPLETION
-            self.task.step(Phase.DRAINING, detail, activity=activity, awaited=completing)
+            self.task.report_step(Phase.DRAINING, detail, activity=activity, awaited=completing)
 
     def _detail(self, remaining: Sequence[Pod], going: Sequence[Pod]) -> str:
         ignored = [pod for pod in going if self._is_ignored(pod)]
@@ -154,7 +154,7 @@ class Waiting:
         self._report_evicted()
 
     def _note_evicted(self, pod: Pod, accepted: Acceptance, seconds: float | None) -> None:
-        if pod.uid in self.task.moved:
+        if pod.uid in self.task.moved_pods:
             owner = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else ""
             self.evicted.append(EvictedPod(pod.key, owner, accepted.at, seconds))
 

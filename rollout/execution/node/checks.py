@@ -1,7 +1,7 @@
 """Checks around a node's reboot: by other tools, as with FLUO, and by playbooks.
 
-A label on the Node requests checks, and annotations answer. An annotation names the label for a
-process that continues.
+A label on the Node requests the checks of other tools, and they answer with annotations. Another
+annotation names the label, so that a process that continues knows it as ours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,10 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -> None:
-    """Request the checks called `name`, and wait until these annotations are true."""
+    """Request the checks called `name`, and wait until the `annotations` are true.
+
+    `NodeFailure` if they are not in time.
+    """
     if not annotations:
         return
     hooks = task.policy.gates.hooks
@@ -42,7 +45,7 @@ def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: P
                     f"not annotated true within gates.hook-timeout {hooks.timeout}: {missing}",
                     hint=f"Its checks run on nodes with the label {label}: see their pods' logs.",
                 )
-            task.step(phase, f"waiting for checks: {missing}", activity=Activity.WAITING)
+            task.report_step(phase, f"waiting for checks: {missing}", activity=Activity.WAITING)
             task.cluster.clock.wait(view.changed, min(_TICK, max(0.1, deadline.remaining)))
             view.changed.clear()
     removed = dict.fromkeys((*annotations, marks.HOOK_LABEL))
@@ -55,7 +58,7 @@ def _missing_answers(nodes: Sequence[Node], annotations: Sequence[str]) -> str:
 
 
 def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
-    """Set the label and, in the same write, remove old answers."""
+    """Set the label, and remove old answers in the same write."""
 
     def change(node: Node) -> Patch:
         if label in node.labels and node.annotations.get(marks.HOOK_LABEL) != label:
@@ -75,7 +78,10 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
 
 
 def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
-    """Run the playbook; without a `boot`, the one before the reboot."""
+    """Run the playbook for after the reboot into `boot`, or without one, for before the reboot.
+
+    `NodeFailure` if it fails.
+    """
     playbooks = context.engine.playbooks
     if playbooks is None:
         return
@@ -92,7 +98,7 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
         _playbook_variables(context, occasion, boot),
         seconds=context.policy.gates.hooks.timeout,
         check=context.check_may_act,
-        notice=lambda task: context.step(phase, f"{occasion} playbook: {task}"),
+        notice=lambda task: context.report_step(phase, f"{occasion} playbook: {task}"),
     )
     if failure:
         command = f"ansible-playbook --limit {host.name} with -e rollout_node={context.name}"
@@ -106,12 +112,12 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
 def _playbook_variables(
     context: NodeContext, occasion: Occasion, boot: BootFacts | None
 ) -> Mapping[str, object]:
-    node = context.node()
+    node = context.read_node()
     planned = context.planned
     roles = [label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)]
     return {
         "rollout_node": context.name,
-        "rollout_run": context.rollout,
+        "rollout_run": context.rollout_id,
         "rollout_occasion": occasion.value,
         "rollout_running_version": boot.version if boot else planned.running_version,
         "rollout_staged_version": planned.staged_version,

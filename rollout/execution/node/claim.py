@@ -1,8 +1,8 @@
 """Claims a node: marks it, admits it by the gates and the limit, and then cordons it.
 
-The mark precedes the reading of other Nodes, so of two rollouts that do not know each other, at
-least the later one sees both marks. If the limit is full, the marked node later by name gives way,
-and the other waits for that: never do both rollouts continue or both give up.
+A rollout marks its node before it reads the others. So of two rollouts that do not know each other,
+at least the later one sees both marks. If the limit is full, the marked node that sorts later by
+name gives way, and the other waits for that. So never do both continue, and never do both give up.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
 from rollout.wording import cause
 
-# Other rollouts may withdraw from nodes that they have only marked.
+# How long to wait for other rollouts to withdraw from nodes that they have only marked.
 _WITHDRAW_SECONDS = 10.0
 _PAUSE = 0.2
 DELETED = "its Node was deleted since it was planned"
@@ -48,17 +48,17 @@ def claim(
     """Mark the node, admit it, then annotate and cordon it in one write.
 
     `RefusedError` if it is to be tried again, `NotStartedError` if it is skipped: no mark is left.
-    After other errors a mark may be left. `detected`: the mark of what requires the reboot.
+    After other errors a mark may be left. `detected`: what requires the reboot, as an annotation.
     """
-    # Do not mark a node that a gate holds; the gates are checked again below.
+    # A node that a gate holds is not even marked.
     _check_gates(context)
-    ready = ready_of(context.pods())
-    before = _mark(context)
+    ready = ready_of(context.read_pods())
+    before = _write_first_mark(context)
 
     def cordon(node: Node) -> Patch:
         require_mark(context, node)
-        _check_planned(context, node)
-        _check_cordon(before, node)
+        _check_is_as_planned(context, node)
+        _check_not_cordoned_since(before, node)
         labels = dict(fluo_labels(context.policy, facts.running_version, facts.os_id, facts.group))
         is_our_exclusion = _is_our_exclusion(context, node)
         if is_our_exclusion and context.policy.exclude_from_load_balancers:
@@ -77,16 +77,18 @@ def claim(
         }
 
     patience = context.cluster.deadline(_WITHDRAW_SECONDS)
-    # A repeated write awaits admission again, so nothing slow comes between the two.
-    read_admitted = partial(_read_when_admitted, context, facts, patience)
+    # In place of a plain read, so that nothing slow comes between the admission and the write, even
+    # if the write is repeated.
+    admit_and_read = partial(_admit_and_read, context, facts, patience)
     try:
-        change_node(context, cordon, read=read_admitted)
+        change_node(context, cordon, read=admit_and_read)
     except NotStartedError:
-        _unmark(context, before)
+        _remove_first_mark(context, before)
         raise
 
 
 def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
+    """Whether rollout has to remove the load balancers' label; another's label stays."""
     if is_excluded_by_us(node):
         return True
     is_excluded = marks.EXCLUDED_FROM_BALANCERS in node.labels
@@ -95,20 +97,20 @@ def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
 
 def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
     return {
-        marks.RUN: task.rollout,
+        marks.RUN: task.rollout_id,
         marks.PHASE: phase.value,
         marks.BOOT_ID_BEFORE: task.planned.boot_id,
         marks.MACHINE_ID: task.planned.machine_id,
     }
 
 
-def _mark(task: NodeTask) -> Node:
-    """Write the first mark; return the Node as it was before it."""
+def _write_first_mark(task: NodeTask) -> Node:
+    """Write the first mark; return the Node as it was before."""
     before: Node | None = None
 
     def change(node: Node) -> Patch:
         nonlocal before
-        _check_planned(task, node)
+        _check_is_as_planned(task, node)
         # After a lost answer, the repeated write finds its own mark.
         if before is None or not _is_only_marked_by(task, node):
             before = node
@@ -120,11 +122,11 @@ def _mark(task: NodeTask) -> Node:
 
 
 def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
-    return node.annotations.get(marks.RUN) == task.rollout and is_only_marked(node)
+    return node.annotations.get(marks.RUN) == task.rollout_id and is_only_marked(node)
 
 
-def _unmark(task: NodeTask, before: Node) -> None:
-    """Restore the earlier annotations."""
+def _remove_first_mark(task: NodeTask, before: Node) -> None:
+    """Restore the annotations as they were before."""
     annotations = {name: before.annotations.get(name) for name in marks.OF_RUN}
 
     def change(node: Node) -> Patch | None:
@@ -136,15 +138,19 @@ def _unmark(task: NodeTask, before: Node) -> None:
 
 
 def _check_gates(context: NodeContext) -> None:
-    refusal = context.engine.why_refused(context.planned)
+    """`RefusedError` if the node may not be cordoned now."""
+    refusal = context.engine.why_not_to_cordon(context.planned)
     if refusal:
         raise RefusedError(finding=refusal)
 
 
-def _read_when_admitted(
+def _admit_and_read(
     context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi
 ) -> Node:
-    """Wait until the node may be cordoned; return its Node. Raises as `claim`."""
+    """Ask gates and limit, wait for other rollouts to withdraw, and return the Node to cordon.
+
+    Raises as `claim`.
+    """
     name = context.name
     while True:
         _check_gates(context)
@@ -153,17 +159,16 @@ def _read_when_admitted(
             raise NotStartedError(DELETED, ExclusionReason.DELETING)
         check_eligible(context, nodes[name], facts)
         limit = context.engine.away_limit_of(nodes.values())
-        # These include the node itself, which `why_full` does not count.
+        # Includes the node itself, because it is marked; `why_full` does not count it.
         away = away_reasons(nodes.values(), context.policy, api.server_time()).keys()
         giving_way = {other for other in away if gives_way(nodes[other], name)}
-        # The limit is full even if all later rollouts withdraw.
-        full_for_good = limit.why_full(name, away - giving_way)
-        if full_for_good:
-            raise RefusedError(finding=full_for_good)
-        busy = context.engine.busy_controller(name, nodes.values())
+        full_after_withdrawals = limit.why_full(name, away - giving_way)
+        if full_after_withdrawals:
+            raise RefusedError(finding=full_after_withdrawals)
+        busy = context.engine.find_busy_controller(name, nodes.values())
         if busy and not gives_way(nodes[busy.node], name):
             raise RefusedError(finding=busy)
-        # Either may pass once the later rollouts have withdrawn.
+        # Either may pass once the other rollouts have withdrawn.
         transient = limit.why_full(name, away) or busy
         if transient is None:
             return nodes[name]
@@ -183,17 +188,17 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
     finding = why_excluded(Candidate(node, observation, policy, inputs))
     if finding:
         raise NotStartedError(finding=finding)
-    assert isinstance(observation, HostFacts)  # noqa: S101 - a node without them is left out
+    assert isinstance(observation, HostFacts)  # noqa: S101 - a node without facts is left out
     return observation
 
 
 def _is_our_cordon(node: Node) -> bool:
-    """Whether rollout set the cordon, in any run, or nobody did."""
+    """Whether rollout has to remove the cordon; another's cordon stays."""
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
 
-def _check_planned(task: NodeTask, node: Node) -> None:
-    """`NotStartedError` if this is not the planned Node, or was cordoned since the plan."""
+def _check_is_as_planned(task: NodeTask, node: Node) -> None:
+    """`NotStartedError` if this is not the planned Node, or if it was cordoned since the plan."""
     problem = annotation_problem(node)
     if problem:
         raise NotStartedError(f"its marks are not understood: {cause(problem)}", problem.kind)
@@ -202,14 +207,15 @@ def _check_planned(task: NodeTask, node: Node) -> None:
     if node.boot_id != task.planned.boot_id:
         raise NotStartedError("its kubelet has reported another boot since it was planned")
     run = node.annotations.get(marks.RUN)
-    if run not in (None, task.rollout) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
+    has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
+    if run not in (None, task.rollout_id) and not has_failed:
         raise NotStartedError(f"it is marked by the unfinished rollout {run}")
-    if node.unschedulable and not task.planned.cordoned and run != task.rollout:
+    if node.unschedulable and not task.planned.cordoned and run != task.rollout_id:
         raise _cordoned_by_others()
 
 
-def _check_cordon(before: Node, node: Node) -> None:
-    """`NotStartedError` if another cordoned the Node since this rollout's mark."""
+def _check_not_cordoned_since(before: Node, node: Node) -> None:
+    """`NotStartedError` if someone has cordoned the Node since this run's first mark."""
     if node.unschedulable and not before.unschedulable and is_only_marked(node):
         raise _cordoned_by_others()
 
@@ -223,11 +229,12 @@ def _cordoned_by_others() -> NotStartedError:
 def take_up(context: NodeContext) -> Progress:
     """Return where to continue a node that an earlier process has started.
 
-    The mark names the act that was about to begin; the boot ID tells whether the host has rebooted.
+    The mark on the Node names the act that was about to begin, and the host's boot ID tells whether
+    it has rebooted since.
     """
     context.check_may_act()
-    node = context.node()
-    if node.annotations.get(marks.RUN) != context.rollout:
+    node = context.read_node()
+    if node.annotations.get(marks.RUN) != context.rollout_id:
         raise NodeFailure(
             Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed"
         )
@@ -247,7 +254,7 @@ def take_up(context: NodeContext) -> Progress:
         targets=targets_on(node),
     )
     if phase not in AFTER_REBOOT:
-        return progress.move(_edge_before_reboot(context, node, phase))
+        return progress.move(_take_up_edge(context, node, phase))
     if context.own is not None and node.boot_id == context.planned.boot_id:
         raise NodeFailure(
             Outcome.STRANDED,
@@ -258,7 +265,8 @@ def take_up(context: NodeContext) -> Progress:
     return progress.move(Edge.TAKEN_UP)
 
 
-def _edge_before_reboot(context: NodeContext, node: Node, phase: Phase) -> Edge:
+def _take_up_edge(context: NodeContext, node: Node, phase: Phase) -> Edge:
+    """Ask the host for its boot, and return how to continue from a phase before the reboot."""
     boot = context.host.boot_now()
     has_rebooted = boot is not None and boot.boot_id != context.planned.boot_id
     if has_rebooted or (boot is None and phase is Phase.FAILED):

@@ -1,7 +1,7 @@
 """Sets the lifecycle conditions of nodes that wait for their reboot or go through it.
 
-They are for other programs, so a failed write is only reported. A condition that someone else has
-set to True stays. The API cannot merge conditions, so each write replaces all.
+Only other programs read them, so a failed write is only reported. A condition that someone else has
+set to True stays. Each write replaces all conditions, because the API cannot merge them.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -26,7 +26,7 @@ from rollout.model.text import listed
 from rollout.model.timestamps import whole_second
 from rollout.ports import ClusterApi
 
-_OF_PHASE: Mapping[Phase, tuple[Lifecycle, ...]] = {
+_BY_PHASE: Mapping[Phase, tuple[Lifecycle, ...]] = {
     Phase.CORDONED: (Lifecycle.DRAIN_IN_PROGRESS,),
     Phase.DRAINING: (Lifecycle.DRAIN_IN_PROGRESS,),
     Phase.DRAINED: (Lifecycle.DRAINED,),
@@ -49,16 +49,16 @@ WantedConditions = Callable[[Node], tuple[Lifecycle, ...] | None]
 
 @dataclass(frozen=True, slots=True)
 class NodeConditions:
-    """The conditions of the rollout `run`. Used by the threads of its nodes.
-
-    Unless `is_on`, they are only removed.
-    """
+    """Writes the conditions of one rollout's nodes. Used by the threads of all nodes."""
 
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
+    # The rollout's ID; empty for an abort, which removes the conditions of any rollout.
     run: str
+    # If False, conditions are removed, but not set.
     is_on: bool
+    # The kinds of errors that were reported.
     _reported: set[type[RolloutError]] = field(default_factory=set)
 
     @classmethod
@@ -71,14 +71,15 @@ class NodeConditions:
     @contextmanager
     def while_running(self, waiting: Collection[str], in_flight: Collection[str]) -> Iterator[None]:
         """Set MaintenancePlanned on `waiting` nodes, and at the end remove all conditions."""
-        self._begin(waiting, in_flight)
+        self._set_planned(waiting, in_flight)
         try:
             yield
         finally:
             if self.is_on:
                 self.remove_all()
 
-    def _begin(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
+    def _set_planned(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
+        """Set MaintenancePlanned, and remove what an earlier process has left on other nodes."""
 
         def wanted(node: Node) -> tuple[Lifecycle, ...] | None:
             if node.name in in_flight or self._is_of_other_run(node):
@@ -90,16 +91,16 @@ class NodeConditions:
         self._write_all(wanted)
 
     def show_phase(self, name: str, phase: Phase) -> None:
-        if self.is_on and phase in _OF_PHASE:
-            self._try_write(name, _OF_PHASE[phase], self.cluster.deadline_within(_SECONDS))
+        if self.is_on and phase in _BY_PHASE:
+            self._try_write(name, _BY_PHASE[phase], self.cluster.deadline_within(_SECONDS))
 
     def remove(self, name: str) -> None:
         self._try_write(name, (), self.cluster.deadline_within(_SECONDS))
 
     def remove_all(self) -> None:
         def wanted(node: Node) -> tuple[Lifecycle, ...] | None:
-            is_left = node.has_own_conditions and not self._is_of_other_run(node)
-            return () if is_left else None
+            is_ours = node.has_own_conditions and not self._is_of_other_run(node)
+            return () if is_ours else None
 
         failed = self._write_all(wanted)
         if failed:
@@ -109,18 +110,18 @@ class NodeConditions:
             )
 
     def _is_of_other_run(self, node: Node) -> bool:
-        """Whether another rollout has the node in flight. An abort has no run of its own."""
+        """Whether another rollout has the node in flight."""
         is_in_flight = has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
         return bool(self.run) and is_in_flight and node.annotations.get(marks.RUN) != self.run
 
     def _write_all(self, wanted: WantedConditions) -> list[str]:
-        """Change the nodes for which `wanted` returns conditions; return those that failed."""
+        """Write the conditions that `wanted` returns; return the nodes where that failed."""
         deadline = self.cluster.deadline_within(_SECONDS_FOR_ALL)
         try:
             self.check_may_act()
             nodes = self.cluster.ask(read_nodes, deadline)
         except RolloutError as error:
-            self._report(error)
+            self._report_once(error)
             return []
         changes: dict[str, tuple[Lifecycle, ...]] = {}
         for node in nodes:
@@ -143,7 +144,7 @@ class NodeConditions:
         except ApiNotFoundError:
             return True
         except RolloutError as error:
-            self._report(error)
+            self._report_once(error)
         return False
 
     def _write(self, api: ClusterApi, name: str, types: tuple[Lifecycle, ...]) -> None:
@@ -159,7 +160,7 @@ class NodeConditions:
             self.check_may_act()
             api.patch(f"{path}/status", body)
 
-    def _report(self, error: RolloutError) -> None:
+    def _report_once(self, error: RolloutError) -> None:
         """Report each kind of error once, because it usually concerns all nodes."""
         # A lost lock is reported by the rollout itself.
         if isinstance(error, FencedError) or type(error) in self._reported:
@@ -175,13 +176,13 @@ def with_conditions(
 
     Types that someone else has set to True are left out. `at` is RFC 3339.
     """
-    kept = [condition for condition in present if _stays(condition, types)]
-    there = {condition["type"] for condition in kept}
-    added = [_condition(kind, run, at) for kind in types if kind not in there]
+    kept = [condition for condition in present if _may_stay(condition, types)]
+    kept_types = {condition["type"] for condition in kept}
+    added = [_condition(kind, run, at) for kind in types if kind not in kept_types]
     return [*kept, *added]
 
 
-def _stays(condition: Json, types: Collection[Lifecycle]) -> bool:
+def _may_stay(condition: Json, types: Collection[Lifecycle]) -> bool:
     kind = condition["type"]
     if kind not in _TYPES:
         return True

@@ -1,4 +1,4 @@
-"""What the steps of a node's run work with, and how far that run is."""
+"""What the steps of a node's run share: the `NodeContext`, and the `Progress` of the run."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,10 +23,12 @@ from rollout.model.tool_output import CommandEnd
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.memory import NodeEnd
 
-UNSEEN = BootFacts("", "", "")
+UNKNOWN_BOOT = BootFacts("", "", "")
 
 
 class Occasion(StrEnum):
+    """When a playbook runs, as it is told in `rollout_occasion`."""
+
     PRE_REBOOT = "pre-reboot"
     POST_REBOOT = "post-reboot"
 
@@ -60,16 +62,19 @@ class Rescue(Protocol):
 class NodeEngine(Protocol):
     """What the steps of a node ask of their rollout.
 
-    Who may stop a node, in this order:
+    Who may stop a node, in this order. The gates are asked three times, because they may change
+    while a node waits for its turn, for its gate command, or for the answer to its first mark:
 
-        PolicyGates.ask        before the start: it waits, or is given up
-        run_node_command       before the first mark: it is skipped
-        why_refused            right before the cordon: it is tried again
-        away_limit_of          the same
-        busy_controller        the same
-        objection_to_version   another version is staged: it is skipped or returned
-        is_window_closed       after configured waits: it is returned
-        check_may_act          before each write: the lock is lost
+        question                where                          if the answer is no
+        PolicyGates.ask         WaveRunner, before the thread  it waits, or is given up
+        objection_to_version    at each newly staged version   it is skipped or returned
+        run_node_command        before the claim               it is skipped
+        why_not_to_cordon       claim, before the first mark   it is tried again
+        why_not_to_cordon       claim, before the cordon       it is tried again
+        away_limit_of           claim, before the cordon       it is tried again
+        find_busy_controller    claim, before the cordon       it is tried again
+        is_window_closed        after configured waits         it is returned
+        check_may_act           before each write              it is left as it is
     """
 
     @property
@@ -87,13 +92,13 @@ class NodeEngine(Protocol):
 
     def is_window_closed(self, planned: PlannedNode) -> bool: ...
 
-    def why_refused(self, planned: PlannedNode) -> Finding | None:
+    def why_not_to_cordon(self, planned: PlannedNode) -> Finding | None:
         """Return why the node may not be cordoned now, or None. May raise `ApiError`."""
         ...
 
     def away_limit_of(self, nodes: Collection[Node]) -> AwayLimit: ...
 
-    def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
+    def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
         """Return a controller of the node's pods that has yet to empty one of these nodes."""
         ...
 
@@ -111,7 +116,7 @@ class NodeEngine(Protocol):
 
 
 class HostAccess(Protocol):
-    """How a run reaches its node's host: over SSH, or not at all if the host asks by itself."""
+    """The host of a node: reached over SSH, or not at all if the host asks for its reboot."""
 
     @property
     def host(self) -> Host: ...
@@ -125,56 +130,57 @@ class HostAccess(Protocol):
         """Return facts of the current boot, None if unknown."""
         ...
 
-    def at_end(self, planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version that its end says something about, or None."""
+    def node_to_remember(self, planned: PlannedNode) -> PlannedNode | None:
+        """Return the node with the version whose success or failure to remember, or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeContext(NodeTask):
-    """One node's run: its rollout, its host, and what is known of its Node.
-
-    `is_taken_up`: an earlier process has started it. `own` is set if this process runs on it.
-    """
+    """All that the steps of one node's run work with."""
 
     engine: NodeEngine
     host: HostAccess
+    # Whether an earlier process has started the node.
     is_taken_up: bool = False
+    # Set if this process runs on the node.
     own: OwnNode | None = None
+    # None until the node is cordoned.
     watched: WatchedNode | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The phase of a node, and what its run has learned so far.
-
-    staged_version: the one last approved.
-    in_doubt: an earlier process may have requested the reboot.
-    drains: how often new pods led back to draining.
-    targets: what each source must show after the reboot.
-    note: what to report of a success.
-    ineffective_reboots: reboots in a row that changed nothing.
-    endings: seconds that pods took to end in the last drain, by owner.
-    edge: the move into the phase, None if already reported.
-    """
+    """The phase of a node, and what its run has learned so far. Each step returns the next one."""
 
     phase: Phase = Phase.PENDING
+    # As last approved.
     staged_version: str = ""
-    boot: BootFacts = UNSEEN
+    # The boot after the reboot.
+    boot: BootFacts = UNKNOWN_BOOT
+    # Whether the Node has this run's marks, so that `staged_version` counts instead of the plan's.
     marked: bool = False
+    # Whether an earlier process may have requested the reboot.
     in_doubt: bool = False
+    # How often newly arrived pods led back to draining.
     drains: int = 0
+    # How often another version was staged while the node was drained.
     restagings: int = 0
+    # What each source must show after the reboot.
     targets: Mapping[Source, str] = field(default_factory=dict)
+    # What to report of a success.
     note: str = ""
+    # Reboots in a row that changed nothing.
     ineffective_reboots: int = 0
+    # Seconds that pods took to terminate in the last drain, by owner.
     endings: tuple[tuple[str, float], ...] = ()
+    # The move into the phase; None if it is already reported.
     edge: Edge | None = None
 
     def move(self, edge: Edge) -> "Progress":
         return replace(self, phase=follow(self.phase, edge), edge=edge)
 
-    def again(self) -> "Progress":
+    def without_edge(self) -> "Progress":
         return replace(self, edge=None)
 
     @property
@@ -182,7 +188,8 @@ class Progress:
         return self.boot.version
 
 
-def at_version(context: NodeContext, version: str) -> NodeContext:
+def with_staged_version(context: NodeContext, version: str) -> NodeContext:
+    """Return the context of a node that has this version staged, whatever was planned."""
     planned = context.planned
     if version == planned.staged_version:
         return context
@@ -192,8 +199,11 @@ def at_version(context: NodeContext, version: str) -> NodeContext:
     )
 
 
-def with_check_of_phase(context: NodeContext, phase: Phase) -> NodeContext:
-    """Before the reboot, make `check_may_act` also raise if the node is to be returned."""
+def with_pre_reboot_check(context: NodeContext, phase: Phase) -> NodeContext:
+    """Return a context whose `check_may_act`, in phases before the reboot, checks two more things.
+
+    It raises `GivenUpError` if a stop returns the node, `NodeRemovedError` if its Node is deleted.
+    """
     if phase not in BEFORE_REBOOT:
         return context
 

@@ -16,45 +16,48 @@ from rollout.execution.node.failures import (
 from rollout.execution.node.marking import (
     MarksGoneError,
     NodeLoss,
-    is_marked,
-    leave_failed,
-    node_loss,
+    find_node_loss,
+    is_cordoned_now,
+    is_marked_now,
+    mark_failed,
     return_node,
-    stays_cordoned,
 )
 from rollout.execution.node.rejoin import has_other_machine
 from rollout.execution.node.ssh_host import is_login_refused
-from rollout.execution.node.transitions import AFTER_REBOOT, BEFORE_REBOOT, follow
+from rollout.execution.node.transitions import AFTER_REBOOT, BEFORE_REBOOT, require_edge
 from rollout.gather.cluster.snapshot import read_diagnosis
 from rollout.model.finding import StillRunning
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, NodeDiagnosis, NodeResult, Outcome
 from rollout.planning.eligibility.memory import NodeEnd
 
-# For a failed node, while the API server is unavailable.
-_LOOK_SECONDS = 10.0
+# How long to read the diagnosis of a failed node while the API server is unavailable.
+_DIAGNOSIS_SECONDS = 10.0
 _UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY})
 
 
 @dataclass(frozen=True, slots=True)
 class _NodeLeft:
-    """`edge` is the Node's last move, None if it was left as it is."""
+    """How a run has left the Node."""
 
+    # The node's last move; None if it was left as it is.
     edge: Edge | None
     is_cordoned: bool
+    # Added to the node's message; empty if the marks could be removed.
     trouble: str = ""
 
 
 def end_without_success(
     context: NodeContext, progress: Progress, error: RolloutError
 ) -> NodeResult:
-    error = _explain(context, progress, error)
+    """Remember the node's end, return it or mark it as failed, and return the result."""
+    error = _explain_deletion(context, progress, error)
     outcome = outcome_of(error)
     is_cleared = is_update_cleared(
         context.planned,
         outcome,
         progress.version,
-        is_refused=is_login_refused(context.host.error),
+        is_login_refused=is_login_refused(context.host.error),
     )
     # Remembered first: a crash must not lose a failure whose marks are gone.
     end = NodeEnd(
@@ -64,7 +67,7 @@ def end_without_success(
         pods_still_ran=isinstance(error, NodeFailure) and isinstance(error.finding, StillRunning),
     )
     remember(context, end)
-    left = _leave(context, progress, outcome)
+    left = _leave_node(context, progress, outcome)
     return NodeResult(
         node=context.name,
         outcome=outcome,
@@ -84,17 +87,23 @@ def end_without_success(
 
 
 def remember(context: NodeContext, end: NodeEnd) -> None:
-    planned = context.host.at_end(context.planned)
+    """Store how the node ended, for later rollouts."""
+    planned = context.host.node_to_remember(context.planned)
     if planned is not None:
         context.engine.remember(planned, end)
 
 
-def _explain(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
-    """Return what an error means if the Node was deleted, which alone is no failure."""
+def _explain_deletion(
+    context: NodeContext, progress: Progress, error: RolloutError
+) -> RolloutError:
+    """Return the error that tells that the Node was deleted, if `error` is due to that.
+
+    A deletion alone is no failure.
+    """
     is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
     if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):
         return error
-    loss = node_loss(context)
+    loss = find_node_loss(context)
     if loss is None:
         return error
     message = f"its Node was {loss}"
@@ -120,20 +129,21 @@ def _explain(context: NodeContext, progress: Progress, error: RolloutError) -> R
     )
 
 
-def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeLeft:
+def _leave_node(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeLeft:
+    """Return the node, or mark it as failed, if it carries this run's marks."""
     if outcome is Outcome.FENCED or not _carries_marks(context, progress, outcome):
         was_begun_before = context.is_taken_up and outcome is not Outcome.SKIPPED
         return _NodeLeft(None, is_cordoned=progress.marked or was_begun_before)
     edge = Edge.RETURNED if may_be_returned(outcome, progress.phase) else Edge.FAILED
-    follow(progress.phase, edge)
+    require_edge(progress.phase, edge)
     version = _known_version(context, progress, outcome)
     try:
         if edge is Edge.RETURNED:
             return_node(context, outcome, version)
         else:
-            leave_failed(context, outcome, version)
+            mark_failed(context, outcome, version)
     except (MarksGoneError, ApiNotFoundError):
-        return _NodeLeft(None, is_cordoned=stays_cordoned(context))
+        return _NodeLeft(None, is_cordoned=is_cordoned_now(context))
     except RolloutError as error:
         trouble = f"; and its marks could not be removed: {error.message}"
         return _NodeLeft(None, is_cordoned=True, trouble=trouble)
@@ -141,10 +151,11 @@ def _leave(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeL
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    """Whether this run's marks are on the Node, perhaps by a write with a lost answer."""
+    """Whether this run's marks are on the Node."""
     if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
         return progress.marked
-    return is_marked(context)
+    # The answer to the first mark may have been lost.
+    return is_marked_now(context)
 
 
 def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -> str:
@@ -158,10 +169,11 @@ def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -
 
 
 def _diagnose(context: NodeContext, outcome: Outcome) -> NodeDiagnosis:
+    """Return what the Node and SSH show of a failure, as far as it can be read; else nothing."""
     if not outcome.is_failure:
         return NodeDiagnosis()
     diagnosis = NodeDiagnosis()
     with suppress(ApiError):
-        deadline = context.cluster.deadline_within(_LOOK_SECONDS)
+        deadline = context.cluster.deadline_within(_DIAGNOSIS_SECONDS)
         diagnosis = retry_until(deadline, lambda: read_diagnosis(context.cluster.api, context.name))
     return replace(diagnosis, ssh_error=str(context.host.error or ""))

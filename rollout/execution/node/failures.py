@@ -1,4 +1,17 @@
-"""How a node's run fails, and the outcome of each failure."""
+"""How a node's run ends without success. `steps` and `ending` decide what becomes of the node.
+
+error             raised by                                       the node then
+NotStartedError   the checks up to the cordon                     is skipped, without a mark
+RefusedError      `claim`: a gate or the limit refuses            waits in its wave again
+WithheldError     `check_staged` and others: no reboot is due     is returned and skipped
+GivenUpError      each check before the reboot, after a stop      is returned, left to a resume
+NodeRemovedError  each check: its Node or machine is removed      is skipped, and returned if there
+RefilledError     `look_again`: pods arrived after the drain      is drained again, a few times
+RestagedError     `ask_for_reboot`: another version is staged     is approved anew, a few times
+MarksGoneError    each write: somebody removed this run's marks   fails, and is left as it is
+FencedError       each write: the lock or the Node is another's   fails, and is left as it is
+other errors      each step                                       fails: see `may_be_returned`
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +24,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.wording import text
 
 # After these, the node works as before, so it is uncordoned.
-_WORKS = frozenset(
+_NODE_WORKS_AFTER = frozenset(
     {
         Outcome.DRAIN_FAILED,
         Outcome.REBOOT_REFUSED,
@@ -29,6 +42,8 @@ NO_ANSWER_HINT = (
 
 
 class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an error of it
+    """Ends a node's run with this outcome. The message is by default the text of the finding."""
+
     def __init__(
         self,
         outcome: Outcome,
@@ -54,7 +69,7 @@ class NodeRemovedError(NodeFailure):
 
 
 class NotStartedError(NodeFailure):
-    """Skipped before its cordon: nothing was done to it."""
+    """The node is skipped before its cordon, and nothing was done to it."""
 
     def __init__(
         self,
@@ -67,14 +82,14 @@ class NotStartedError(NodeFailure):
 
 
 class RefusedError(NotStartedError):
-    """Not admitted right before its cordon, and tried again.
+    """The node is not admitted right before its cordon, and tried again.
 
-    Handle it before `NotStartedError`, which skips the node for good.
+    Catch it before `NotStartedError`, which skips the node for good.
     """
 
 
 class WithheldError(NodeFailure):
-    """Not rebooted: its version is not approved, nothing needs the reboot, or pods still run."""
+    """No reboot: the staged version is not approved, none is staged, or pods still run."""
 
     def __init__(
         self,
@@ -88,7 +103,7 @@ class WithheldError(NodeFailure):
 
 
 class GivenUpError(NodeFailure):
-    """Stopped on request before the reboot."""
+    """A stop or an operator gives the node up before its reboot."""
 
     def __init__(self, why: str = "stopped on request") -> None:
         super().__init__(Outcome.ABORTED, f"not rebooted: {why}")
@@ -114,20 +129,24 @@ def outcome_of(error: RolloutError) -> Outcome:
 
 
 def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
-    return outcome in _WORKS or (phase in BEFORE_REBOOT and outcome is not Outcome.FENCED)
+    """Whether the node may be uncordoned; otherwise it stays cordoned and marked as failed."""
+    if outcome in _NODE_WORKS_AFTER:
+        return True
+    return phase in BEFORE_REBOOT and outcome is not Outcome.FENCED
 
 
 def is_update_cleared(
-    planned: PlannedNode, outcome: Outcome, version: str, *, is_refused: bool
+    planned: PlannedNode, outcome: Outcome, version: str, *, is_login_refused: bool
 ) -> bool:
-    """Whether a failure says nothing against the staged update, which `version` may be.
+    """Whether the failure does not count against the staged version.
 
-    `is_refused`: keys or credentials keep rollout out.
+    `version`: what the host runs after the reboot, empty if unknown. After a refused login, the
+    host itself may be well.
     """
-    if is_refused:
+    if is_login_refused:
         return True
     is_rolled_back = outcome is Outcome.ROLLED_BACK
     if Source.ROLLBACK in planned.detected_by:
-        # The previous version has not run.
+        # The failure counts against the previous version only if the host has booted it.
         return is_rolled_back or version == planned.running_version
     return is_rolled_back and version == planned.staged_version

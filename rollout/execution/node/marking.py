@@ -1,7 +1,7 @@
 """Writes rollout's marks on a Node, and removes them.
 
-Every write names the Node's version, so that it never overwrites another's cordon. Only what
-carries this run's ID is undone.
+Every write names the Node's version, so that it never overwrites someone else's cordon. Nothing is
+undone on a Node without this run's ID.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import VERSION_FAILURES
 from rollout.ports import ClusterApi
 
-# How often, and for how many seconds, a conflicting write is repeated at least.
+# A conflicting write is given up after so many conflicts, but not before so many seconds.
 _MOST_CONFLICTS = 10
 _CONTENDED_SECONDS = 30.0
 # These sources name the version or deployment that the reboot must bring.
@@ -53,11 +53,11 @@ Change = Callable[[Node], Patch | None]
 
 
 class MarksGoneError(StepError):
-    """Without this run's marks on the Node, nothing may be undone there."""
+    """This run's marks are not on the Node, so nothing may be undone there."""
 
 
 class NodeLoss(StrEnum):
-    """A deleted Node needs no reboot, a new one still does."""
+    """What happened to the planned Node. A deleted one needs no reboot, a new one still does."""
 
     DELETED = "deleted"
     RECREATED = "deleted and created again"
@@ -68,6 +68,7 @@ def is_excluded_by_us(node: Node) -> bool:
 
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
+    """Write the phase on the Node; return the Node as it was before."""
     return change_node(task, lambda node: _annotate(task, node, {marks.PHASE: phase.value}))
 
 
@@ -82,7 +83,7 @@ def mark_staged(task: NodeTask, detection: Detection) -> None:
 def mark_granted(task: NodeTask) -> None:
     """Mark that the host may reboot; `DrainError` if its node is not drained or cordoned.
 
-    If another process returns the node meanwhile, the first write wins.
+    If another process returns the node meanwhile, the first of both writes wins.
     """
 
     def change(node: Node) -> Patch:
@@ -98,18 +99,23 @@ def mark_granted(task: NodeTask) -> None:
 
 
 def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
+    """Uncordon the node, unless it was cordoned before, and replace its marks by the result.
+
+    `version`: what the host runs, empty if unknown. Returns the Node as it was before.
+    """
+
     def change(node: Node) -> Patch | None:
         # An earlier write, whose answer was lost, may have returned the node.
-        if is_returned_by(node, task.rollout):
+        if is_returned_by(node, task.rollout_id):
             return None
         require_mark(task, node)
         details = {
             **_details_of_return(task, node, outcome, version),
-            **_failed_version(task, node, outcome, version),
+            **_details_of_failure(task, node, outcome, version),
         }
         annotations = {
             **dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED)),
-            **_result(task, outcome, version, details),
+            **_last_result(task, outcome, version, details),
         }
         labels = _remove_temporary_labels(node)
         if is_excluded_by_us(node):
@@ -132,11 +138,14 @@ def _withdraw_requests(present: Mapping[str, str]) -> dict[str, str]:
     return {name: "false" for name in marks.OTHERS_REQUESTS if present.get(name) == "true"}
 
 
-def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
+def mark_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
+    """Leave the node cordoned and marked as failed, with its result."""
+
     def change(node: Node) -> Patch:
         require_mark(task, node)
+        details = _details_of_failure(task, node, outcome, version)
         annotations = {
-            **_result(task, outcome, version, _failed_version(task, node, outcome, version)),
+            **_last_result(task, outcome, version, details),
             marks.PHASE: Phase.FAILED.value,
             marks.HOOK_LABEL: None,
             marks.DEFERRED: None,
@@ -147,10 +156,12 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
     change_node(task, change)
 
 
-def leave_aborted(task: NodeTask) -> None:
+def mark_aborted(task: NodeTask) -> None:
+    """Write on a node that stays cordoned that it was aborted."""
+
     def change(node: Node) -> Patch:
-        details = _failed_version(task, node, Outcome.ABORTED, "")
-        return _annotate(task, node, _result(task, Outcome.ABORTED, "", details))
+        details = _details_of_failure(task, node, Outcome.ABORTED, "")
+        return _annotate(task, node, _last_result(task, Outcome.ABORTED, "", details))
 
     change_node(task, change)
 
@@ -158,6 +169,7 @@ def leave_aborted(task: NodeTask) -> None:
 def fluo_labels(
     policy: Policy, version: str, os_id: str = "", group: str = ""
 ) -> Mapping[str, str]:
+    """Return the labels that FLUO would set, if the settings ask for them."""
     if not policy.courtesy.fluo_labels:
         return {}
     labels = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: version}
@@ -172,13 +184,13 @@ def _remove_temporary_labels(node: Node) -> dict[str, str | None]:
     return {name: None for name in names if name in node.labels}
 
 
-def _result(
+def _last_result(
     task: NodeTask, outcome: Outcome, version: str, details: Mapping[str, str]
 ) -> dict[str, str | None]:
     result = {"outcome": outcome.value, "at": whole_second(task.report.now)}
     if version:
         result["version"] = version
-    result["run"] = task.rollout
+    result["run"] = task.rollout_id
     result["took"] = str(Duration(round(task.seconds)))
     result.update(details)
     return {marks.LAST_RESULT: msgspec.json.encode(result).decode()}
@@ -187,13 +199,13 @@ def _result(
 def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
     """Return how many requested reboots in a row have brought no other version.
 
-    0 if the proof was a version, or nothing had requested the reboot. `node` is as before its
-    return.
+    0 if the reboot was proven by a version, or nothing had requested it. `node`: the Node as it was
+    before `return_node`.
     """
-    if is_returned_by(node, task.rollout):
+    if is_returned_by(node, task.rollout_id):
         return ineffective_reboots(node)
     sources = targets_on(node).keys()
-    is_requested = is_fleetlock_run(task.rollout) or (sources and not sources & _WITH_VERSION)
+    is_requested = is_fleetlock_run(task.rollout_id) or (sources and not sources & _WITH_VERSION)
     if not is_requested or version != task.planned.running_version:
         return 0
     return 1 + ineffective_reboots_before(node, version, task.cluster.api.server_time())
@@ -202,6 +214,7 @@ def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
 def _details_of_return(
     task: NodeTask, node: Node, outcome: Outcome, version: str
 ) -> Mapping[str, str]:
+    """Return the version that a host came back from, or its reboots that changed nothing."""
     if outcome is Outcome.ROLLED_BACK:
         if task.policy.rollback:
             # The host has never left the bad version, so it came back from no other.
@@ -214,14 +227,15 @@ def _details_of_return(
     return {"unmoved": str(count)} if count else {}
 
 
-def _failed_version(
+def _details_of_failure(
     task: NodeTask, node: Node, outcome: Outcome, version: str
 ) -> Mapping[str, str]:
     """Return the version that last failed on the node, and how; nothing after a success."""
     if outcome is Outcome.SUCCEEDED:
         return {}
     is_after_reboot = node.annotations.get(marks.PHASE) in AFTER_REBOOT
-    if outcome in VERSION_FAILURES and is_after_reboot and not _stayed(task, outcome, version):
+    may_be_at_fault = not _has_rollback_stayed(task, outcome, version)
+    if outcome in VERSION_FAILURES and is_after_reboot and may_be_at_fault:
         is_rolled_back = outcome is Outcome.ROLLED_BACK
         failed = node.annotations.get(marks.STAGED_VERSION)
         if not failed and not is_rolled_back:
@@ -233,13 +247,14 @@ def _failed_version(
     return {name: before[name] for name in ("failed_version", "failed_as") if name in before}
 
 
-def _stayed(task: NodeTask, outcome: Outcome, version: str) -> bool:
+def _has_rollback_stayed(task: NodeTask, outcome: Outcome, version: str) -> bool:
     """Whether a rollback has not booted the previous version, which is not at fault then."""
     is_same_version = outcome is Outcome.ROLLED_BACK or version == task.planned.running_version
     return bool(task.policy.rollback) and is_same_version
 
 
 def _annotate(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> Patch:
+    """Return the patch. Raises as `require_mark`."""
     require_mark(task, node)
     return {"metadata": {"annotations": annotations}}
 
@@ -247,7 +262,7 @@ def _annotate(task: NodeTask, node: Node, annotations: Mapping[str, str | None])
 def require_mark(task: NodeTask, node: Node) -> None:
     """Raise `FencedError` if another run has marked the Node, `MarksGoneError` if none has."""
     run = node.annotations.get(marks.RUN)
-    if run == task.rollout:
+    if run == task.rollout_id:
         return
     if run:
         raise FencedError(
@@ -260,16 +275,16 @@ def require_mark(task: NodeTask, node: Node) -> None:
     )
 
 
-def is_marked(task: NodeTask) -> bool:
-    """Whether this run's mark is on the Node. False if the Node cannot be read."""
+def is_marked_now(task: NodeTask) -> bool:
+    """Whether this run's marks are on the Node. False if the Node cannot be read."""
     try:
-        return read_node(task.cluster.api, task.name).annotations.get(marks.RUN) == task.rollout
+        return read_node(task.cluster.api, task.name).annotations.get(marks.RUN) == task.rollout_id
     except ApiError:
         return False
 
 
-def node_loss(task: NodeTask) -> NodeLoss | None:
-    """Return what happened to the planned Node; None if it is there, or cannot be read."""
+def find_node_loss(task: NodeTask) -> NodeLoss | None:
+    """Read the Node; return None if it is the planned one, or cannot be read."""
     try:
         uid = read_node(task.cluster.api, task.name).uid
     except ApiNotFoundError:
@@ -281,7 +296,7 @@ def node_loss(task: NodeTask) -> NodeLoss | None:
     return NodeLoss.RECREATED if is_another else None
 
 
-def stays_cordoned(task: NodeTask) -> bool:
+def is_cordoned_now(task: NodeTask) -> bool:
     """Whether the Node is cordoned, by anyone. True if it cannot be read, False if it is gone."""
     try:
         return read_node(task.cluster.api, task.name).unschedulable
@@ -306,9 +321,9 @@ def write_node(
     read: Callable[[ClusterApi], Node] | None = None,
     within: Deadline | None = None,
 ) -> Node:
-    """Read a Node, decide, and write; return the Node as it was before the write.
+    """Read a Node, decide on a change, and write it; return the Node as it was before.
 
-    After a conflict or an outage, all three are repeated.
+    After a conflict or an outage, all three are repeated. `read` replaces the plain read.
     """
     deadline = within or cluster.deadline()
     contended = cluster.deadline(_CONTENDED_SECONDS)
@@ -316,11 +331,12 @@ def write_node(
     def attempt(api: ClusterApi) -> Node:
         check_may_act()
         node = read(api) if read else read_node(api, name)
-        body = change(node)
-        if body is not None:
-            metadata = {**body.get("metadata", {}), "resourceVersion": node.resource_version}
+        patch = change(node)
+        if patch is not None:
+            metadata = {**patch.get("metadata", {}), "resourceVersion": node.resource_version}
+            # Once more, because reading may have taken long.
             check_may_act()
-            api.patch(node_path(name), {**body, "metadata": metadata})
+            api.patch(node_path(name), {**patch, "metadata": metadata})
         return node
 
     conflicts = 0

@@ -11,22 +11,24 @@ from rollout.execution.node.ssh_host import SshHost, is_host_silent
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
 # A pause is the time waited so far divided by this.
-_PAUSE_PART = 5
-# An attempt at a host that is down is a single packet.
+_WAITED_PER_PAUSE = 5
+# An attempt at a host that is down costs a single packet.
 _DOWN_PAUSE = 0.2
-# Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s. They count refused
-# ones, too, so frequent attempts would never get through.
+# Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s. They also count refused
+# connections, so frequent attempts would never get through.
 _MOST_REFUSED = 5
 _COUNTED_SECONDS = 31.0
-# Pauses after the first refusals in a row. The longest leaves an attempt for the kubelet's report.
+# Pauses after the first refusals in a row. The longest one keeps an attempt for the moment when the
+# kubelet reports the new boot.
 _REFUSED_PAUSES = (_DOWN_PAUSE, 1.0)
 _LONGEST_REFUSED_PAUSE = 10.0
 
 
 @dataclass
-class Refusals:
-    """When the latest connections were refused in a row, in seconds of the monotonic clock."""
+class _Refusals:
+    """The latest connections, all of which were refused."""
 
+    # In seconds of the monotonic clock.
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_REFUSED))
 
     @property
@@ -38,7 +40,7 @@ class Refusals:
         return _REFUSED_PAUSES[number - 1]
 
     def seconds_blocked(self, now: float) -> float:
-        """Return for how long another attempt would be one too many."""
+        """Return how long a firewall would refuse another attempt."""
         if len(self.times) < _MOST_REFUSED:
             return 0.0
         return max(0.0, self.times[0] + _COUNTED_SECONDS - now)
@@ -46,25 +48,23 @@ class Refusals:
 
 @dataclass
 class ConnectionPace:
-    """Pauses between the attempts at one host."""
+    """Paces the attempts to connect to one host: `pause`, connect, `note_attempt`."""
 
     context: NodeContext
     host: SshHost
 
     def __post_init__(self) -> None:
-        self._refusals = Refusals()
+        self._refusals = _Refusals()
         self._began = self.context.now
         self._reported = self._reported_boot()
         self.note_attempt()
 
     def note_attempt(self) -> None:
-        """Note the answer to the latest attempt, which ends a row of refusals if it is another.
-
-        A host that was down has forgotten what its firewall counted.
-        """
+        """Note how the latest attempt ended."""
         if isinstance(self.host.error, SshRefusedError):
             self._refusals.times.append(self.context.now)
         else:
+            # A host that was down has forgotten what its firewall counted.
             self._refusals.times.clear()
 
     def pause(self, deadline: Deadline) -> None:
@@ -78,11 +78,12 @@ class ConnectionPace:
             deadline.pause(_DOWN_PAUSE)
         else:
             waited = self.context.now - self._began
-            seconds = min(deadline.remaining, waited / _PAUSE_PART)
+            seconds = min(deadline.remaining, waited / _WAITED_PER_PAUSE)
             self._await_report(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, seconds)))
         self._reported = self._reported_boot()
 
     def _await_report(self, seconds: float) -> None:
+        """Wait until the kubelet reports another boot, at most for `seconds`."""
         pause = self.context.cluster.deadline(seconds)
         if self.context.watched is None:
             pause.pause(seconds)

@@ -32,14 +32,14 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
 
-# Most seconds for the second part.
+# At most, for the second part.
 _PROOF_SECONDS = 120.0
 _PAUSE = 2.0
 # Seconds between checks of what no watch shows, such as deadlines.
 _TICK = 5.0
 # Changes of pods may come in bursts, and reading all DaemonSets is expensive.
 _LEAST_SECONDS_BETWEEN_READS = 1.0
-_ON_HOST = frozenset(
+_ANSWERED_BY_HOST = frozenset(
     {Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC, Source.COMMAND, Source.ROLLBACK}
 )
 _FINALIZED = "journalctl -b -1 -u ostree-finalize-staged on the host"
@@ -58,15 +58,19 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class MissingProof:
-    """Why a source does not prove the reboot. `is_final`: waiting does not help."""
+    """Why a source does not prove the reboot."""
 
     source: Source
     why: str
+    # Whether waiting does not help.
     is_final: bool = False
 
 
 def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> None:
-    """Return once each source that required the reboot shows that it worked."""
+    """Wait until each source that required the reboot shows that it worked.
+
+    `NodeFailure` if one shows that it did not, or shows nothing in time.
+    """
     targets = progress.targets
     if Source.ROLLBACK in targets:
         target = targets[Source.ROLLBACK]
@@ -82,22 +86,23 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
                 f"the host rebooted, not proven by {missing.source}: {missing.why}",
                 see=_SEE.get(missing.source, ()),
             )
-        context.step(Phase.READY, f"waiting for its proof: {missing.why}")
+        context.report_step(Phase.READY, f"waiting for its proof: {missing.why}")
         deadline.pause(_PAUSE)
 
 
 def _missing_proof(context: NodeContext, host: SshHost, progress: Progress) -> MissingProof | None:
     missing = _missing_on_host(host, progress)
     if missing is None and Source.ANNOTATION in progress.targets:
-        names = requesting_annotations(context.node(), marks.OTHERS_REQUESTS)
+        names = requesting_annotations(context.read_node(), marks.OTHERS_REQUESTS)
+        # Without an agent, nobody removes the annotation.
         if names and _has_agent(context):
             return MissingProof(Source.ANNOTATION, f"its annotation is still true: {names[0]}")
     return missing
 
 
 def _has_agent(context: NodeContext) -> bool:
-    """Whether an agent that removes the annotation runs here: nobody else would."""
-    for pod in context.pods():
+    """Whether an agent that removes the annotation runs on the node."""
+    for pod in context.read_pods():
         names = set(pod.labels.values())
         if pod.owner:
             names.add(pod.owner.name)
@@ -114,7 +119,7 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
     if Source.COMMAND in sources and not command:
         why = "cannot check: detect.command is not set"
         return MissingProof(Source.COMMAND, why, is_final=True)
-    # Without the version that a rollback leaves: what the host has booted does not depend on it.
+    # The probe needs no rollback version, because what the host has booted does not depend on it.
     probe = Probe(sources, command)
     facts = observe(host.host, host.shell, probe=probe, timeout=host.probe_timeout)
     if not isinstance(facts, HostFacts):
@@ -136,11 +141,12 @@ def _sources_to_ask(targets: Mapping[Source, str]) -> Iterator[Source]:
     A partition is proven by its version: the kernel may name the disks anew in each boot.
     """
     for source, target in targets.items():
-        if source in _ON_HOST and not is_partition(target):
+        if source in _ANSWERED_BY_HOST and not is_partition(target):
             yield source
 
 
 def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
+    """Return why the host's answer for a source does not prove the reboot, or None."""
     match sign.source:
         case Source.RPM_OSTREE | Source.BOOTC | Source.ROLLBACK:
             if not sign.current:
@@ -165,25 +171,26 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
+    """Wait until the kubelet of this boot is Ready. `NodeFailure` if it is not in time."""
     deadline = task.cluster.deadline(timeout)
-    missing = ""
+    why_not_ready = ""
     has_joined = False
     with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
-            # A kubelet registers its Node only when it starts, so a deleted one may reappear
-            # before.
+            # A kubelet registers its Node only when it starts. So a Node that was deleted before
+            # that may appear again, but not one that is deleted afterwards.
             if not nodes and has_joined:
                 raise NodeRemovedError("its Node was deleted after its reboot, before it was Ready")
             if any(node.boot_id == boot.boot_id for node in nodes):
                 has_joined = True
-            missing = _why_not_ready(nodes[0] if nodes else None, boot)
-            if not missing:
+            why_not_ready = _why_not_ready(nodes[0] if nodes else None, boot)
+            if not why_not_ready:
                 return
-            task.step(Phase.BOOTED, missing)
+            task.report_step(Phase.BOOTED, why_not_ready)
             task.cluster.clock.wait(view.changed, min(_TICK, deadline.remaining))
             view.changed.clear()
-    message = f"the Node is not Ready within --ready-timeout {timeout}: {missing}"
+    message = f"the Node is not Ready within --ready-timeout {timeout}: {why_not_ready}"
     raise not_ready(task.name, message)
 
 
@@ -215,18 +222,19 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 
 
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
-    """Return once the node's own pods that were ready before are ready again.
+    """Wait until the node's own pods that were ready before are ready again.
 
-    This precedes the uncordon, so that no pod lands on a node without its network.
+    `NodeFailure` if they are not in time. Done before the uncordon, so that no pod lands on a node
+    without its network.
     """
-    before = ready_before(task.node())
+    before = ready_before(task.read_node())
     if not before:
         return
     deadline = task.cluster.deadline(timeout)
-    due = _DuePods(task)
+    expected = _ExpectedPods(task)
     changed = threading.Event()
     with watch_node_pods(task.cluster, task.name, task.cluster.deadline(), changed) as pods:
-        while missing := _missing_pods(due, pods.items(), before):
+        while missing := _missing_pods(expected, pods.items(), before):
             if deadline.expired:
                 raise NodeFailure(
                     Outcome.NOT_READY,
@@ -234,16 +242,16 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
                     " reboot, and is not now",
                     see=(f"kubectl get pods -A --field-selector spec.nodeName={task.name}",),
                 )
-            task.step(Phase.READY, f"waiting for {missing} to be ready again")
+            task.report_step(Phase.READY, f"waiting for {missing} to be ready again")
             if not task.cluster.clock.wait(changed, min(_TICK, deadline.remaining)):
-                # A broken connection shows no changes either.
+                # No change is seen, perhaps because the connection is broken.
                 pods.resync()
             changed.clear()
 
 
 @dataclass
-class _DuePods:
-    """Which pods the node should have, by its Node and the DaemonSets."""
+class _ExpectedPods:
+    """Which pods the node should have now, according to its Node and the DaemonSets."""
 
     task: NodeTask
 
@@ -254,17 +262,18 @@ class _DuePods:
 
     def among(self, pods: Sequence[str]) -> list[str]:
         if self._node is None or self._next_read.expired:
-            self._node = self.task.node()
+            self._node = self.task.read_node()
             self._daemon_sets = self.task.cluster.ask(read_daemon_sets)
             self._next_read.restart(_LEAST_SECONDS_BETWEEN_READS)
         return pods_due(pods, self._node, self._daemon_sets)
 
 
-def _missing_pods(due: _DuePods, pods: Sequence[Pod], before: Mapping[str, str]) -> str:
+def _missing_pods(expected: _ExpectedPods, pods: Sequence[Pod], before: Mapping[str, str]) -> str:
+    """Return the expected pods that are not ready again, shortened; empty if there are none."""
     ready = ready_of(pods)
     missing = []
     for pod, since in before.items():
-        is_unchanged = bool(since) and ready.get(pod) == since
-        if pod not in ready or is_unchanged:
+        is_old_state = bool(since) and ready.get(pod) == since
+        if pod not in ready or is_old_state:
             missing.append(pod)
-    return shortened(due.among(missing), _NAMED) if missing else ""
+    return shortened(expected.among(missing), _NAMED) if missing else ""

@@ -23,12 +23,12 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, WithheldError
 from rollout.execution.node.pace import ConnectionPace
-from rollout.execution.node.rejoin import Absence
+from rollout.execution.node.rejoin import AbsenceLimit
 from rollout.execution.node.ssh_host import (
     SshHost,
-    boot_failure,
+    diagnose_missing_boot,
     is_host_silent,
-    is_in_planned_boot,
+    is_in_old_boot,
     machine_difference,
     read_boot,
 )
@@ -61,12 +61,14 @@ class _NotNowError(StepError):
     """The last check could not be made in time. Nothing was sent to the host."""
 
 
-class _Request(Enum):
-    """What became of one request. A sent one may be carried out."""
+class _RequestResult(Enum):
+    """What became of one request to reboot."""
 
+    # The host may carry it out, even if it has not answered.
     SENT = auto()
     NOT_SENT = auto()
-    BOOT_IS_OVER = auto()
+    # The host has rebooted already.
+    OLD_BOOT_IS_OVER = auto()
 
 
 class RefilledError(DrainError):
@@ -74,14 +76,14 @@ class RefilledError(DrainError):
 
 
 def last_look(task: NodeTask) -> None:
-    """Check the node before its reboot, and wait for its volumes; raises as `look_again`."""
+    """Check the node before its reboot, and wait for its volumes. Raises as `look_again`."""
     look_again(task, task.cluster.deadline())
     _await_detached(task)
     task.check_may_act()
 
 
 def look_again(task: NodeTask, deadline: Deadline) -> Node:
-    """Check what can change at any moment, and return the Node.
+    """Check that the node is still cordoned, marked and drained, and return it.
 
     Raises:
         RefilledError: pods have arrived that can be evicted.
@@ -89,12 +91,12 @@ def look_again(task: NodeTask, deadline: Deadline) -> Node:
         FencedError: this process may no longer act.
         ApiError: the Node or its pods cannot be read in time.
     """
-    node = task.node(deadline)
+    node = task.read_node(deadline)
     if not node.unschedulable:
         raise DrainError(
             f"{task.name} was uncordoned outside this rollout before its reboot was requested"
         )
-    if node.annotations.get(marks.RUN) != task.rollout:
+    if node.annotations.get(marks.RUN) != task.rollout_id:
         raise DrainError(f"our marks on {task.name} were removed before its reboot was requested")
     _check_empty(task, deadline)
     task.check_may_act()
@@ -102,17 +104,17 @@ def look_again(task: NodeTask, deadline: Deadline) -> Node:
 
 
 def _check_empty(task: NodeTask, deadline: Deadline) -> None:
-    present = task.pods(deadline)
+    present = task.read_pods(deadline)
     daemon_sets = task.cluster.ask(read_daemon_sets, deadline)
     now = task.cluster.api.server_time()
     leaving = must_go(present, DrainRules.of(task.policy.drain, daemon_sets, now=now))
-    pods = without_returning(leaving, task.returning)
+    pods = without_returning(leaving, task.returning_owners)
     if pods:
         raise RefilledError(f"{pods[0].key} arrived on {task.name} after it was drained")
 
 
 def _await_detached(task: NodeTask) -> None:
-    """Wait for volumes, but not forever: one that stays attached is only reported."""
+    """Wait until the volumes are detached. One that stays attached for too long is reported."""
     deadline = task.cluster.deadline(min(_DETACH_SECONDS, task.policy.drain.timeout))
     while attached := _attachments(task, deadline):
         if deadline.expired:
@@ -121,7 +123,7 @@ def _await_detached(task: NodeTask) -> None:
             )
             return
         detail = f"waiting for {len(attached)} volumes to detach"
-        task.step(Phase.DRAINED, detail, activity=Activity.WAITING)
+        task.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
         task.check_may_act()
         deadline.pause(_DETACH_PAUSE)
 
@@ -138,8 +140,8 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
 def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> None:
     """Send the reboot command until the host has received it, or has rebooted by itself.
 
-    No host is asked twice: a broken connection or a timeout counts as received, and the command is
-    repeated only after an answer from the planned boot.
+    No host receives it twice: a broken connection or a timeout counts as received, and the command
+    is repeated only after an answer from the old boot.
 
     Raises:
         RebootError: the host refuses to reboot.
@@ -148,53 +150,56 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
         WithheldError: the staged version is no longer approved.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
-    while _try_request(context, host, targets) is _Request.NOT_SENT:
-        if not _await_planned_boot(context, host, deadline):
+    while _try_request(context, host, targets) is _RequestResult.NOT_SENT:
+        if not is_in_old_boot(host, _await_answer(context, host, deadline)):
             return
 
 
-def _try_request(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> _Request:
+def _try_request(
+    context: NodeContext, host: SshHost, targets: Mapping[Source, str]
+) -> _RequestResult:
     try:
         result = _request_reboot(context, host, targets)
     except SshTimeoutError as error:
         _report_wait(context, host, f"no response to the reboot command: {error}")
-        return _Request.SENT
+        return _RequestResult.SENT
     except (SshUnreachableError, _NotNowError) as error:
         _report_wait(context, host, f"the host cannot be asked to reboot yet: {error}")
-        return _Request.NOT_SENT
+        return _RequestResult.NOT_SENT
     except SshError as error:
         raise RebootError(
             f"the host cannot be asked to reboot: {error}", hint=error.hint
         ) from error
     if result is None:
-        return _Request.BOOT_IS_OVER
+        return _RequestResult.OLD_BOOT_IS_OVER
     if not _may_be_accepted(result):
         refusal = last_line(result.stderr) or f"exit status {result.exit_status}"
         raise RebootError(f"the host refuses to reboot: {refusal}")
-    return _Request.SENT
+    return _RequestResult.SENT
 
 
 def _may_be_accepted(result: CommandResult) -> bool:
+    # A host that goes down at once reports no exit status.
     return result.exit_status in (0, None)
 
 
 def _request_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> CommandResult | None:
-    """Send the reboot command to the planned machine and boot; None if that boot is over."""
-    started = context.cluster.deadline(_REQUEST_SECONDS)
+    """Send the reboot command to the planned machine; None if its old boot is over."""
+    deadline = context.cluster.deadline(_REQUEST_SECONDS)
 
     def may_reboot(answer: CommandResult) -> bool:
         boot = parse_boot(answer)
         if boot is None:
             raise _NotNowError("its answer has no boot ID")
-        if not is_in_planned_boot(host, boot):
+        if not is_in_old_boot(host, boot):
             return False
         difference = machine_difference(host, boot)
         if difference:
             raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {difference}")
         _check_may_reboot(context, host, targets, answer)
-        if started.remaining < _COMMAND_SECONDS:
+        if deadline.remaining < _COMMAND_SECONDS:
             raise _NotNowError("the last check of the Node took too long")
         return True
 
@@ -210,6 +215,7 @@ def _request_reboot(
 def _check_may_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], answer: CommandResult
 ) -> None:
+    """Check the node and what is staged, as the host has just answered; raises as the request."""
     try:
         node = look_again(context, context.cluster.deadline(_CHECK_SECONDS))
     except ApiError as error:
@@ -226,16 +232,17 @@ def _check_may_reboot(
     check_staged(context, detection)
 
 
-def _await_planned_boot(context: NodeContext, host: SshHost, deadline: Deadline) -> bool:
-    wait = "it did not respond"
+def _await_answer(context: NodeContext, host: SshHost, deadline: Deadline) -> BootFacts:
+    """Wait until the host answers, and return its boot. `NodeFailure` if it does not in time."""
+    reason_to_wait = "it did not respond"
     pace = ConnectionPace(context, host)
     while not deadline.expired:
         pace.pause(deadline)
-        facts, wait = read_boot(host, deadline.remaining)
+        boot, reason_to_wait = read_boot(host, deadline.remaining)
         pace.note_attempt()
-        if facts is not None:
-            return is_in_planned_boot(host, facts)
-    raise boot_failure(host, wait, context.policy.reboot_timeout)
+        if boot is not None:
+            return boot
+    raise diagnose_missing_boot(host, reason_to_wait, context.policy.reboot_timeout)
 
 
 def await_boot(
@@ -243,53 +250,52 @@ def await_boot(
 ) -> BootFacts:
     """Wait until the host answers with another boot ID, and return the facts of that boot.
 
-    `in_doubt`: an earlier process may have requested the reboot, so it is requested if the host
-    still answers in the planned boot. `NodeFailure` if the host does not reboot in time.
+    `NodeFailure` if the host does not reboot in time. `in_doubt`: an earlier process may have
+    requested the reboot. If the host still answers in the old boot, the reboot is requested then,
+    so this raises as `ask_for_reboot`, including `RefilledError`.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, host, targets) if in_doubt else None
-    absence = Absence(context)
+    absence = AbsenceLimit(context)
     pace = ConnectionPace(context, host)
-    wait = "no attempt was made"
+    reason_to_wait = "no attempt was made"
     while not deadline.expired:
         pace.pause(deadline)
-        boot, wait = read_boot(host, deadline.remaining)
+        boot, reason_to_wait = read_boot(host, deadline.remaining)
         pace.note_attempt()
-        if boot is not None and not is_in_planned_boot(host, boot):
+        if boot is not None and not is_in_old_boot(host, boot):
             return boot
         if boot is None:
-            _report_wait(context, host, f"waiting for the host: {wait}")
+            _report_wait(context, host, f"waiting for the host: {reason_to_wait}")
         else:
             if doubt is not None and not doubt.is_resolved:
-                wait = doubt.request_reboot() or wait
-            _report_wait(context, host, wait)
+                reason_to_wait = doubt.request_reboot() or reason_to_wait
+            _report_wait(context, host, reason_to_wait)
         absence.check()
-    raise boot_failure(host, wait, context.policy.reboot_timeout)
+    raise diagnose_missing_boot(host, reason_to_wait, context.policy.reboot_timeout)
 
 
 def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
     activity = Activity.HOST_DOWN if is_host_silent(host.error) else None
-    context.step(Phase.REBOOTING, detail, activity=activity)
+    context.report_step(Phase.REBOOTING, detail, activity=activity)
 
 
 @dataclass(slots=True)
 class _Doubt:
-    """Requests the reboot of a host that may have been asked before.
-
-    `waiting`: how long that request has to show, once this one is forbidden.
-    """
+    """Requests the reboot of a host that an earlier process may have asked to reboot."""
 
     context: NodeContext
     host: SshHost
     targets: Mapping[Source, str]
+    # Whether the host is surely asked now.
     is_resolved: bool = False
-    waiting: Deadline | None = None
+    # Once this request is forbidden, the host may still obey an earlier one until then.
+    earlier_request_ends: Deadline | None = None
 
     def request_reboot(self) -> str | None:
-        """Request the reboot; return why it is forbidden, else None.
+        """Request the reboot; return why that is forbidden, or None if it is not.
 
-        The doubt remains if the host does not respond, or refuses because it is going down. A drain
-        does no harm to a host that was asked, so `RefilledError` is raised at once.
+        The doubt remains if the host does not respond, or refuses because it is going down.
         """
         try:
             result = _request_reboot(self.context, self.host, self.targets)
@@ -298,9 +304,10 @@ class _Doubt:
         except WithheldError as error:
             return self._why_forbidden(error)
         except NodeFailure as error:
-            # It may have been asked before, and be on its way down.
+            # The host may have been asked before, and be on its way down.
             raise NodeFailure(Outcome.NOT_BACK, error.message, hint=error.hint) from error
         except RefilledError:
+            # A drain does no harm, even to a host that goes down.
             raise
         except DrainError as error:
             return self._why_forbidden(error)
@@ -308,10 +315,10 @@ class _Doubt:
         return None
 
     def _why_forbidden(self, error: DrainError | WithheldError) -> str:
-        """Return the error's text; raise it once an earlier request has had time to show."""
-        if self.waiting is None:
+        """Return the error's text, or raise it once an earlier request has had time to show."""
+        if self.earlier_request_ends is None:
             seconds = min(_SHUTDOWN_SECONDS, self.context.policy.reboot_timeout / 2)
-            self.waiting = self.context.cluster.deadline(seconds)
-        if self.waiting.expired:
+            self.earlier_request_ends = self.context.cluster.deadline(seconds)
+        if self.earlier_request_ends.expired:
             raise error
         return f"not asked to reboot again, only watched: {error.message}"

@@ -1,7 +1,7 @@
 """Continues the run of a node whose Node is deleted during the reboot and registered again.
 
-Some cloud controllers delete the Node of a machine that is down. If host and Node do not come back
-in time, the machine was removed, which is no failure.
+Some cloud controllers delete the Node of a machine that is down. If it does not come back in time,
+the machine was removed, which is no failure.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from rollout.execution.node.failures import NodeRemovedError
 from rollout.execution.node.marking import (
     MarksGoneError,
     change_node,
-    node_loss,
+    find_node_loss,
     require_mark,
 )
 from rollout.execution.node.proof import await_ready
@@ -39,56 +39,61 @@ DID_NOT_COME_BACK = "its Node was deleted during its reboot, and its host did no
 
 
 @dataclass(slots=True)
-class Absence:
+class AbsenceLimit:
+    """Limits how long the Node may be deleted while its host reboots."""
+
     context: NodeContext
-    patience: Deadline | None = None
+    # None while the Node is present.
+    deadline: Deadline | None = None
 
     def check(self) -> None:
         """Raise `NodeRemovedError` if the Node has been gone for too long."""
         watched = self.context.watched
         if watched is None or not watched.is_absent:
-            self.patience = None
+            self.deadline = None
             return
-        if self.patience is None:
+        if self.deadline is None:
             seconds = absence_seconds(self.context.policy.reboot_timeout)
-            self.patience = self.context.cluster.deadline(seconds)
-            self.context.step(Phase.REBOOTING, MAY_COME_BACK)
-        elif self.patience.expired:
+            self.deadline = self.context.cluster.deadline(seconds)
+            self.context.report_step(Phase.REBOOTING, MAY_COME_BACK)
+        elif self.deadline.expired:
             raise NodeRemovedError(DID_NOT_COME_BACK)
 
 
-def after_rejoin(context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]) -> T:
-    """Run `act`, which writes on the Node. If the Node was deleted, await a new one and repeat."""
+def retry_if_node_lost(
+    context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]
+) -> T:
+    """Run `act`, which writes on the Node; once more on the new Node if it was deleted."""
     try:
         return act()
     except (ApiNotFoundError, MarksGoneError):
-        if node_loss(context) is None:
+        if find_node_loss(context) is None:
             raise
-    _rejoin(context, progress, phase)
+    _await_and_mark_new_node(context, progress, phase)
     return act()
 
 
-def _rejoin(context: NodeContext, progress: Progress, phase: Phase) -> None:
+def _await_and_mark_new_node(context: NodeContext, progress: Progress, phase: Phase) -> None:
     _await_registered(context, progress)
     old_marks = {
         marks.STAGED_VERSION: progress.staged_version or None,
         marks.DETECTED: targets_text(progress.targets) or None,
-        marks.READY_BEFORE: mark_before(context, marks.READY_BEFORE),
-        marks.RESCUED: mark_before(context, marks.RESCUED),
+        marks.READY_BEFORE: mark_before_deletion(context, marks.READY_BEFORE),
+        marks.RESCUED: mark_before_deletion(context, marks.RESCUED),
     }
-    mark_again(context, phase, old_marks)
-    # In earlier phases, a later step waits for Ready.
+    mark_new_node(context, phase, old_marks)
+    # In an earlier phase, a later step waits for Ready.
     if phase is Phase.READY:
         await_ready(context, progress.boot, context.policy.ready_timeout)
 
 
-def mark_before(context: NodeContext, mark: str) -> str | None:
+def mark_before_deletion(context: NodeContext, mark: str) -> str | None:
     """Return a mark of the Node before it was deleted; None if unknown."""
-    before = context.watched.seen if context.watched else None
+    before = context.watched.last_seen if context.watched else None
     return before.annotations.get(mark) if before else None
 
 
-def mark_again(task: NodeTask, phase: Phase, old_marks: Mapping[str, str | None]) -> None:
+def mark_new_node(task: NodeTask, phase: Phase, old_marks: Mapping[str, str | None]) -> None:
     """Cordon and mark the new Node, unless it is marked."""
 
     def change(node: Node) -> dict[str, Any] | None:
@@ -115,7 +120,7 @@ def absence_seconds(timeout: float) -> float:
 
 def has_other_machine(context: NodeContext) -> bool:
     """Whether the Node of this name belongs to another machine now. False if that is unknown."""
-    before = context.watched.seen if context.watched else None
+    before = context.watched.last_seen if context.watched else None
     try:
         node = read_node(context.cluster.api, context.name)
     except ApiError:
@@ -131,7 +136,7 @@ def _await_registered(context: NodeContext, progress: Progress) -> None:
             if any(node.boot_id == progress.boot.boot_id for node in view.items()):
                 return
             context.check_may_act()
-            context.step(
+            context.report_step(
                 Phase.BOOTED, "its Node was deleted: waiting for its kubelet to register it again"
             )
             context.cluster.clock.wait(view.changed, min(_TICK, deadline.remaining))

@@ -1,8 +1,8 @@
 """Waits for a rebooted host, and runs reboot.rescue once if the host does not come back.
 
-The command may cut the power, so the host must be silent over SSH and through its kubelet: a broken
-jump host alone must not power-cycle hosts. The Node is marked first, so that no other process runs
-it again for this reboot.
+The command may cut the power. So the host must be silent over SSH and its kubelet silent, too: a
+broken jump host alone must not power-cycle hosts. The Node is marked first, so that no process runs
+the command again for this reboot.
 """
 
 from collections.abc import Mapping
@@ -35,12 +35,12 @@ from rollout.wording import rescue_text
 def await_boot_or_rescue(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool
 ) -> BootFacts:
-    """Wait as `await_boot`; if the host stays silent, run the rescue and wait once more."""
+    """Wait as `await_boot`. If the host stays silent, run the rescue and wait once more."""
     try:
         return await_boot(context, host, targets, in_doubt=in_doubt)
     except NodeFailure as failure:
         rescue = context.engine.rescue
-        if rescue is None or not _may_help(host, failure):
+        if rescue is None or not _may_rescue_help(host, failure):
             raise
         remark = _run_rescue(context, host, rescue, failure)
     try:
@@ -52,21 +52,22 @@ def await_boot_or_rescue(
         raise _with_remark(failure, remark) from failure
 
 
-def _may_help(host: SshHost, failure: NodeFailure) -> bool:
+def _may_rescue_help(host: SshHost, failure: NodeFailure) -> bool:
     return failure.outcome is Outcome.NOT_BACK and _is_unreachable(host.error)
 
 
 def _is_unreachable(error: SshError | None) -> bool:
-    """Whether nothing shows that the host is up; a broken jump host counts."""
+    """Whether nothing shows that the host is up. A broken jump host may be the cause."""
+    # The host has answered, and then broken the connection.
     if isinstance(error, SshBrokenError):
         return False
     return isinstance(error, SshUnreachableError | SshTimeoutError)
 
 
 def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: NodeFailure) -> str:
-    """Run the command; return what to say of it if the host does not come back.
+    """Run the rescue; return what to add to the failure if the host does not come back.
 
-    Raises the `failure` with the reason if the command must not run.
+    Raises the `failure` with the reason if the rescue must not run.
     """
     try:
         look_again(context, context.cluster.deadline())
@@ -75,12 +76,13 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
         raise
     except (StepError, ApiError) as error:
         raise _with_remark(failure, f"reboot.rescue was not run: {error.message}") from error
+    # Sets `host.error`.
     host.boot_now()
     if not _is_unreachable(host.error):
         return "reboot.rescue was not run: the host responded"
-    context.step(Phase.REBOOTING, "running reboot.rescue")
+    context.report_step(Phase.REBOOTING, "running reboot.rescue")
     environment: Mapping[str, str] = {
-        RescueVariable.RUN: context.rollout,
+        RescueVariable.RUN: context.rollout_id,
         RescueVariable.NODE: context.name,
         RescueVariable.ADDRESS: host.host.address,
     }
@@ -91,7 +93,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
 
 
 def _mark_rescued(task: NodeTask) -> None:
-    """Mark that the rescue runs for this reboot; `StepError` if it must not."""
+    """Mark that the rescue runs for this reboot. `StepError` if it must not run."""
     has_written = False
 
     def change(node: Node) -> Patch | None:

@@ -1,8 +1,8 @@
-"""A rollback's target must not change, and a failed rollback is undone.
+"""Checks of rollbacks: the target must not change, and a failed rollback is undone.
 
-The reboot's command also chooses the other system, so a host that has not booted it is told to boot
-what it runs. `staged_version` is the previous version here, which the host goes back to, and
-`running_version` the one that it leaves.
+In a rollback, `staged_version` is the previous version, to which the host goes back, and
+`running_version` the one that it leaves. The reboot command also makes the host boot the other
+system next. So a host that has not booted it is told to boot what it runs.
 """
 
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from rollout.errors import FencedError, RolloutError, SshError, StepError
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.context import UNSEEN, NodeContext
+from rollout.execution.node.context import UNKNOWN_BOOT, NodeContext
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError
-from rollout.execution.node.ssh_host import SshHost, is_in_planned_boot, machine_difference
+from rollout.execution.node.ssh_host import SshHost, is_in_old_boot, machine_difference
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.rollback_command import BOOT_RUNNING_COMMAND
 from rollout.model.finding import PreviousVersionChanged
@@ -27,6 +27,7 @@ _NOT_UNDONE = "its next reboot may boot its other version, because undoing the r
 
 
 def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
+    """Return a finding if a rollback would boot another version than the planned one."""
     planned = task.planned.staged_version
     if not task.policy.rollback or version == planned:
         return None
@@ -41,15 +42,15 @@ def is_partition(target: str) -> bool:
 def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, target: str) -> None:
     """`NodeFailure` if the host does not run the version that the rollback was to boot."""
     if not is_partition(target):
-        # Their os-release may name another version, or the same one: the digest is the proof.
+        # The digest of an image or a deployment is proven instead. Its os-release may name another
+        # version, or the same one.
         return
     if boot.version == version:
         return
-    what = "still runs" if boot.version == planned.running_version else "runs"
-    # The outcome of every reboot after which the host runs the version from before.
+    verb = "still runs" if boot.version == planned.running_version else "runs"
     raise NodeFailure(
         Outcome.ROLLED_BACK,
-        f"the host rebooted, and {what} {boot.version} instead of {version}: the rollback did not"
+        f"the host rebooted, and {verb} {boot.version} instead of {version}: the rollback did not"
         " take effect",
         see=("cgpt show on the host",),
     )
@@ -57,11 +58,11 @@ def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, targe
 
 @contextmanager
 def undoing_failed_rollback(
-    context: NodeContext, host: SshHost, boot: BootFacts = UNSEEN
+    context: NodeContext, host: SshHost, boot: BootFacts = UNKNOWN_BOOT
 ) -> Iterator[None]:
-    """After an error, make the host boot again what it runs. `boot` is the one that was seen.
+    """If the block fails, make the host boot what it runs, unless it has gone back.
 
-    A host in another boot may have fallen back to the version that the rollback leaves.
+    `boot`: as last seen. A host in another boot may have fallen back to the version that it leaves.
     """
     try:
         yield
@@ -86,9 +87,9 @@ def _is_host_away(error: RolloutError) -> bool:
 
 
 def undo_rollback(host: SshHost) -> str:
-    """Make a host that still runs the version that it leaves boot that again.
+    """Make a host that still runs the version to leave boot it again.
 
-    Return why this failed; empty if it worked, or if the host runs another version.
+    Returns why that failed; empty if it worked, or if the host runs another version.
     """
     planned = host.planned
 
@@ -99,7 +100,7 @@ def undo_rollback(host: SshHost) -> str:
         difference = machine_difference(host, boot)
         if difference:
             raise StepError(difference)
-        return is_in_planned_boot(host, boot) or boot.version == planned.running_version
+        return is_in_old_boot(host, boot) or boot.version == planned.running_version
 
     try:
         result = host.shell.run_if(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from rollout.errors import (
     HostKeyError,
@@ -25,14 +25,15 @@ from rollout.model.quantity import Duration
 from rollout.ports import CommandResult, HostExecutor, HostShell
 
 T = TypeVar("T")
-SSH_SECONDS = 20.0
+_BOOT_SECONDS = 20.0
 
 
 @dataclass
 class RememberingShell:
-    """Keeps in `error` why the last command failed, None if it did not."""
+    """A shell that remembers how its last command failed."""
 
     shell: HostShell
+    # None if the last command did not fail.
     error: SshError | None = None
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
@@ -63,11 +64,12 @@ class RememberingShell:
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """A host over SSH, and its planned node. `probe_timeout` is in seconds."""
+    """A host over SSH, and its planned node."""
 
     host: Host
     planned: PlannedNode
     shell: RememberingShell
+    # In seconds.
     probe_timeout: float = 60.0
     reboot_command: str = REBOOT_COMMAND
     probe: Probe = USUAL_PROBE
@@ -78,12 +80,11 @@ class SshHost:
 
     def boot_now(self) -> BootFacts | None:
         try:
-            facts, _ = read_boot(self)
+            return read_boot(self).boot
         except NodeFailure:
             return None
-        return facts
 
-    def at_end(self, planned: PlannedNode) -> PlannedNode:
+    def node_to_remember(self, planned: PlannedNode) -> PlannedNode:
         return planned
 
 
@@ -126,49 +127,58 @@ def is_login_refused(error: SshError | None) -> bool:
     return isinstance(error, HostKeyError | SshAuthError)
 
 
-def read_boot(host: SshHost, left: float = SSH_SECONDS) -> tuple[BootFacts | None, str]:
-    """Return facts of the current boot, None without a response; and what to wait for.
+class BootReading(NamedTuple):
+    """What a host answers when it is asked for its boot."""
 
-    `left`: seconds until a deadline. `NodeFailure` if another machine answers.
-    """
+    # None without a usable answer.
+    boot: BootFacts | None
+    # Why to wait for another boot, if this is none or the old one.
+    reason_to_wait: str
+
+
+def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading:
+    """Ask the host for its current boot. `NodeFailure` if another machine answers."""
+    timeout = min(_BOOT_SECONDS, max(1.0, seconds_left))
     try:
-        result = host.shell.run(host.host, BOOT_COMMAND, timeout=min(SSH_SECONDS, max(1.0, left)))
+        result = host.shell.run(host.host, BOOT_COMMAND, timeout=timeout)
     except HostKeyError as error:
         raise NodeFailure(
             Outcome.NOT_BACK, f"the host cannot be trusted: {error}", hint=error.hint
         ) from error
     except SshError as error:
-        return None, str(error)
-    facts = parse_boot(result)
-    if facts is None or not facts.machine_id:
-        return None, "its answer has no boot ID or no machine ID"
-    difference = machine_difference(host, facts)
+        return BootReading(None, str(error))
+    boot = parse_boot(result)
+    if boot is None or not boot.machine_id:
+        return BootReading(None, "its answer has no boot ID or no machine ID")
+    difference = machine_difference(host, boot)
     if difference:
         raise NodeFailure(
             Outcome.NOT_BACK, difference, hint=f"Find out what answers at {host.host.address} now."
         )
-    return facts, "still up with the boot ID from before"
+    return BootReading(boot, "still up with the boot ID from before")
 
 
-def machine_difference(host: SshHost, facts: BootFacts) -> str:
+def machine_difference(host: SshHost, boot: BootFacts) -> str:
     """Return how the machine differs from the planned one; empty if it does not."""
     expected = host.planned.machine_id
-    if facts.machine_id == expected:
+    if boot.machine_id == expected:
         return ""
-    actual = facts.machine_id or "unreadable"
+    actual = boot.machine_id or "unreadable"
     return (
         f"another machine answers at {host.host.address}: machine ID {actual} instead of"
         f" {expected or 'an unknown one'}"
     )
 
 
-def is_in_planned_boot(host: SshHost, facts: BootFacts) -> bool:
-    return facts.boot_id == host.planned.boot_id
+def is_in_old_boot(host: SshHost, boot: BootFacts) -> bool:
+    """Whether this is the boot in which the host was planned, so that it has not rebooted."""
+    return boot.boot_id == host.planned.boot_id
 
 
-def boot_failure(host: SshHost, last: str, timeout: Duration) -> NodeFailure:
-    facts, _ = read_boot(host)
-    if facts is not None and is_in_planned_boot(host, facts):
+def diagnose_missing_boot(host: SshHost, reason_to_wait: str, timeout: Duration) -> NodeFailure:
+    """Ask the host once more after --reboot-timeout; return the failure."""
+    boot = read_boot(host).boot
+    if boot is not None and is_in_old_boot(host, boot):
         return NodeFailure(
             Outcome.NOT_REBOOTED,
             f"the host did not reboot within --reboot-timeout {timeout}: same boot ID as before",
@@ -179,6 +189,6 @@ def boot_failure(host: SshHost, last: str, timeout: Duration) -> NodeFailure:
         return NodeFailure(Outcome.NOT_BACK, message, hint=host.error.hint)
     return NodeFailure(
         Outcome.NOT_BACK,
-        f"not back within --reboot-timeout {timeout}: {last}",
+        f"not back within --reboot-timeout {timeout}: {reason_to_wait}",
         hint=NO_ANSWER_HINT,
     )

@@ -6,7 +6,7 @@ A host may stage another version at any moment, even while its reboot is request
 from collections.abc import Mapping
 
 from rollout.errors import StepError
-from rollout.execution.node.context import NodeContext, at_version
+from rollout.execution.node.context import NodeContext, with_staged_version
 from rollout.execution.node.failures import NotStartedError, WithheldError
 from rollout.execution.node.marking import mark_staged
 from rollout.execution.node.rollback import changed_target
@@ -21,7 +21,7 @@ class RestagedError(StepError):
 
 
 def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: Detection) -> bool:
-    """Whether the staged version is the approved one. True if the host does not tell."""
+    """Whether the host still has the approved version staged. True if that is unknown."""
     if detection.unanswered:
         return True
     # If update_engine alone asks for the reboot, no targets are marked.
@@ -31,34 +31,39 @@ def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: 
 
 
 def check_staged(context: NodeContext, detection: Detection) -> None:
-    is_told = not detection.unanswered
-    if context.planned.staged and is_told and not detection.needs_reboot:
+    """`WithheldError` if the host has nothing staged any more, or a version that is not allowed."""
+    is_known = not detection.unanswered
+    if context.planned.staged and is_known and not detection.needs_reboot:
         if context.policy.rollback:
             details = (sign.detail for sign in detection.signs)
             raise WithheldError(finding=NoPreviousVersion("; ".join(details)))
-        by_engine = tuple(sign.source for sign in detection.signs) == DEFAULT_SOURCES
+        is_by_engine_alone = tuple(sign.source for sign in detection.signs) == DEFAULT_SOURCES
         gone = "no source reports a pending reboot any more"
-        if by_engine:
+        if is_by_engine_alone:
             gone = "the update is no longer staged"
         raise WithheldError(gone, ExclusionReason.NO_UPDATE)
-    check_version(context, detection.version if is_told else None)
+    check_version(context, detection.version if is_known else None)
 
 
 def check_version(context: NodeContext, version: str | None) -> None:
+    """`WithheldError` if the node may not boot into this staged version; None is an unknown one."""
     objection = context.engine.objection_to_version(context.planned, version)
     if objection:
         raise WithheldError(finding=objection)
 
 
 def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -> None:
-    """Run gates.command for the newly staged version, and mark the Node with it."""
+    """Run gates.command for the newly staged version, and mark the Node with it.
+
+    `WithheldError` if the command refuses, or if a rollback would boot another version.
+    """
     before = context.planned.staged_version
     now = detection.version
     changed = changed_target(context, now)
     if changed:
         raise WithheldError(finding=changed)
-    staged = at_version(context, now)
-    context.step(
+    staged = with_staged_version(context, now)
+    context.report_step(
         phase,
         f"{now or 'an unknown version'} is staged now, instead of {before or 'an unknown version'}",
     )

@@ -14,8 +14,8 @@ from rollout.execution.node.claim import DELETED, check_eligible, claim, take_up
 from rollout.execution.node.context import (
     NodeContext,
     Progress,
-    at_version,
-    with_check_of_phase,
+    with_pre_reboot_check,
+    with_staged_version,
 )
 from rollout.execution.node.ending import end_without_success, remember
 from rollout.execution.node.failures import (
@@ -33,7 +33,7 @@ from rollout.execution.node.marking import (
 )
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, last_look
-from rollout.execution.node.rejoin import after_rejoin
+from rollout.execution.node.rejoin import retry_if_node_lost
 from rollout.execution.node.rescue import await_boot_or_rescue
 from rollout.execution.node.rollback import changed_target, undoing_failed_rollback
 from rollout.execution.node.ssh_host import SshHost
@@ -52,7 +52,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.eligibility.memory import MOST_UNMOVED, NodeEnd
 from rollout.wording import text
 
-# Runs in the phase of its progress; returns the next one.
+# Acts in the phase of the progress that it is given, and returns the progress in the next phase.
 Step = Callable[[NodeContext, Progress], Progress]
 
 _MOST_DRAINS = 3
@@ -61,7 +61,10 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Run one node to its end; return failures. `steps` has all phases but done and failed."""
+    """Run the steps of one node, and return how it ended: a failure is a result, not an error.
+
+    `steps` has one for each phase but done and failed.
+    """
     progress = Progress()
     with ExitStack() as stack:
         try:
@@ -75,7 +78,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 context.engine.show_phase(context.name, progress.phase)
                 step = steps[progress.phase]
                 progress = step(_context_of_step(context, progress), progress)
-        # As a RolloutError, a RefusedError would end the node instead of trying it again.
+        # Before RolloutError, because it does not end the node, which is tried again.
         except RefusedError as error:
             return NodeResult(
                 node=context.name,
@@ -118,29 +121,30 @@ def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
 
 
 def _report_phase(context: NodeContext, progress: Progress) -> None:
-    context.step(
+    context.report_step(
         progress.phase,
         endings=progress.endings if progress.phase is Phase.DRAINED else (),
-        staged=_new_version(context, progress),
+        staged=_unplanned_version(context, progress),
         edge=progress.edge,
     )
 
 
 def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
-    return with_check_of_phase(_at_approved_version(context, progress), progress.phase)
+    return with_pre_reboot_check(_at_approved_version(context, progress), progress.phase)
 
 
 def _at_approved_version(context: NodeContext, progress: Progress) -> NodeContext:
-    return at_version(context, progress.staged_version) if progress.marked else context
+    return with_staged_version(context, progress.staged_version) if progress.marked else context
 
 
-def _new_version(context: NodeContext, progress: Progress) -> str:
+def _unplanned_version(context: NodeContext, progress: Progress) -> str:
+    """Return the approved version, empty if it is the planned one."""
     approved = _at_approved_version(context, progress).planned.staged_version
     return approved if approved != context.planned.staged_version else ""
 
 
 def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Observe the node again, because much may have changed since the plan, and cordon it."""
+    """Check the node again, because much may have changed since the plan, and cordon it."""
     context.check_may_act()
     _check_not_own(context, Outcome.SKIPPED)
     try:
@@ -149,7 +153,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
         raise NotStartedError(DELETED, ExclusionReason.DELETING) from error
     if isinstance(observation, HostFacts):
         _check_same_boot(context, observation)
-    if node.annotations.get(marks.RUN) == context.rollout and not context.is_taken_up:
+    if node.annotations.get(marks.RUN) == context.rollout_id and not context.is_taken_up:
         raise NodeFailure(
             Outcome.SKIPPED,
             "another process of this rollout has started it: rollout resume",
@@ -157,8 +161,8 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
     facts = check_eligible(context, node, observation)
     staged_version = facts.detection.version
     targets = facts.detection.targets
-    context_of_staged = at_version(context, staged_version)
-    # Objections to the planned version are checked by the rollout and at the cordon.
+    context_of_staged = with_staged_version(context, staged_version)
+    # The gates ask for objections to the planned version.
     if staged_version != context.planned.staged_version:
         changed = changed_target(context, staged_version)
         if changed:
@@ -189,30 +193,33 @@ def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
 
 def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObservation]:
     observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
-    node = context.node()
+    node = context.read_node()
     return node, verify_identities((node,), {node.name: observation})[node.name]
 
 
-def _look_at_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress:
-    """Return the progress with the version that is staged now, unless it is the same.
+def _approve_if_restaged(
+    context: NodeContext, host: SshHost, progress: Progress
+) -> Progress | None:
+    """Approve the version that the host has staged now; return None if it is the same as before.
 
-    A silent host is asked again before its reboot.
+    Also None if the host does not respond: it is asked again right before its reboot.
     """
     _, observation = _observe_node(context, host)
     if not isinstance(observation, HostFacts):
-        return progress
+        return None
     if observation.boot_id != context.planned.boot_id:
-        return progress
+        return None
     detection = observation.detection
     check_staged(context, detection)
     if is_approved(context, progress.targets, detection):
-        return progress
+        return None
     approve_restaged(context, progress.phase, detection)
     approved = replace(progress, staged_version=detection.version, targets=detection.targets)
     return _with_restaging(approved)
 
 
 def _with_restaging(progress: Progress) -> Progress:
+    """Return the progress that repeats the phase; `WithheldError` if that happens too often."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host stages another update again and again")
     # The drain's figures were reported before.
@@ -223,13 +230,13 @@ def _with_restaging(progress: Progress) -> Progress:
 def start_drain(context: NodeContext, progress: Progress) -> Progress:
     _check_not_own(context, Outcome.ABORTED)
     exclusion = context.policy.exclude_from_load_balancers
-    if exclusion and is_excluded_by_us(context.node()):
+    if exclusion and is_excluded_by_us(context.read_node()):
         detail = f"waiting {exclusion} for load balancers to leave the node out"
-        _wait(context, exclusion, detail, Phase.CORDONED)
+        _wait_as_configured(context, exclusion, detail, Phase.CORDONED)
     delay = context.policy.courtesy.drain_delay
     if delay:
         detail = f"waiting {delay} before its drain (drain.delay)"
-        _wait(context, delay, detail, Phase.CORDONED)
+        _wait_as_configured(context, delay, detail, Phase.CORDONED)
         _check_window(context, "while its drain was delayed", Outcome.ABORTED)
     checks = context.policy.gates.hooks.before
     if checks:
@@ -251,7 +258,7 @@ def delay_reboot(context: NodeContext) -> None:
     delay = context.policy.courtesy.reboot_delay
     if delay:
         detail = f"waiting {delay} before its reboot (reboot.delay)"
-        _wait(context, delay, detail, Phase.DRAINED)
+        _wait_as_configured(context, delay, detail, Phase.DRAINED)
         _check_window(context, "while its reboot was delayed", Outcome.ABORTED)
 
 
@@ -260,9 +267,9 @@ def _check_window(context: NodeContext, when: str, outcome: Outcome) -> None:
         raise NodeFailure(outcome, f"not rebooted: the window closed {when}")
 
 
-def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase) -> None:
-    """Wait as the settings ask. A stop returns the node at once, whatever `waves.stop` is."""
-    context.step(phase, detail, activity=Activity.WAITING)
+def _wait_as_configured(context: NodeContext, seconds: Duration, detail: str, phase: Phase) -> None:
+    """Wait; `GivenUpError` once a stop is due, whatever `waves.stop` says."""
+    context.report_step(phase, detail, activity=Activity.WAITING)
     deadline = context.cluster.deadline(seconds)
     while not deadline.expired:
         context.check_may_act()
@@ -272,7 +279,7 @@ def _wait(context: NodeContext, seconds: Duration, detail: str, phase: Phase) ->
 
 
 def drain_node(task: NodeTask) -> tuple[tuple[str, float], ...]:
-    """`WithheldError` if pods have not completed in time."""
+    """Drain as `drain`, but with `WithheldError` if pods have not completed in time."""
     try:
         return drain(task)
     except StillRunningError as error:
@@ -286,13 +293,14 @@ def _drain(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    if not (progress.drains or progress.restagings):
+    is_first_time = not (progress.drains or progress.restagings)
+    if is_first_time:
         delay_reboot(context)
     run_playbook(context)
-    current = _look_at_staged(context, host, progress)
-    if current != progress:
-        # The playbook and other steps run again with the new version.
-        return current
+    restaged = _approve_if_restaged(context, host, progress)
+    if restaged is not None:
+        # This step runs again, so that the playbook sees the new version.
+        return restaged
     try:
         last_look(context)
         mark_phase(context, Phase.REBOOTING)
@@ -301,6 +309,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
+        # This step runs again, and approves the new version.
         return _with_restaging(progress)
     return progress.move(Edge.REBOOT_REQUESTED)
 
@@ -309,46 +318,50 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
     try:
         with undoing_failed_rollback(context, host):
             boot = await_boot_or_rescue(context, host, progress.targets, in_doubt=progress.in_doubt)
+    # A reboot in doubt is requested again while it is awaited, after the same checks as the first
+    # request.
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
-        return _with_restaging(_look_at_staged(context, host, progress))
+        approved = _approve_if_restaged(context, host, progress) or progress
+        return _with_restaging(approved)
     booted = replace(progress, boot=boot)
-    after_rejoin(context, booted, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
+    retry_if_node_lost(context, booted, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
     return booted.move(Edge.BOOTED)
 
 
 def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
+    """Mark the node as draining again; raise `refilled` if that happens too often."""
     if progress.drains >= _MOST_DRAINS:
         raise refilled
-    context.step(Phase.DRAINING, f"draining again: {refilled.message}")
+    context.report_step(Phase.DRAINING, f"draining again: {refilled.message}")
     _mark_draining(context)
     counted = replace(progress, drains=progress.drains + 1, in_doubt=False)
     return counted.move(Edge.REFILLED)
 
 
 def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    def act() -> None:
+    def await_and_mark_ready() -> None:
         await_ready(context, progress.boot, context.policy.ready_timeout)
         mark_phase(context, Phase.READY)
 
     # The host may have fallen back to the version that the rollback leaves.
     with undoing_failed_rollback(context, host, progress.boot):
-        after_rejoin(context, progress, Phase.BOOTED, act)
+        retry_if_node_lost(context, progress, Phase.BOOTED, await_and_mark_ready)
     return progress.move(Edge.READY)
 
 
 def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    def act() -> Progress:
+    def prove_and_return() -> Progress:
         prove_detected(context, host, progress)
-        after_reboot(context, progress.boot)
+        run_checks_after_reboot(context, progress.boot)
         return succeed(context, progress)
 
     with undoing_failed_rollback(context, host, progress.boot):
-        return after_rejoin(context, progress, Phase.READY, act)
+        return retry_if_node_lost(context, progress, Phase.READY, prove_and_return)
 
 
-def after_reboot(context: NodeContext, boot: BootFacts) -> None:
+def run_checks_after_reboot(context: NodeContext, boot: BootFacts) -> None:
     run_playbook(context, boot)
     await_checks(context, context.policy.gates.hooks.after, AFTER, Phase.READY)
 
@@ -364,9 +377,9 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) -> str:
-    """Return what to report of reboots that have changed nothing; empty for nothing new.
+    """Return what to report of reboots that have changed nothing; empty for nothing to report.
 
-    The first is no news if the source that required it names no version.
+    A first one is no surprise if the source that required it names no version.
     """
     same_version = f"still runs {context.planned.running_version}"
     if reboots >= MOST_UNMOVED:

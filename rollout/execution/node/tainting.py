@@ -1,7 +1,4 @@
-"""Sets and removes the soft taint on waiting nodes, which spares pods a second move.
-
-Taints are written as a whole, so every write names the Node's version.
-"""
+"""Sets and removes the soft taint on waiting nodes, which spares pods a second move."""
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -35,11 +32,12 @@ REMOVAL = f"kubectl taint node NAME {TAINT}-"
 
 @dataclass(frozen=True, slots=True)
 class Tainting:
-    """The soft taint of waiting nodes. After a request to `stop`, no further node gets it."""
+    """Writes the soft taint and the mark of nodes that are left to a later run."""
 
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
+    # Once it is due, no further node is tainted.
     stop: StopRequest
 
     @contextmanager
@@ -55,15 +53,15 @@ class Tainting:
             failed = self._write(waiting, self._taint_patch)
             if failed:
                 self.report.notice(
-                    f"no soft taint on {_first(failed)}. Pods may move there and once more"
+                    f"no soft taint on {_name_failed(failed)}. Pods may move there and once more"
                 )
         try:
             yield kept
         finally:
             self.clear({*waiting, *others} - kept)
 
-    def defer(self, name: str, by: str, *, taint: bool) -> None:
-        """Mark this node for a later run by another process. A failure is only reported."""
+    def mark_deferred(self, name: str, by: str, *, taint: bool) -> None:
+        """Mark the node for a later run by another process. A failure is only reported."""
         at = timestamp(self.report.now)
         failed = self._write((name,), lambda node: deferral_patch(node, by, at, taint=taint))
         if failed:
@@ -78,14 +76,17 @@ class Tainting:
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
         """Remove the taint and the mark for a later run, from all nodes by default.
 
-        Returns why nodes keep them.
+        Returns why it failed, by node.
         """
         failed = self._write(names, undo_deferral_patch)
         if failed:
-            self.report.notice(f"the soft taint stays on {_first(failed)}. Remove it: {REMOVAL}")
+            self.report.notice(
+                f"the soft taint stays on {_name_failed(failed)}. Remove it: {REMOVAL}"
+            )
         return failed
 
     def _write(self, names: Collection[str] | None, change: Change) -> dict[str, str]:
+        """Change these nodes, or all; return why it failed, by node."""
         deadline = self.cluster.deadline_within(_SECONDS)
         try:
             self.check_may_act()
@@ -97,8 +98,8 @@ class Tainting:
         selected = [node for node in nodes if names is None or node.name in names]
         changing = [node for node in selected if change(node) is not None]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="taint") as pool:
-            reasons = pool.map(lambda node: self._try_write(node, change, deadline), changing)
-            return {node.name: why for node, why in zip(changing, reasons, strict=True) if why}
+            failures = pool.map(lambda node: self._try_write(node, change, deadline), changing)
+            return {node.name: why for node, why in zip(changing, failures, strict=True) if why}
 
     def _try_write(self, node: Node, change: Change, deadline: Deadline) -> str:
         """Return why the change failed; empty if it did not, or if this process may not act."""
@@ -111,5 +112,7 @@ class Tainting:
         return ""
 
 
-def _first(failed: Mapping[str, str]) -> str:
-    return f"{listed(list(failed), _NAMED)}: {next(iter(failed.values()))}"
+def _name_failed(failed: Mapping[str, str]) -> str:
+    """Return some of the nodes, and why the first failed."""
+    first_reason = next(iter(failed.values()))
+    return f"{listed(list(failed), _NAMED)}: {first_reason}"

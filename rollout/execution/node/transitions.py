@@ -12,9 +12,11 @@ A phase is written on the Node before the act that it names, so a crash leaves e
     done       proven, and back in service
     failed     it stays cordoned; its last result says why
 
-1. Only `proven` leads to done, and only after `booted` and `ready`.
-2. Only drained nodes are rebooted. `taken-up-rebooting`: the host has rebooted by itself, or a
-   failed one does not respond.
+Rules:
+
+1. Only the edge `proven` leads to done, and only after `booted` and `ready`.
+2. Only drained nodes are rebooted. The edge `taken-up-rebooting` is for hosts that have rebooted by
+   themselves, and for hosts of failed nodes that do not respond.
 3. A node that is not proven is `returned` (without cordon and marks) or has `failed`.
 """
 
@@ -78,15 +80,20 @@ TABLE: Mapping[Phase, Mapping[Edge, Phase]] = {
     },
 }
 
-# Can be returned as they were.
+# Nodes in these phases can be returned as they were.
 BEFORE_REBOOT = frozenset({Phase.PENDING, Phase.CORDONED, Phase.DRAINING, Phase.DRAINED})
-# May be in another boot, and have to be proven.
+# Hosts in these phases may be in another boot, which has to be proven.
 AFTER_REBOOT = frozenset({Phase.REBOOTING, Phase.BOOTED, Phase.READY})
 TAKEN_UP = frozenset({Edge.TAKEN_UP, Edge.TAKEN_UP_UNCORDONED, Edge.TAKEN_UP_REBOOTING})
 
 
 def follow(phase: Phase, edge: Edge) -> Phase:
-    """Return the phase that this edge leads to; a move that is not in the table is a defect."""
+    """Return the phase that this edge leads to."""
+    require_edge(phase, edge)
+    return TABLE[phase][edge]
+
+
+def require_edge(phase: Phase, edge: Edge) -> None:
+    """Raise `AssertionError` if the move is not in the table, which is a defect."""
     if edge not in TABLE[phase]:
         raise AssertionError(f"no edge {edge} starts at the phase {phase}")
-    return TABLE[phase][edge]

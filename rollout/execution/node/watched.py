@@ -16,14 +16,13 @@ _FOREVER = 10.0 * 365 * 24 * 3600
 
 @dataclass(slots=True)
 class WatchedNode:
-    """The Node as a watch shows it. Reading it never waits for the API server.
-
-    `uid` is the planned Node's, empty if unknown. `seen` is that Node as last seen.
-    """
+    """The Node as a watch shows it. Reading it never waits for the API server."""
 
     view: LiveView[Node]
+    # Of the planned Node, empty if unknown.
     uid: str
-    seen: Node | None = None
+    # The planned Node as last seen, even if it is deleted now.
+    last_seen: Node | None = None
 
     @property
     def is_absent(self) -> bool:
@@ -31,6 +30,7 @@ class WatchedNode:
 
     @property
     def why_removed(self) -> str:
+        """Why the planned Node is gone or is about to go; empty if it stays or is unknown."""
         if not self.view.generation:
             return ""
         planned = next(filter(self._is_planned, self._nodes()), None)
@@ -54,7 +54,7 @@ class WatchedNode:
 
     def _nodes(self) -> tuple[Node, ...]:
         nodes = self.view.items()
-        self.seen = next(filter(self._is_planned, nodes), self.seen)
+        self.last_seen = next(filter(self._is_planned, nodes), self.last_seen)
         return nodes
 
     def _is_planned(self, node: Node) -> bool:
@@ -63,7 +63,7 @@ class WatchedNode:
 
 @contextmanager
 def watched_node(task: NodeTask) -> Iterator[WatchedNode]:
-    # The steps that wait for the API server report its outage.
-    quiet = PatientApi(task.cluster.api, task.cluster.clock)
-    with watch_node(quiet, task.name, quiet.deadline(_FOREVER), lists_first=False) as view:
+    # Outages are not reported here, because the steps that wait for the API server report them.
+    silent = PatientApi(task.cluster.api, task.cluster.clock)
+    with watch_node(silent, task.name, silent.deadline(_FOREVER), lists_first=False) as view:
         yield WatchedNode(view, task.planned.node_uid)

@@ -12,11 +12,11 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
 from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.conditions import NodeConditions
-from rollout.execution.node.marking import MarksGoneError, leave_aborted, node_loss, return_node
+from rollout.execution.node.marking import MarksGoneError, find_node_loss, mark_aborted, return_node
 from rollout.execution.node.rollback import undo_rollback
-from rollout.execution.node.ssh_host import RolloutHosts, SshHost, is_in_planned_boot
+from rollout.execution.node.ssh_host import RolloutHosts, SshHost, is_in_old_boot
 from rollout.execution.node.tainting import Tainting
-from rollout.execution.node.transitions import BEFORE_REBOOT, follow
+from rollout.execution.node.transitions import BEFORE_REBOOT, require_edge
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord, record_document
 from rollout.execution.record.slots import change_slots
@@ -154,7 +154,7 @@ class _Undoing:
             if marked.node.name in left_cordoned:
                 task = self._task(marked, self.report, policy)
                 try:
-                    leave_aborted(task)
+                    mark_aborted(task)
                 except RolloutError as error:
                     self.report.notice(
                         f"warning: {task.name} does not show that it was aborted: {error.message}"
@@ -181,12 +181,12 @@ class _Undoing:
                 self._wait_until_safe(task)
                 self._undo_rollback(task)
             version = self._version_now(task)
-            follow(marked.phase, Edge.RETURNED)
+            require_edge(marked.phase, Edge.RETURNED)
             return_node(task, Outcome.ABORTED, version)
             edge = Edge.RETURNED
         except (ApiNotFoundError, MarksGoneError) as error:
             # The cordon and the marks are gone with the Node.
-            message = "" if node_loss(task) else error.message
+            message = "" if find_node_loss(task) else error.message
         except RolloutError as error:
             message = error.message
         result = NodeResult(
@@ -205,7 +205,7 @@ class _Undoing:
     def _task(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeTask:
         return NodeTask(
             planned=marked.node,
-            rollout=marked.run,
+            rollout_id=marked.run,
             cluster=self.cluster,
             check_may_act=self.check_may_act,
             report=report,
@@ -214,7 +214,7 @@ class _Undoing:
         )
 
     def _version_now(self, task: NodeTask) -> str:
-        if task.node().boot_id == task.planned.boot_id:
+        if task.read_node().boot_id == task.planned.boot_id:
             return task.planned.running_version
         if task.name not in self.hosts:
             return ""
@@ -230,7 +230,7 @@ class _Undoing:
         was_silent = False
         is_over = False
         while True:
-            node = task.node(deadline)
+            node = task.read_node(deadline)
             if node.is_ready and node.boot_id != task.planned.boot_id:
                 return
             if is_over and not was_silent and node.is_ready:
@@ -266,7 +266,7 @@ class _Undoing:
             return False
         host = self._host(task)
         facts = host.boot_now()
-        return facts is not None and is_in_planned_boot(host, facts)
+        return facts is not None and is_in_old_boot(host, facts)
 
     def _host(self, task: NodeTask) -> SshHost:
         return self.hosts.host(task.planned, task.policy)

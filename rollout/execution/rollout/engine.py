@@ -43,7 +43,7 @@ class Engine:
     away_limit_of: Callable[[Collection[Node]], AwayLimit]
     why_none_starts: Callable[[], Finding | None]
     precedence: Precedence = field(default_factory=Precedence)
-    moved: set[str] = field(default_factory=set)
+    moved_pods: set[str] = field(default_factory=set)
 
     def run_node(
         self,
@@ -60,14 +60,14 @@ class Engine:
         """
         context = NodeContext(
             planned=planned,
-            rollout=taken_up_run or self.plan.plan_id,
+            rollout_id=taken_up_run or self.plan.plan_id,
             cluster=self.cluster,
             check_may_act=self.check_may_act,
             report=self.report,
             started=self.cluster.clock.monotonic(),
             policy=pools_of(self.plan.policy).rules(planned.pool),
             precedence=self.precedence,
-            moved=self.moved,
+            moved_pods=self.moved_pods,
             engine=self,
             host=host,
             is_taken_up=bool(taken_up_run),
@@ -92,12 +92,12 @@ class Engine:
     def is_window_closed(self, planned: PlannedNode) -> bool:
         return self.gates.is_window_closed(planned)
 
-    def why_refused(self, planned: PlannedNode) -> Finding | None:
+    def why_not_to_cordon(self, planned: PlannedNode) -> Finding | None:
         """Check the gates again, then the limit, because gates may be slow."""
         return self.gates.ask_before_cordon(planned) or self.why_none_starts()
 
-    def busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-        return self.gates.busy_controller(name, nodes)
+    def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
+        return self.gates.find_busy_controller(name, nodes)
 
     def show_phase(self, name: str, phase: Phase) -> None:
         self.conditions.show_phase(name, phase)

@@ -322,7 +322,7 @@ class Rollout:
 
     def _mark_for_later(self, own: OwnNode) -> None:
         is_tainted = self.plan.policy.prefer_no_schedule_taint
-        self.tainting.defer(own.name, own.marker or self.holder, taint=is_tainted)
+        self.tainting.mark_deferred(own.name, own.marker or self.holder, taint=is_tainted)
 
     def _is_over(self, *, is_new: bool) -> bool:
         troubled = {node.node for node in excluded_by_trouble(self.plan.excluded)}
@@ -349,7 +349,7 @@ class Rollout:
             excluded=self.plan.excluded,
             failed_before=inherited.failed,
             pods_to_move=self.plan.summary.pods_to_move,
-            evictions=len(self.engine.moved),
+            evictions=len(self.engine.moved_pods),
             left_over=inherited.left_over,
             held=memory.held_among(waiting),
             newly_held=memory.newly_held,

@@ -191,7 +191,7 @@ def read_evidence(content: bytes) -> Evidence:
     return document
 
 
-def why_refused(
+def why_not_to_cordon(
     document: Evidence,
     rules: EvidenceRules,
     *,
