@@ -52,8 +52,8 @@ class PodDemand:
         return not any(toleration.covers(AWAITING_REBOOT) for toleration in self.tolerations)
 
     @property
-    def named_labels(self) -> _Labels:
-        """Return the labels; a node needs at least one, unless there are none."""
+    def required_labels(self) -> _Labels:
+        """Return labels of which a node must have at least one; none if any node may do."""
         if self.labels:
             return self.labels[:1]
         for terms in self.alternatives:

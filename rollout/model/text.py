@@ -181,8 +181,11 @@ def is_object_name(text: str) -> bool:
     return len(text) <= _LONGEST_OBJECT and ".." not in text and _OBJECT.fullmatch(text) is not None
 
 
-def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort worker-2 before worker-10."""
+NaturalKey = tuple[tuple[int, int, str], ...]
+
+
+def natural_key(name: str) -> NaturalKey:
+    """Return a key that sorts worker-2 before worker-10."""
     return tuple(
         (0, int(part), part) if part.isdigit() else (1, 0, part)
         for part in _NUMBER.split(name)

@@ -153,7 +153,7 @@ def test_pods_end_as_those_of_their_owner_did_whatever_others_took() -> None:
         "StatefulSet/shop/db": (50, 55),
         "ReplicaSet/shop/gone": (1,),
     }
-    past = replace(SETTLED_PAST, owners=told)
+    past = replace(SETTLED_PAST, endings_by_owner=told)
     web = started("web", "w-1", 3)
     db = started("db", "w-1", 3, owner="StatefulSet")
     new = started("new", "w-1", 3)

@@ -208,7 +208,7 @@ MOVING = pod("web-0", "w-9", requests=ASKED)
 
 def rooms(*nodes: Node, pods: Sequence[Pod] = ()) -> Scheduler:
     made = Scheduler.of(inputs([*nodes, node("w-9")], pods=[MOVING, *pods]).snapshot)
-    made.close(["w-9"])
+    made.set_cordoned(["w-9"])
     made.take_out(MOVING)
     return made
 
@@ -216,12 +216,12 @@ def rooms(*nodes: Node, pods: Sequence[Pod] = ()) -> Scheduler:
 def test_a_node_with_it_takes_a_pod_only_where_no_other_does() -> None:
     busy = [pod(f"busy-{i}", "w-2", requests=ASKED) for i in range(3)]
     made = rooms(WAITING, DONE, pods=busy)
-    assert made.place(MOVING) == "w-1"
+    assert made.choose_node(MOVING) == "w-1"
     made.taint(["w-1"])
-    assert made.place(MOVING) == "w-2"
+    assert made.choose_node(MOVING) == "w-2"
     short = rooms(WAITING, FULL)
     short.taint(["w-1"])
-    assert short.place(MOVING) == "w-1"
+    assert short.choose_node(MOVING) == "w-1"
 
 
 def tainted_plan(*, spared: bool, strategy: Strategy = Strategy.WAVES) -> RolloutPlan:

@@ -45,9 +45,9 @@ def place(
     found = set()
     for only in snapshot.nodes:
         rooms = Scheduler.of(replace(snapshot, namespaces=dict(namespaces or {})))
-        rooms.close(each.name for each in snapshot.nodes if each is not only)
+        rooms.set_cordoned(each.name for each in snapshot.nodes if each is not only)
         rooms.take_out(moving)
-        found.add(rooms.place(moving))
+        found.add(rooms.choose_node(moving))
     return found - {"", moving.node}
 
 
@@ -159,14 +159,14 @@ SPREAD = [pod("web-1", "w-2"), pod("web-2", "w-2"), pod("web-3", "w-3")]
         ({"max_skew": 1, "heeds_taints": True}, {"w-3"}),
     ],
 )
-def test_a_spread_counts_the_closed_node_too_unless_it_heeds_taints(
+def test_a_spread_counts_the_cordoned_node_too_unless_it_heeds_taints(
     constraint: dict[str, object], expected: set[str]
 ) -> None:
     spread = demanding(spreads=(Spread(HOSTNAME, selector=app("web"), **constraint),))  # type: ignore[arg-type]
     rooms = Scheduler.of(inputs(NODES, pods=[spread, *SPREAD]).snapshot)
-    rooms.close(["w-1"])
+    rooms.set_cordoned(["w-1"])
     rooms.take_out(spread)
-    checks = rooms.neighbors.checks(spread, rooms.closed)
+    checks = rooms.neighbors.checks(spread, rooms.cordoned)
     assert {
         each.name for each in NODES[1:] if all(check.admits(each) for check in checks)
     } == expected
@@ -203,9 +203,9 @@ def test_volumes_of_a_zone_keep_to_it() -> None:
     here = NodeTerm((Requirement(ZONE_LABEL, SelectorOperator.IN, ("a",)),))
     snapshot = inputs(NODES, pods=[stateful]).snapshot
     rooms = Scheduler.of(replace(snapshot, volumes=(PersistentVolume("pv", "shop/data", (here,)),)))
-    rooms.close(["w-1"])
+    rooms.set_cordoned(["w-1"])
     rooms.take_out(stateful)
-    assert rooms.place(stateful) == "w-2"
+    assert rooms.choose_node(stateful) == "w-2"
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -296,7 +296,7 @@ def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
     elsewhere = begun(cluster={"uid": "there"})
     runs = [[begun(), first, second, garbled], [begun(), again], [elsewhere, first]]
     expected = {"StatefulSet/shop/db": [90.5, 80, 70], "ReplicaSet/shop/web": [2]}
-    assert read_past(runs, "uid").owners == expected
+    assert read_past(runs, "uid").endings_by_owner == expected
 
 
 def test_what_spans_a_step_of_the_clock_teaches_nothing() -> None:

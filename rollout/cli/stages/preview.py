@@ -222,11 +222,11 @@ def cluster_copy(inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -
         if pod.owner and pod.owner.kind not in ("DaemonSet", "Node"):
             grace = inputs.policy.drain.grace_of(pod.grace_period)
             graces[pod.owner.uid] = max(grace, graces.get(pod.owner.uid, 0))
-    owners = {
-        uid: (pace.ending_of((uid,), grace), pace.starting((uid,))) for uid, grace in graces.items()
-    }
+    owners = dict[str, tuple[int, int]]()
+    for uid, grace in graces.items():
+        owners[uid] = (pace.ending_seconds_of((uid,), grace), pace.starting_seconds((uid,)))
     completions = dict[str, float]()
     if inputs.policy.drain.completion.is_used:
         completions = seconds_left_by_owner(snapshot, inputs.policy.drain)
-    copied = CopiedPace(pace.reboot(0, 1), owners, completions)
+    copied = CopiedPace(pace.reboot_seconds(0, 1), owners, completions)
     return copy_document(answers, inputs.observations, copied, key)

@@ -15,12 +15,14 @@ from rollout.model.selectors import first_with_values, parse_selector
 from rollout.model.timestamps import seconds_since
 
 Load = Mapping[str, int]
-"""How many pods of each budget leave one node, by `namespace/name`.
+"""How much of each limit nodes take, by the limit's key.
 
-Keys of owners without a budget are `kind/namespace/name`.
+Keys are `namespace/name` for a budget (its pods), `kind/namespace/name` for an owner without one
+(its pods), `type.group/namespace/name` for stored data (copies), and `controller:` and `pool:`.
 """
 
-_Bucket = tuple[str, str, str]
+# A namespace, and the key and value of a label.
+_LabelKey = tuple[str, str, str]
 # Zalando's postgres-operator sets no owner on budgets and StatefulSets by default, but a
 # StatefulSet has the name of its `postgresql`.
 _SPILO = ("application", "spilo")
@@ -35,13 +37,13 @@ class BudgetIndex:
     `by_label` is by namespace, and by a label and value that the selectors require.
     """
 
-    by_label: Mapping[_Bucket, Sequence[Budget]]
+    by_label: Mapping[_LabelKey, Sequence[Budget]]
     unselective: Mapping[str, Sequence[Budget]]
     by_uid: dict[str, tuple[Budget, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, budgets: Iterable[Budget]) -> "BudgetIndex":
-        by_label: dict[_Bucket, list[Budget]] = defaultdict(list)
+        by_label: dict[_LabelKey, list[Budget]] = defaultdict(list)
         unselective: dict[str, list[Budget]] = defaultdict(list)
         for budget in budgets:
             requirements = budget.selector.requirements if budget.selector else ()

@@ -12,17 +12,16 @@ _PLENTY = 1 << 62
 
 @dataclass(slots=True)
 class FreeCapacity:
-    """What is free on a node: CPU (millicores), memory (bytes), pods, and others.
-
-    A resource that no node offers is not counted.
-    """
+    """What is free on a node; negative if the node is overcommitted."""
 
     node: Node
-    cpu: int
+    cpu_milli: int
     memory: int
     pods: int
+    # Other resources, by name. One that no node offers is not counted.
     others: dict[str, int]
     name: str = field(init=False)
+    # The node's allocatable CPU and memory, at least 1 each.
     _offered: tuple[int, int] = field(init=False)
 
     @classmethod
@@ -34,7 +33,7 @@ class FreeCapacity:
                 others[name] = amount
         return cls(
             node,
-            cpu=offered.cpu_milli,
+            cpu_milli=offered.cpu_milli,
             memory=offered.memory,
             pods=offered.pods or USUAL_PODS,
             others=others,
@@ -49,15 +48,15 @@ class FreeCapacity:
 
     @property
     def free_share(self) -> float:
-        """The free shares of CPU and memory added up, from 0 to 2."""
-        cpu, memory = self._offered
-        return self.cpu / cpu + self.memory / memory
+        """Return the free shares of CPU and memory added up, from 0 to 2."""
+        offered_cpu, offered_memory = self._offered
+        return self.cpu_milli / offered_cpu + self.memory / offered_memory
 
     def takes(self, requests: Resources) -> bool:
-        """Whether a pod fits; an overcommitted resource only matters if requested."""
+        """Whether a pod fits. An overcommitted resource matters only if the pod requests it."""
         if self.pods <= 0:
             return False
-        if requests.cpu_milli and self.cpu < requests.cpu_milli:
+        if requests.cpu_milli and self.cpu_milli < requests.cpu_milli:
             return False
         if requests.memory and self.memory < requests.memory:
             return False
@@ -72,7 +71,7 @@ class FreeCapacity:
         self._change(requests, 1)
 
     def _change(self, requests: Resources, sign: int) -> None:
-        self.cpu += sign * requests.cpu_milli
+        self.cpu_milli += sign * requests.cpu_milli
         self.memory += sign * requests.memory
         self.pods += sign
         for name, amount in requests.others:
@@ -86,24 +85,23 @@ class FreeCapacity:
 
 @dataclass(slots=True)
 class MatchingNodes:
-    """The nodes that pods with the same node demands can be scheduled to.
-
-    `minds_taint`: the pods prefer `untainted` nodes, which are read from the scheduler's
-    `_untainted` up to `untainted_read`. `next` is where the next search begins. `too_much` are the
-    smallest requests that did not fit since the scheduler's `change`.
-    """
+    """The nodes that pods with equal demands can be scheduled to, if there is room."""
 
     nodes: list[FreeCapacity]
     tolerates_cordons: bool = False
     minds_taint: bool = False
     names: frozenset[str] = frozenset()
-    next: int = 0
+    # Where the next search begins.
+    next_index: int = 0
+    # Requests that fit on none of the nodes, valid until the scheduler's `_room_changes` differs.
     too_much: Resources | None = None
-    change: int = 0
+    room_changes: int = 0
+    # Those without the soft taint, and how much of the scheduler's `_untainted` they include.
     untainted: "MatchingNodes | None" = None
     untainted_read: int = 0
 
     def is_too_small_for(self, requests: Resources) -> bool:
+        """Whether the pod requests at least as much as one that did not fit."""
         bound = self.too_much
         return (
             bound is not None
@@ -113,9 +111,13 @@ class MatchingNodes:
         )
 
 
-def shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> Shortage | None:
-    for name, amount in _amounts(requests):
-        free = [max(0, _free_of(node, name)) for node in nodes]
+def common_shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> Shortage | None:
+    """Return the first resource of which no node has enough, or None if nodes lack different ones.
+
+    `nodes` must not be empty.
+    """
+    for name, amount in _requested_amounts(requests):
+        free = [max(0, _free_amount(node, name)) for node in nodes]
         most = max(free)
         if most < amount:
             total = sum(free)
@@ -123,17 +125,17 @@ def shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> Shortage | N
     return None
 
 
-def _amounts(requests: Resources) -> Iterator[tuple[str, int]]:
+def _requested_amounts(requests: Resources) -> Iterator[tuple[str, int]]:
     yield "CPU", requests.cpu_milli
     yield "memory", requests.memory
     yield from requests.others
     yield "pods", 1
 
 
-def _free_of(node: FreeCapacity, name: str) -> int:
+def _free_amount(node: FreeCapacity, name: str) -> int:
     match name:
         case "CPU":
-            return node.cpu
+            return node.cpu_milli
         case "memory":
             return node.memory
         case "pods":

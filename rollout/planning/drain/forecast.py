@@ -31,17 +31,13 @@ from rollout.planning.drain.verdicts import (
 )
 from rollout.planning.eligibility.candidates import Candidate
 
-_Keys = Mapping[str, tuple[str, ...]]
+# The keys of budgets, by pod UID.
+_BudgetsByPod = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class DrainForecast:
-    """An eligible node with the forecast of its drain.
-
-    `leaving` pods will run elsewhere. `guarded` are budgets' keys by pod UID. `load` is how many
-    pods of each budget the drain evicts; those in `holds` are away until the node is back.
-    `surging` pods (UIDs) are replaced by a restart, in so many rounds.
-    """
+    """An eligible node with the forecast of its drain."""
 
     node: Node
     pool: str
@@ -49,17 +45,25 @@ class DrainForecast:
     verdicts: tuple[PodVerdict, ...]
     blockers: tuple[Blocker, ...]
     warnings: tuple[PlanWarning, ...]
+    # How many pods of each budget the drain evicts.
     load: Load
+    # The pods that will run elsewhere.
     leaving: tuple[Pod, ...]
     index: BudgetIndex
-    holds: Load
-    guarded: _Keys
+    # How many pods of each budget are away until the node is back.
+    kept_permits: Load
+    # The evicted pods that have budgets.
+    guarded: _BudgetsByPod
     controllers: NodeControllers
+    # Pods (UIDs) that a restart replaces before it ends them, after so many starts in a row.
     surging: Mapping[str, int]
+    # How long the drain waits for pods to complete.
     wait_seconds: int = 0
+    # The version that needs another reboot after this one, or empty.
     next_version: str = ""
 
     def blocked_objects(self) -> Iterator[str]:
+        """Yield the objects with blockers, and the pods of budgets with blockers."""
         objects = {blocker.object for blocker in self.blockers}
         yield from objects
         if not objects:
@@ -94,14 +98,14 @@ class DrainForecast:
 
 @dataclass(frozen=True, slots=True)
 class DrainForecaster:
-    """Forecasts drains on one snapshot.
+    """Forecasts drains on one snapshot."""
 
-    `budgets` (by key) include the critical rules. `index` is empty with `--disable-eviction`.
-    """
-
+    # By node.
     pods: Mapping[str, Sequence[Pod]]
     rules: DrainRules
+    # By key, including the rules of drain.critical.
     budgets: Mapping[str, Budget]
+    # Empty with `--disable-eviction`.
     index: BudgetIndex
     headcount: Headcount
     scheduler: Scheduler
@@ -148,9 +152,11 @@ class DrainForecaster:
         surged = {uid: budgets_of[uid] for uid in surging}
         guarded = {uid: keys for uid, keys in budgets_of.items() if keys and uid not in surging}
         moving = movable(verdicts)
-        holds: Load = {}
+        kept_permits: Load = {}
         if guarded or surged:
-            holds, stuck_budgets = self._try_moving(name, moving, guarded=guarded, surged=surged)
+            kept_permits, stuck_budgets = self._try_moving(
+                name, moving, guarded=guarded, surged=surged
+            )
             blockers = (*blockers, *stuck_budgets)
         # A rollback leaves newer versions on purpose.
         is_update = not candidate.policy.rollback
@@ -164,7 +170,7 @@ class DrainForecaster:
             load=_count_keys(guarded, guarded),
             leaving=() if with_action(Action.REFUSE, verdicts) else moving,
             index=self.index,
-            holds=holds,
+            kept_permits=kept_permits,
             guarded=guarded,
             controllers=NodeControllers.of(evicted, self.index),
             wait_seconds=self.completion.wait_seconds(awaited, completion),
@@ -172,8 +178,8 @@ class DrainForecaster:
             next_version=candidate.inputs.versions.after_staged(facts) if is_update else "",
         )
 
-    def _surging(self, pods: Iterable[Pod], keys_of: _Keys) -> Mapping[str, int]:
-        """Return the pods that a restart moves, with the number of rounds."""
+    def _surging(self, pods: Iterable[Pod], keys_of: _BudgetsByPod) -> Mapping[str, int]:
+        """Return the pods (UIDs) that a restart replaces, and after how many starts in a row."""
         surging = dict[str, int]()
         for pod in pods:
             for key in keys_of[pod.uid]:
@@ -183,15 +189,15 @@ class DrainForecaster:
         return surging
 
     def _try_moving(
-        self, node: str, moving: Sequence[Pod], guarded: _Keys, surged: _Keys
+        self, node: str, moving: Sequence[Pod], guarded: _BudgetsByPod, surged: _BudgetsByPod
     ) -> tuple[Load, tuple[Blocker, ...]]:
-        """Return the node's `holds`, and the budgets that never let the drain end.
+        """Return the node's `kept_permits`, and blockers for budgets that never let the drain end.
 
-        A budget blocks if more of the node's pods fit nowhere else than it lets be away; of
-        `surged` pods, none may be. Pods of tight budgets move first, the largest first: no other
-        order is more favorable.
+        A budget blocks if more of the node's pods fit nowhere else than may be away; of `surged`
+        pods, none may be. Pods of tight budgets move first, the largest first: no other order is
+        more favorable.
         """
-        budgets_of = {**_evictable(moving, guarded), **surged}
+        budgets_of = {**_budgets_of_evictable(moving, guarded), **surged}
         most_away = dict(self._most_away_of_tight(budgets_of))
         for keys in surged.values():
             most_away |= dict.fromkeys(keys, 0)
@@ -204,24 +210,29 @@ class DrainForecaster:
             staying = unplaced.get(node, ())
             # Pods that nothing replaces are away until the node is back, like those that stay.
             unreplaced = guarded.keys() - {pod.uid for pod in moving}
-            holds = _count_keys(guarded, unreplaced.union(pod.uid for pod in staying))
+            away = unreplaced.union(pod.uid for pod in staying)
+            kept_permits = _count_keys(guarded, away)
             down = [pod for pod in staying if not self.scheduler.tolerates_cordons(pod)]
             stuck_budgets = tuple(self._stuck_budgets(node, down, budgets_of, most_away))
-        return holds, stuck_budgets
+        return kept_permits, stuck_budgets
 
     def _stuck_budgets(
-        self, node: str, down: Sequence[Pod], budgets_of: _Keys, most_away: Mapping[str, int]
+        self,
+        node: str,
+        down: Sequence[Pod],
+        budgets_of: _BudgetsByPod,
+        most_away: Mapping[str, int],
     ) -> Iterator[Blocker]:
         for key, most in most_away.items():
             lost = [pod for pod in down if key in budgets_of.get(pod.uid, ())]
             if len(lost) > most:
                 names = [pod.name for pod in lost]
-                obstacle = self.scheduler.nowhere(lost[0])
+                obstacle = self.scheduler.why_nowhere(lost[0])
                 budget = self.budgets[key]
                 yield stuck_budget(node, budget, self.headcount, lost=names, obstacle=obstacle)
 
-    def _most_away_of_tight(self, budgets_of: _Keys) -> Mapping[str, int]:
-        """Return the most pods that may be away, by budget with more of these pods."""
+    def _most_away_of_tight(self, budgets_of: _BudgetsByPod) -> Mapping[str, int]:
+        """Return how many pods may be away, for each budget that has more of these pods."""
         counts = _count_keys(budgets_of, budgets_of)
         most_away = dict[str, int]()
         for key in sorted(counts):
@@ -232,7 +243,8 @@ class DrainForecaster:
         return most_away
 
 
-def _evictable(moving: Iterable[Pod], guarded: _Keys) -> _Keys:
+def _budgets_of_evictable(moving: Iterable[Pod], guarded: _BudgetsByPod) -> _BudgetsByPod:
+    """Return the budgets of moving pods that the API server evicts once the budget allows it."""
     evictable = dict[str, tuple[str, ...]]()
     for pod in moving:
         keys = guarded.get(pod.uid, ())
@@ -244,7 +256,7 @@ def _evictable(moving: Iterable[Pod], guarded: _Keys) -> _Keys:
     return evictable
 
 
-def _count_keys(keys_of: _Keys, uids: Iterable[str]) -> Counter[str]:
+def _count_keys(keys_of: _BudgetsByPod, uids: Iterable[str]) -> Counter[str]:
     counts = Counter[str]()
     for uid in uids:
         counts.update(keys_of.get(uid, ()))

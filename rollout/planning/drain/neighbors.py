@@ -4,20 +4,22 @@ Each required rule checks how many matching pods run in a node's topology domain
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rollout.model.cluster import LabelSelector, Node, Pod
 from rollout.model.drain_finding import PlacementRule
-from rollout.model.placement import Placement, PodTerm, Spread
+from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread, Toleration
 from rollout.model.selectors import first_with_values, has_labels
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyDomains:
-    """The domains of a topology key; `by_node` has those of the nodes that count."""
+    """The domains of a topology key, such as zones."""
 
     topology: str
+    # The domain of each node that counts; a node without the key is in none.
     by_node: Mapping[str, str]
     values: frozenset[str]
 
@@ -26,17 +28,22 @@ class TopologyDomains:
         by_node = {node.name: node.labels[topology] for node in nodes if topology in node.labels}
         return cls(topology, by_node, frozenset(by_node.values()))
 
-    def among(self, closed: frozenset[str]) -> frozenset[str]:
-        if not closed:
+    def without_nodes(self, cordoned: frozenset[str]) -> frozenset[str]:
+        """Return the domains that have other nodes than these."""
+        if not cordoned:
             return self.values
-        return frozenset(value for node, value in self.by_node.items() if node not in closed)
+        return frozenset(value for node, value in self.by_node.items() if node not in cordoned)
 
 
 @dataclass(slots=True)
 class Tally:
+    """How many pods that a rule selects run in each topology domain."""
+
     domains: TopologyDomains
+    # Also counts pods on nodes without a domain.
     total: int = 0
     counts: dict[str, int] = field(default_factory=dict)
+    # How many domains have each count, so that the smallest count is found without a search.
     _domains_by_count: Counter[int] = field(default_factory=Counter)
 
     def add(self, node: str) -> None:
@@ -57,15 +64,16 @@ class Tally:
         if not self._domains_by_count[before]:
             del self._domains_by_count[before]
 
-    def least(self) -> int:
+    def smallest_count(self) -> int:
         return 0 if self._has_empty_domain() else min(self._nonzero_counts(), default=0)
 
-    def has_at_most(self, most: int) -> bool:
+    def has_domain_with_at_most(self, most: int) -> bool:
         if most < 0:
             return False
         return self._has_empty_domain() or any(count <= most for count in self._nonzero_counts())
 
     def _nonzero_counts(self) -> Iterator[int]:
+        # The number of domains with count 0 is unknown here, and may be negative.
         return (count for count, number in self._domains_by_count.items() if count and number > 0)
 
     def _has_empty_domain(self) -> bool:
@@ -74,20 +82,17 @@ class Tally:
 
 
 _ANY_NUMBER = 1 << 30
-_TermKey = tuple[str, LabelSelector, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyCheck:
-    """Requires `least` to `most` of the tally's pods in the node's domain.
-
-    `needs_topology`: a node without the key fails.
-    """
+    """Requires that a node's domain has `least` to `most` of the tally's pods."""
 
     tally: Tally
     rule: PlacementRule
     least: int = 0
     most: int = _ANY_NUMBER
+    # A node without the topology key fails.
     needs_topology: bool = False
 
     def admits(self, node: Node) -> bool:
@@ -99,24 +104,73 @@ class TopologyCheck:
     @property
     def is_hopeless(self) -> bool:
         """Whether no node can pass; False does not mean that one can."""
-        return self.needs_topology and not self.tally.has_at_most(self.most)
+        return self.needs_topology and not self.tally.has_domain_with_at_most(self.most)
+
+
+class _Term(NamedTuple):
+    """An affinity term, with the selector and namespaces that it means for one group of pods."""
+
+    topology: str
+    selector: LabelSelector
+    namespaces: tuple[str, ...]
+
+
+class _NodeFilter(NamedTuple):
+    """What a topology spread constraint requires of the nodes that count."""
+
+    topologies: tuple[str, ...]
+    # The node selector and the node affinity; None if neither is required.
+    affinity: tuple[tuple[tuple[str, str], ...], tuple[NodeTerm, ...] | None] | None
+    # None if taints do not matter.
+    tolerations: tuple[Toleration, ...] | None
+
+
+# The topology, and which nodes count; None for all.
+_DomainsKey = tuple[str, _NodeFilter | None]
+
+
+class _SpreadKey(NamedTuple):
+    """What the tally of a topology spread constraint depends on."""
+
+    domains: _DomainsKey
+    namespace: str
+    selector: LabelSelector
+
+
+class _SpreadDemand(NamedTuple):
+    """A topology spread constraint of a group, and the tally of the pods that it selects."""
+
+    spread: Spread
+    tally: Tally
+    # 1 if the constraint selects the group's own pods, else 0.
+    own_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Demands:
+    """What a group of pods requires of its neighbors."""
+
+    repulsions: tuple[Tally, ...]
+    attractions: tuple[Tally, ...]
+    # The group's own pods match its affinity.
+    joins_itself: bool
+    spreads: tuple[_SpreadDemand, ...]
 
 
 @dataclass(slots=True, eq=False)
 class _PodGroup:
-    """Pods with the same namespace, labels, placement and node selector.
-
-    `tallies` count them; `repelled_by` count pods whose anti-affinity matches them.
-    """
+    """Pods with the same namespace, labels, placement and node selector."""
 
     namespace: str
     labels: Mapping[str, str]
     placement: Placement
     node_selector: Mapping[str, str]
     pods: list[Pod] = field(default_factory=list)
-    tallies: list[Tally] = field(default_factory=list)
+    counted_by: list[Tally] = field(default_factory=list)
+    # Tallies of the pods whose anti-affinity selects these pods.
     repelled_by: list[Tally] = field(default_factory=list)
-    demands: "_Demands | None" = None
+    # None until a pod of the group has to be placed.
+    demands: _Demands | None = None
 
     def matches(self, node: Node) -> bool:
         if not has_labels(node.labels, self.node_selector.items()):
@@ -124,160 +178,151 @@ class _PodGroup:
         return self.placement.admits(node.name, node.labels)
 
 
-@dataclass(frozen=True, slots=True)
-class _Demands:
-    """The tallies of a group's own terms.
-
-    `joins_itself`: its pods match their own affinity. The number in `spreads` is 1 if the group
-    itself counts.
-    """
-
-    repulsions: tuple[Tally, ...]
-    attractions: tuple[Tally, ...]
-    joins_itself: bool
-    spreads: tuple[tuple[Spread, Tally, int], ...]
+# A namespace, and the key and value of a label.
+_LabelKey = tuple[str, str, str]
 
 
 class Neighbors:
-    """Counts pods for affinity and spread; does nothing if no pod has such a rule."""
+    """Checks pods' affinity and spread as pods move; does nothing if no pod has such a rule."""
 
     def __init__(
         self,
         pods: Sequence[Pod],
         nodes: Sequence[Node],
-        namespaces: Mapping[str, Mapping[str, str]] | None = None,
+        namespace_labels: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._nodes = nodes
-        self._namespaces = namespaces or {}
+        self._namespace_labels = namespace_labels or {}
         self._groups = _groups_of(pods)
         self.has_rules = bool(self._groups)
         self._group_of = {pod.uid: group for group in self._groups for pod in group.pods}
-        self._by_label: dict[tuple[str, str, str], list[_PodGroup]] = defaultdict(list)
+        # Both find the groups that a selector may match.
+        self._by_label: dict[_LabelKey, list[_PodGroup]] = defaultdict(list)
         self._by_namespace: dict[str, list[_PodGroup]] = defaultdict(list)
         for group in self._groups:
             self._by_namespace[group.namespace].append(group)
             for key, value in group.labels.items():
                 self._by_label[group.namespace, key, value].append(group)
-        self._node_of: dict[str, str] = {}
-        self._domains: dict[tuple[object, ...], TopologyDomains] = {}
-        self._tallies: dict[tuple[object, ...], Tally] = {}
-        self._repelling_pods: dict[tuple[object, ...], Tally] = {}
+        # The node of each pod (UID) that has moved; empty while it is on none.
+        self._moved_to: dict[str, str] = {}
+        self._domains: dict[_DomainsKey, TopologyDomains] = {}
+        self._tallies_of_terms: dict[tuple[_Term, ...], Tally] = {}
+        self._tallies_of_spreads: dict[_SpreadKey, Tally] = {}
+        # The pods that have this term as their anti-affinity.
+        self._repelling_pods: dict[_Term, Tally] = {}
         for group in self._groups:
-            self._count_repulsions(group)
+            self._count_repelling(group)
 
     def move(self, pod: Pod, *, to: str) -> None:
+        """Note that the pod is on this node now, or on none if `to` is empty."""
         group = self._group_of.get(pod.uid)
         if group is None:
             return
-        before = self._node_of.get(pod.uid, pod.node)
-        self._node_of[pod.uid] = to
-        for tally in group.tallies:
+        before = self._moved_to.get(pod.uid, pod.node)
+        self._moved_to[pod.uid] = to
+        for tally in group.counted_by:
             if before:
                 tally.remove(before)
             if to:
                 tally.add(to)
 
-    def checks(self, pod: Pod, closed: frozenset[str]) -> tuple[TopologyCheck, ...]:
+    def checks(self, pod: Pod, cordoned: frozenset[str]) -> tuple[TopologyCheck, ...]:
+        """Return what the pod and its neighbors require of its next node."""
         group = self._group_of.get(pod.uid)
         if group is None or not (group.placement.minds_others or group.repelled_by):
             return ()
         if group.demands is None:
             group.demands = self._demands(group)
-        return tuple(_checks(group, group.demands, closed))
+        return tuple(_checks(group, group.demands, cordoned))
 
-    def _count_repulsions(self, group: _PodGroup) -> None:
-        for term in group.placement.repulsions:
-            term_key = self._term_key(term, group)
-            if term_key not in self._repelling_pods:
-                repelling_pods = Tally(self._domains_of_all_nodes(term.topology))
-                self._repelling_pods[term_key] = repelling_pods
-                for target in self._groups_of_term(term_key):
-                    target.repelled_by.append(repelling_pods)
-            self._fill(self._repelling_pods[term_key], [group])
+    def _count_repelling(self, group: _PodGroup) -> None:
+        for pod_term in group.placement.repulsions:
+            term = self._resolve(pod_term, group)
+            if term not in self._repelling_pods:
+                self._repelling_pods[term] = Tally(self._domains_of_all_nodes(term.topology))
+                for target in self._groups_of_term(term):
+                    target.repelled_by.append(self._repelling_pods[term])
+            self._count_pods(self._repelling_pods[term], [group])
 
     def _demands(self, group: _PodGroup) -> _Demands:
         placement = group.placement
-        affinity = [self._term_key(term, group) for term in placement.attractions]
-        anti_affinity = [self._term_key(term, group) for term in placement.repulsions]
+        affinity = [self._resolve(term, group) for term in placement.attractions]
+        anti_affinity = [self._resolve(term, group) for term in placement.repulsions]
         attractions = list[Tally]()
-        for term_key in affinity:
-            other_terms = [other for other in affinity if other != term_key]
-            attractions.append(self._tally_of_terms(term_key, *other_terms))
+        for term in affinity:
+            other_terms = [other for other in affinity if other != term]
+            attractions.append(self._tally_of_terms(term, *other_terms))
         return _Demands(
-            repulsions=tuple(self._tally_of_terms(term_key) for term_key in anti_affinity),
+            repulsions=tuple(self._tally_of_terms(term) for term in anti_affinity),
             attractions=tuple(attractions),
-            joins_itself=all(group in self._groups_of_term(term_key) for term_key in affinity),
-            spreads=tuple(self._tally_of_spread(spread, group) for spread in placement.spreads),
+            joins_itself=all(group in self._groups_of_term(term) for term in affinity),
+            spreads=tuple(self._spread_demand(spread, group) for spread in placement.spreads),
         )
 
-    def _tally_of_terms(self, *terms: _TermKey) -> Tally:
-        """Count the pods that match all terms, by the first term's topology.
+    def _tally_of_terms(self, *terms: _Term) -> Tally:
+        """Count the pods that match all terms, in domains of the first term's topology.
 
-        kube-scheduler requires all terms.
+        kube-scheduler requires that a pod matches all terms.
         """
+        if terms not in self._tallies_of_terms:
+            tally = self._tallies_of_terms[terms] = Tally(
+                self._domains_of_all_nodes(terms[0].topology)
+            )
+            matching = (set(self._groups_of_term(term)) for term in terms)
+            self._count_pods(tally, set.intersection(*matching))
+        return self._tallies_of_terms[terms]
 
-        def matching() -> set[_PodGroup]:
-            return set.intersection(*(set(self._groups_of_term(term)) for term in terms))
-
-        topology, _selector, _namespaces = terms[0]
-        return self._tally_for(terms, self._domains_of_all_nodes(topology), matching)
-
-    def _tally_for(
-        self,
-        key: tuple[object, ...],
-        domains: TopologyDomains,
-        select: Callable[[], Iterable[_PodGroup]],
-    ) -> Tally:
-        if key not in self._tallies:
-            tally = self._tallies[key] = Tally(domains)
-            self._fill(tally, select())
-        return self._tallies[key]
-
-    def _tally_of_spread(self, spread: Spread, group: _PodGroup) -> tuple[Spread, Tally, int]:
+    def _spread_demand(self, spread: Spread, group: _PodGroup) -> _SpreadDemand:
         selector = spread.selector_for(group.labels)
-        domains = self._domains_of_spread(spread, group)
-        key = (id(domains), group.namespace, selector)
-        tally = self._tally_for(
-            key, domains, lambda: self._groups_matching(group.namespace, selector)
-        )
-        return spread, tally, int(selector.matches(group.labels))
+        domains_key = (spread.topology, _node_filter(spread, group))
+        key = _SpreadKey(domains_key, group.namespace, selector)
+        if key not in self._tallies_of_spreads:
+            tally = Tally(self._domains_of_spread(domains_key, spread, group))
+            self._count_pods(tally, self._groups_matching(group.namespace, selector))
+            self._tallies_of_spreads[key] = tally
+        own_count = int(selector.matches(group.labels))
+        return _SpreadDemand(spread, self._tallies_of_spreads[key], own_count)
 
-    def _fill(self, tally: Tally, groups: Iterable[_PodGroup]) -> None:
+    def _count_pods(self, tally: Tally, groups: Iterable[_PodGroup]) -> None:
         for group in groups:
-            group.tallies.append(tally)
+            group.counted_by.append(tally)
             for pod in group.pods:
-                node = self._node_of.get(pod.uid, pod.node)
+                node = self._moved_to.get(pod.uid, pod.node)
                 if node:
                     tally.add(node)
 
     def _domains_of_all_nodes(self, topology: str) -> TopologyDomains:
-        if (topology,) not in self._domains:
-            self._domains[topology,] = TopologyDomains.of(topology, self._nodes)
-        return self._domains[topology,]
-
-    def _domains_of_spread(self, spread: Spread, group: _PodGroup) -> TopologyDomains:
-        rules = _counting_rules(spread, group)
-        if rules is None:
-            return self._domains_of_all_nodes(spread.topology)
-        key = (spread.topology, *rules)
+        key = (topology, None)
         if key not in self._domains:
-            nodes = [node for node in self._nodes if _is_counted(node, spread, group)]
-            self._domains[key] = TopologyDomains.of(spread.topology, nodes)
+            self._domains[key] = TopologyDomains.of(topology, self._nodes)
         return self._domains[key]
 
-    def _term_key(self, term: PodTerm, group: _PodGroup) -> _TermKey:
-        return (
-            term.topology,
-            term.selector_for(group.labels),
-            tuple(self._namespaces_of(term, group.namespace)),
+    def _domains_of_spread(
+        self, key: _DomainsKey, spread: Spread, group: _PodGroup
+    ) -> TopologyDomains:
+        topology, node_filter = key
+        if node_filter is None:
+            return self._domains_of_all_nodes(topology)
+        if key not in self._domains:
+            nodes = [node for node in self._nodes if _is_counted(node, spread, group)]
+            self._domains[key] = TopologyDomains.of(topology, nodes)
+        return self._domains[key]
+
+    def _resolve(self, term: PodTerm, group: _PodGroup) -> _Term:
+        return _Term(
+            topology=term.topology,
+            selector=term.selector_for(group.labels),
+            namespaces=tuple(self._namespaces_of(term, group.namespace)),
         )
 
-    def _groups_of_term(self, term_key: _TermKey) -> list[_PodGroup]:
-        _topology, selector, namespaces = term_key
-        return [group for name in namespaces for group in self._groups_matching(name, selector)]
+    def _groups_of_term(self, term: _Term) -> list[_PodGroup]:
+        groups = list[_PodGroup]()
+        for namespace in term.namespaces:
+            groups += self._groups_matching(namespace, term.selector)
+        return groups
 
     def _namespaces_of(self, term: PodTerm, own: str) -> Iterable[str]:
-        """Return the namespaces that the term is about.
+        """Return the namespaces whose pods the term selects.
 
         A namespace selector is applied only to namespaces that have pods here.
         """
@@ -290,7 +335,10 @@ class Neighbors:
         return sorted(names)
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
-        return {"kubernetes.io/metadata.name": namespace, **self._namespaces.get(namespace, {})}
+        return {
+            "kubernetes.io/metadata.name": namespace,
+            **self._namespace_labels.get(namespace, {}),
+        }
 
     def _groups_matching(self, namespace: str, selector: LabelSelector) -> Iterator[_PodGroup]:
         requirement = first_with_values(selector.requirements)
@@ -303,42 +351,50 @@ class Neighbors:
         return (group for group in candidates if selector.matches(group.labels))
 
 
-def _checks(group: _PodGroup, demands: _Demands, closed: frozenset[str]) -> Iterator[TopologyCheck]:
+def _checks(
+    group: _PodGroup, demands: _Demands, cordoned: frozenset[str]
+) -> Iterator[TopologyCheck]:
     for tally in demands.repulsions:
         yield TopologyCheck(tally, PlacementRule.OWN_ANTI_AFFINITY, most=0)
     for tally in group.repelled_by:
         yield TopologyCheck(tally, PlacementRule.OTHERS_ANTI_AFFINITY, most=0)
-    # The first of pods that run beside each other may run anywhere.
+    # If pods must run beside each other, the first one may run anywhere.
     is_first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
     least = 0 if is_first else 1
     for tally in demands.attractions:
         yield TopologyCheck(tally, PlacementRule.POD_AFFINITY, least=least, needs_topology=True)
-    for spread, tally, counts_itself in demands.spreads:
-        most = _global_minimum(spread, tally, closed) + spread.max_skew - counts_itself
+    for spread, tally, own_count in demands.spreads:
+        most = _global_minimum(spread, tally, cordoned) + spread.max_skew - own_count
         yield TopologyCheck(tally, PlacementRule.TOPOLOGY_SPREAD, most=most, needs_topology=True)
 
 
-def _global_minimum(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
-    domains = tally.domains.among(closed) if spread.heeds_taints else tally.domains.values
+def _global_minimum(spread: Spread, tally: Tally, cordoned: frozenset[str]) -> int:
+    """Return what Kubernetes calls the global minimum: the pods in the emptiest domain."""
+    # A cordon is a taint.
+    domains = tally.domains.without_nodes(cordoned) if spread.heeds_taints else tally.domains.values
     if len(domains) < spread.min_domains:
         return 0
     if not spread.heeds_taints:
-        return tally.least()
+        return tally.smallest_count()
     return min((tally.counts.get(value, 0) for value in domains), default=0)
 
 
-def _counting_rules(spread: Spread, group: _PodGroup) -> tuple[object, ...] | None:
-    """Return what `_is_counted` depends on besides the node; None if it is always true."""
+def _node_filter(spread: Spread, group: _PodGroup) -> _NodeFilter | None:
+    """Return what `_is_counted` depends on besides the node, or None.
+
+    With one topology and no other requirement, no filter is needed: a node without the topology
+    key is in no domain.
+    """
     placement = group.placement
     topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
-    affinity: object = None
+    affinity = None
     selects_nodes = group.node_selector or placement.node_terms is not None
     if selects_nodes and not spread.ignores_affinity:
         affinity = (tuple(group.node_selector.items()), placement.node_terms)
     tolerations = placement.tolerations if spread.heeds_taints else None
     if len(topologies) == 1 and affinity is None and tolerations is None:
         return None
-    return (topologies, affinity, tolerations)
+    return _NodeFilter(topologies, affinity, tolerations)
 
 
 def _is_counted(node: Node, spread: Spread, group: _PodGroup) -> bool:
@@ -350,13 +406,19 @@ def _is_counted(node: Node, spread: Spread, group: _PodGroup) -> bool:
     return not spread.heeds_taints or placement.tolerates(node.taints)
 
 
+# The namespace, labels, identity of the placement, and node selector of a pod.
+_GroupKey = tuple[str, tuple[tuple[str, str], ...], int, tuple[tuple[str, str], ...]]
+
+
 def _groups_of(pods: Sequence[Pod]) -> list[_PodGroup]:
     if not any(pod.placement.minds_others for pod in pods):
         return []
-    groups: dict[tuple[object, ...], _PodGroup] = {}
+    groups: dict[_GroupKey, _PodGroup] = {}
     for pod in pods:
+        labels = tuple(pod.labels.items())
         selector = tuple(pod.node_selector.items())
-        key = (pod.namespace, tuple(pod.labels.items()), id(pod.placement), selector)
+        # Pods of one snapshot share placements, and comparing identities is faster.
+        key = (pod.namespace, labels, id(pod.placement), selector)
         if key not in groups:
             groups[key] = _PodGroup(pod.namespace, pod.labels, pod.placement, pod.node_selector)
         groups[key].pods.append(pod)

@@ -1,4 +1,4 @@
-"""A model of kube-scheduler, with capacity counted as pods move.
+"""A model of kube-scheduler, which counts capacity as pods move.
 
 Its only preference is for nodes without the soft taint.
 """
@@ -14,32 +14,37 @@ from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod
 from rollout.model.demand import PodDemand
 from rollout.model.drain_finding import PlacementRule
 from rollout.model.text import grouped
-from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, shortage
+from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, common_shortage
 from rollout.planning.drain.neighbors import Neighbors, TopologyCheck
 
 # Comparing a few nodes is enough to spread pods as kube-scheduler does.
 _COMPARED_NODES = 5
 
+# The identities of a pod's node selector and placement, and its volumes.
+_DemandKey = tuple[int, int, tuple[PersistentVolume, ...]]
+
 
 @dataclass(slots=True)
 class Scheduler:
-    """The cluster's free capacity as pods move.
-
-    `volumes` are by claim (`namespace/name`). `closed` nodes take no pods. `_untainted` nodes have
-    lost the soft taint, in this order. `_change` counts changes that may make room, after which a
-    cached `too_much` is stale. `_moved_to` is by pod UID, empty while a pod is on no node.
-    """
+    """Simulates where kube-scheduler places pods, starting from a snapshot of the cluster."""
 
     nodes: Mapping[str, FreeCapacity]
+    # Volumes that only some nodes can mount, by claim (`namespace/name`).
     volumes: Mapping[str, Sequence[PersistentVolume]]
     neighbors: Neighbors
-    closed: frozenset[str] = frozenset()
+    # The nodes that the simulation has cordoned.
+    cordoned: frozenset[str] = frozenset()
     _tainted: set[str] = field(default_factory=set)
+    # The nodes that have lost the soft taint, in this order.
     _untainted: list[str] = field(default_factory=list)
-    _change: int = 0
+    # How many changes may have made room; older values of `MatchingNodes.too_much` are stale.
+    _room_changes: int = 0
+    # By pod UID; empty while the pod is on no node. Other pods have not moved.
     _moved_to: dict[str, str] = field(default_factory=dict)
-    _matching_by_identity: dict[tuple[object, ...], MatchingNodes] = field(default_factory=dict)
+    # Both cache the same objects; comparing identities is faster.
+    _matching_by_identity: dict[_DemandKey, MatchingNodes] = field(default_factory=dict)
     _matching_by_demand: dict[PodDemand, MatchingNodes] = field(default_factory=dict)
+    # By name of a label, then by its value.
     _by_label: dict[str, Mapping[str, Sequence[FreeCapacity]]] = field(default_factory=dict)
 
     @classmethod
@@ -59,9 +64,9 @@ class Scheduler:
         neighbors = Neighbors(running, ordered, snapshot.namespaces)
         return cls(nodes, volumes, neighbors)
 
-    def close(self, names: Iterable[str]) -> None:
-        self.closed = frozenset(names)
-        self._change += 1
+    def set_cordoned(self, names: Iterable[str]) -> None:
+        self.cordoned = frozenset(names)
+        self._room_changes += 1
 
     def taint(self, names: Iterable[str]) -> None:
         self._tainted.update(names)
@@ -90,20 +95,20 @@ class Scheduler:
     def emptied(
         self, leaving: Mapping[str, Sequence[Pod]]
     ) -> Iterator[Mapping[str, Sequence[Pod]]]:
+        """Move pods as `empty` does, and put them back at the end."""
         try:
             yield self.empty(leaving)
         finally:
             self.put_back(leaving)
 
     def empty(
-        self, leaving: Mapping[str, Sequence[Pod]], beside: Iterable[str] = ()
+        self, leaving: Mapping[str, Sequence[Pod]], also_cordoned: Iterable[str] = ()
     ) -> Mapping[str, Sequence[Pod]]:
-        """Move pods off their nodes, and return by node those that fit nowhere else.
+        """Cordon nodes and move these pods off them; return those that fit nowhere else, by node.
 
-        Their nodes and those in `beside` are closed. Pods without a place are retried until a round
-        moves none.
+        Pods without a place are retried until a round moves none.
         """
-        self.close((*leaving, *beside))
+        self.set_cordoned((*leaving, *also_cordoned))
         staying: Mapping[str, Sequence[Pod]] = leaving
         count = sum(map(len, leaving.values()))
         may_move_more = count > 0
@@ -120,40 +125,41 @@ class Scheduler:
                 if self.node_of(pod) != name:
                     self.take_out(pod)
                     self.put(pod, name)
-        self._change += 1
+        self._room_changes += 1
 
     def _move_away(self, node: str, pods: Sequence[Pod]) -> Sequence[Pod]:
         staying = list[Pod]()
         for pod in pods:
             self.take_out(pod)
-            target = self.place(pod)
-            if target and target not in self.closed:
+            target = self.choose_node(pod)
+            if target and target not in self.cordoned:
                 self.put(pod, target)
             else:
                 self.put(pod, node)
                 staying.append(pod)
         return staying
 
-    def place(self, pod: Pod) -> str:
-        """Return one of the emptier nodes that take the pod, or empty.
+    def choose_node(self, pod: Pod) -> str:
+        """Return the name of one of the emptier nodes that take the pod, or empty.
 
-        A pod that tolerates cordons may go to a closed node if no open one takes it.
+        A pod that tolerates cordons may go to a cordoned node if no other takes it.
         """
-        matching = self._matching(pod)
+        matching = self._nodes_matching(pod)
         if self._is_full_for(pod, matching):
-            return self._place_on_closed(pod, matching)
-        checks = self.neighbors.checks(pod, self.closed) if self.neighbors.has_rules else ()
+            return self._choose_cordoned_node(pod, matching)
+        checks = self.neighbors.checks(pod, self.cordoned) if self.neighbors.has_rules else ()
         best = None
         preferred = self._nodes_without_taint(matching) if self._tainted else None
         if preferred and not self._is_full_for(pod, preferred):
             best = self._emptiest(pod, preferred, checks)
         if best is None:
             best = self._emptiest(pod, matching, checks)
-        return best.name if best else self._place_on_closed(pod, matching)
+        return best.name if best else self._choose_cordoned_node(pod, matching)
 
     def _is_full_for(self, pod: Pod, matching: MatchingNodes) -> bool:
-        if matching.change != self._change:
-            matching.change = self._change
+        """Whether requests that are no larger have not fit since the last change of room."""
+        if matching.room_changes != self._room_changes:
+            matching.room_changes = self._room_changes
             matching.too_much = None
         return matching.is_too_small_for(pod.requests)
 
@@ -163,17 +169,17 @@ class Scheduler:
         best = max(
             self._find_nodes(pod, matching, checks), key=attrgetter("free_share"), default=None
         )
-        # If a node has room, the rules exclude it, and not the requests.
+        # If a node has room, rules exclude it, and smaller requests would fit no better.
         if best is None and not (checks and self._has_room(pod, matching)):
             matching.too_much = pod.requests
         return best
 
     def _has_room(self, pod: Pod, matching: MatchingNodes) -> bool:
-        open_nodes = (free for free in matching.nodes if free.name not in self.closed)
-        return any(free.takes(pod.requests) for free in open_nodes)
+        schedulable = (free for free in matching.nodes if free.name not in self.cordoned)
+        return any(free.takes(pod.requests) for free in schedulable)
 
     def _nodes_without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
-        """Return the nodes to try first; None for no preference."""
+        """Return the nodes to try first, or None if the pod has no preference."""
         if not matching.minds_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
@@ -187,37 +193,40 @@ class Scheduler:
         matching.untainted_read = len(self._untainted)
         return matching.untainted
 
-    def _place_on_closed(self, pod: Pod, matching: MatchingNodes) -> str:
+    def _choose_cordoned_node(self, pod: Pod, matching: MatchingNodes) -> str:
         if not matching.tolerates_cordons:
             return ""
-        checks = self.neighbors.checks(pod, self.closed)
-        free = next(self._find_nodes(pod, matching, checks, among_closed=True), None)
+        checks = self.neighbors.checks(pod, self.cordoned)
+        free = next(self._find_nodes(pod, matching, checks, among_cordoned=True), None)
         return free.name if free else ""
 
     def nodes_for(self, pod: Pod) -> frozenset[str]:
-        return self._matching(pod).names
+        """Return the nodes that match the pod; pods with equal demands get the same object."""
+        return self._nodes_matching(pod).names
 
     def tolerates_cordons(self, pod: Pod) -> bool:
-        return self._matching(pod).tolerates_cordons
+        return self._nodes_matching(pod).tolerates_cordons
 
-    def nowhere(self, pod: Pod) -> findings.Nowhere:
-        open_nodes = [free for free in self._matching(pod).nodes if free.name not in self.closed]
-        if not open_nodes:
+    def why_nowhere(self, pod: Pod) -> findings.Nowhere:
+        matching = self._nodes_matching(pod).nodes
+        schedulable = [free for free in matching if free.name not in self.cordoned]
+        if not schedulable:
             volumes = self._volumes_of(pod)
             if volumes and all(self._can_mount(volume, pod.node) for volume in volumes):
                 return findings.VolumeElsewhere(volumes[0].name)
             return findings.NoNodeMatches()
-        with_room = [free for free in open_nodes if free.takes(pod.requests)]
+        with_room = [free for free in schedulable if free.takes(pod.requests)]
         if not with_room:
-            return findings.NoRoom(pod.requests, shortage(pod.requests, open_nodes))
+            return findings.NoRoom(pod.requests, common_shortage(pod.requests, schedulable))
         return findings.RulesExclude(self._failed_rules(pod, with_room))
 
     def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
-        """Return the first rule that each of these nodes fails.
+        """Return the rules that are the first to exclude one of these nodes.
 
-        Anti-affinity between pods of one owner fails as the pod's own and as the other's.
+        Only the first counts, because anti-affinity between pods of one owner fails twice: as the
+        pod's own and as the other's.
         """
-        checks = self.neighbors.checks(pod, self.closed)
+        checks = self.neighbors.checks(pod, self.cordoned)
         first_failed = set[int]()
         for free in nodes:
             for number, check in enumerate(checks):
@@ -238,39 +247,40 @@ class Scheduler:
         matching: MatchingNodes,
         checks: Sequence[TopologyCheck],
         *,
-        among_closed: bool = False,
+        among_cordoned: bool = False,
     ) -> Iterator[FreeCapacity]:
-        """Yield a few nodes that can take the pod, from where the last search ended."""
+        """Yield a few nodes that can take the pod, starting where the last search ended."""
         if any(check.is_hopeless for check in checks):
             return
         nodes = matching.nodes
         requests = pod.requests
         yielded = 0
-        for index in chain(range(matching.next, len(nodes)), range(matching.next)):
+        for index in chain(range(matching.next_index, len(nodes)), range(matching.next_index)):
             free = nodes[index]
-            is_closed = free.name in self.closed
-            if is_closed is not among_closed or not free.takes(requests):
+            is_cordoned = free.name in self.cordoned
+            if is_cordoned is not among_cordoned or not free.takes(requests):
                 continue
             if not checks or all(check.admits(free.node) for check in checks):
                 yield free
                 yielded += 1
             if yielded == _COMPARED_NODES:
-                matching.next = (index + 1) % len(nodes)
+                matching.next_index = (index + 1) % len(nodes)
                 return
 
-    def _matching(self, pod: Pod) -> MatchingNodes:
+    def _nodes_matching(self, pod: Pod) -> MatchingNodes:
         # Pods of one snapshot share objects, so look up by identity first.
         volumes = self._volumes_of(pod)
         selector_id = id(pod.node_selector) if pod.node_selector else 0
         key = (selector_id, id(pod.placement), volumes)
         if key not in self._matching_by_identity:
             demand = PodDemand.of(pod, volumes)
-            self._matching_by_identity[key] = self._matching_of(demand)
+            self._matching_by_identity[key] = self._nodes_matching_demand(demand)
         return self._matching_by_identity[key]
 
-    def _matching_of(self, demand: PodDemand) -> MatchingNodes:
+    def _nodes_matching_demand(self, demand: PodDemand) -> MatchingNodes:
         if demand not in self._matching_by_demand:
-            nodes = [free for free in self._candidates(demand) if demand.admits(free.node)]
+            candidates = self._nodes_with_label(demand)
+            nodes = [free for free in candidates if demand.admits(free.node)]
             names = frozenset(free.name for free in nodes)
             self._matching_by_demand[demand] = MatchingNodes(
                 nodes,
@@ -280,8 +290,9 @@ class Scheduler:
             )
         return self._matching_by_demand[demand]
 
-    def _candidates(self, demand: PodDemand) -> Iterable[FreeCapacity]:
-        labels = demand.named_labels
+    def _nodes_with_label(self, demand: PodDemand) -> Iterable[FreeCapacity]:
+        """Return the nodes with a label that the demand requires; not all of them admit the pod."""
+        labels = demand.required_labels
         if not labels:
             return self.nodes.values()
         candidates = dict[str, FreeCapacity]()

@@ -16,13 +16,15 @@ def wave_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[findings.W
         is_same_part = following is not None and following.parts == wave.parts
         next_nodes = following.demands if is_same_part else ()
         own_limits = wave.own_limits(limits)
-        limit = _limit(wave, next_nodes, own_limits)
-        delay = None if wave.rolling else _delay(wave.demands, own_limits)
+        limit = _why_no_larger(wave, next_nodes, own_limits)
+        delay = None if wave.rolling else _budget_delay(wave.demands, own_limits)
         reasons.append(findings.WaveReason(wave.parts, limit, delay))
     return tuple(reasons)
 
 
-def _limit(wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits) -> findings.WaveLimit:
+def _why_no_larger(
+    wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits
+) -> findings.WaveLimit:
     """Return why the wave has no more nodes; `next_nodes` follow in the same part."""
     if wave.goes_alone or (wave.rolling and wave.rolling.in_flight == 1):
         return findings.OneAtATime()
@@ -46,9 +48,10 @@ def _first_conflict(
     return None
 
 
-def obstacles(
+def obstacles_to_joining(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveLimit, ...]:
+    """Return why the node cannot be in the wave, too; none if nothing prevents it."""
     conflicts = _conflicts(wave, demand, limits)
     is_full = len(wave) >= limits.size
     return (*conflicts, findings.FullWave(limits.size)) if is_full else conflicts
@@ -58,17 +61,17 @@ def _conflicts(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveConflict, ...]:
     used = usage_of(wave, limits)
-    held_keys = demand.holds.keys() | {key for other in wave for key in other.holds}
+    kept_budgets = {key for node in (demand, *wave) for key in node.kept_permits}
     conflicts = list[findings.WaveConflict]()
     for key, need in sorted(limits.usage(demand).items()):
         is_shared = used[key] > 0
         if is_shared and used[key] + need > limits.capacity.get(key, 0):
             allowed = limits.allowed.get(key, 0)
-            conflicts.append(_conflict(key, allowed, is_held=key in held_keys))
+            conflicts.append(_conflict(key, allowed, keeps_permits=key in kept_budgets))
     return tuple(dict.fromkeys(conflicts))
 
 
-def _conflict(key: str, allowed: int, *, is_held: bool) -> findings.WaveConflict:
+def _conflict(key: str, allowed: int, *, keeps_permits: bool) -> findings.WaveConflict:
     pool = pool_in(key)
     if pool:
         return findings.PoolFull(pool, allowed)
@@ -79,22 +82,27 @@ def _conflict(key: str, allowed: int, *, is_held: bool) -> findings.WaveConflict
         return findings.CopiesShort(key)
     if is_owner_key(key):
         return findings.OwnerDown(key, allowed + 1)
-    return findings.BudgetExceeded(key, allowed) if is_held else findings.BudgetSlow(key, allowed)
+    if keeps_permits:
+        return findings.BudgetExceeded(key, allowed)
+    return findings.BudgetSlow(key, allowed)
 
 
-def _delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
+def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
+    """Return the budget that delays the wave's drains most, or None."""
     load = sum_of(demand.load for demand in wave)
     rates = limits.rates
     exceeded = [key for key, need in load.items() if key in rates and need > limits.allowed[key]]
     if not exceeded:
         return None
 
+    # A budget that allows no eviction comes first, then the slowest.
     def rank(key: str) -> tuple[bool, int, str]:
-        return rates[key].permits > 0, -rates[key].seconds(load[key]), key
+        return rates[key].permits > 0, -rates[key].drain_seconds(load[key]), key
 
-    key = min(exceeded, key=rank)
-    permits = rates[key].permits
+    slowest = min(exceeded, key=rank)
+    permits = rates[slowest].permits
     if not permits:
-        return findings.BudgetDelay(key, permits)
-    seconds = limits.drain_seconds(wave) - max(demand.ending for demand in wave)
-    return findings.BudgetDelay(key, permits, seconds) if seconds else None
+        return findings.BudgetDelay(slowest, permits)
+    without_budgets = max(demand.ending_seconds for demand in wave)
+    delay = limits.drain_seconds(wave) - without_budgets
+    return findings.BudgetDelay(slowest, permits, delay) if delay else None

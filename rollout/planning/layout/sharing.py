@@ -1,13 +1,14 @@
-"""What nodes that are away together share: budgets, owners and pools' limits.
+"""What nodes that are away together share: budgets, owners and other limits, each with a key.
 
 A budget is a rate: a permit comes back once the evicted pod's replacement is ready. An owner
-without a budget must keep one replica.
+without a budget must keep one replica. `Load` lists the keys.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from rollout.model.cluster import CRITICAL, Pod
 from rollout.model.plan import PlanWarning
@@ -21,62 +22,70 @@ MOST_ROUNDS = 1000
 _POOL = "pool:"
 
 
+class MoveCost(NamedTuple):
+    """How much a drain moves: pods, and the CPU (millicores) that they request."""
+
+    pods: int = 0
+    cpu_milli: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class NodeDemand:
-    """A node to place in a wave, and what it needs.
-
-    `group` is its value of the `--spread-by` label. `load` is what its drain takes of each key;
-    `holds` is the part that is away until the node is back. `wait` is how many seconds its drain
-    waits for pods to complete, `ending` until its slowest pod has ended. `move_cost` is pods to
-    move, and their millicores.
-    """
+    """A node to place in a wave, and what it needs."""
 
     name: str
+    # The node's value of the `--spread-by` label.
     group: str
     control_plane: bool
+    # What the node takes of each limit.
     load: Load
-    holds: Load = field(default_factory=dict)
-    ending: int = 0
-    move_cost: tuple[int, int] = (0, 0)
+    # How many of the permits come back only with the node, by budget: those of pods that fit
+    # nowhere else. Other limits give nothing back earlier either, and are not listed.
+    kept_permits: Load = field(default_factory=dict)
+    # Until its slowest pod has terminated.
+    ending_seconds: int = 0
+    move_cost: MoveCost = field(default_factory=MoveCost)
     pool: str = ""
-    wait: int = 0
+    # How long its drain waits for pods to complete.
+    wait_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast a budget lets pods go: `permits` of them at a time.
-
-    An evicted pod is gone after `ending` seconds, its replacement ready after `round_seconds`.
-    Another controller opens the budget `handover` seconds after the cordon; 0 if none has to.
-    """
+    """How fast a budget lets pods go: in rounds of `permits` pods."""
 
     permits: int
-    ending: int
-    round_seconds: int
-    handover: int = 0
+    # From an eviction until the pod is gone.
+    ending_seconds: int
+    # From an eviction until the next pod may go, because the replacement is ready.
+    seconds_per_round: int
+    # From the cordon until another controller opens the budget; 0 if none has to.
+    handover_seconds: int = 0
 
-    def seconds(self, pods: int, held: int = 0) -> int:
-        """Return when all pods are gone, if `held` permits do not come back."""
-        at_once = max(1, self.permits - held)
+    def drain_seconds(self, pods: int, kept_permits: int = 0) -> int:
+        """Return when so many pods are gone, if some permits do not come back."""
+        at_once = max(1, self.permits - kept_permits)
         further_rounds = math.ceil(max(0, pods - at_once) / at_once)
-        return self.handover + self.ending + further_rounds * self.round_seconds
+        first_round = self.handover_seconds + self.ending_seconds
+        return first_round + further_rounds * self.seconds_per_round
 
     def rounds_within(self, seconds: float) -> int:
-        further_rounds = int((seconds - self.ending) // max(1, self.round_seconds))
+        further_rounds = int((seconds - self.ending_seconds) // max(1, self.seconds_per_round))
         return min(MOST_ROUNDS, max(1, further_rounds + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class WaveLimits:
-    """What the nodes of a wave may take together: `size` nodes, and so much of each key.
+    """What the nodes of a wave may take together.
 
-    A node that exceeds a limit by itself shares its wave with no other user of that key. `rounds`
-    is how often a wave may use up each budget, at most `most_rounds`.
+    A node that exceeds a limit by itself shares its wave with no other node that needs that limit.
     """
 
     size: int
+    # How much of each limit at the same time.
     allowed: Mapping[str, int]
     rates: Mapping[str, Rate] = field(default_factory=dict)
+    # How often a wave may use up each budget, at most `most_rounds`. Other limits: once.
     rounds: Mapping[str, int] = field(default_factory=dict)
     most_rounds: int = MOST_ROUNDS
     _capacity: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -93,29 +102,31 @@ class WaveLimits:
 
     @property
     def capacity(self) -> Mapping[str, int]:
+        """Return how much of each limit a wave may take, in all its rounds."""
         if not self._capacity:
             for key, most in self.allowed.items():
                 self._capacity[key] = most * self._rounds(key)
         return self._capacity
 
     def usage(self, demand: NodeDemand) -> Load:
-        """Return what a node uses of `capacity`: what it holds counts in every round."""
-        if not demand.holds:
+        """Return what a node uses of `capacity`: permits that it keeps count in every round."""
+        if not demand.kept_permits:
             return demand.load
         usage = dict(demand.load)
-        for key, need in demand.holds.items():
+        for key, kept in demand.kept_permits.items():
             if key in usage:
-                usage[key] += need * (self._rounds(key) - 1)
+                usage[key] += kept * (self._rounds(key) - 1)
         return usage
 
     def drain_seconds(self, nodes: Sequence[NodeDemand]) -> int:
+        """Return until when all of the nodes are empty, if their drains begin together."""
         load = sum_of(node.load for node in nodes)
-        holds = sum_of(node.holds for node in nodes)
-        seconds = max((node.ending for node in nodes), default=0)
+        kept_permits = sum_of(node.kept_permits for node in nodes)
+        seconds = max((node.ending_seconds for node in nodes), default=0)
         for key, need in load.items():
             if key in self.rates:
-                held = min(need, holds.get(key, 0))
-                seconds = max(seconds, self.rates[key].seconds(need - held, held))
+                kept = min(need, kept_permits.get(key, 0))
+                seconds = max(seconds, self.rates[key].drain_seconds(need - kept, kept))
         return seconds
 
 
@@ -134,9 +145,11 @@ _NOT_SERVING = ("Job",)
 
 @dataclass(frozen=True, slots=True)
 class UnbudgetedOwners:
-    """Owners without a budget that could lose all pods; `loads` are by node."""
+    """Owners without a budget that could lose all their pods at once."""
 
+    # How many pods of each owner may be away.
     allowed: Mapping[str, int]
+    # How many pods of these owners each node has.
     loads: Mapping[str, Load]
 
     @classmethod
@@ -168,6 +181,7 @@ class UnbudgetedOwners:
 
 
 def is_owner_key(key: str) -> bool:
+    """Whether the key is of an owner without a budget: kind/namespace/name."""
     return key.count("/") > 1 and not key.startswith(CRITICAL)
 
 
@@ -187,4 +201,5 @@ def pool_key(pool: str) -> str:
 
 
 def pool_in(key: str) -> str:
+    """Return the pool whose limit this is; empty for other keys."""
     return key.removeprefix(_POOL) if key.startswith(_POOL) else ""

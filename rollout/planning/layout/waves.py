@@ -12,26 +12,26 @@ from dataclasses import dataclass, field, replace
 
 from rollout.model.plan import Estimate, Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
-from rollout.model.text import grouped, natural_key
+from rollout.model.text import NaturalKey, grouped, natural_key
 from rollout.model.warning_finding import PlaceWarning
 from rollout.model.wave_finding import WavePart, WaveStage
 from rollout.planning.drain.budgets import Load
-from rollout.planning.layout.sharing import NodeDemand, WaveLimits, sum_of
+from rollout.planning.layout.sharing import MoveCost, NodeDemand, WaveLimits, sum_of
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The nodes of one wave.
-
-    `most` is how many nodes of its `parts` may be away at once. `refused` says why nodes had to go
-    in a later wave. `rolling` None: all go at once. The play fills in `estimate`.
-    """
+    """The nodes of one wave."""
 
     demands: tuple[NodeDemand, ...]
     parts: tuple[WavePart, ...] = ()
+    # How many nodes of its parts may be away at once.
     most: int = 1
+    # Why nodes have to go in a later wave, by node.
     refused: Mapping[str, PlaceWarning] = field(default_factory=dict)
+    # How its nodes follow each other; None if they go together.
     rolling: Rolling | None = None
+    # Empty until the wave was played.
     estimate: Estimate = field(default_factory=Estimate)
 
     @property
@@ -49,9 +49,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All waves, and the least number that the rules require."""
+    """All waves, in order."""
 
     waves: tuple[Batch, ...]
+    # No layout with these rules has fewer waves.
     lower_bound: int
     limits: WaveLimits
 
@@ -61,7 +62,7 @@ def lay_out(
 ) -> Layout:
     """Lay out canaries, then group by group; the control plane comes last or first.
 
-    `ramp` has the sizes of the first waves; its last is for all further waves.
+    `ramp` has the sizes of the first waves; the last size is for all further waves, too.
     """
     workers = [demand for demand in demands if not demand.control_plane]
     control_plane = [demand for demand in demands if demand.control_plane]
@@ -100,6 +101,7 @@ def _worker_waves(
 def _ramp_steps(
     demands: Sequence[NodeDemand], limits: WaveLimits, ramp: Sequence[int]
 ) -> Iterator[tuple[int, Sequence[NodeDemand], WaveLimits]]:
+    """Yield each step's number, nodes and limits; 0 is the number of the rest."""
     remaining = sorted(
         demands, key=lambda demand: (natural_key(demand.group), _by_move_cost(demand))
     )
@@ -112,11 +114,11 @@ def _ramp_steps(
     yield 0, remaining, limits
 
 
-def _by_name(demand: NodeDemand) -> tuple[tuple[int, int, str], ...]:
+def _by_name(demand: NodeDemand) -> NaturalKey:
     return natural_key(demand.name)
 
 
-def _by_move_cost(demand: NodeDemand) -> tuple[object, ...]:
+def _by_move_cost(demand: NodeDemand) -> tuple[MoveCost, NaturalKey]:
     return demand.move_cost, _by_name(demand)
 
 
@@ -127,6 +129,7 @@ def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
 def join_wave(
     wave: Sequence[NodeDemand], waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
+    """Return the wave with the waiting nodes that fit, in their order, and those that do not."""
     used = dict(usage_of(wave, limits))
     demands = list(wave)
     still_waiting = list[NodeDemand]()
@@ -146,7 +149,7 @@ def join_wave(
 def _fits(needs: Load, used: Load, capacity: Mapping[str, int]) -> bool:
     """Whether a node may join a wave that has `used` this.
 
-    A node that exceeds a limit by itself may go, without another user of that key.
+    A limit that no other node of the wave uses may be exceeded.
     """
     shared_keys = [key for key in needs if used.get(key)]
     return all(used[key] + needs[key] <= capacity.get(key, 0) for key in shared_keys)
@@ -173,7 +176,7 @@ def _waves_needed(amounts: Sequence[int], allowed: int) -> int:
 
 
 def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeDemand, ...]]:
-    """Pack nodes with the fewest pods first.
+    """Pack nodes into as few waves as possible; those that move the fewest pods come first.
 
     Pods evicted early mostly land on nodes still to be drained, and move again.
     """
@@ -190,7 +193,7 @@ def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeD
 def _merge_smallest(
     waves: Sequence[tuple[NodeDemand, ...]], limits: WaveLimits
 ) -> Sequence[tuple[NodeDemand, ...]]:
-    """Divide the smallest wave among the others, if they can take all of it."""
+    """Divide the smallest wave among the others if they can take all of its nodes."""
     if not waves:
         return waves
     fuller = sorted(waves, key=len, reverse=True)
@@ -212,20 +215,23 @@ def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> 
             shares.append(node_counts[key] * need / max(1, capacity.get(key, 0)))
         return sum(shares)
 
-    return sorted(ordered, key=lambda demand: (demand.wait, contention(demand)), reverse=True)
+    def rank(demand: NodeDemand) -> tuple[int, float]:
+        return demand.wait_seconds, contention(demand)
+
+    return sorted(ordered, key=rank, reverse=True)
 
 
 def _cheapest_first(waves: Iterable[tuple[NodeDemand, ...]]) -> list[tuple[NodeDemand, ...]]:
     """Sort waves: the longest wait for pods to complete first, then the fewest pods."""
 
-    def rank(wave: tuple[NodeDemand, ...]) -> tuple[object, ...]:
-        longest_wait = max(demand.wait for demand in wave)
-        return -longest_wait, _move_cost(wave), -len(wave), _by_name(wave[0])
+    def rank(wave: tuple[NodeDemand, ...]) -> tuple[int, MoveCost, int, NaturalKey]:
+        longest_wait = max(demand.wait_seconds for demand in wave)
+        return -longest_wait, _total_move_cost(wave), -len(wave), _by_name(wave[0])
 
     return sorted(waves, key=rank)
 
 
-def _move_cost(wave: Sequence[NodeDemand]) -> tuple[int, int]:
-    pods = sum(demand.move_cost[0] for demand in wave)
-    cpu = sum(demand.move_cost[1] for demand in wave)
-    return pods, cpu
+def _total_move_cost(wave: Sequence[NodeDemand]) -> MoveCost:
+    pods = sum(demand.move_cost.pods for demand in wave)
+    cpu_milli = sum(demand.move_cost.cpu_milli for demand in wave)
+    return MoveCost(pods, cpu_milli)

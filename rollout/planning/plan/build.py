@@ -56,6 +56,7 @@ from rollout.planning.layout.reasons import wave_reasons
 from rollout.planning.layout.rolling import limit_node_groups, roll_parts, slow_first
 from rollout.planning.layout.sharing import (
     MOST_ROUNDS,
+    MoveCost,
     NodeDemand,
     Rate,
     UnbudgetedOwners,
@@ -66,7 +67,11 @@ from rollout.planning.layout.sharing import (
 from rollout.planning.layout.waves import Batch, Layout
 from rollout.planning.plan.document import with_id
 from rollout.planning.play.pace import HANDOVER_SECONDS, NO_PAST, Pace, Past
-from rollout.planning.play.simulation import Simulator, drain_timeout, slowest_ending
+from rollout.planning.play.simulation import (
+    Simulator,
+    drain_timeout_seconds,
+    slowest_ending_seconds,
+)
 from rollout.wording import cause
 from rollout.wording.warnings import warning
 from rollout.wording.waves import because, limit_note, note
@@ -448,7 +453,7 @@ def _limits(
         allowed |= dict.fromkeys(sorted(drain.controllers.awaited), 1)
     # Sharing a wave may cost a drain half of its timeout, in each pool.
     deadline = min(
-        (drain_timeout(inputs.pools.rules(drain.pool)) for drain in drains), default=LONGEST
+        (drain_timeout_seconds(inputs.pools.rules(drain.pool)) for drain in drains), default=LONGEST
     )
     rounds = {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()}
     return WaveLimits(size, allowed, rates, rounds)
@@ -462,10 +467,10 @@ def _budget_rates(
         budget = forecaster.budgets[key]
         permits = forecaster.headcount.permits(budget)
         grace = policy.drain.grace_of(max(pod.grace_period for pod in pods))
-        kinds = {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner}
-        rate = pace.rate(permits, grace, kinds)
+        kind_by_owner = {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner}
+        rate = pace.budget_rate(permits, grace, kind_by_owner)
         if budget.disruptions_allowed <= 0 and managing_owner(budget, pods) is not None:
-            rate = replace(rate, handover=HANDOVER_SECONDS)
+            rate = replace(rate, handover_seconds=HANDOVER_SECONDS)
         rates[key] = rate
     return rates
 
@@ -479,13 +484,14 @@ def _guarded_pods(drains: Iterable[DrainForecast]) -> Mapping[str, Sequence[Pod]
     return pods
 
 
-def _slowest_move(drain: DrainForecast, policy: Policy, pace: Pace) -> int:
-    """Return the seconds until the slowest pod and its replacement's start are over."""
+def _slowest_move_seconds(drain: DrainForecast, policy: Policy, pace: Pace) -> int:
+    """Return until when the slowest pod has terminated; one that surges first starts anew."""
     starting = 0
     for pod in drain.leaving:
         if pod.owner and pod.uid in drain.surging:
-            starting = max(starting, drain.surging[pod.uid] * pace.starting((pod.owner.uid,)))
-    return starting + slowest_ending((drain.leaving,), policy.drain, pace)
+            starts = drain.surging[pod.uid]
+            starting = max(starting, starts * pace.starting_seconds((pod.owner.uid,)))
+    return starting + slowest_ending_seconds((drain.leaving,), policy.drain, pace)
 
 
 def _node_demand(
@@ -502,18 +508,19 @@ def _node_demand(
     controllers = {key: 1 for key in sorted(drain.controllers.keys) if key in limits.allowed}
     pool = pool_key(drain.pool)
     pool_load = {pool: 1} if pool in limits.allowed else {}
-    move_cost = (0, 0)
+    move_cost = MoveCost()
     # Ordering nodes so that few pods move twice needs the soft taint.
     if policy.prefer_no_schedule_taint:
-        move_cost = (len(drain.leaving), sum(pod.requests.cpu_milli for pod in drain.leaving))
+        cpu_milli = sum(pod.requests.cpu_milli for pod in drain.leaving)
+        move_cost = MoveCost(len(drain.leaving), cpu_milli)
     return NodeDemand(
         name=name,
         group=drain.node.labels.get(policy.spread_by, ""),
         control_plane=is_control_plane(drain.node, policy),
         load=sum_of((drain.load, unbudgeted, copies, controllers, pool_load)),
-        holds=sum_of((drain.holds, unbudgeted, copies, controllers)),
-        ending=max(drain.wait_seconds, _slowest_move(drain, policy, pace)),
+        kept_permits=drain.kept_permits,
+        ending_seconds=max(drain.wait_seconds, _slowest_move_seconds(drain, policy, pace)),
         move_cost=move_cost,
         pool=drain.pool,
-        wait=drain.wait_seconds,
+        wait_seconds=drain.wait_seconds,
     )

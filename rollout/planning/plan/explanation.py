@@ -7,7 +7,7 @@ from rollout.model.drain_finding import VerdictReason
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning, Wave
 from rollout.planning.drain.forecast import DrainForecast
 from rollout.planning.drain.verdicts import Action
-from rollout.planning.layout.reasons import obstacles
+from rollout.planning.layout.reasons import obstacles_to_joining
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch
 from rollout.planning.plan.build import Decisions
@@ -89,7 +89,7 @@ def _not_earlier(decisions: Decisions, index: int, name: str) -> tuple[NotThere,
     reasons = list[NotThere]()
     for number, wave in enumerate(earlier_waves, start=1):
         if wave.parts == own_wave.parts:
-            because = _obstacles(wave, demand, decisions.limits)
+            because = _why_not_in(wave, demand, decisions.limits)
         else:
             part = title(wave.parts) or "worker nodes"
             because = (f"that wave is for another part of the rollout ({part})",)
@@ -97,11 +97,11 @@ def _not_earlier(decisions: Decisions, index: int, name: str) -> tuple[NotThere,
     return tuple(reasons)
 
 
-def _obstacles(wave: Batch, demand: NodeDemand, limits: WaveLimits) -> tuple[str, ...]:
+def _why_not_in(wave: Batch, demand: NodeDemand, limits: WaveLimits) -> tuple[str, ...]:
     if demand.control_plane:
         return ("control-plane nodes go one at a time",)
-    limiting = obstacles(wave.demands, demand, wave.own_limits(limits))
-    reasons = [limit_words(limit).cause for limit in limiting]
+    obstacles = obstacles_to_joining(wave.demands, demand, wave.own_limits(limits))
+    reasons = [limit_words(obstacle).cause for obstacle in obstacles]
     if demand.name in wave.refused:
         reasons.append(crowding(wave.refused[demand.name]))
     return tuple(reasons) or ("it could go there too, but that would not save a wave",)

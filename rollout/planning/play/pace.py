@@ -33,18 +33,18 @@ ORDERED = "StatefulSet"
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Seconds that steps took in past runs on this cluster.
+    """Seconds that steps took in past runs on this cluster."""
 
-    `drains` last until the node was empty, `reboots` from then until it was returned, `settles`
-    from a wave's last node to the next wave, `endings` from the last permitted eviction until the
-    node was empty. `owners` (`kind/namespace/name`): how long pods took to end.
-    """
-
+    # Until the node was empty.
     drains: tuple[float, ...] = ()
+    # From then until the node was returned.
     reboots: tuple[float, ...] = ()
+    # From a wave's last node to the next wave.
     settles: tuple[float, ...] = ()
+    # From the last permitted eviction until the node was empty.
     endings: tuple[float, ...] = ()
-    owners: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    # How long pods took to terminate, by owner (`kind/namespace/name`).
+    endings_by_owner: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 NO_PAST = Past()
@@ -57,17 +57,17 @@ class _LastResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long things take, in seconds; all sequences are sorted.
+    """Estimates how many seconds steps take, from what they took before."""
 
-    `past` is from local journals, `node_runs` from annotations. `usual_settle` is a mean, because
-    these times add up. `starts` and `endings` of pods are by owner UID.
-    """
-
+    # From local journals; its sequences are sorted.
     past: Past
+    # How long whole runs of nodes took, sorted, from their annotations.
     node_runs: tuple[float, ...] = ()
+    # A mean, because these times add up.
     usual_settle: int = _START_SECONDS
-    starts: Mapping[str, int] = field(default_factory=dict)
-    endings: Mapping[str, int] = field(default_factory=dict)
+    # How long pods took to be ready and to terminate, by UID of the owner.
+    starts_by_owner: Mapping[str, int] = field(default_factory=dict)
+    endings_by_owner: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, nodes: Iterable[Node], past: Past, pods: Sequence[Pod] = ()) -> "Pace":
@@ -83,49 +83,50 @@ class Pace:
             past=sorted_past,
             node_runs=tuple(sorted(seconds for seconds in runs if seconds is not None)),
             usual_settle=round(mean(past.settles)) if past.settles else _START_SECONDS,
-            starts=_starts_of(pods),
-            endings=_endings_of(pods, past.owners),
+            starts_by_owner=_starts_of(pods),
+            endings_by_owner=_endings_of(pods, past.endings_by_owner),
         )
 
     @property
-    def is_known(self) -> bool:
+    def has_past_reboots(self) -> bool:
         return bool(self.past.reboots)
 
-    def ending(self, grace: int, nodes: int = 1) -> int:
-        """Return how long pods take to terminate on the slowest of `nodes`."""
+    def ending_seconds(self, grace: int, nodes: int = 1) -> int:
+        """Return how long pods with this grace period take to terminate on the slowest node."""
         longest = grace + _CALL_SECONDS
         past = self.past.endings or self.past.drains
         return min(longest, _slowest(past, nodes)) if past else longest
 
-    def ending_of(self, owners: Iterable[str], grace: int) -> int:
-        """Return how long one node's pods take to terminate; `owners` are UIDs.
+    def ending_seconds_of(self, owner_uids: Iterable[str], grace: int) -> int:
+        """Return how long one node's pods of these owners take to terminate.
 
         Owners without a past count like any pod with this grace period.
         """
-        uids = list(owners)
-        past_endings = [self.endings[uid] for uid in uids if uid in self.endings]
+        uids = list(owner_uids)
+        endings = self.endings_by_owner
+        past_endings = [endings[uid] for uid in uids if uid in endings]
         longest = max(past_endings, default=0)
         if uids and len(past_endings) == len(uids):
             return min(grace + _CALL_SECONDS, longest)
-        return max(longest, self.ending(grace))
+        return max(longest, self.ending_seconds(grace))
 
-    def rate(self, permits: int, grace: int, owners: Mapping[str, str]) -> Rate:
-        """Return how fast a budget lets pods go; `owners` are kinds by UID."""
-        ending = self.ending_of(owners, grace)
-        starting = self.starting(owners)
-        are_replaced_at_once = REPLACED_AT_ONCE.issuperset(owners.values())
-        round_seconds = starting if are_replaced_at_once else ending + starting
-        return Rate(permits, ending, round_seconds)
+    def budget_rate(self, permits: int, grace: int, kind_by_owner: Mapping[str, str]) -> Rate:
+        """Return how fast a budget lets pods of these owners (UIDs) go."""
+        ending = self.ending_seconds_of(kind_by_owner, grace)
+        starting = self.starting_seconds(kind_by_owner)
+        are_replaced_at_once = REPLACED_AT_ONCE.issuperset(kind_by_owner.values())
+        seconds_per_round = starting if are_replaced_at_once else ending + starting
+        return Rate(permits, ending, seconds_per_round)
 
-    def starting(self, owners: Iterable[str]) -> int:
-        """Return how long the slowest replacement takes to start; `owners` are UIDs."""
-        starts = [self.starts.get(uid, _START_SECONDS) for uid in owners]
+    def starting_seconds(self, owner_uids: Iterable[str]) -> int:
+        """Return how long the slowest replacement of these owners' pods takes to be ready."""
+        starts = [self.starts_by_owner.get(uid, _START_SECONDS) for uid in owner_uids]
         slowest = max(starts, default=_START_SECONDS)
         # Without a past run, none counts as faster than the assumption.
-        return slowest if self.is_known else max(slowest, _START_SECONDS)
+        return slowest if self.has_past_reboots else max(slowest, _START_SECONDS)
 
-    def reboot(self, drain: int, nodes: int) -> int:
-        """Return how long the slowest reboot takes.
+    def reboot_seconds(self, drain: int, nodes: int) -> int:
+        """Return how long the slowest reboot takes, if the drain takes `drain` seconds.
 
         If only whole runs are known, at least half of one is left for the reboot.
         """
@@ -136,11 +137,12 @@ class Pace:
         node_run = _slowest(self.node_runs, nodes)
         return max(node_run - drain, node_run // 2)
 
-    def settle(self, pods: Iterable[Pod]) -> int:
+    def least_settle_seconds(self, pods: Iterable[Pod]) -> int:
+        """Return how long a wave that moved these pods takes to settle, at least."""
         if not self.past.settles:
             return 0
         # The play itself waits for pods whose start times are known.
-        if all(pod.owner.uid in self.starts for pod in pods if pod.owner):
+        if all(pod.owner.uid in self.starts_by_owner for pod in pods if pod.owner):
             return min(round(self.past.settles[0]), _START_SECONDS)
         return self.usual_settle
 
@@ -206,9 +208,9 @@ def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
 
 
 def _slowest(past: Sequence[float], number: int) -> int:
-    """Return how long the slowest of `number` steps likely takes; `past` is sorted.
+    """Return how long the slowest of `number` steps is likely to take.
 
-    For one step this is the median, for many about the longest.
+    `past` has to be sorted. For one step this is the median, for many about the longest.
     """
     rank = math.ceil(len(past) * number / (number + 1))
     return round(past[rank - 1])
@@ -236,9 +238,9 @@ def last_run_seconds(node: Node) -> float | None:
 
 
 def slowest_node_seconds(policy: Policy, rescue_seconds: float | None = None) -> float:
-    """Return the most seconds that a node may take before it has failed, in any pool.
+    """Return how many seconds a node may take at most, in any pool, until it counts as failed.
 
-    After a rescue, the host gets the reboot timeout again.
+    `rescue_seconds` is None without a rescue. After it, the host gets the reboot timeout again.
     """
     pools = policy.pools
     drain = _longest(policy.drain.timeout, [pool.drain_timeout for pool in pools])

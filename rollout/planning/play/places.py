@@ -14,28 +14,26 @@ from rollout.planning.layout.waves import Batch, join_wave
 from rollout.planning.play.pod_flow import PodFlow
 from rollout.wording.warnings import warning
 
-_WarningsOf = Mapping[str, Sequence[PlaceWarning]]
+_WarningsByNode = Mapping[str, Sequence[PlaceWarning]]
 
 
 @dataclass(slots=True)
 class PodPlaces:
-    """Where pods go in a simulated rollout, and warnings about those without room.
-
-    `allowed` is how many pods of each budget may be away, `arrivals` how many pods moved to each
-    node.
-    """
+    """Where pods go in a simulated rollout, and warnings about those without room."""
 
     flow: PodFlow
+    # How many pods of each budget may be away.
     allowed: Mapping[str, int]
+    # How many pods had moved to each node when its drain began.
     arrivals: dict[str, int] = field(default_factory=dict)
     warnings: list[PlanWarning] = field(default_factory=list)
 
-    def fit(
+    def move_wave(
         self, wave: Batch, waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
     ) -> tuple[Batch, list[NodeDemand]]:
-        """Return the wave with the nodes that can be away together, and the rest.
+        """Move the wave's pods; return it without the nodes that have no room, and those nodes.
 
-        The wave's pods are moved.
+        Waiting nodes join the wave if its limits allow it.
         """
         demands = wave.demands
         still_waiting = list[NodeDemand]()
@@ -44,7 +42,7 @@ class PodPlaces:
         refused = dict[str, PlaceWarning]()
         names = [demand.name for demand in demands]
         warnings = self._move_pods(names)
-        while crowded := self._find_crowded(names, warnings):
+        while crowded := self._find_crowded_nodes(names, warnings):
             kept = [name for name in names if name not in crowded]
             if not kept:
                 # Half of the nodes may have room without the other half.
@@ -59,25 +57,26 @@ class PodPlaces:
         return replace(wave, demands=fitting, refused=refused), still_waiting
 
     def note_drain(self, name: str) -> None:
-        """Note where the node's pods would go now; they stay."""
+        """Note where the node's pods would go now, without moving them."""
         self._note_moves([name], self._move_pods([name]))
         self.put_back([name])
 
     def put_back(self, names: Sequence[str]) -> None:
-        self.flow.scheduler.put_back({name: self._pods(name) for name in names})
+        self.flow.scheduler.put_back({name: self._pods_on(name) for name in names})
 
-    def _note_moves(self, names: Sequence[str], warnings_of: _WarningsOf) -> None:
+    def _note_moves(self, names: Sequence[str], warnings_of: _WarningsByNode) -> None:
         for name in names:
-            self.arrivals[name] = sum(pod.node != name for pod in self._pods(name))
+            self.arrivals[name] = sum(pod.node != name for pod in self._pods_on(name))
         for name, found in warnings_of.items():
             self.warnings += [warning(name, entry.subject, entry.finding) for entry in found]
 
-    def _find_crowded(
-        self, names: Sequence[str], warnings_of: _WarningsOf
+    def _find_crowded_nodes(
+        self, names: Sequence[str], warnings_of: _WarningsByNode
     ) -> Mapping[str, PlaceWarning]:
-        """Return why nodes have more pods that stay than they would have alone.
+        """Return the nodes with more pods that stay than if they were away alone, and why.
 
-        If there are any, all pods are put back. Which of a node's pods stay is chance.
+        If there are any, all pods are put back. Numbers are compared, because it is chance which
+        of a node's pods stay.
         """
         if not warnings_of or len(names) == 1:
             return {}
@@ -92,30 +91,33 @@ class PodPlaces:
             self._move_pods(names)
         return crowded
 
-    def _move_pods(self, names: Sequence[str]) -> _WarningsOf:
-        leaving = {name: self._pods(name) for name in names}
-        staying = self.flow.scheduler.empty(leaving, self.flow.closed)
+    def _move_pods(self, names: Sequence[str]) -> _WarningsByNode:
+        leaving = {name: self._pods_on(name) for name in names}
+        staying = self.flow.scheduler.empty(leaving, self.flow.cordoned)
         warnings_of = dict[str, Sequence[PlaceWarning]]()
         for name, pods in staying.items():
-            warnings_of[name] = list(self._warnings(leaving[name], pods))
+            warnings_of[name] = list(self._warn_of_staying(leaving[name], pods))
         return warnings_of
 
-    def _warnings(self, leaving: Sequence[Pod], staying: Sequence[Pod]) -> Iterator[PlaceWarning]:
+    def _warn_of_staying(
+        self, leaving: Sequence[Pod], staying: Sequence[Pod]
+    ) -> Iterator[PlaceWarning]:
         scheduler = self.flow.scheduler
         down = [pod for pod in staying if not scheduler.tolerates_cordons(pod)]
         is_room_short = False
         for pod in down:
-            nowhere = scheduler.nowhere(pod)
+            nowhere = scheduler.why_nowhere(pod)
             is_room_short = is_room_short or isinstance(nowhere, NoRoom)
             yield PlaceWarning(f"pod/{pod.key}", DownMeanwhile(nowhere))
         if down:
             # If room is short, it is chance which of the pods stay.
-            yield from self._crowded_budgets(leaving, leaving if is_room_short else down)
+            maybe_down = leaving if is_room_short else down
+            yield from self._warn_of_crowded_budgets(leaving, maybe_down)
         for pod in staying:
             if scheduler.tolerates_cordons(pod):
                 yield PlaceWarning(f"pod/{pod.key}", StaysHere())
 
-    def _crowded_budgets(
+    def _warn_of_crowded_budgets(
         self, leaving: Sequence[Pod], maybe_down: Sequence[Pod]
     ) -> Iterator[PlaceWarning]:
         index = self.flow.index
@@ -126,5 +128,5 @@ class PodPlaces:
             if number > most and key in budgets_at_risk:
                 yield PlaceWarning(budget_subject(key), BudgetCrowded(most, number))
 
-    def _pods(self, name: str) -> Sequence[Pod]:
+    def _pods_on(self, name: str) -> Sequence[Pod]:
         return tuple(self.flow.residents.get(name, {}).values())

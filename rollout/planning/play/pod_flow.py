@@ -23,9 +23,12 @@ Action = Callable[[], None]
 
 
 class EventQueue:
+    """Actions in the order of their time, in seconds from the start of the rollout."""
+
     def __init__(self) -> None:
         self.now = 0
         self._events: list[tuple[int, int, Action]] = []
+        # Actions of the same second keep their order.
         self._numbers = count()
 
     def at(self, seconds: int, action: Action) -> None:
@@ -43,48 +46,50 @@ class EventQueue:
 
 @dataclass(frozen=True, slots=True)
 class _Traits:
-    """How a pod moves; times are in seconds.
+    """How a pod is evicted and replaced."""
 
-    `owner` is its owner's UID, or its own. `keys` are its budgets. `in_order`: its owner starts one
-    pod after another. `at_once`: it is replaced while it still terminates.
-    """
+    # The UID of its owner, or its own without one.
+    owner_uid: str
+    budgets: tuple[str, ...]
+    ending_seconds: int
+    starting_seconds: int
+    # Its owner starts one pod after another.
+    is_ordered: bool
+    # Its replacement starts while the pod still terminates.
+    is_replaced_at_once: bool
 
-    owner: str
-    keys: tuple[str, ...]
-    ending: int
-    start: int
-    in_order: bool
-    at_once: bool
+
+# The UID of the owner, the keys of the budgets, and the grace period.
+_TraitsKey = tuple[str, tuple[str, ...], int]
 
 
 @dataclass(slots=True)
 class _DrainState:
-    """A node's drain: `emptied` is called when its last pod is gone.
+    """How far a node's drain is."""
 
-    `evicted_ready` counts pods that were ready when evicted, by owner UID.
-    """
-
-    emptied: Action
+    on_empty: Action
     pods_left: int
+    # How many pods were ready when they were evicted, by owner.
     evicted_ready: Counter[str] = field(default_factory=Counter)
     has_timed_out: bool = False
 
 
 class _StatefulSetOrder:
-    """The pods of a StatefulSet that are away; the lowest starts next."""
+    """The pods of a StatefulSet that are away; the one with the lowest ordinal starts next."""
 
     def __init__(self) -> None:
         self._away = dict[str, Pod]()
+        # UIDs of pods that are gone, and have not been started again.
         self._may_start = set[str]()
 
-    def leave(self, pod: Pod) -> None:
+    def note_evicted(self, pod: Pod) -> None:
         self._may_start.discard(pod.uid)
         self._away[pod.uid] = pod
 
-    def gone(self, pod: Pod) -> None:
+    def note_gone(self, pod: Pod) -> None:
         self._may_start.add(pod.uid)
 
-    def ready(self, pod: Pod) -> None:
+    def note_ready(self, pod: Pod) -> None:
         self._away.pop(pod.uid, None)
 
     def take_next(self) -> Pod | None:
@@ -97,206 +102,211 @@ class _StatefulSetOrder:
 
 @dataclass(slots=True)
 class PodFlow:
-    """The pods of the rollout's nodes as they move.
-
-    `permits` is how many pods of each budget may be away. `handovers` is how many seconds another
-    controller takes to open a budget. `residents` are the pods that leave, by node and UID.
-    `surging` pods (UIDs) end once their replacement is ready, after so many starts in a row.
-    `on_ready` gets an owner's UID. `away` is by owner UID. `_waiting_pods` wait for a permit, by
-    budget and node. `_evictions` is by pod UID: a replacement that is evicted again is never ready.
-    `_pending` pods lack room, `_pending_by_others` maybe because of affinity or spread.
-    """
+    """The pods of the rollout's nodes as drains move them."""
 
     events: EventQueue
     pace: Pace
+    # How many pods of each budget may be away.
     permits: Mapping[str, int]
+    # How many seconds each budget is opened after the cordon, if a controller has to open it.
     handovers: Mapping[str, int]
     rules: DrainPolicy
     index: BudgetIndex
     scheduler: Scheduler
+    # The pods that leave with a drain, by node and UID.
     residents: dict[str, dict[str, Pod]]
+    # As in `DrainForecast`.
     surging: Mapping[str, int]
-    on_ready: Callable[[str], None] = lambda _owner: None
-    away: Counter[str] = field(default_factory=Counter)
-    closed: set[str] = field(default_factory=set)
+    on_ready: Callable[[str], None] = lambda _owner_uid: None
+    away_by_owner: Counter[str] = field(default_factory=Counter)
+    cordoned: set[str] = field(default_factory=set)
     _drains: dict[str, _DrainState] = field(default_factory=dict)
-    _used: Counter[str] = field(default_factory=Counter)
+    _used_permits: Counter[str] = field(default_factory=Counter)
+    # By budget and node.
     _waiting_pods: dict[str, dict[str, deque[Pod]]] = field(default_factory=dict)
+    # The UIDs of the pods that are away.
     _unready: set[str] = field(default_factory=set)
-    _evictions: Counter[str] = field(default_factory=Counter)
+    _eviction_counts: Counter[str] = field(default_factory=Counter)
     _statefulsets: dict[str, _StatefulSetOrder] = field(
         default_factory=lambda: defaultdict(_StatefulSetOrder)
     )
+    # Pods without room, by UID; and those of them whose affinity or spread may be the reason.
     _pending: dict[str, Pod] = field(default_factory=dict)
     _pending_by_others: dict[str, Pod] = field(default_factory=dict)
     _traits_by_pod: dict[str, _Traits] = field(default_factory=dict)
-    _traits_cache: dict[tuple[object, ...], _Traits] = field(default_factory=dict)
-    _siblings: dict[str, Sequence[Pod]] = field(default_factory=dict)
+    _traits_cache: dict[_TraitsKey, _Traits] = field(default_factory=dict)
+    _pods_by_owner: dict[str, Sequence[Pod]] = field(default_factory=dict)
 
-    def close(self, names: Sequence[str]) -> None:
-        self.scheduler.untaint(names)
-        self.closed.update(names)
-        self.scheduler.close(self.closed)
+    def cordon(self, nodes: Sequence[str]) -> None:
+        self.scheduler.untaint(nodes)
+        self.cordoned.update(nodes)
+        self.scheduler.set_cordoned(self.cordoned)
 
-    def open(self, name: str) -> None:
-        del self._drains[name]
-        self.closed.discard(name)
-        self.scheduler.close(self.closed)
+    def uncordon(self, node: str) -> None:
+        del self._drains[node]
+        self.cordoned.discard(node)
+        self.scheduler.set_cordoned(self.cordoned)
         self._place_pending(list(self._pending.values()))
 
     @property
     def unready_count(self) -> int:
         return len(self._unready)
 
-    def ready_on(self, name: str) -> Counter[str]:
-        pods = self.residents.get(name, {}).values()
-        return Counter(_owner(pod) for pod in pods if pod.uid not in self._unready)
+    def ready_pods_by_owner(self, node: str) -> Counter[str]:
+        pods = self.residents.get(node, {}).values()
+        return Counter(_owner_uid(pod) for pod in pods if pod.uid not in self._unready)
 
-    def evicted_ready(self, name: str, owner: str) -> int:
-        return self._drains[name].evicted_ready[owner] if name in self._drains else 0
+    def count_evicted_ready(self, node: str, owner_uid: str) -> int:
+        return self._drains[node].evicted_ready[owner_uid] if node in self._drains else 0
 
-    def drain(self, name: str, emptied: Action) -> None:
-        residents = self.residents.setdefault(name, {})
+    def drain(self, node: str, on_empty: Action) -> None:
+        residents = self.residents.setdefault(node, {})
         # The API lists pods in this order.
         pods = sorted(residents.values(), key=lambda pod: (pod.namespace, pod.name))
-        self._drains[name] = _DrainState(emptied, len(pods))
+        self._drains[node] = _DrainState(on_empty, len(pods))
         if not pods:
-            emptied()
+            on_empty()
         for pod in pods:
             handover = self._handover_seconds(pod)
             starts = self.surging.get(pod.uid, 0)
             if starts:
-                ready_at = self.events.now + starts * self._traits(pod).start
-                self.events.at(ready_at, partial(self._end_surging, pod, name))
+                ready_at = self.events.now + starts * self._traits(pod).starting_seconds
+                self.events.at(ready_at, partial(self._end_surging, pod, node))
             elif handover:
                 opens_at = self.events.now + handover
-                self.events.at(opens_at, partial(self._evict_after_handover, pod, name))
+                self.events.at(opens_at, partial(self._evict_after_handover, pod, node))
             else:
-                self._evict_or_wait(pod, name)
+                self._evict_or_wait(pod, node)
 
-    def give_up(self, name: str) -> None:
-        self._drains[name].has_timed_out = True
+    def give_up_drain(self, node: str) -> None:
+        self._drains[node].has_timed_out = True
         for pods_by_node in self._waiting_pods.values():
-            pods_by_node.pop(name, None)
+            pods_by_node.pop(node, None)
 
-    def _end_surging(self, pod: Pod, name: str) -> None:
-        """End a pod whose replacement is ready; without room for one, the drain waits."""
-        drain = self._drains.get(name)
+    def _end_surging(self, pod: Pod, node: str) -> None:
+        """End a pod that a restart has replaced; if its replacement has no room, it stays."""
+        drain = self._drains.get(node)
         if drain is None or drain.has_timed_out:
             return
-        self._remove(pod, name)
-        target = self.scheduler.place(pod)
-        has_room = bool(target) and target not in self.closed
-        self._put(pod, target if has_room else name)
+        self._remove(pod, node)
+        target = self.scheduler.choose_node(pod)
+        has_room = bool(target) and target not in self.cordoned
+        self._put(pod, target if has_room else node)
         if has_room:
             traits = self._traits(pod)
-            self.events.at(self.events.now + traits.ending, partial(self._end, pod, traits, name))
+            gone_at = self.events.now + traits.ending_seconds
+            self.events.at(gone_at, partial(self._note_gone, pod, traits, node))
 
     def _handover_seconds(self, pod: Pod) -> int:
+        """Return how long a controller takes to open the pod's budgets; 0 if none has to."""
         if pod.uid in self._unready:
             return 0
-        return max((self.handovers.get(key, 0) for key in self._traits(pod).keys), default=0)
+        budgets = self._traits(pod).budgets
+        return max((self.handovers.get(budget, 0) for budget in budgets), default=0)
 
-    def _evict_after_handover(self, pod: Pod, name: str) -> None:
+    def _evict_after_handover(self, pod: Pod, node: str) -> None:
         """Evict the pod, which has exchanged budgets with another pod of its owner."""
-        drain = self._drains.get(name)
+        drain = self._drains.get(node)
         if drain is None or drain.has_timed_out:
             return
         own = self._traits(pod)
-        successor = self._successor(own.owner)
+        successor = self._find_successor(own.owner_uid)
         if successor is None:
             # The successor is on a node outside of the rollout.
-            keys = tuple(key for key in own.keys if key not in self.handovers)
+            budgets = tuple(budget for budget in own.budgets if budget not in self.handovers)
         else:
             successor_traits = self._traits(successor)
-            keys = successor_traits.keys
-            self._traits_by_pod[successor.uid] = replace(successor_traits, keys=own.keys)
-        self._traits_by_pod[pod.uid] = replace(own, keys=keys)
-        self._evict_or_wait(pod, name)
+            budgets = successor_traits.budgets
+            self._traits_by_pod[successor.uid] = replace(successor_traits, budgets=own.budgets)
+        self._traits_by_pod[pod.uid] = replace(own, budgets=budgets)
+        self._evict_or_wait(pod, node)
 
-    def _successor(self, owner: str) -> Pod | None:
-        if not self._siblings:
+    def _find_successor(self, owner_uid: str) -> Pod | None:
+        """Return the owner's pod that takes over the role of one that leaves, or None."""
+        if not self._pods_by_owner:
             pods = [pod for residents in self.residents.values() for pod in residents.values()]
-            self._siblings.update(grouped((_owner(pod), pod) for pod in pods))
-        for pod in sorted(self._siblings[owner], key=lambda pod: natural_key(pod.name)):
+            self._pods_by_owner.update(grouped((_owner_uid(pod), pod) for pod in pods))
+        for pod in sorted(self._pods_by_owner[owner_uid], key=lambda pod: natural_key(pod.name)):
             is_ready = pod.uid not in self._unready
-            is_on_open_node = self.scheduler.node_of(pod) not in self.closed
+            stays = self.scheduler.node_of(pod) not in self.cordoned
             has_role = self._handover_seconds(pod) > 0
-            if is_ready and is_on_open_node and not has_role:
+            if is_ready and stays and not has_role:
                 return pod
         return None
 
-    def _evict_or_wait(self, pod: Pod, name: str) -> None:
+    def _evict_or_wait(self, pod: Pod, node: str) -> None:
         traits = self._traits(pod)
-        budget = self._used_up_budget(pod, traits)
-        if budget:
-            self._waiting_pods.setdefault(budget, {}).setdefault(name, deque()).append(pod)
+        budget = self._find_used_up_budget(pod, traits)
+        if budget is None:
+            self._evict(pod, traits, node)
         else:
-            self._evict(pod, traits, name)
+            self._waiting_pods.setdefault(budget, {}).setdefault(node, deque()).append(pod)
 
-    def _used_up_budget(self, pod: Pod, traits: _Traits) -> str:
+    def _find_used_up_budget(self, pod: Pod, traits: _Traits) -> str | None:
         # A pod that is not ready already has its permits.
         if pod.uid in self._unready:
-            return ""
-        for key in traits.keys:
-            if key in self.permits and not self._has_permit(key):
-                return key
-        return ""
+            return None
+        for budget in traits.budgets:
+            if budget in self.permits and not self._has_permit(budget):
+                return budget
+        return None
 
-    def _has_permit(self, key: str) -> bool:
+    def _has_permit(self, budget: str) -> bool:
         # A budget that allows no eviction now is assumed to allow one pod at a time later.
-        return self._used[key] < max(1, self.permits.get(key, 0))
+        return self._used_permits[budget] < max(1, self.permits.get(budget, 0))
 
-    def _evict(self, pod: Pod, traits: _Traits, name: str) -> None:
+    def _evict(self, pod: Pod, traits: _Traits, node: str) -> None:
         if pod.uid not in self._unready:
             self._unready.add(pod.uid)
-            for key in traits.keys:
-                self._used[key] += 1
-            self.away[traits.owner] += 1
-            self._drains[name].evicted_ready[traits.owner] += 1
-        self._evictions[pod.uid] += 1
-        if traits.in_order:
-            self._statefulsets[traits.owner].leave(pod)
-        self.events.at(self.events.now + traits.ending, partial(self._end, pod, traits, name))
-        if traits.at_once:
-            self._remove(pod, name)
+            for budget in traits.budgets:
+                self._used_permits[budget] += 1
+            self.away_by_owner[traits.owner_uid] += 1
+            self._drains[node].evicted_ready[traits.owner_uid] += 1
+        self._eviction_counts[pod.uid] += 1
+        if traits.is_ordered:
+            self._statefulsets[traits.owner_uid].note_evicted(pod)
+        gone_at = self.events.now + traits.ending_seconds
+        self.events.at(gone_at, partial(self._note_gone, pod, traits, node))
+        if traits.is_replaced_at_once:
+            self._remove(pod, node)
             self._place(pod, traits)
 
-    def _put(self, pod: Pod, name: str) -> None:
-        self.scheduler.put(pod, name)
-        self.residents.setdefault(name, {})[pod.uid] = pod
+    def _put(self, pod: Pod, node: str) -> None:
+        self.scheduler.put(pod, node)
+        self.residents.setdefault(node, {})[pod.uid] = pod
 
-    def _remove(self, pod: Pod, name: str) -> None:
-        del self.residents[name][pod.uid]
+    def _remove(self, pod: Pod, node: str) -> None:
+        del self.residents[node][pod.uid]
         self.scheduler.take_out(pod)
 
-    def _end(self, pod: Pod, traits: _Traits, name: str) -> None:
-        if not traits.at_once:
-            self._remove(pod, name)
-            self._replace(pod, traits)
+    def _note_gone(self, pod: Pod, traits: _Traits, node: str) -> None:
+        if not traits.is_replaced_at_once:
+            self._remove(pod, node)
+            self._start_replacement(pod, traits)
         if self._pending_by_others:
             self._place_pending(list(self._pending_by_others.values()))
-        drain = self._drains.get(name)
+        drain = self._drains.get(node)
         if drain is not None:
             drain.pods_left -= 1
             if not drain.pods_left:
-                drain.emptied()
+                drain.on_empty()
 
-    def _replace(self, pod: Pod, traits: _Traits) -> None:
-        if not traits.in_order:
+    def _start_replacement(self, pod: Pod, traits: _Traits) -> None:
+        if traits.is_ordered:
+            self._statefulsets[traits.owner_uid].note_gone(pod)
+            self._start_next(traits.owner_uid)
+        else:
             self._place(pod, traits)
-            return
-        self._statefulsets[traits.owner].gone(pod)
-        self._place_next(traits.owner)
 
-    def _place_next(self, owner: str) -> None:
-        pod = self._statefulsets[owner].take_next()
+    def _start_next(self, owner_uid: str) -> None:
+        pod = self._statefulsets[owner_uid].take_next()
         if pod is not None:
             self._place(pod, self._traits(pod))
 
     def _place(self, pod: Pod, traits: _Traits) -> None:
-        target = self.scheduler.place(pod)
-        if not target or target in self.closed:
+        """Schedule the pod, and have it ready in time; without room it is pending."""
+        target = self.scheduler.choose_node(pod)
+        if not target or target in self.cordoned:
             self._pending[pod.uid] = pod
             if pod.placement.minds_others:
                 self._pending_by_others[pod.uid] = pod
@@ -304,59 +314,61 @@ class PodFlow:
         self._pending.pop(pod.uid, None)
         self._pending_by_others.pop(pod.uid, None)
         self._put(pod, target)
-        ready = partial(self._ready, pod, traits, self._evictions[pod.uid])
-        self.events.at(self.events.now + traits.start, ready)
+        note_ready = partial(self._note_ready, pod, traits, self._eviction_counts[pod.uid])
+        self.events.at(self.events.now + traits.starting_seconds, note_ready)
 
     def _place_pending(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
             self._place(pod, self._traits(pod))
 
-    def _ready(self, pod: Pod, traits: _Traits, eviction: int) -> None:
-        was_evicted_again = self._evictions[pod.uid] != eviction
+    def _note_ready(self, pod: Pod, traits: _Traits, eviction: int) -> None:
+        """Give the pod's permits back; `eviction` is the number of the one that it followed."""
+        was_evicted_again = self._eviction_counts[pod.uid] != eviction
         if was_evicted_again:
             return
         self._unready.discard(pod.uid)
-        self.away[traits.owner] -= 1
-        if traits.in_order:
-            self._statefulsets[traits.owner].ready(pod)
-            self._place_next(traits.owner)
-        for key in traits.keys:
-            self._used[key] -= 1
-        for key in traits.keys:
-            self._grant(key)
-        self.on_ready(traits.owner)
+        self.away_by_owner[traits.owner_uid] -= 1
+        if traits.is_ordered:
+            self._statefulsets[traits.owner_uid].note_ready(pod)
+            self._start_next(traits.owner_uid)
+        for budget in traits.budgets:
+            self._used_permits[budget] -= 1
+        for budget in traits.budgets:
+            self._grant_permits(budget)
+        self.on_ready(traits.owner_uid)
 
-    def _grant(self, key: str) -> None:
-        """Evict waiting pods, of the node with the fewest pods left first."""
-        pods_by_node = self._waiting_pods.get(key)
-        while pods_by_node and self._has_permit(key):
-            _, name = min((self._drains[name].pods_left, name) for name in pods_by_node)
-            pod = pods_by_node[name].popleft()
-            if not pods_by_node[name]:
-                del pods_by_node[name]
-            self._evict_or_wait(pod, name)
+    def _grant_permits(self, budget: str) -> None:
+        """Evict waiting pods, first of the node with the fewest pods left."""
+        pods_by_node = self._waiting_pods.get(budget)
+        while pods_by_node and self._has_permit(budget):
+            _, node = min((self._drains[name].pods_left, name) for name in pods_by_node)
+            pod = pods_by_node[node].popleft()
+            if not pods_by_node[node]:
+                del pods_by_node[node]
+            self._evict_or_wait(pod, node)
 
     def _traits(self, pod: Pod) -> _Traits:
         if pod.uid not in self._traits_by_pod:
-            self._traits_by_pod[pod.uid] = self._traits_of(pod)
+            self._traits_by_pod[pod.uid] = self._look_up_traits(pod)
         return self._traits_by_pod[pod.uid]
 
-    def _traits_of(self, pod: Pod) -> _Traits:
-        keys = tuple(guarding_budgets(pod, self.index))
-        uid = _owner(pod)
-        cache_key = (uid, keys, pod.grace_period)
-        if cache_key not in self._traits_cache:
+    def _look_up_traits(self, pod: Pod) -> _Traits:
+        budgets = tuple(guarding_budgets(pod, self.index))
+        uid = _owner_uid(pod)
+        key = (uid, budgets, pod.grace_period)
+        if key not in self._traits_cache:
             kind = pod.owner.kind if pod.owner else ""
-            self._traits_cache[cache_key] = _Traits(
-                owner=uid,
-                keys=keys,
-                ending=self.pace.ending_of((uid,), self.rules.grace_of(pod.grace_period)),
-                start=self.pace.starting((uid,)),
-                in_order=kind == ORDERED,
-                at_once=kind in REPLACED_AT_ONCE,
+            grace = self.rules.grace_of(pod.grace_period)
+            self._traits_cache[key] = _Traits(
+                owner_uid=uid,
+                budgets=budgets,
+                ending_seconds=self.pace.ending_seconds_of((uid,), grace),
+                starting_seconds=self.pace.starting_seconds((uid,)),
+                is_ordered=kind == ORDERED,
+                is_replaced_at_once=kind in REPLACED_AT_ONCE,
             )
-        return self._traits_cache[cache_key]
+        return self._traits_cache[key]
 
 
-def _owner(pod: Pod) -> str:
+def _owner_uid(pod: Pod) -> str:
     return pod.owner.uid if pod.owner else pod.uid

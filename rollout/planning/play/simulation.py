@@ -22,49 +22,55 @@ from rollout.planning.play.pace import Pace, last_run_seconds
 from rollout.planning.play.places import PodPlaces
 from rollout.planning.play.pod_flow import Action, EventQueue, PodFlow
 
-# Nodes times pods. Without a known past, larger rollouts take too long to play, and are estimated
+# Nodes times pods. Without past reboots, larger rollouts take too long to play, and are estimated
 # from their budgets' rates.
 _MOST_PLAYED = 300_000
 
 
-def drain_timeout(rules: Policy) -> int:
+def drain_timeout_seconds(rules: Policy) -> int:
     return max(1, round(rules.drain.timeout))
 
 
-def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace) -> int:
-    """Return how many seconds the slowest pod takes to end; `nodes` are the pods of each."""
-    seconds = 0
-    # The longest grace period of pods without a known past, by node.
-    graces = list[int]()
-    for pods in nodes:
-        with_past = dict[str, Pod]()
+def slowest_ending_seconds(
+    pods_of_nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace
+) -> int:
+    """Return how long the slowest of these nodes' pods takes to terminate."""
+    slowest = 0
+    # The longest grace period on each node, of pods whose owner has no known past.
+    longest_graces = list[int]()
+    for pods in pods_of_nodes:
+        # One pod of each owner with a known past is enough: its pods are alike.
+        pod_by_owner = dict[str, Pod]()
         without_past = list[Pod]()
         for pod in pods:
-            if pod.owner and pod.owner.uid in pace.endings:
-                with_past[pod.owner.uid] = pod
+            if pod.owner and pod.owner.uid in pace.endings_by_owner:
+                pod_by_owner[pod.owner.uid] = pod
             else:
                 without_past.append(pod)
         if without_past:
-            graces.append(max(rules.grace_of(pod.grace_period) for pod in without_past))
-        for uid, pod in with_past.items():
-            seconds = max(seconds, pace.ending_of((uid,), rules.grace_of(pod.grace_period)))
-    if graces:
-        seconds = max(seconds, pace.ending(max(graces), len(graces)))
-    return seconds
+            longest_graces.append(max(rules.grace_of(pod.grace_period) for pod in without_past))
+        for uid, pod in pod_by_owner.items():
+            grace = rules.grace_of(pod.grace_period)
+            slowest = max(slowest, pace.ending_seconds_of((uid,), grace))
+    if longest_graces:
+        ending = pace.ending_seconds(max(longest_graces), len(longest_graces))
+        slowest = max(slowest, ending)
+    return slowest
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedLayout:
-    """The waves that find room; `arrivals` is how many pods moved to each node."""
+    """The waves as they were played: each has only nodes that find room together."""
 
     waves: tuple[Batch, ...]
+    # As in `PodPlaces`.
     arrivals: Mapping[str, int]
     warnings: tuple[PlanWarning, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """Plays layouts; `nodes` and their evicted pods, `leaving`, are by node name."""
+    """Plays layouts on a simulated cluster, to see which nodes find room and how long they take."""
 
     policy: Policy
     pools: Pools
@@ -72,7 +78,9 @@ class Simulator:
     limits: WaveLimits
     index: BudgetIndex
     nodes: Mapping[str, Node]
+    # The pods that each node's drain moves elsewhere, by node name.
     leaving: Mapping[str, Sequence[Pod]]
+    # As in `DrainForecast`.
     surging: Mapping[str, int]
 
     def play(self, layout: Layout, scheduler: Scheduler) -> PlayedLayout:
@@ -83,9 +91,10 @@ class Simulator:
         limits = layout.limits
         flow = self._pod_flow(limits, scheduler)
         places = PodPlaces(flow, limits.allowed)
-        wave_run = _SideBySideRun if self._is_played(layout) else _EstimatedRun
+        together = _TogetherSimulation if self._moves_one_by_one(layout) else _EstimatedSimulation
         played = list[Batch]()
         ahead = list(layout.waves)
+        # Nodes that had no room in an earlier wave of their part.
         waiting_nodes = list[NodeDemand]()
         while ahead or waiting_nodes:
             # Nodes that wait get a wave of their own at the end of their part.
@@ -93,11 +102,11 @@ class Simulator:
                 ahead.insert(0, replace(played[-1], demands=()))
             wave = ahead.pop(0)
             if wave.rolling is None:
-                wave, waiting_nodes = places.fit(wave, waiting_nodes, limits)
-            run_class = wave_run if wave.rolling is None else _RollingRun
-            run = run_class(self, flow, places, wave)
-            run.play(is_last=not (ahead or waiting_nodes))
-            played.append(run.timed())
+                wave, waiting_nodes = places.move_wave(wave, waiting_nodes, limits)
+            simulation_class = together if wave.rolling is None else _RollingSimulation
+            simulation = simulation_class(self, flow, places, wave)
+            simulation.play(is_last=not (ahead or waiting_nodes))
+            played.append(simulation.with_estimate())
         return PlayedLayout(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
     def _pod_flow(self, limits: WaveLimits, scheduler: Scheduler) -> PodFlow:
@@ -109,7 +118,11 @@ class Simulator:
             events=EventQueue(),
             pace=self.pace,
             permits={key: rate.permits for key, rate in limits.rates.items()},
-            handovers={key: rate.handover for key, rate in limits.rates.items() if rate.handover},
+            handovers={
+                key: rate.handover_seconds
+                for key, rate in limits.rates.items()
+                if rate.handover_seconds
+            },
             rules=self.policy.drain,
             index=self.index,
             scheduler=scheduler,
@@ -117,17 +130,21 @@ class Simulator:
             surging=self.surging,
         )
 
-    def _is_played(self, layout: Layout) -> bool:
+    def _moves_one_by_one(self, layout: Layout) -> bool:
+        """Whether each pod's move is played, rather than estimated from its budgets' rates."""
         # The start of a rolling node is only known if everything before it was played.
-        if self.pace.is_known or any(wave.rolling for wave in layout.waves):
+        if self.pace.has_past_reboots or any(wave.rolling for wave in layout.waves):
             return True
         pods = sum(len(pods) for pods in self.leaving.values())
         return pods * len(self.leaving) <= _MOST_PLAYED
 
     def estimated_seconds(self, layout: Layout) -> int:
-        pauses = self.drain_delay + self.reboot_delay + self.policy.gates.soak
-        other = round(pauses + self.pace.reboot(drain=0, nodes=1) + self.pace.usual_settle)
-        return sum(layout.limits.drain_seconds(wave.demands) + other for wave in layout.waves)
+        """Return how long the layout is likely to take, without playing it."""
+        delays = self.drain_delay + self.reboot_delay + self.policy.gates.soak
+        usual_reboot = self.pace.reboot_seconds(drain=0, nodes=1)
+        besides_drain = round(delays + usual_reboot + self.pace.usual_settle)
+        drains = sum(layout.limits.drain_seconds(wave.demands) for wave in layout.waves)
+        return drains + besides_drain * len(layout.waves)
 
     @property
     def drain_delay(self) -> int:
@@ -137,38 +154,38 @@ class Simulator:
     def reboot_delay(self) -> int:
         return round(self.policy.courtesy.reboot_delay)
 
-    def seconds_away(self, batch: Batch) -> Mapping[str, int]:
-        usual = self.pace.reboot(drain=0, nodes=1)
+    def seconds_away(self, wave: Batch) -> Mapping[str, int]:
+        """Return how long each node of the wave is likely to be away."""
+        usual_reboot = self.pace.reboot_seconds(drain=0, nodes=1)
         seconds = dict[str, int]()
-        for demand in batch.demands:
+        for demand in wave.demands:
+            drain = self.limits.drain_seconds((demand,))
             last_run = round(last_run_seconds(self.nodes[demand.name]) or 0)
-            seconds[demand.name] = self.limits.drain_seconds((demand,)) + max(usual, last_run)
+            seconds[demand.name] = drain + max(usual_reboot, last_run)
         return seconds
 
-    def slowest_ending(self, names: Sequence[str]) -> int:
+    def slowest_ending_seconds(self, names: Sequence[str]) -> int:
         pods_of_nodes = [self.leaving.get(name, ()) for name in names]
-        return slowest_ending(pods_of_nodes, self.policy.drain, self.pace)
+        return slowest_ending_seconds(pods_of_nodes, self.policy.drain, self.pace)
 
 
 class _WaveSimulation:
-    """One wave as it is played. Times are seconds from the rollout's start, by node.
+    """One wave as it is played. Times are seconds from the rollout's start."""
 
-    `_timeouts` do not include `_completion_waits`, which are in seconds.
-    """
-
-    def __init__(
-        self, simulator: Simulator, flow: PodFlow, places: PodPlaces, batch: Batch
-    ) -> None:
+    def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, wave: Batch) -> None:
         self.simulator = simulator
         self.flow = flow
         self.places = places
-        self.batch = batch
-        self.names = batch.names
+        self.wave = wave
+        self.names = wave.names
+        # Drain timeouts, which begin only after the waits for pods to complete, by node.
         self._timeouts = dict[str, int]()
         self._completion_waits = dict[str, int]()
-        for demand in batch.demands:
-            self._timeouts[demand.name] = drain_timeout(simulator.pools.rules(demand.pool))
-            self._completion_waits[demand.name] = demand.wait
+        for demand in wave.demands:
+            rules = simulator.pools.rules(demand.pool)
+            self._timeouts[demand.name] = drain_timeout_seconds(rules)
+            self._completion_waits[demand.name] = demand.wait_seconds
+        # By node.
         self.begun_at = dict[str, int]()
         self.empty_at = dict[str, int]()
         self.back_at = dict[str, int]()
@@ -180,10 +197,11 @@ class _WaveSimulation:
         return self.flow.events.now
 
     @property
-    def are_back(self) -> bool:
+    def are_all_back(self) -> bool:
         return len(self.back_at) == len(self.names)
 
-    def timed(self) -> Batch:
+    def with_estimate(self) -> Batch:
+        """Return the wave with its estimate, after it was played."""
         simulator = self.simulator
         soak = round(simulator.policy.gates.soak)
         seconds = self.now - self.wave_begun_at
@@ -191,73 +209,76 @@ class _WaveSimulation:
         # Past runs did not wait for these pods.
         usual_drain = drain - max(self._completion_waits.values())
         delay = simulator.reboot_delay
-        reboot = delay + simulator.pace.reboot(usual_drain + delay, len(self.names))
-        if self.batch.rolling is None:
+        reboot = delay + simulator.pace.reboot_seconds(usual_drain + delay, len(self.names))
+        if self.wave.rolling is None:
             settle = max(0, seconds - drain - reboot - soak)
-            return replace(
-                self.batch, estimate=Estimate(seconds, drain, reboot, settle=settle, soak=soak)
-            )
+            estimate = Estimate(seconds, drain, reboot, settle=settle, soak=soak)
+            return replace(self.wave, estimate=estimate)
         # Nodes were played at the usual pace, but the slowest may take longer.
-        slowest = max(simulator.slowest_ending(self.names), *self._completion_waits.values())
-        seconds = max(seconds, simulator.drain_delay + slowest + reboot)
+        slowest_ending = simulator.slowest_ending_seconds(self.names)
+        slowest_drain = max(slowest_ending, *self._completion_waits.values())
+        seconds = max(seconds, simulator.drain_delay + slowest_drain + reboot)
         begins = {name: self.begun_at[name] for name in self.names}
-        rolling = replace(self.batch.rolling, begins=begins)
+        rolling = replace(self.wave.rolling, begins=begins)
         estimate = Estimate(seconds, drain, reboot, soak=soak)
-        return replace(self.batch, rolling=rolling, estimate=estimate)
+        return replace(self.wave, rolling=rolling, estimate=estimate)
 
-    def begin(self, name: str, ending: int, nodes: int) -> None:
-        """Start one of `nodes` that go together; it drains for at least `ending` seconds."""
+    def begin(self, name: str, least_drain: int, together: int) -> None:
+        """Begin a node, one of `together` nodes; it drains for at least `least_drain` seconds."""
         events = self.flow.events
         drains_at = self.now + self.simulator.drain_delay
         self.begun_at[name] = self.now
-        earliest = drains_at + max(ending, self._completion_waits[name])
-        emptied = partial(self._note_empty, name, earliest, nodes)
-        events.at(drains_at, lambda: self.flow.drain(name, emptied))
-        events.at(drains_at + self._timeouts[name], lambda: self._give_up(name, emptied))
+        earliest_empty = drains_at + max(least_drain, self._completion_waits[name])
+        on_empty = partial(self._note_empty, name, earliest_empty, together)
+        events.at(drains_at, lambda: self.flow.drain(name, on_empty))
+        events.at(drains_at + self._timeouts[name], lambda: self._time_out(name, on_empty))
 
-    def _give_up(self, name: str, emptied: Action) -> None:
+    def _time_out(self, name: str, on_empty: Action) -> None:
         if name not in self.empty_at:
-            self.flow.give_up(name)
-            emptied()
+            self.flow.give_up_drain(name)
+            on_empty()
 
-    def _note_empty(self, name: str, earliest: int, nodes: int) -> None:
+    def _note_empty(self, name: str, earliest_empty: int, together: int) -> None:
+        """Note when the node is empty, and have it come back after its reboot."""
         if name in self.empty_at:
             return
         simulator = self.simulator
         begun_at = self.begun_at[name]
-        wait = self._completion_waits[name]
-        latest = begun_at + simulator.drain_delay + wait + self._timeouts[name]
-        empty_at = min(max(self.now, earliest), latest)
+        completion_wait = self._completion_waits[name]
+        drain_time = simulator.drain_delay + completion_wait + self._timeouts[name]
+        empty_at = min(max(self.now, earliest_empty), begun_at + drain_time)
         self.empty_at[name] = empty_at
         reboots_at = empty_at + simulator.reboot_delay
-        usual_back = reboots_at + simulator.pace.reboot(reboots_at - begun_at - wait, nodes)
+        # Past runs did not wait for pods to complete.
+        usual_drain = reboots_at - begun_at - completion_wait
+        usual_back = reboots_at + simulator.pace.reboot_seconds(usual_drain, together)
         back_at = max(usual_back, self.earliest_back.get(name, 0))
-        self.flow.events.at(back_at, lambda: self.return_node(name))
+        self.flow.events.at(back_at, lambda: self.note_back(name))
 
-    def return_node(self, name: str) -> None:
+    def note_back(self, name: str) -> None:
         self.back_at[name] = self.now
-        self.flow.open(name)
+        self.flow.uncordon(name)
 
-    def pods(self, name: str) -> list[Pod]:
+    def pods_on(self, name: str) -> list[Pod]:
         return list(self.flow.residents.get(name, {}).values())
 
 
-class _SideBySideRun(_WaveSimulation):
-    """All nodes at once; the wave ends when as many pods are ready as before."""
+class _TogetherSimulation(_WaveSimulation):
+    """A wave whose nodes go all at once; it ends when as many pods are ready as before."""
 
     def play(self, *, is_last: bool) -> None:
         names = self.names
         events = self.flow.events
         simulator = self.simulator
-        # `PodPlaces.fit` has moved the pods already; here they move one by one.
+        # `PodPlaces.move_wave` has moved the pods already; here they move one by one.
         self.places.put_back(names)
-        pods_of_nodes = list(map(self.pods, names))
+        pods_of_nodes = list(map(self.pods_on, names))
         unready_before = self.flow.unready_count
-        self.flow.close(names)
-        slowest = slowest_ending(pods_of_nodes, simulator.policy.drain, simulator.pace)
+        self.flow.cordon(names)
+        least_drain = slowest_ending_seconds(pods_of_nodes, simulator.policy.drain, simulator.pace)
         for name in names:
-            self.begin(name, slowest, len(names))
-        events.run(lambda: self.are_back)
+            self.begin(name, least_drain, together=len(names))
+        events.run(lambda: self.are_all_back)
         # The rollout does not wait for the last wave to settle.
         if not is_last:
             self._await_settled(list(chain.from_iterable(pods_of_nodes)), unready_before)
@@ -270,68 +291,70 @@ class _SideBySideRun(_WaveSimulation):
         deadline = back_at + round(self.simulator.policy.settle_timeout)
         events.run(lambda: self.flow.unready_count <= unready_before, until=deadline)
         if moved:
-            events.pass_until(back_at + self.simulator.pace.settle(moved))
+            events.pass_until(back_at + self.simulator.pace.least_settle_seconds(moved))
 
 
-class _EstimatedRun(_WaveSimulation):
+class _EstimatedSimulation(_WaveSimulation):
     """A wave whose pods move at once; its time is estimated from its budgets' rates."""
 
-    def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of runs
+    def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of simulations
         flow = self.flow
-        self._pods = list(chain.from_iterable(map(self.pods, self.names)))
+        self._moved_pods = list(chain.from_iterable(map(self.pods_on, self.names)))
         for name in self.names:
             del flow.residents[name]
-        for pod in self._pods:
+        # `PodPlaces.move_wave` has moved the pods already.
+        for pod in self._moved_pods:
             node = flow.scheduler.node_of(pod)
             flow.residents.setdefault(node, {})[pod.uid] = pod
         flow.scheduler.untaint(self.names)
 
-    def timed(self) -> Batch:
+    def with_estimate(self) -> Batch:
         simulator = self.simulator
         pace = simulator.pace
-        slowest = simulator.slowest_ending(self.names)
-        ending = max(simulator.limits.drain_seconds(self.batch.demands), slowest)
+        budgets_drain = simulator.limits.drain_seconds(self.wave.demands)
+        likely_drain = max(budgets_drain, simulator.slowest_ending_seconds(self.names))
         longest_wait = max(self._completion_waits.values())
-        drain = simulator.drain_delay + min(longest_wait + max(self._timeouts.values()), ending)
-        reboot = simulator.reboot_delay + pace.reboot(drain - longest_wait, len(self.names))
+        longest_drain = longest_wait + max(self._timeouts.values())
+        drain = simulator.drain_delay + min(longest_drain, likely_drain)
+        reboot = simulator.reboot_delay + pace.reboot_seconds(drain - longest_wait, len(self.names))
         settle = 0
-        if self._pods:
-            starting = pace.starting({pod.owner.uid for pod in self._pods if pod.owner})
-            settle = max(starting - reboot, pace.settle(self._pods))
+        if self._moved_pods:
+            owner_uids = {pod.owner.uid for pod in self._moved_pods if pod.owner}
+            starting = pace.starting_seconds(owner_uids)
+            settle = max(starting - reboot, pace.least_settle_seconds(self._moved_pods))
         soak = round(simulator.policy.gates.soak)
         seconds = drain + reboot + settle + soak
-        return replace(
-            self.batch, estimate=Estimate(seconds, drain, reboot, settle=settle, soak=soak)
-        )
+        estimate = Estimate(seconds, drain, reboot, settle=settle, soak=soak)
+        return replace(self.wave, estimate=estimate)
 
 
-class _RollingRun(_WaveSimulation):
-    """Rolling nodes: the next starts once the cluster has settled after one is back.
+class _RollingSimulation(_WaveSimulation):
+    """A wave whose next node begins once one is back and the cluster has settled.
 
-    A node has settled when no more pods of its owners (UIDs) are away than at its start
-    (`_away_before`), except for those that other nodes in flight have evicted. `_nodes_away` has,
-    by owner, the nodes that had ready pods of it and are not back; `_unsettled` those that are back
-    and wait for it.
+    The cluster has settled after a node if its pods' owners have no more pods away than when it
+    began. Pods that nodes in flight have evicted do not count. Owners are UIDs.
     """
 
-    def __init__(
-        self, simulator: Simulator, flow: PodFlow, places: PodPlaces, batch: Batch
-    ) -> None:
-        super().__init__(simulator, flow, places, batch)
-        self._queue = RollingQueue(batch.rolling or Rolling(1), self.names)
-        self._away_before = dict[str, dict[str, int]]()
-        self._least_settle = dict[str, int]()
+    def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, wave: Batch) -> None:
+        super().__init__(simulator, flow, places, wave)
+        self._queue = RollingQueue(wave.rolling or Rolling(1), self.names)
+        # How many pods of each owner were away when each node began: the same numbers twice.
+        self._away_before: dict[str, dict[str, int]] = {}
         self._away_before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
+        # In seconds after the node is back.
+        self._least_settle = dict[str, int]()
+        # By owner, the nodes that had ready pods of it and are not back.
         self._nodes_away: dict[str, set[str]] = defaultdict(set)
+        # By owner, the nodes that are back and wait for its pods.
         self._unsettled: dict[str, list[str]] = defaultdict(list)
 
     def play(self, *, is_last: bool) -> None:
         self.flow.on_ready = self._check_unsettled
         self._begin_next()
-        self.flow.events.run(lambda: self.are_back and (is_last or not self._away_before))
+        self.flow.events.run(lambda: self.are_all_back and (is_last or not self._away_before))
 
-    def return_node(self, name: str) -> None:
-        super().return_node(name)
+    def note_back(self, name: str) -> None:
+        super().note_back(name)
         for owner in self._away_before[name]:
             self._nodes_away[owner].discard(name)
         events = self.flow.events
@@ -344,23 +367,23 @@ class _RollingRun(_WaveSimulation):
             self._begin_one(name)
 
     def _begin_one(self, name: str) -> None:
-        pods = self.pods(name)
+        pods = self.pods_on(name)
         simulator = self.simulator
         away_before = dict[str, int]()
-        for owner in self.flow.ready_on(name):
-            # Pods of nodes in flight are away only for now.
-            counts = [self.flow.away[owner], *self._away_before_by_owner[owner].values()]
+        for owner in self.flow.ready_pods_by_owner(name):
+            # What nodes in flight have evicted is away only for now, so the least count is taken.
+            counts = [self.flow.away_by_owner[owner], *self._away_before_by_owner[owner].values()]
             away_before[owner] = min(counts)
             self._away_before_by_owner[owner][name] = away_before[owner]
             self._nodes_away[owner].add(name)
         self._away_before[name] = away_before
         # Its host may boot more slowly than most.
         self.earliest_back[name] = self.now + round(last_run_seconds(simulator.nodes[name]) or 0)
-        self._least_settle[name] = simulator.pace.settle(pods) if pods else 0
+        self._least_settle[name] = simulator.pace.least_settle_seconds(pods) if pods else 0
         self.places.note_drain(name)
-        self.flow.close((name,))
-        ending = slowest_ending((pods,), simulator.policy.drain, simulator.pace)
-        self.begin(name, ending, nodes=1)
+        self.flow.cordon((name,))
+        least_drain = slowest_ending_seconds((pods,), simulator.policy.drain, simulator.pace)
+        self.begin(name, least_drain, together=1)
 
     def _check_unsettled(self, owner: str) -> None:
         for name in self._unsettled.pop(owner, ()):
@@ -371,8 +394,9 @@ class _RollingRun(_WaveSimulation):
 
         `_check_unsettled` repeats this when an owner gets a pod.
         """
-        if name not in self._away_before:
-            return  # Its place is free already.
+        is_place_free = name not in self._away_before
+        if is_place_free:
+            return
         for owner, away_before in self._away_before[name].items():
             if self._lacks_pods(owner, away_before):
                 self._unsettled[owner].append(name)
@@ -382,13 +406,16 @@ class _RollingRun(_WaveSimulation):
 
     def _lacks_pods(self, owner: str, away_before: int) -> bool:
         """Whether more pods are away than before, not counting nodes in flight."""
-        more_away = self.flow.away[owner] - away_before
+        more_away = self.flow.away_by_owner[owner] - away_before
         if more_away <= 0:
             return False
-        nodes_away = self._nodes_away[owner]
-        return more_away > sum(self.flow.evicted_ready(node, owner) for node in nodes_away)
+        evicted = 0
+        for node in self._nodes_away[owner]:
+            evicted += self.flow.count_evicted_ready(node, owner)
+        return more_away > evicted
 
     def _free_place(self, name: str) -> None:
+        """Let another node begin in place of this one, unless that has happened before."""
         away_before = self._away_before.pop(name, None)
         if away_before is None:
             return

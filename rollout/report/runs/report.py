@@ -312,15 +312,16 @@ _SLACK = 5.0
 
 def read_past(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
     """`cluster` is a UID; other clusters' runs are skipped."""
-    owners = grouped(
+    durations = grouped(
         pair for records in journals for pair in _run_durations(tuple(records), cluster)
     )
     return Past(
-        drains=tuple(owners.pop(_Activity.DRAIN, ())),
-        reboots=tuple(owners.pop(_Activity.REBOOT, ())),
-        settles=tuple(owners.pop(_Activity.SETTLE, ())),
-        endings=tuple(owners.pop(_Activity.ENDING, ())),
-        owners=owners,
+        drains=tuple(durations.pop(_Activity.DRAIN, ())),
+        reboots=tuple(durations.pop(_Activity.REBOOT, ())),
+        settles=tuple(durations.pop(_Activity.SETTLE, ())),
+        endings=tuple(durations.pop(_Activity.ENDING, ())),
+        # All others are of pods, by owner.
+        endings_by_owner=durations,
     )
 
 
