@@ -15,12 +15,14 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any, AnyStr
 from weakref import WeakSet
 
 from rollout.cli.wiring import HURRIED_VARIABLE
 from tests.checked_journals import watch_journals_of
+from tests.program_server import fork_program
 from tests.published import assert_printed, document_of
 
 PROGRAM = (sys.executable, "-m", "rollout")
@@ -87,7 +89,7 @@ def invoked(home: Path, environment: Mapping[str, str], arguments: Sequence[str]
     A test that looks at it meanwhile, or sends it a signal, or is about its streams or its start,
     starts a process.
     """
-    if any(name.startswith(READ_EARLY) for name in environment):
+    if _is_read_early(environment):
         return end_of(start(home, environment, arguments))
     from rollout.cli.main import run  # noqa: PLC0415 - as it is found by now
 
@@ -159,11 +161,15 @@ def start(
     environment: Mapping[str, str],
     arguments: Sequence[str],
     stdin: int = subprocess.DEVNULL,
-    program: Sequence[str] = PROGRAM,
+    program: Sequence[str] = (),
 ) -> subprocess.Popen[str]:
-    """The real program in a process of its own; else as `invoked`. `program`: a script around it."""
-    return subprocess.Popen(
-        [*program, *arguments],
+    """The real program in a process of its own; else as `invoked`.
+
+    `program`: a command line in a fresh interpreter, such as a script around the program.
+    """
+    process_class = subprocess.Popen if program else _process_class(environment)
+    return process_class(
+        [*(program or PROGRAM), *arguments],
         env=_variables(home, environment),
         cwd=home,
         stdin=stdin,
@@ -179,7 +185,7 @@ def start_on_terminal(
     """The same with all streams on a terminal, in a session of its own: what is typed there is
     nobody else's.
     """
-    return subprocess.Popen(
+    return _process_class(environment)(
         [*PROGRAM, *arguments],
         env=_variables(home, environment),
         cwd=home,
@@ -276,6 +282,34 @@ class HeardProcess(subprocess.Popen[AnyStr]):
             if heard[0]:
                 assert_as_published(self.args, texts[0], self.returncode)
         return heard
+
+
+class ForkedProgram(HeardProcess[AnyStr]):
+    """The program, forked from a process that has imported it (`program_server.py`)."""
+
+    def _execute_child(self, *values: Any) -> None:
+        method = super()._execute_child  # type: ignore[misc]
+        start = signature(method).bind(*values).arguments
+        self.pid = fork_program(
+            start["args"][len(PROGRAM) :],
+            environment=start["env"],
+            folder=start["cwd"],
+            streams=(start["p2cread"], start["c2pwrite"], start["errwrite"]),
+            new_session=start["start_new_session"],
+        )
+        self._child_created = True
+        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(start[name] for name in pipes))  # type: ignore[attr-defined]
+
+
+def _process_class(environment: Mapping[str, str]) -> type[subprocess.Popen[Any]]:
+    """Return `ForkedProgram`, unless only a fresh interpreter would read this environment."""
+    is_forked = sys.platform == "linux" and not _is_read_early(environment)
+    return ForkedProgram if is_forked else subprocess.Popen
+
+
+def _is_read_early(environment: Mapping[str, str]) -> bool:
+    return any(name.startswith(READ_EARLY) for name in environment)
 
 
 def is_program(command: object) -> bool:
