@@ -142,7 +142,7 @@ async def boot_running(session: ShellSession) -> CommandOutput:
     shown = await _as_root(session, "cgpt", "show", other)
     err = found.err + shown.err
     if shown.status:
-        return CommandOutput(1, err=err)
+        return CommandOutput(shown.status, err=err)
     if "successful=1" not in shown.out:
         return CommandOutput(err=err)
     chosen = await _as_root(session, "cgpt", "prioritize", running)
