@@ -177,14 +177,22 @@ class LoggedInUser:
 
 
 @dataclass(frozen=True, slots=True)
+class RollbackAccess:
+    """Why the SSH user may not roll the host back, and what to do; empty if it may."""
+
+    refusal: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HostFacts:
     """What a probe found on a host.
 
     `boot_id` is the kernel's, `machine_id` systemd's, `group` the update group. `reboot_refusal` is
-    why the user may not run `systemctl reboot`, `inhibited_by` who blocks a shutdown. `zincati` is
-    Zincati's strategy. `users` omits the probe's own; None if unknown. `signs` omit
-    update_engine's, which is `update`. `shows` are sources that were not asked. `units` are
-    update-engine and locksmithd.
+    why the user may not run `systemctl reboot`. `rollback_access` is None unless doctor asks a host
+    that can be rolled back. `inhibited_by` blocks a shutdown. `zincati` is Zincati's strategy.
+    `users` omits the probe's own; None if unknown. `signs` omit update_engine's, which is `update`.
+    `shows` are sources that were not asked. `units` are update-engine and locksmithd.
     """
 
     host: Host
@@ -198,6 +206,7 @@ class HostFacts:
     may_reboot: bool
     reboot_refusal: str = ""
     reboot_fix: str = ""
+    rollback_access: RollbackAccess | None = None
     inhibited_by: str = ""
     shutdown_pending: str = ""
     sources: tuple[Source, ...] = DEFAULT_SOURCES

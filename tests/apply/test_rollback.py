@@ -156,6 +156,25 @@ def test_nodes_without_an_earlier_version_are_left_out_with_the_reason(
     assert not rebooted(lab)
 
 
+def test_doctor_warns_of_hosts_that_sudo_keeps_from_a_rollback(
+    started: Started, rollout: Rollout
+) -> None:
+    lab = started(updated(with_deployments=False), 4)
+    inflict(lab, HostFaults(sudo=SudoFault.ONLY_REBOOTS), "worker-1")
+    doctor = json.loads(rollout(lab, "doctor", "-o", "json").ends(0).stdout)
+    found = [check for check in doctor["checks"] if check["check"] == "rollback"]
+    assert {check["subject"]: check["verdict"] for check in found} == {
+        **dict.fromkeys(("cp-1", "worker-2", "worker-3"), "pass"),
+        "worker-1": "warn",
+    }
+    (warning,) = (check for check in found if check["verdict"] == "warn")
+    assert "core may not run `sudo -n cgpt find`" in warning["message"]
+    assert "core ALL=(root) NOPASSWD: ALL" in warning["fix"]
+    assert not any(machine.run_as_root for machine in lab.machines.values())
+    plan = json.loads(rollout(lab, "plan", "--rollback", BAD, "-o", "json").ends(0).stdout)
+    assert [left["node"] for left in plan["excluded"]] == ["worker-1"]
+
+
 def test_a_saved_plan_goes_back_unless_the_other_partition_has_changed(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:

@@ -51,7 +51,15 @@ def test_a_healthy_cluster_passes_every_check(start_lab: StartLab, command: Comm
     names = {check["check"] for check in checks if check["verdict"] == "pass"}
     assert names == {
         *("kubeconfig", "right", "lock", "nodes", "ssh", "host-key", "user", "identity", "sudo"),
-        *("shutdown", "update-engine", "update-status", "update-check", "locksmithd", "rival"),
+        *(
+            "rollback",
+            "shutdown",
+            "update-engine",
+            "update-status",
+            "update-check",
+            "locksmithd",
+            "rival",
+        ),
         "drain",
     }
     rights = {check["subject"] for check in checks if check["check"] == "right"}

@@ -16,6 +16,7 @@ from rollout.gather.hosts.sudo import wants_password
 from rollout.model.host import (
     Host,
     HostFacts,
+    RollbackAccess,
     UpdateOperation,
     UpdateStanding,
     UpdateState,
@@ -161,6 +162,25 @@ def test_a_host_has_to_look_for_updates_and_to_find_them(
     assert fix in str(checks[-1].fix)
 
 
+@pytest.mark.parametrize(
+    ("access", "verdict"),
+    [
+        (None, None),
+        (RollbackAccess(), Verdict.PASS),
+        (RollbackAccess("core may not run `sudo -n bootc rollback`", "Allow it"), Verdict.WARN),
+    ],
+)
+def test_a_host_that_a_rollback_would_leave_out_is_warned_of(
+    access: RollbackAccess | None, verdict: Verdict | None
+) -> None:
+    checks = host_checks("worker-1", replace(FACTS, rollback_access=access))
+    found = [check for check in checks if check.check is CheckName.ROLLBACK]
+    assert [check.verdict for check in found] == ([verdict] if verdict else [])
+    if access and access.refusal:
+        assert access.refusal in found[0].message
+        assert str(found[0].fix) == access.fix
+
+
 START = """Matching Defaults entries for ops on node:
     env_reset, mail_badpass,
     secure_path=/usr/local/sbin\\:/usr/local/bin, use_pty
@@ -191,8 +211,8 @@ PRICED = "    (ALL : ALL) ALL\n"
     ],
 )
 def test_a_price(rules: str) -> None:
-    assert wants_password(START + rules)
-    assert wants_password((START + rules).replace("\n", "\r\n"))
+    assert wants_password(START + rules, "systemctl reboot")
+    assert wants_password((START + rules).replace("\n", "\r\n"), "systemctl reboot")
 
 
 @pytest.mark.parametrize(
@@ -214,8 +234,8 @@ def test_a_price(rules: str) -> None:
     ],
 )
 def test_no_price(rules: str) -> None:
-    assert not wants_password(START + rules)
-    assert not wants_password(rules)
+    assert not wants_password(START + rules, "systemctl reboot")
+    assert not wants_password(rules, "systemctl reboot")
 
 
 def test_a_server_that_does_not_say_is_an_error(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ class CheckName(StrEnum):
     USER = "user"
     IDENTITY = "identity"
     SUDO = "sudo"
+    ROLLBACK = "rollback"
     SHUTDOWN = "shutdown"
     UPDATE_ENGINE = "update-engine"
     UPDATE_CHECK = "update-check"

@@ -90,6 +90,7 @@ def _answered(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Che
     yield passed(CheckName.USER, node, f"{host.user} can log in")
     yield passed(CheckName.IDENTITY, node, f"it is the Node's host: its boot ID is {facts.boot_id}")
     yield _sudo(node, facts, own_command=own_command)
+    yield from _rollback(node, facts)
     yield _shutdown(node, facts)
     if facts.zincati:
         yield _zincati(node, facts)
@@ -107,6 +108,17 @@ def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
     if facts.may_reboot:
         return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
     return failed(CheckName.SUDO, node, facts.reboot_refusal, Fix(facts.reboot_fix))
+
+
+def _rollback(node: str, facts: HostFacts) -> Iterator[Check]:
+    access = facts.rollback_access
+    if access is None:
+        return
+    if access.refusal:
+        message = f"rollout rollback would leave it out: {access.refusal}"
+        yield warned(CheckName.ROLLBACK, node, message, Fix(access.fix))
+    else:
+        yield passed(CheckName.ROLLBACK, node, f"{facts.host.user} may roll it back")
 
 
 def _shutdown(node: str, facts: HostFacts) -> Check:

@@ -11,6 +11,7 @@ from rollout.gather.hosts.answer import (
 )
 from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
 from rollout.gather.hosts.rollback import rollback_sign
+from rollout.gather.hosts.rollback_access import rollback_access
 from rollout.gather.hosts.shutdown import (
     RUNNING,
     inhibition,
@@ -19,7 +20,13 @@ from rollout.gather.hosts.shutdown import (
     zincati_strategy,
 )
 from rollout.gather.hosts.signs import host_signs, parse_update_status, shown_sources
-from rollout.gather.hosts.sudo import SudoProblem, refusal, sudo_fix, sudo_problem, wants_password
+from rollout.gather.hosts.sudo import (
+    SudoProblem,
+    command_refusal,
+    sudo_fix,
+    sudo_problem,
+    wants_password,
+)
 from rollout.gather.hosts.update_checks import unit_state, update_checks
 from rollout.model.detection import Sign, Source
 from rollout.model.host import (
@@ -32,7 +39,7 @@ from rollout.model.host import (
     UpdateStatus,
 )
 from rollout.model.rivals import SelfReboot
-from rollout.model.text import excerpt, joined
+from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
@@ -106,6 +113,7 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
 # In the order of the probe.
 _LOCKSMITHD, _BOOTC, _SYSUPDATE, _REBOOTMGR = range(4)
 _STATUS = re.compile(r"[0-9]{1,3}")
+_REBOOT = "systemctl reboot"
 _PERMITTED = frozenset({"root", "sudo"})
 _NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
 _SHELL_HINT = (
@@ -146,14 +154,15 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         return ProbeFailure(host, ProbeFailureKind.GARBLED, why, hint)
     os_release = parse_assignments(answers.get("os-release", ""))
     running = running_version(os_release)
-    wants_a_password = wants_password(answers.get("sudo-rules", ""))
+    wants_a_password = wants_password(answers.get("sudo-rules", ""), _REBOOT)
     may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
     reboot_refusal = ""
     reboot_fix = ""
     if not may_reboot:
         problem = SudoProblem.PASSWORD if wants_a_password else _sudo_problem(answers, complaints)
-        reboot_refusal = _refusal(host, problem, complaints, by_rules=wants_a_password)
-        reboot_fix = sudo_fix(problem, host.user)
+        complaint = "" if wants_a_password else complaints.get("may-reboot", "")
+        reboot_refusal = command_refusal(host.user, _REBOOT, problem, complaint)
+        reboot_fix = sudo_fix(problem, host.user, f"/usr/bin/{_REBOOT}")
     update = _update_status(answers, complaints, probe)
     engine = unit_state(answers, complaints, "update-engine")
     return HostFacts(
@@ -170,6 +179,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         may_reboot=may_reboot,
         reboot_refusal=reboot_refusal,
         reboot_fix=reboot_fix,
+        rollback_access=rollback_access(host.user, answers, complaints),
         inhibited_by=inhibition(answers.get("inhibitors", "")),
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
         sources=probe.sources,
@@ -214,15 +224,6 @@ def _sudo_problem(answers: Mapping[str, str], complaints: Mapping[str, str]) -> 
     status = answers.get("may-reboot", "").removeprefix("no").strip()
     exit_status = int(status) if _STATUS.fullmatch(status) else None
     return sudo_problem(complaints.get("may-reboot", ""), exit_status)
-
-
-def _refusal(
-    host: Host, problem: SudoProblem | None, complaints: Mapping[str, str], *, by_rules: bool
-) -> str:
-    cause = refusal(problem, complaints.get("may-reboot", ""))
-    if by_rules:
-        cause = f"{problem} (of its rules for it the last has no NOPASSWD)"
-    return joined(": ", f"{host.user} may not run `sudo -n systemctl reboot`", cause)
 
 
 def _cut_off_answer(host: Host, result: CommandResult, answers: Mapping[str, str]) -> ProbeFailure:

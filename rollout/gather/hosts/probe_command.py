@@ -163,8 +163,27 @@ if command -v cgpt >/dev/null 2>&1; then
   root 9 unshare --mount sh -c '{READ_OTHER_SLOT}' sh "$other"
 fi
 """.strip()
-# Another system adds its part here, and its commands to `rollback_command`.
+# Another system adds its part here and to `_MAY_ROLL_BACK`, and its commands to `rollback_command`.
 _ROLLBACK = f"{_OTHER_SLOT}\n{_BOOTC}\n{_RPM_OSTREE}\n{_ENGINE}"
+
+# Whether sudo allows what a rollback runs. Any device does: the two partitions change places.
+_MAY_ROLL_BACK = rf"""
+mark may-roll-back
+may() {{
+  if [ "$status" = 124 ]; then return
+  elif [ "$(id -u)" = 0 ]; then status=0
+  else run 5 sudo -n -l "$@" >/dev/null; status=$?; fi
+  echo "$status $*"
+}}
+status=
+if command -v bootc >/dev/null 2>&1; then may {BOOTC_CALL}; may bootc rollback; fi
+if command -v rpm-ostree >/dev/null 2>&1; then may rpm-ostree rollback; fi
+if command -v cgpt >/dev/null 2>&1; then
+  booted=$(rootdev -s /usr)
+  may cgpt find -t flatcar-usr; may cgpt show "$booted"; may cgpt prioritize "$booted"
+  may unshare --mount sh -c '{READ_OTHER_SLOT}' sh "$booted"
+fi
+""".strip()
 
 _SHOW = "systemctl show -p LoadState -p ActiveState -p UnitFileState"
 _SHOW_SINCE = f"{_SHOW} -p WantedBy -p ActiveEnterTimestampMonotonic"
@@ -192,8 +211,8 @@ exit 0
 class Probe:
     """What a host is asked.
 
-    `units` adds those for doctor. `rollback`, the version that a rollback leaves, is no part of the
-    command.
+    `units` adds what only doctor needs. `rollback`, the version that a rollback leaves, is no part
+    of the command.
     """
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
@@ -219,6 +238,7 @@ class Probe:
             yield _BOOTC_UNITS
         if self.units:
             yield _LOCKSMITHD_UNIT
+            yield _MAY_ROLL_BACK
 
     @property
     def _asked(self) -> tuple[str, ...]:

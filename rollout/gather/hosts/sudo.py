@@ -9,13 +9,13 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from rollout.gather.hosts.answer import CUT_OFF
+from rollout.model.text import joined
 from rollout.model.tool_output import last_line
 
 _LISTED_RULE = re.compile(r"\(([^()]*)\) (.*)")
 _BETWEEN = re.compile(r"(?<!\\), ")
 _BEFORE_COMMAND = re.compile(r"(?:[A-Z_]+: ?|[A-Z]+=\S+ )*")
 _TAG = re.compile(r"\b(NOPASSWD|PASSWD):")
-_PATHS = ("/usr/bin/systemctl", "/bin/systemctl")
 _FOLDERS = ("/usr/bin/", "/bin/")
 _NOPASSWD = "NOPASSWD"
 
@@ -46,7 +46,7 @@ _SIGNS = (
         SudoProblem.NOT_INSTALLED,
     ),
 )
-_RULE = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: /usr/bin/systemctl reboot"
+_RULE = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: {commands}"
 # Other problems need a sudoers rule.
 _FIXES = {
     SudoProblem.NO_TERMINAL: (
@@ -62,9 +62,10 @@ _FIXES = {
 }
 
 
-def sudo_fix(problem: SudoProblem | None, user: str) -> str:
+def sudo_fix(problem: SudoProblem | None, user: str, commands: str) -> str:
+    """`commands` are those of a rule for the user, as sudoers has them."""
     fix = _FIXES.get(problem, _RULE) if problem else _RULE
-    return fix.format(user=user)
+    return fix.format(user=user, commands=commands)
 
 
 def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | None:
@@ -86,8 +87,16 @@ def refusal(problem: SudoProblem | None, stderr: str) -> str:
     return problem or ""
 
 
-def wants_password(text: str) -> bool:
-    """Whether a reboot needs a password, by the rules that `sudo -n -l` prints.
+def command_refusal(user: str, command: str, problem: SudoProblem | None, stderr: str) -> str:
+    """Return why the user may not run a command with `sudo -n`; `stderr` is empty for a rule."""
+    cause = refusal(problem, stderr)
+    if problem is SudoProblem.PASSWORD and not stderr:
+        cause = f"{problem} (of its rules for it the last has no NOPASSWD)"
+    return joined(": ", f"{user} may not run `sudo -n {command}`", cause)
+
+
+def wants_password(text: str, command: str) -> bool:
+    """Whether the command needs a password, by the rules that `sudo -n -l` prints.
 
     `sudo -n -l COMMAND` does not tell: it succeeds if any rule has NOPASSWD. The last rule for a
     command counts.
@@ -98,7 +107,7 @@ def wants_password(text: str) -> bool:
     needs_password = False
     for runas, commands in _rules(text):
         if _includes_root(runas):
-            for has_nopasswd in _for_a_reboot(commands):
+            for has_nopasswd in _rules_for(command, commands):
                 needs_password = not has_nopasswd
     return needs_password
 
@@ -119,8 +128,8 @@ def _includes_root(runas: str) -> bool:
     return "!root" not in users and any(user in ("", "ALL", "root", "#0") for user in users)
 
 
-def _for_a_reboot(commands: str) -> Iterator[bool]:
-    """Yield, for each command that permits a reboot, whether it has NOPASSWD.
+def _rules_for(wanted: str, commands: str) -> Iterator[bool]:
+    """Yield, for each command that permits the wanted one, whether it has NOPASSWD.
 
     A tag also holds for the commands after it.
     """
@@ -130,13 +139,14 @@ def _for_a_reboot(commands: str) -> Iterator[bool]:
         tag_text = before[0] if before else ""
         tags = _TAG.findall(tag_text)
         has_nopasswd = tags[-1] == _NOPASSWD if tags else has_nopasswd
-        if _is_reboot(command[len(tag_text) :]):
+        if _permits(command[len(tag_text) :], wanted):
             yield has_nopasswd
 
 
-def _is_reboot(command: str) -> bool:
+def _permits(command: str, wanted: str) -> bool:
     path, _, arguments = command.partition(" ")
     if command == "ALL" or (path in _FOLDERS and not arguments):
         return True
-    is_systemctl = any(fnmatchcase(program, path) for program in _PATHS)
-    return is_systemctl and (not arguments or fnmatchcase("reboot", arguments))
+    program, _, wanted_arguments = wanted.partition(" ")
+    is_program = any(fnmatchcase(f"{folder}{program}", path) for folder in _FOLDERS)
+    return is_program and (not arguments or fnmatchcase(wanted_arguments, arguments))

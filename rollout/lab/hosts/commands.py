@@ -27,7 +27,7 @@ from rollout.lab.hosts.session import (
     files_below,
     read_file,
 )
-from rollout.lab.hosts.slots import boot_other, boot_running, other_slot
+from rollout.lab.hosts.slots import boot_other, boot_running, may_roll_back, other_slot
 
 _SECTION: Final = re.compile(r"^ *mark ([\w-]+)(?:; (?:run (\d+) )?(.*))?$")
 _PROBE_TOOL: Final = re.compile(r"(?:^|then )ask ([\w-]+) (\d+) ([^;&]*)")
@@ -212,6 +212,7 @@ _SIMULATED: Final[Mapping[str, Callable[[ShellSession], Awaitable[CommandOutput]
     "may-reboot": _may_reboot,
     "users": _users,
     "other-slot": other_slot,
+    "may-roll-back": may_roll_back,
 }
 
 

@@ -22,6 +22,7 @@ class SudoFault(StrEnum):
     """How `sudo -n` fails."""
 
     REFUSED = "refused"
+    ONLY_REBOOTS = "only-reboots"
     PASSWORD = "password"  # noqa: S105 - a word of the scenario files, no secret
     NO_TERMINAL = "no-terminal"
     HANGS = "hangs"

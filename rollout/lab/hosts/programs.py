@@ -336,12 +336,13 @@ async def _sudo(session: ShellSession, words: Words) -> CommandOutput:
     if fault in _SUDO_ERRORS:
         return CommandOutput(1, err=f"{_SUDO_ERRORS[fault]}\n")
     if not command:
-        return _sudo_rules(session, is_refused=fault is SudoFault.REFUSED)
+        return _sudo_rules(session, fault)
     if not session.has(command[0]):
         return CommandOutput(1, err=f"sudo: {command[0]}: command not found\n")
     path = command[0] if "/" in command[0] else f"/usr/bin/{command[0]}"
     line = " ".join((path, *command[1:]))
-    if fault is SudoFault.REFUSED:
+    is_reboot = command == ("systemctl", "reboot")
+    if fault is SudoFault.REFUSED or (fault is SudoFault.ONLY_REBOOTS and not is_reboot):
         refusal = f"user {user} is not allowed to execute '{line}' as root on {machine.name}."
         return CommandOutput(1, err="" if lists_only else f"Sorry, {refusal}\n")
     if lists_only:
@@ -355,12 +356,15 @@ async def _env(session: ShellSession, words: Words) -> CommandOutput:
     return await session.run(tuple(dropwhile(lambda word: "=" in word, words[1:])))
 
 
-def _sudo_rules(session: ShellSession, *, is_refused: bool) -> CommandOutput:
+def _sudo_rules(session: ShellSession, fault: SudoFault | None) -> CommandOutput:
     user = session.user
     host = session.machine.name
-    if is_refused:
+    if fault is SudoFault.REFUSED:
         return CommandOutput(1, f"User {user} is not allowed to run sudo on {host}.\n")
-    rules = f"User {user} may run the following commands on {host}:\n    (ALL) NOPASSWD: ALL\n"
+    rule = "(ALL) NOPASSWD: ALL"
+    if fault is SudoFault.ONLY_REBOOTS:
+        rule = "(root) NOPASSWD: /usr/bin/systemctl reboot"
+    rules = f"User {user} may run the following commands on {host}:\n    {rule}\n"
     return CommandOutput(0, rules)
 
 

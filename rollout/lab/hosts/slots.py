@@ -11,7 +11,7 @@ from typing import Final
 from rollout.gather.hosts.probe_command import READ_OTHER_SLOT
 from rollout.lab.hosts.engine import System, os_release
 from rollout.lab.hosts.machine import Machine
-from rollout.lab.hosts.session import CommandOutput, Program, ShellSession, Words
+from rollout.lab.hosts.session import TIMED_OUT, CommandOutput, Program, ShellSession, Words
 
 _LABELS: Final = ("USR-A", "USR-B")
 _DEVICES: Final = ("/dev/vda3", "/dev/vda4")
@@ -103,6 +103,34 @@ async def other_slot(session: ShellSession) -> CommandOutput:
     read = await _as_root(session, "unshare", "--mount", *script, limit=9)
     out = f"BOOTED={booted}\nOTHER={other}\n{shown.out}{read.out}"
     return CommandOutput(read.status, out, found.err + shown.err + read.err)
+
+
+async def may_roll_back(session: ShellSession) -> CommandOutput:
+    """Answer the section of doctor about the commands of a rollback."""
+    output = CommandOutput()
+    for command in await _rollback_commands(session):
+        listed = CommandOutput()
+        if session.user != "root":
+            listed = await session.run(("sudo", "-n", "-l", *command), limit=5)
+        line = f"{listed.status} {' '.join(command)}\n"
+        output = CommandOutput(listed.status, output.out + line, output.err + listed.err)
+        if listed.status == TIMED_OUT:
+            break
+    return output
+
+
+async def _rollback_commands(session: ShellSession) -> list[Words]:
+    commands: list[Words] = []
+    if session.has("bootc"):
+        commands += [("bootc", "status", "--format", "json"), ("bootc", "rollback")]
+    if session.has("rpm-ostree"):
+        commands.append(("rpm-ostree", "rollback"))
+    if session.has("cgpt"):
+        booted = (await session.run(("rootdev", "-s", "/usr"))).out.strip()
+        mount = ("unshare", "--mount", "sh", "-c", READ_OTHER_SLOT, "sh", booted)
+        commands += [("cgpt", "find", "-t", "flatcar-usr"), ("cgpt", "show", booted)]
+        commands += [("cgpt", "prioritize", booted), mount]
+    return commands
 
 
 async def boot_other(session: ShellSession) -> CommandOutput:

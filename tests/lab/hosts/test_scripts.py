@@ -208,7 +208,7 @@ def in_real_shell(shell: str, folder: Path, script: str) -> CommandOutput:
         timeout=60,
         check=False,
     )
-    return CommandOutput(done.returncode, done.stdout, done.stderr)
+    return CommandOutput(done.returncode, done.stdout.replace(f"{folder}/", "/"), done.stderr)
 
 
 def alike(said: CommandOutput) -> CommandOutput:
@@ -227,7 +227,7 @@ CASES = [
     *(
         (state, script, "sh")
         for state in list(STATES)[1:]
-        for script in ("probe", "check", "reboot", "rollback probe", "rollback", "undo")
+        for script in ("probe", "doctor", "check", "reboot", "rollback probe", "rollback", "undo")
         if (state, script) not in {("sudo-hangs", name) for name in ("reboot", "rollback", "undo")}
     ),
 ]
