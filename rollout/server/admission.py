@@ -44,7 +44,7 @@ from rollout.wording import text
 from rollout.wording.words import rollout_name
 
 _MOST_NAMES = 3
-# Cached documents up to this old, in seconds, may deny a slot.
+# In seconds. Cached documents up to this age may deny a slot.
 _DOCUMENTS_FRESH = 2.0
 _FORECAST_FRESH = 2.0
 # Deployments and DaemonSets change rarely, and are many.
@@ -53,7 +53,7 @@ _COORDINATORS_FRESH = 60.0
 _FORECAST_SHARE = 0.1
 
 # Every other reason is NODE_EXCLUDED.
-_KIND_OF_REASON = {
+_KIND_BY_REASON = {
     ExclusionReason.PAUSED: AnswerKind.PAUSED,
     ExclusionReason.RIVAL: AnswerKind.RIVAL,
     ExclusionReason.FAILED_RECENTLY: AnswerKind.FAILED_RECENTLY,
@@ -62,20 +62,24 @@ _KIND_OF_REASON = {
 
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
+    """Return the limit of unavailable nodes; `nodes` are all nodes of the cluster."""
     pool_by_node = pools_of(policy).members(select_nodes(nodes, selection))
     return AwayLimit.of(policy, len(pool_by_node), requested=pool_by_node, nodes=nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """`now` is the API server's time."""
+    """Checks slots against the limits on a group's slots and on unavailable nodes."""
 
+    # All nodes of the cluster, by name.
     nodes: Mapping[str, Node]
     selection: Selection
     policy: Policy
+    # The API server's time; None if unknown.
     now: datetime | None
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
+        """Raise `Denied` if all slots of the group are held."""
         group_size = self._group_size(rules) if rules.slots.is_share else 0
         most = rules.slots.of(group_size)
         if slots.taken(group) >= most:
@@ -91,7 +95,7 @@ class SlotLimits:
         return sum(selector.matches(node.labels) for node in nodes)
 
     def check_away(self, slots: Slots, node: Node) -> None:
-        """Raise `Denied` if too many nodes would be unavailable."""
+        """Raise `Denied` if the node must not be unavailable together with the other ones."""
         unavailable = away_reasons(self.nodes.values(), self.policy, self.now)
         away = slots.nodes | unavailable.keys()
         limit = away_limit(self.nodes.values(), self.selection, self.policy)
@@ -102,6 +106,7 @@ class SlotLimits:
             self._check_pair(self.nodes[name], node)
 
     def _check_pair(self, other: Node, node: Node) -> None:
+        """Raise `Denied` if `node` must not reboot while `other` holds a slot."""
         # The rules of the node that asks decide for both.
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
@@ -112,16 +117,16 @@ class SlotLimits:
         # Nodes in flight share one value of this label, like the nodes of a wave.
         label = rules.spread_by
         if label and node.labels.get(label, "") != other.labels.get(label, ""):
-            there = other.labels.get(label, "none")
+            other_value = other.labels.get(label, "none")
             raise Denied(
                 AnswerKind.NOT_NOW,
                 f"--spread-by {label}: nodes of one value reboot at a time, and {other.name} of"
-                f" {there} is under way",
+                f" {other_value} is under way",
             )
 
 
 def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -> Slots:
-    """Raises `Denied` if a limit is reached."""
+    """Return the slots with one more, unless the node holds one; `Denied` if a limit is reached."""
     if slots.of_node(slot.node) is not None:
         return slots
     limits.check_group(slots, slot.group, rules)
@@ -130,7 +135,7 @@ def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -
 
 
 class SlotAdmission:
-    """Safe to use from many threads."""
+    """Decides whether a host gets a slot. Safe to use from many threads."""
 
     def __init__(self, context: ServerContext) -> None:
         self._settings = settings = context.settings
@@ -159,19 +164,21 @@ class SlotAdmission:
         self._forecast_lock = threading.Lock()
 
     def take(self, request: HostRequest, cached_node: Node, rules: GroupRules) -> None:
-        """Write a slot for the host's node unless it holds one, or raise `Denied`.
-
-        Cached state may deny a slot. Everything is read again before the slot is written.
-        """
+        """Write a slot for the host's node unless it holds one, or raise `Denied`."""
+        # 1. Cached state, which costs nothing, denies most requests.
         self._check_caches(request, cached_node, rules)
+
+        # 2. What has to be read, the slowest last.
         self._memory.forget()
         self._check_memory()
         node = read_node(self._api, cached_node.name)
-        candidate = self._eligible_candidate(node)
+        candidate = self._require_eligible(node)
         self._check_rivals()
         slot = self._new_slot(request, node)
         self._check_gates(node, slot)
         self._check_drain(candidate)
+
+        # 3. What may have changed meanwhile: the ID, and in one step with the write, the limits.
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
         if node_of_host(request.id, nodes.values()).name != node.name:
             raise Denied(AnswerKind.UNKNOWN_ID, f"this ID is not the one of {node.name} any more")
@@ -192,7 +199,7 @@ class SlotAdmission:
 
     def _check_caches(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
         slots = self._context.book.recent()
-        nodes = self._nodes.by_name
+        nodes = self._nodes.require_by_name()
         limits = self._limits(nodes)
         limits.check_group(slots, request.group, rules)
         if not select_nodes((node,), self._settings.selection):
@@ -226,15 +233,16 @@ class SlotAdmission:
         if pause:
             raise Denied(AnswerKind.PAUSED, text(pause))
 
-    def _eligible_candidate(self, node: Node) -> Candidate:
-        """Raises `Denied` if a rollout would exclude the node."""
+    def _require_eligible(self, node: Node) -> Candidate:
+        """Return the node as a candidate; raise `Denied` if a rollout would exclude it."""
         policy = self._settings.policy
         facts = facts_of(node)
+        nodes = self._nodes.require_by_name()
         inputs = EligibilityInputs(
             now=self._api.server_time(),
             memory=self._memory.get(),
             selection=self._settings.selection,
-            failures_allowed=self._settings.failures_allowed(self._nodes.by_name.values()),
+            failures_allowed=self._settings.failures_allowed(nodes.values()),
             include_held=policy.include_held,
             unattended=True,
         )
@@ -244,7 +252,7 @@ class SlotAdmission:
             # The version that the host would boot is unknown, so it may be a held one.
             objection = why_maybe_held(facts.running_version, inputs)
         if objection:
-            kind = _KIND_OF_REASON.get(objection.kind, AnswerKind.NODE_EXCLUDED)
+            kind = _KIND_BY_REASON.get(objection.kind, AnswerKind.NODE_EXCLUDED)
             raise Denied(kind, f"{node.name}: {text(objection)}")
         return candidate
 
@@ -257,14 +265,16 @@ class SlotAdmission:
         )
         unfinished = assess(self._record.get(), without_slot_marks)
         if unfinished is not None and unfinished.blocks:
-            what = f"{rollout_name(unfinished.run)} is running or interrupted"
-            raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
+            state = f"{rollout_name(unfinished.run)} is running or interrupted"
+            raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{state}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:
         ignored = self._settings.policy.gates.ignored_rivals
-        found = rivals(self._coordinators.get(), self._nodes.by_name.values(), ignored)
-        if found:
-            raise Denied(AnswerKind.RIVAL, f"{found[0].object} {found[0].message}")
+        nodes = self._nodes.require_by_name()
+        blockers = rivals(self._coordinators.get(), nodes.values(), ignored)
+        if blockers:
+            first = blockers[0]
+            raise Denied(AnswerKind.RIVAL, f"{first.object} {first.message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
         """Raise `Denied` if the drain could never end."""

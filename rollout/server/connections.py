@@ -18,9 +18,10 @@ from aiohttp import web
 from rollout.errors import InputError
 from rollout.model.host import normalize_address
 
+# A silent connection is closed after this time.
 IDLE_SECONDS = 15.0
-_MOST = 1024
-# The other half is for the API server and files.
+_MOST_CONNECTIONS = 1024
+# Of this process's file descriptors. The other half is for the API server and files.
 _SHARE_OF_HOSTS = 0.5
 # Hosts behind a load balancer share an address.
 SHARE_OF_ADDRESS = 0.5
@@ -33,15 +34,15 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """HTTPS if there is a certificate."""
+    """Where the server listens, with HTTPS if there is a certificate."""
 
     host: str
     port: int
     certificate: Path | None = None
     key: Path | None = None
 
-    def tls(self) -> ssl.SSLContext | None:
-        """Return None without a certificate. Raises `InputError`."""
+    def load_certificate(self) -> ssl.SSLContext | None:
+        """Return a TLS context with the certificate; None if there is none. Raises `InputError`."""
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -51,6 +52,10 @@ class Listening:
             files = f"--tls-cert {self.certificate}, --tls-key {self.key}"
             raise InputError(f"cannot serve with {files}: {error}") from error
         return context
+
+    def check_certificate(self) -> None:
+        """Raise `InputError` if the certificate and its key cannot be used together."""
+        self.load_certificate()
 
     async def listen(
         self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None
@@ -71,15 +76,17 @@ class Listening:
             raise InputError(f"cannot listen on {self.host}:{self.port}: {why}") from error
 
     async def keep_reloading(self, served_tls: ssl.SSLContext) -> None:
-        """Reload the certificate until canceled: Kubernetes replaces the files of a Secret."""
+        """Reload the certificate until canceled, because Kubernetes replaces files of a Secret."""
+        if self.certificate is None:
+            return
         problem = ""
         while True:
             await asyncio.sleep(_RELOAD_SECONDS)
             earlier_problem = problem
             try:
-                # Loading a certificate that does not fit its key would break the current one.
-                if self.tls() and self.certificate:
-                    served_tls.load_cert_chain(self.certificate, self.key)
+                # First, because a certificate that does not fit its key would break `served_tls`.
+                self.check_certificate()
+                served_tls.load_cert_chain(self.certificate, self.key)
                 problem = ""
             except Exception as error:  # noqa: BLE001 - the old certificate still works
                 problem = str(error)
@@ -88,16 +95,17 @@ class Listening:
 
 
 class OpenConnections:
-    """Used only in the server's event loop."""
+    """The connections of hosts. Closes silent ones to make room. Only for the event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_of_address = max(1, int(most * SHARE_OF_ADDRESS))
-        # Oldest first.
+        # All connections, with the time of their last request, the oldest first.
         self._silent_since: dict[web.RequestHandler, float] = {}
         self._busy: set[web.RequestHandler] = set()
 
     def accept(self, server: web.Server) -> web.RequestHandler:
+        """Return the handler of a new connection."""
         handler = server()
         self._silent_since[handler] = self._now
         # The addresses are known only in the event loop's next cycle.
@@ -106,12 +114,13 @@ class OpenConnections:
 
     def _make_room(self) -> None:
         self._forget_closed()
-        by_address = Counter(map(_address, self._silent_since))
-        for handler in [handler for handler in self._silent_since if handler not in self._busy]:
+        open_by_address = Counter(map(_address, self._silent_since))
+        silent = [handler for handler in self._silent_since if handler not in self._busy]
+        for handler in silent:
             address = _address(handler)
             is_over_limit = len(self._silent_since) > self._most
-            if is_over_limit or by_address[address] >= self._most_of_address:
-                by_address[address] -= 1
+            if is_over_limit or open_by_address[address] >= self._most_of_address:
+                open_by_address[address] -= 1
                 self._close(handler)
 
     @property
@@ -130,6 +139,7 @@ class OpenConnections:
 
     @contextmanager
     def busy(self, request: web.BaseRequest) -> Iterator[None]:
+        """Keep the request's connection open meanwhile."""
         handler = request.protocol
         self._busy.add(handler)
         try:
@@ -141,6 +151,7 @@ class OpenConnections:
                 self._silent_since[handler] = self._now
 
     async def close_silent(self) -> None:
+        """Close connections that are silent for too long, until canceled."""
         while True:
             await asyncio.sleep(IDLE_SECONDS / 3)
             self._forget_closed()
@@ -155,9 +166,9 @@ def _address(handler: web.RequestHandler) -> str:
 
 
 def raise_connection_limit() -> int:
-    """Return how many connections may be open."""
+    """Let the process open as many files as it may; return how many connections may be open."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard_limit == resource.RLIM_INFINITY:
-        return _MOST
+        return _MOST_CONNECTIONS
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
-    return min(_MOST, int(hard_limit * _SHARE_OF_HOSTS))
+    return min(_MOST_CONNECTIONS, int(hard_limit * _SHARE_OF_HOSTS))

@@ -1,12 +1,13 @@
 """Answers reboot requests and steady-state reports of hosts that hold a slot.
 
-A grant is written on the Node before the slot and the Lease are checked. A server that returns a
-node closes the slot before it reads the Node's phase. So one of the two sees the other.
+A grant is written on the Node before the slot and the Lease are checked. A worker that returns a
+node closes the slot before it reads the Node's phase. So at least one of the two sees what the
+other has done.
 """
 
 from functools import partial
 
-from rollout.errors import BlockedError, DrainError
+from rollout.errors import BlockedError, FencedError, StepError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.marking import mark_granted
 from rollout.execution.node.reboot import look_again
@@ -26,14 +27,13 @@ from rollout.model.node_marks import (
 from rollout.model.progress import Phase
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
-from rollout.server.nodes import UNGRANTED, node_of, node_of_host
+from rollout.server.nodes import PHASES_WITHOUT_GRANT, node_of_host, read_slot_node
 from rollout.server.protocol import AnswerKind, Denied, FleetLockAnswer, HostRequest
 from rollout.server.state import ServerContext
 from rollout.threads import in_background
 from rollout.wording import text
 
-# A host in REBOOTING asks again if it did not get the answer.
-_GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
+# How long a host that reports waits for the return of its node, and how often that is looked up.
 _WAIT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 
@@ -41,22 +41,26 @@ _PAUSE_SECONDS = 0.5
 def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     """Grant the reboot, or raise `Denied`, `ApiError` or `FencedError`.
 
-    `detail` is the drain's progress, or empty. The first checks avoid a grant that other servers
-    would have to wait for.
+    A grant is repeated for a host that asks again because it did not get the answer. `detail` is
+    the drain's progress, or empty.
     """
+    # All checks are repeated once the grant is on the Node. These avoid a grant in vain, for which
+    # the worker would await a boot.
     api = context.hurried_api
     node = read_node(api, slot.node)
-    _check_run(slot, node)
+    _check_not_returned(slot, node)
     if node.boot_id != slot.boot_id:
-        # A host asks again only after it reached steady state.
+        # The host asks for its next reboot, so it has reached steady state.
         _record_request_after_reboot(context, slot, node)
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
             f"{slot.node} has rebooted, and is not proven to be back yet",
         )
-    _check_slot(slot, node)
+    _check_open(slot, node)
     phase = node.annotations.get(marks.PHASE, "")
-    if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
+    # In the phase `rebooting`, a grant was written before.
+    is_grantable = phase in (Phase.DRAINED, Phase.REBOOTING)
+    if node.annotations.get(marks.RUN) != slot.run or not is_grantable:
         message = f"{slot.node} is {phase or 'waiting for its drain'}"
         if detail:
             message += f": {detail}"
@@ -66,13 +70,13 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     _check_version(context, slot, node)
     _write_grant(context, slot, node)
-    until = _valid_until(context, slot)
+    until = _check_slot_and_lease(context, slot)
     return FleetLockAnswer(AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", until)
 
 
-def _valid_until(context: ServerContext, slot: Slot) -> float:
-    """Return until when the slot and the Lease are held, by the monotonic clock."""
-    # The checks hold from when they start.
+def _check_slot_and_lease(context: ServerContext, slot: Slot) -> float:
+    """Check that both are still held; return until when that is sure, by the monotonic clock."""
+    # Before the checks, because they say how things are when they start.
     until = context.leadership.safe_until
     lease_check = in_background(context.leadership.require_server, "lease")
     stored = context.book.read().of_run(slot.run)
@@ -83,17 +87,20 @@ def _valid_until(context: ServerContext, slot: Slot) -> float:
 
 
 def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
-    """Write the grant, then check the node again.
+    """Write the grant, then check the node again, or raise `Denied`.
 
-    If the second check raises `Denied`, the grant stays on the Node. The worker drains the node
-    again or gives it up.
+    If the second check fails, the grant stays on the Node. That is safe: the host is not told of
+    it, and all checks are made again when it asks again. The worker, which sees the grant, drains
+    the node again, or returns it when the host does not reboot in time.
     """
     cluster = context.hurried_cluster
     task = context.task(slot, node, cluster, context.leadership.require_server)
     try:
         mark_granted(task)
         look_again(task, cluster.deadline())
-    except DrainError as error:
+    except FencedError:
+        raise
+    except StepError as error:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
     node = task.read_node(cluster.deadline())
     if not has_grant(node):
@@ -112,7 +119,7 @@ def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
         raise Denied(AnswerKind.API_ERROR, error.message) from error
     inputs = EligibilityInputs(
         memory=memory,
-        failures_allowed=settings.failures_allowed(context.nodes.by_name.values()),
+        failures_allowed=settings.failures_allowed(context.nodes.require_by_name().values()),
         include_held=settings.policy.include_held,
     )
     staged_version = announced_version(node) or None
@@ -121,7 +128,8 @@ def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
         raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(objection)}")
 
 
-def _check_run(slot: Slot, node: Node) -> None:
+def _check_not_returned(slot: Slot, node: Node) -> None:
+    """Raise `Denied` if the slot's Node is gone or returned, so that the slot will soon be free."""
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -134,7 +142,8 @@ def _check_run(slot: Slot, node: Node) -> None:
         )
 
 
-def _check_slot(slot: Slot, node: Node) -> None:
+def _check_open(slot: Slot, node: Node) -> None:
+    """Raise `Denied` if the slot grants no more reboots."""
     if slot.state is not SlotState.HELD:
         raise Denied(
             AnswerKind.NODE_FAILED,
@@ -145,6 +154,7 @@ def _check_slot(slot: Slot, node: Node) -> None:
 
 
 def _record_request_after_reboot(context: ServerContext, slot: Slot, node: Node) -> None:
+    """Write a report into the slot, unless it has one or another machine asks."""
     is_same_machine = zincati_id(node.machine_id) == slot.id
     awaits_report = slot.state is SlotState.HELD and not slot.has_reported
     if node.boot_id and is_same_machine and awaits_report:
@@ -160,56 +170,63 @@ def _is_ending(slot: Slot) -> bool:
 
 
 def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
-    slot = _slot_of_host(context, request)
+    """Write the host's report into its slot; return the slot, None if the host holds none."""
+    slot = _find_or_add_slot(context, request)
     if slot is None:
         return None
-    node = node_of(context.hurried_api, slot)
+    node = read_slot_node(context.hurried_api, slot)
     if node is not None and not is_returned_by(node, slot.run):
         _write_report(context, slot, node)
     return slot
 
 
 def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
-    """Wait until the node is returned; raise `Denied` after some seconds."""
+    """Wait until the node is returned; raise `Denied` if that takes longer than some seconds."""
     deadline = Deadline(context.clock, _WAIT_SECONDS)
     while not deadline.expired:
-        node = context.nodes.by_name.get(slot.node)
+        node = context.nodes.require_by_name().get(slot.node)
         is_free = context.book.recent().of_run(slot.run) is None
         if is_free or (node is not None and is_returned_by(node, slot.run)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
         context.clock.sleep(_PAUSE_SECONDS)
-    why = _why_unproven(slot, node_of(context.hurried_api, slot))
+    why = _why_unproven(slot, read_slot_node(context.hurried_api, slot))
     raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")
 
 
-def _slot_of_host(context: ServerContext, request: HostRequest) -> Slot | None:
+def _find_or_add_slot(context: ServerContext, request: HostRequest) -> Slot | None:
+    """Return the host's slot, which may be a new one for its left-over marks, or None."""
     try:
         node = context.nodes.of_host(request.id)
     except Denied as denied:
         if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
             raise
-        # The slot may still identify the host.
+        # No Node has the ID any more, or several have, but a slot may have it.
         return context.book.recent().of_id(request.id)
-    slot = _slot_of(context.book.recent(), request, node.name)
+    slot = _find_slot(context.book.recent(), request, node.name)
     if slot is None:
         # Only fresh slots can show that a host holds none.
-        slot = _slot_of(context.book.read(), request, node.name)
-    return slot or _leftover_slot(context, request, node)
+        slot = _find_slot(context.book.read(), request, node.name)
+    return slot or _add_slot_for_marks(context, request, node)
 
 
-def _slot_of(slots: Slots, request: HostRequest, name: str) -> Slot | None:
-    """Two slots may have the host's ID, because a disk moved to another machine takes it along."""
-    slot = slots.of_node(name)
+def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | None:
+    """Return the slot with the host's ID, preferably the one of its node, or None.
+
+    Two slots may have the ID, because a disk that is moved to another machine takes it along.
+    """
+    slot = slots.of_node(node_name)
     if slot is not None and slot.id == request.id:
         return slot
     return slots.of_id(request.id)
 
 
-def _leftover_slot(context: ServerContext, request: HostRequest, watched_node: Node) -> Slot | None:
-    """Add a slot for a node with marks of a slot that is gone, so that the node is returned.
+def _add_slot_for_marks(
+    context: ServerContext, request: HostRequest, watched_node: Node
+) -> Slot | None:
+    """Add a slot if the node has marks of a slot that is gone, so that the node is returned.
 
-    The slot counts toward no limit and grants no reboot. Raises `Denied` if the node holds a slot
-    for another machine.
+    Returns None without such marks. The slot counts toward no limit and grants no reboot. Raises
+    `Denied` if the node holds a slot for another machine.
     """
     if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None
@@ -242,11 +259,10 @@ def _leftover_slot(context: ServerContext, request: HostRequest, watched_node: N
 def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
     if slot.is_given_up:
         return
-    phase = ""
-    if node.annotations.get(marks.RUN) == slot.run:
-        phase = node.annotations.get(marks.PHASE, "")
-    if node.boot_id == slot.boot_id and phase in UNGRANTED:
-        # The host reached steady state without its reboot.
+    is_marked = node.annotations.get(marks.RUN) == slot.run
+    phase = node.annotations.get(marks.PHASE, "") if is_marked else ""
+    if node.boot_id == slot.boot_id and phase in PHASES_WITHOUT_GRANT:
+        # The host has reached steady state without its reboot.
         change = Slots.give_up
     elif slot.state is SlotState.ABSENT:
         change = Slots.report_absent

@@ -26,14 +26,14 @@ from rollout.server.protocol import (
     FleetLockAnswer,
     HostRequest,
     check_request,
-    read_request,
+    parse_request,
 )
 from rollout.server.service import Service
 from rollout.threads import in_background
 
 LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
-# Each request uses a thread. Denied hosts retry after five minutes.
+# Each request uses a thread. A denied host retries after five minutes.
 MOST_REQUESTS = 64
 MOST_OF_ADDRESS = int(MOST_REQUESTS * SHARE_OF_ADDRESS)
 _STOP_SECONDS = 3.0
@@ -42,17 +42,21 @@ _LOGGER = logging.getLogger(__name__)
 # aiohttp logs every client that hangs up or does not speak HTTP.
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.disabled = True
+# Answers a host's request, or raises `Denied`. It may take seconds.
 Answerer = Callable[[HostRequest], FleetLockAnswer]
 # The rest of the body is not read, so the connection cannot be used again.
 _CLOSING_KINDS = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind.SERVER_STOPPING)
 
 
 class _Handlers:
+    """Handles HTTP requests, within limits."""
+
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
         self._render_metrics = metrics
+        # By address.
         self._under_way: Counter[str] = Counter()
-        self._measuring = asyncio.Lock()
+        self._metrics_lock = asyncio.Lock()
         self.connections = OpenConnections(raise_connection_limit())
         self.stopping = False
 
@@ -87,14 +91,17 @@ class _Handlers:
     async def _answer_within_limits(
         self, request: web.Request, answerer: Answerer
     ) -> FleetLockAnswer:
-        """A request counts toward the limits once its body has arrived."""
+        """Return the answer, or raise `Denied`.
+
+        A request counts toward the limits only once its body has arrived.
+        """
         if self.stopping:
             raise Denied(AnswerKind.SERVER_STOPPING, "this server is about to end")
         check_request(request.method, request.headers.get(HEADER))
-        body = await _body(request)
+        body = await _read_body(request)
         address = normalize_address(request.remote or "")
         with self.connections.busy(request):
-            host_request = read_request(body)
+            host_request = parse_request(body)
             if self._under_way.total() >= MOST_REQUESTS:
                 raise Denied(AnswerKind.SERVER_BUSY, f"{MOST_REQUESTS} requests are under way")
             if self._under_way[address] >= MOST_OF_ADDRESS:
@@ -118,7 +125,7 @@ class _Handlers:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         with self.connections.busy(request):
-            async with self._measuring:
+            async with self._metrics_lock:
                 body = await asyncio.wrap_future(in_background(self._render_metrics, "metrics"))
         return web.Response(
             body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
@@ -129,7 +136,7 @@ async def _healthz(_request: web.Request) -> web.Response:
     return web.Response(text="ok\n")
 
 
-async def _body(request: web.Request) -> bytes:
+async def _read_body(request: web.Request) -> bytes:
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await request.read()
@@ -182,7 +189,7 @@ async def serve(
     ready: Callable[[str], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM; call `ready` with the URL. Raises `InputError`."""
-    tls = listening.tls()
+    tls = listening.load_certificate()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_error)
     stop_requested = asyncio.Event()

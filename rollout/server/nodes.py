@@ -1,7 +1,7 @@
 """Finds the Node of a host by its Zincati ID, and plans the node's run.
 
-Some cloud controllers delete the Node of a machine that is down. The host keeps its slot until the
-kubelet registers a new Node, or the machine counts as removed.
+Some cloud controllers delete the Node of a machine that is down. The machine's host keeps its slot
+until the kubelet registers a new Node, or the machine counts as removed.
 """
 
 import re
@@ -32,18 +32,20 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import ClusterApi
 from rollout.server.protocol import AnswerKind, Denied
 
-_VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
+_VERSION_IN_OS_IMAGE = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
 _FOREVER = 10.0 * 365 * 24 * 3600
 _RETRY_SECONDS = 2.0
 _PAUSE_SECONDS = 1.0
-_NOWHERE = ClusterIdentity("", "", "")
+_UNKNOWN_CLUSTER = ClusterIdentity("", "", "")
 CREATED_AGAIN = "its Node was deleted and created again: its host has to ask again"
-IN_REBOOT = frozenset({Awaited.BOOT, Awaited.CALM, Awaited.READY, Awaited.REPORT})
-UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
+AWAITED_IN_REBOOT = frozenset({Awaited.BOOT, Awaited.CALM, Awaited.READY, Awaited.REPORT})
+# An empty phase is that of a node without marks.
+PHASES_WITHOUT_GRANT = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
 
 def version_of(node: Node) -> str:
-    match = _VERSION.search(node.os_image)
+    """Return the running version: the first version number in the OS image, or all of it."""
+    match = _VERSION_IN_OS_IMAGE.search(node.os_image)
     return match[0] if match else node.os_image
 
 
@@ -58,8 +60,8 @@ def select_nodes(nodes: Iterable[Node], selection: Selection) -> list[Node]:
     return [node for node in nodes if is_selected(node)]
 
 
-def node_of(api: ClusterApi, slot: Slot) -> Node | None:
-    """Return None if the Node was deleted, even if a new Node has its name."""
+def read_slot_node(api: ClusterApi, slot: Slot) -> Node | None:
+    """Return the slot's Node; None if it was deleted, even if a new Node has its name."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:
@@ -68,7 +70,7 @@ def node_of(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
-    """Raises `Denied` unless exactly one node has this ID."""
+    """Return the only node with this ID. Raises `Denied` if there is none, or more than one."""
     nodes = tuple(nodes)
     matching = []
     if host_id:
@@ -94,13 +96,14 @@ def _unknown_id(nodes: Iterable[Node]) -> Denied:
 
 
 class WatchedNodes:
-    """All nodes, kept current by a watch. `follow` runs in a thread of its own."""
+    """All nodes, kept current by a watch."""
 
     def __init__(self, cluster: PatientApi) -> None:
         self._cluster = cluster
         self._view: LiveView[Node] | None = None
 
     def follow(self, stop: StopRequest) -> None:
+        """Watch the nodes until the stop, in a thread of its own."""
         with ExitStack() as stack:
             while self._view is None and not stop.is_due:
                 view = watch_nodes(self._cluster, self._cluster.deadline(_FOREVER))
@@ -111,15 +114,15 @@ class WatchedNodes:
                     self._cluster.clock.wait(stop, _RETRY_SECONDS)
             self._cluster.clock.wait(stop, _FOREVER)
 
-    @property
-    def by_name(self) -> Mapping[str, Node]:
-        """Raises `Denied` before the nodes are known."""
+    def require_by_name(self) -> Mapping[str, Node]:
+        """Return a copy of the nodes, or raise `Denied` if they have not been read yet."""
         if self._view is None:
             raise Denied(AnswerKind.API_UNAVAILABLE, "the nodes have not been read yet")
         return {node.name: node for node in self._view.items()}
 
     def of_host(self, host_id: str) -> Node:
-        return node_of_host(host_id, self.by_name.values())
+        """Return the host's node, or raise `Denied`."""
+        return node_of_host(host_id, self.require_by_name().values())
 
 
 def await_reregistration(
@@ -137,7 +140,7 @@ def await_reregistration(
     deadline = cluster.deadline(absence_seconds(timeout))
     while True:
         check_may_act()
-        node = cluster.ask(lambda api: _registered_node(api, slot))
+        node = cluster.ask(lambda api: _read_registered_node(api, slot))
         if node is not None and node.boot_id == slot.boot_id:
             raise NodeFailure(Outcome.SKIPPED, CREATED_AGAIN)
         if node is not None and node.boot_id:
@@ -147,7 +150,7 @@ def await_reregistration(
         deadline.pause(_PAUSE_SECONDS)
 
 
-def _registered_node(api: ClusterApi, slot: Slot) -> Node | None:
+def _read_registered_node(api: ClusterApi, slot: Slot) -> Node | None:
     """Return None until the slot's machine has registered the Node."""
     try:
         node = read_node(api, slot.node)
@@ -157,7 +160,7 @@ def _registered_node(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def facts_of(node: Node) -> HostFacts:
-    """The host itself is not probed."""
+    """Return what the Node tells about its host, which the server cannot probe."""
     return HostFacts(
         host=Host(node.name, ""),
         update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),
@@ -172,7 +175,7 @@ def facts_of(node: Node) -> HostFacts:
 
 
 def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
-    """Plan the node as it was before the slot's run, which marked these values on it."""
+    """Return the node as it was before the slot's run, whose marks say how it was."""
     was_cordoned = node.unschedulable
     machine_id = node.machine_id
     if node.annotations.get(marks.RUN) == slot.run:
@@ -200,8 +203,9 @@ def plan_of(
     selection: Selection,
     policy: Policy,
     now: datetime,
-    cluster: ClusterIdentity = _NOWHERE,
+    cluster: ClusterIdentity = _UNKNOWN_CLUSTER,
 ) -> RolloutPlan:
+    """Return a plan of one wave with the slot's node."""
     reason = f"its host asked for a slot of the group {slot.group}"
     wave = Wave(1, (plan_node(node, slot, policy),), reason)
     return RolloutPlan(

@@ -14,7 +14,7 @@ from rollout.model.text import excerpt
 HEADER = "fleet-lock-protocol"
 _ID = re.compile(r"[0-9a-zA-Z-]{1,128}")
 
-_YES = 200
+_OK = 200
 _LOCKED = 423
 _UNAVAILABLE = 503
 
@@ -31,10 +31,10 @@ class AnswerKind(StrEnum):
         kind.status = status
         return kind
 
-    GRANTED = "granted", _YES
+    GRANTED = "granted", _OK
     # The node is in service. Its slot is freed later.
-    RELEASED = "released", _YES
-    NOT_HELD = "not_held", _YES
+    RELEASED = "released", _OK
+    NOT_HELD = "not_held", _OK
     NOT_FOUND = "not_found", 404
     METHOD_NOT_ALLOWED = "method_not_allowed", 405
     MISSING_HEADER = "missing_header", 400
@@ -72,13 +72,16 @@ class AnswerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FleetLockAnswer:
-    """An answer that holds until `until`, by the monotonic clock."""
+    """An answer to a host."""
 
     kind: AnswerKind
+    # For people.
     value: str
+    # The answer must not be sent later than this, by the monotonic clock.
     until: float = inf
 
     def valid_at(self, moment: float) -> "FleetLockAnswer":
+        """Return this answer, or `lock_lost` if it may not be sent any more."""
         if moment <= self.until:
             return self
         message = f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold"
@@ -89,6 +92,8 @@ INTERNAL_ERROR = FleetLockAnswer(AnswerKind.INTERNAL_ERROR, "internal error, see
 
 
 class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
+    """The answer that denies a request."""
+
     def __init__(self, kind: AnswerKind, value: str) -> None:
         super().__init__(value)
         self.answer = FleetLockAnswer(kind, value)
@@ -96,8 +101,9 @@ class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
 
 @dataclass(frozen=True, slots=True)
 class HostRequest:
-    """`id` is in lower case without dashes."""
+    """Who asks."""
 
+    # In lower case, without dashes.
     id: str
     group: str
 
@@ -113,7 +119,7 @@ def check_request(method: str, header: str | None) -> None:
         raise Denied(AnswerKind.MISSING_HEADER, f"the header {HEADER}: true is missing")
 
 
-def read_request(body: bytes) -> HostRequest:
+def parse_request(body: bytes) -> HostRequest:
     try:
         parameters = msgspec.json.decode(body, type=_RequestBody).client_params
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rollout.errors import ApiError, FencedError, RolloutError
+from rollout.errors import ApiError, FencedError
 from rollout.execution.base.deadline import Deadline, StopRequest, is_transient
 from rollout.model.fleetlock import GroupRules, Slot
 from rollout.model.selectors import parse_selector
@@ -39,16 +39,20 @@ _STOP_SECONDS = 5.0
 
 @dataclass(slots=True)
 class AnswerLog:
-    """`node_name` returns the node of a host's ID, or raises `Denied`."""
+    """Logs answers to hosts, but not the same answer again and again."""
 
     clock: Clock
     notice: Callable[[str], None]
+    # Returns the node of a host's ID, or raises `Denied`.
     node_name: Callable[[str], str]
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    # By the host's ID.
     _last_kinds: dict[str, AnswerKind] = field(default_factory=dict)
+    # In monotonic seconds, by the kind or the text of an answer that is logged hourly.
     _logged_at: dict[str, float] = field(default_factory=dict)
 
     def note(self, request: HostRequest, answer: FleetLockAnswer) -> None:
+        """Log the answer if it is news."""
         with self._lock:
             if not self._note_if_new(request, answer):
                 return
@@ -59,6 +63,7 @@ class AnswerLog:
         self.notice(f"{name} asks, group {request.group}: {answer.kind}: {answer.value}")
 
     def _note_if_new(self, request: HostRequest, answer: FleetLockAnswer) -> bool:
+        """Remember the answer; return whether it is news."""
         if answer.kind not in _LOGGED_HOURLY:
             previous = self._last_kinds.get(request.id)
             self._last_kinds[request.id] = answer.kind
@@ -73,6 +78,8 @@ class AnswerLog:
 
 
 class Service:
+    """Answers the requests of hosts, and has a worker for their nodes."""
+
     def __init__(self, context: ServerContext, stop: StopRequest) -> None:
         self.context = context
         self.worker = Worker(context, stop)
@@ -89,19 +96,19 @@ class Service:
         return answer
 
     def steady_state(self, request: HostRequest) -> FleetLockAnswer:
-        # The run of the node reports its own end.
+        # Not logged, because the node's run reports its own end.
         return self._answer_or_error(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:
         """Return an empty string if this server can answer hosts."""
         try:
-            _ = self.context.nodes.by_name
+            self.context.nodes.require_by_name()
         except Denied as denied:
             return denied.answer.value
         return self.context.book.why_stale(_READY_SECONDS)
 
     def _pre_reboot(self, request: HostRequest) -> FleetLockAnswer:
-        rules = self._rules(request)
+        rules = self._require_rules(request)
         node = self.context.nodes.of_host(request.id)
         if not parse_selector(rules.selector).matches(node.labels):
             raise Denied(
@@ -125,17 +132,17 @@ class Service:
                 f"{slot.node} holds a slot of the group {slot.group}"
                 " under another ID or group; rollout fleetlock release frees it",
             )
-        return grant(self.context, slot, self.worker.detail(slot.node))
+        return grant(self.context, slot, self.worker.detail(slot))
 
     def _steady_state(self, request: HostRequest) -> FleetLockAnswer:
-        self._rules(request)
+        self._require_rules(request)
         slot = record_report(self.context, request)
         if slot is None:
             return FleetLockAnswer(AnswerKind.NOT_HELD, "no slot is held by this host")
         self.worker.wake()
         return await_return(self.context, slot)
 
-    def _rules(self, request: HostRequest) -> GroupRules:
+    def _require_rules(self, request: HostRequest) -> GroupRules:
         rules = self.context.settings.groups.rules(request.group)
         if rules is None:
             raise Denied(
@@ -154,9 +161,6 @@ class Service:
         except ApiError as error:
             kind = AnswerKind.API_UNAVAILABLE if is_transient(error) else AnswerKind.API_ERROR
             return FleetLockAnswer(kind, error.message)
-        except RolloutError as error:
-            # A gate cannot be checked, or the Node changes too often to be written.
-            return FleetLockAnswer(AnswerKind.NODE_EXCLUDED, error.message)
         except Exception as error:  # noqa: BLE001 - a defect denies the request
             self.context.notice(defect(error))
             return INTERNAL_ERROR
@@ -164,11 +168,12 @@ class Service:
 
 @contextmanager
 def running_service(context: ServerContext) -> Iterator[Service]:
+    """Start a service and its threads; stop them at the end."""
     stop = StopRequest()
     service = Service(context, stop)
     threads = (
         threading.Thread(target=context.nodes.follow, args=(stop,), name="nodes", daemon=True),
-        threading.Thread(target=service.worker.run, name="worker", daemon=True),
+        threading.Thread(target=service.worker.work_until_stopped, name="worker", daemon=True),
     )
     for thread in threads:
         thread.start()

@@ -42,21 +42,21 @@ _MOST_ANSWER_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """`holder` is the server's identity in the Lease.
-
-    `slot_timeout` limits how long a host may take to ask again after its drain, and to come back
-    after its grant.
-    """
+    """The operator's settings of a server."""
 
     groups: Groups
     selection: Selection
     policy: Policy
+    # Of the Lease, the slots, the memory and the record.
     namespace: str
+    # This server's identity in the Lease.
     holder: str
     lease_seconds: int
+    # For a host to ask again after its drain, and to come back after its grant.
     slot_timeout: Duration
 
     def failures_allowed(self, nodes: Iterable[Node]) -> int:
+        """Return --max-failures as a number; `nodes` are all nodes of the cluster."""
         return self.policy.failures_allowed(len(select_nodes(nodes, self.selection)))
 
 
@@ -72,7 +72,9 @@ class SlotBook:
     namespace: str
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _last_slots: Slots = NO_SLOTS
+    # In monotonic seconds.
     _read_at: float = float("-inf")
+    # Why the slots are unknown; empty after they were read.
     _problem: str = "the slots have not been read yet"
 
     def recent(self) -> Slots:
@@ -88,6 +90,7 @@ class SlotBook:
 
     @property
     def latest(self) -> Slots:
+        """The slots as last read."""
         with self._lock:
             return self._last_slots
 
@@ -99,7 +102,7 @@ class SlotBook:
             self._problem = error.message
             raise
         self._problem = ""
-        return self._keep(slots, began)
+        return self._store_if_newer(slots, began)
 
     def why_stale(self, fresh_seconds: float) -> str:
         """Return an empty string if the slots were read in the last `fresh_seconds`."""
@@ -109,11 +112,12 @@ class SlotBook:
         return "" if age <= fresh_seconds else f"the slots were read {age:.0f} s ago"
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
+        """Write changed slots; return them. `change` runs again after a conflict."""
         changed = change_slots(self.api, self.namespace, change)
-        # Slots read meanwhile by another thread may be older than this change.
-        return self._keep(changed, self.clock.monotonic())
+        # Not when the write began: slots that another thread began to read since are older.
+        return self._store_if_newer(changed, self.clock.monotonic())
 
-    def _keep(self, slots: Slots, read_at: float) -> Slots:
+    def _store_if_newer(self, slots: Slots, read_at: float) -> Slots:
         with self._lock:
             if read_at >= self._read_at:
                 self._last_slots = slots
@@ -123,23 +127,22 @@ class SlotBook:
 
 @dataclass(slots=True)
 class Leadership:
-    """The Lease as last read. Safe to use from many threads.
-
-    `own_lock` is set while this server holds the Lease.
-    """
+    """Who holds the Lease. Safe to use from many threads."""
 
     api: ClusterApi
     watch: LeaseWatch
     namespace: str
+    # This server's identity in the Lease.
     holder: str
+    # Set by the worker while this server holds the Lease.
     own_lock: LeaseLock | None = None
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _lease: LeaseState = NO_LEASE
     _read_at: float = float("-inf")
 
-    def holder_state(self, fresh_seconds: float = _LEASE_FRESH) -> HolderState:
+    def read_holder_state(self, fresh_seconds: float = _LEASE_FRESH) -> HolderState:
         """Read the Lease if the last read is older than `fresh_seconds`. Raises `ApiError`."""
-        # Taken before the lock, because threads that wait share one read.
+        # Before the lock is taken, so that threads that wait for it share one read.
         oldest = self.watch.clock.monotonic() - fresh_seconds
         with self._mutex:
             if self._read_at < oldest:
@@ -149,8 +152,8 @@ class Leadership:
             return self.watch.observe(self._lease)
 
     def other_rollout(self) -> str:
-        """Return the holder and its run if a rollout that may be alive holds the Lease, or ""."""
-        is_free = self.holder_state() in (HolderState.NOBODY, HolderState.GONE)
+        """Return the holder and its run if it is a rollout that may be alive, else empty."""
+        is_free = self.read_holder_state() in (HolderState.NOBODY, HolderState.GONE)
         if is_free or is_fleetlock_run(self._lease.run):
             return ""
         run = name_excerpt(self._lease.run) or "unknown"
@@ -158,7 +161,7 @@ class Leadership:
 
     @property
     def safe_until(self) -> float:
-        """Until when a check that starts now holds, by the monotonic clock.
+        """Until when a check that starts now is valid, by the monotonic clock.
 
         Another server takes the Lease of a dead holder after two renewals at the earliest, and one
         may have been under way.
@@ -167,25 +170,25 @@ class Leadership:
 
     def require_server(self) -> None:
         """Raise `FencedError` unless a live FleetLock server holds the Lease."""
-        self._read_again()
+        self._read_lease_again()
         own_lock = self.own_lock
         if own_lock is not None and self._lease.holder == self.holder:
             own_lock.check()
             return
         state = self.watch.state
         if state is HolderState.UNKNOWN:
-            state = await_sign(self.watch, self._read_again, lambda _message: None)
+            state = await_sign(self.watch, self._read_lease_again, lambda _message: None)
         if state is not HolderState.ALIVE or not is_fleetlock_run(self._lease.run):
             raise FencedError("no FleetLock server is known to hold the Lease")
 
-    def _read_again(self) -> LeaseState:
-        self.holder_state(fresh_seconds=0.0)
+    def _read_lease_again(self) -> LeaseState:
+        self.read_holder_state(fresh_seconds=0.0)
         return self._lease
 
 
 @dataclass(slots=True)
 class Troubles:
-    """Reports a repeated problem only once."""
+    """Reports problems, each only once until it changes or ends."""
 
     notice: Callable[[str], None]
     message_by_subject: dict[str, str] = field(default_factory=dict)
@@ -202,17 +205,15 @@ class Troubles:
 
 @dataclass(slots=True)
 class ServerContext:
-    """The settings, ports and shared state of a server.
-
-    `observers_of` yields the observers of one run. `count` takes the request (`pre-reboot` or
-    `steady-state`) and the answer's kind.
-    """
+    """The settings, ports and shared state of a server."""
 
     settings: ServerSettings
     api: ClusterApi
     clock: Clock
     notice: Callable[[str], None]
+    # Yields the observers of one run.
     observers_of: Callable[[RolloutPlan], AbstractContextManager[Sequence[Observer]]]
+    # Takes the request (`pre-reboot` or `steady-state`) and the answer's kind.
     count: Callable[[str, str], None]
     gates: GatePorts = field(default_factory=GatePorts)
     book: SlotBook = field(init=False)
@@ -237,6 +238,7 @@ class ServerContext:
         return self.api.server_time() or self.clock.now()
 
     def task(self, slot: Slot, node: Node, cluster: PatientApi, check_may_act: Guard) -> NodeTask:
+        """Return the slot's run as a task that may mark its node."""
         policy = self.settings.policy
         planned = plan_node(node, slot, policy)
         return NodeTask(
@@ -250,13 +252,15 @@ class ServerContext:
 
     @property
     def silent_report(self) -> Reporter:
+        """Has no observers: only the worker's runs are reported."""
         return Reporter((), self.clock)
 
     @property
     def hurried_api(self) -> ClusterApi:
-        """No retries, and short timeouts, because a host waits."""
+        """Has short timeouts and no retries, because a host waits."""
         return self.api.within(_CALL_SECONDS)
 
     @property
     def hurried_cluster(self) -> PatientApi:
+        """Retries for a short time, because a host waits."""
         return PatientApi(self.hurried_api, self.clock, seconds=_RETRY_SECONDS)

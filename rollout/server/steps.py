@@ -1,7 +1,7 @@
-"""The steps of a node whose host asks FleetLock for its reboot.
+"""The steps of a node whose host asks FleetLock for its reboot. The worker runs them.
 
 The reboot is proven when the kubelet of the same machine reports a new boot ID and Ready. Any
-replica may grant the reboot of a drained node.
+replica may grant the reboot of a node that is marked `drained`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,30 +45,35 @@ from rollout.model.quantity import Duration
 from rollout.model.timestamps import parse_timestamp, timestamp
 from rollout.ports import ClusterApi
 from rollout.server.nodes import (
+    AWAITED_IN_REBOOT,
     CREATED_AGAIN,
-    IN_REBOOT,
     await_reregistration,
     facts_of,
-    node_of,
+    read_slot_node,
     version_of,
 )
 from rollout.server.state import SlotBook
 
 _PAUSE_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
-_MOST_DRAINS = 3
+_MOST_DRAINS_IN_STEP = 3
 # A host that was just granted its reboot gets this long to go down.
 _LAST_GRANT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SlotHost:
-    """`planned` is the node at the start of this run. Writing the slot raises `ApiError`."""
+    """A `HostAccess` to the host of a slot, and the steps of its node.
 
+    Writing the slot raises `ApiError`.
+    """
+
+    # As it was at the start of this run. See `latest`.
     slot: Slot
     planned: PlannedNode
     api: ClusterApi
     book: SlotBook
+    # --slot-timeout: to ask again after the drain, and to come back after the grant.
     timeout: Duration
 
     @property
@@ -77,38 +82,45 @@ class SlotHost:
 
     @property
     def error(self) -> None:
-        """No session with the host exists that could fail."""
+        """None: there is no session with the host that could fail."""
 
     def boot_now(self) -> None:
-        """The host cannot be asked."""
+        """Return None: the host cannot be asked."""
 
     def node_to_remember(self, _planned: PlannedNode) -> PlannedNode | None:
-        """Return None if the Node was deleted."""
+        """Return the node with the version that it booted, or would boot.
+
+        None if the Node was deleted.
+        """
         planned = self.planned
         try:
-            node = node_of(self.api, self.latest)
+            node = read_slot_node(self.api, self.latest)
         except ApiError:
             return planned
         if node is None:
             return None
         if not _is_back(planned, node):
             return replace(planned, staged_version=announced_version(node))
-        version = version_of(node)
-        return planned if version == self.slot.version else replace(planned, staged_version=version)
+        booted_version = version_of(node)
+        if booted_version == self.slot.version:
+            return planned
+        return replace(planned, staged_version=booted_version)
 
     @property
     def latest(self) -> Slot:
-        """The slot as last read, or from the start if it is gone."""
+        """The slot as last read, or as at the start if it is gone."""
         return self.book.latest_of(self.slot)
 
     def close(self) -> None:
+        """Have no replica grant a reboot any more."""
         self.book.change(partial(Slots.close, run=self.slot.run))
 
     def reopen(self) -> None:
+        """Undo `close`, and start the next wait anew."""
         self.book.change(partial(Slots.reopen, run=self.slot.run))
 
     def seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
-        """Return how long servers have waited for this. The first call starts the wait."""
+        """Return how long all servers have waited for this. The first call starts the wait."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         change = partial(Slots.wait, run=self.slot.run, awaited=awaited, at=timestamp(now))
         slots = context.cluster.ask(lambda _api: self.book.change(change))
@@ -119,38 +131,48 @@ class SlotHost:
     @property
     def steps(self) -> Mapping[Phase, Step]:
         return {
-            Phase.PENDING: _check_and_cordon,
+            Phase.PENDING: _cordon_if_eligible,
             Phase.CORDONED: start_drain,
-            Phase.DRAINING: self._drain,
+            Phase.DRAINING: self._drain_and_mark,
             Phase.DRAINED: partial(self._close_on_failure, self._await_grant),
             Phase.REBOOTING: partial(self._close_on_failure, self._await_boot),
-            Phase.BOOTED: self._prove_ready,
-            Phase.READY: self._finish,
+            Phase.BOOTED: self._await_ready,
+            Phase.READY: self._await_report_and_finish,
         }
 
-    def _drain(self, context: NodeContext, progress: Progress) -> Progress:
-        """Drain the node, and mark it drained only when it is empty: the mark permits a reboot."""
+    def _drain_and_mark(self, context: NodeContext, progress: Progress) -> Progress:
+        """Drain the node, and mark it `drained`. Then any replica may grant its reboot."""
         context_of_drain = replace(
             context, drain_seconds_used=self._seconds_spent_on_drain(context)
         )
         drain_node(context_of_drain)
         is_first_drain = progress.drains == 0
         if is_first_drain:
+            # Before the mark, because nothing delays a grant after it.
             delay_reboot(context)
+        # Pods may have arrived during the delay.
         _drain_until_empty(context_of_drain)
         mark_phase(context, Phase.DRAINED)
         return progress.move(Edge.EVICTED)
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
-        """Return 0 if the node was drained before."""
+        """Return how long all servers have drained the node; 0 if this is not its first drain."""
         if self.latest.awaited not in (Awaited.NOTHING, Awaited.DRAIN):
             return 0.0
         return self.seconds_waited(context, Awaited.DRAIN)
 
     def _close_on_failure(self, step: Step, context: NodeContext, progress: Progress) -> Progress:
-        """Close the slot if the step fails, so that no reboot is granted afterwards.
+        """Run a step. If it fails, close the slot, so that no reboot is granted any more.
 
-        The Node is read only after that.
+        Only then read the Node, because a reboot may have been granted a moment before:
+
+        phase      the Node                                result
+        drained    has its grant, or has rebooted          reopen the slot, await the boot
+        drained    anything else                           the step's error
+        rebooting  goes down during the wait `calm`        reopen the slot, await the boot
+        rebooting  has rebooted                            reopen the slot, await the boot
+        rebooting  is down, and the slot was released      the failure `not-back`
+        rebooting  anything else                           the step's error
         """
         try:
             return step(context, progress)
@@ -165,8 +187,8 @@ class SlotHost:
     def _after_failed_wait(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """Await the boot if the reboot was granted or has happened; otherwise raise `error`."""
-        node = self._read_node(context)
+        """Go on to the boot, or raise `error`. See `_close_on_failure`."""
+        node = self._read_or_await_node(context)
         if has_grant(node):
             self.reopen()
             return progress.move(Edge.REBOOT_REQUESTED)
@@ -179,13 +201,10 @@ class SlotHost:
     def _after_failed_boot(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """Await the boot again if the host reboots after all; otherwise raise `error`.
-
-        The host may have been granted its reboot a moment ago.
-        """
-        node = self._read_node(context)
+        """Return to the wait for the boot, or raise an error. See `_close_on_failure`."""
+        node = self._read_or_await_node(context)
         if self._is_up_or_given_up(node):
-            node = self._await_last_grant(context)
+            node = self._await_calm(context)
             has_gone_down = not self._is_up_or_given_up(node)
             if has_gone_down:
                 self.reopen()
@@ -196,16 +215,16 @@ class SlotHost:
             return progress.without_edge()
         is_given_up_while_down = isinstance(error, GivenUpError) and not node.is_ready
         if is_given_up_while_down:
-            raise _not_rebooted(node, self.timeout) from None
+            raise _not_rebooted_failure(node, self.timeout) from None
         raise error from None
 
     def _is_up_or_given_up(self, node: Node) -> bool:
         return node.is_ready or self.latest.is_given_up
 
-    def _await_last_grant(self, context: NodeContext) -> Node:
-        """Return the Node after a host with a fresh grant has had time to go down.
+    def _await_calm(self, context: NodeContext) -> Node:
+        """Wait until a host with a fresh grant has had time to go down; return the Node.
 
-        A host that is down does not end this wait after an operator's release.
+        A boot ends the wait early. So does a host that goes down, unless the slot is given up.
         """
         for node in self._poll(context, Awaited.CALM, min(_LAST_GRANT_SECONDS, self.timeout)):
             if _has_rebooted(context.planned, node) or not self._is_up_or_given_up(node):
@@ -213,14 +232,14 @@ class SlotHost:
         return node
 
     def _poll(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
-        """Yield the Node until all servers together have waited `seconds`.
+        """Yield the Node again and again until all servers together have waited `seconds`.
 
-        The wait starts after the first Node, which may end it.
+        The wait starts only after the first Node, which may show that there is nothing to await.
         """
         deadline: Deadline | None = None
         while True:
             context.check_may_act()
-            yield self._read_node(context)
+            yield self._read_or_await_node(context)
             if deadline and deadline.expired:
                 return
             if deadline is None:
@@ -228,10 +247,10 @@ class SlotHost:
                 deadline = context.cluster.deadline(remaining)
             deadline.pause(_PAUSE_SECONDS)
 
-    def _read_node(self, context: NodeContext) -> Node:
-        """Return the Node. If it was deleted during the reboot, wait until its host registers."""
+    def _read_or_await_node(self, context: NodeContext) -> Node:
+        """Return the Node. If it was deleted during the reboot, first await its registration."""
         try:
-            return _node_with_uid(context, self.latest.node_uid)
+            return _read_node_with_uid(context, self.latest.node_uid)
         except NodeFailure:
             if not self._may_be_rebooting(context):
                 raise
@@ -252,12 +271,13 @@ class SlotHost:
         return context.read_node()
 
     def _may_be_rebooting(self, context: NodeContext) -> bool:
-        if self.latest.awaited in IN_REBOOT:
+        if self.latest.awaited in AWAITED_IN_REBOOT:
             return True
-        deleted = context.watched.last_seen if context.watched else None
-        return deleted is not None and has_grant(deleted)
+        last_seen = context.watched.last_seen if context.watched else None
+        return last_seen is not None and has_grant(last_seen)
 
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
+        """Wait until a request thread has marked the grant, and keep the node empty meanwhile."""
         drained_check = _DrainedCheck(context)
         detail = "waiting for its host to ask again"
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
@@ -273,17 +293,14 @@ class SlotHost:
             try:
                 drained_check.run_if_due()
             except RefilledError as error:
-                return self._drain_again(context, progress, error)
+                return self._drain_again_and_reopen(context, progress, error)
         raise NodeFailure(
             Outcome.NOT_REBOOTED,
             f"its host has not asked again within --slot-timeout {self.timeout}",
         )
 
     def _await_boot(self, context: NodeContext, progress: Progress) -> Progress:
-        """Wait for another boot of the same machine, within --slot-timeout.
-
-        A host that reports steady state from its old boot has given up its reboot.
-        """
+        """Wait for another boot of the same machine, and keep the node empty meanwhile."""
         drained_check = _DrainedCheck(context)
         for node in self._poll(context, Awaited.BOOT, self.timeout):
             if _has_rebooted(context.planned, node):
@@ -292,44 +309,46 @@ class SlotHost:
                     message = f"another machine reports as this Node now: machine ID {machine_id}"
                     raise NodeFailure(Outcome.NOT_BACK, message)
                 mark_phase(context, Phase.BOOTED)
-                return replace(progress, boot=_boot_of(node)).move(Edge.BOOTED)
+                return replace(progress, boot=_boot_facts(node)).move(Edge.BOOTED)
+            # A host that reports steady state without a reboot does not want one any more.
             has_reported_old_boot = node.is_ready and self.latest.has_reported
             if self.latest.is_given_up or has_reported_old_boot:
                 raise GivenUpError("it is not expected any more")
             if node.is_ready and self.latest.closing:
                 # An earlier server closed the slot and ended before it returned the node.
-                raise _not_rebooted(node, self.timeout)
+                raise _not_rebooted_failure(node, self.timeout)
             if node.is_ready:
                 try:
                     drained_check.run_if_due()
                 except RefilledError as error:
-                    return self._drain_again(context, progress, error)
+                    return self._drain_again_and_reopen(context, progress, error)
                 except DrainError as error:
-                    # The grant stands, so the boot is awaited.
+                    # The host may already know of its grant, so the boot is awaited all the same.
                     context.report.notice(f"{context.name} was granted its reboot: {error.message}")
-        raise _not_rebooted(node, self.timeout)
+        raise _not_rebooted_failure(node, self.timeout)
 
-    def _drain_again(
+    def _drain_again_and_reopen(
         self, context: NodeContext, progress: Progress, refilled: RefilledError
     ) -> Progress:
         draining = drain_again(context, progress, refilled)
         self.reopen()
         return draining
 
-    def _prove_ready(self, context: NodeContext, progress: Progress) -> Progress:
-        """The host may reboot several times."""
+    def _await_ready(self, context: NodeContext, progress: Progress) -> Progress:
+        """Wait for Ready. The host may reboot again meanwhile."""
         timeout = context.policy.ready_timeout
         for node in self._poll(context, Awaited.READY, timeout):
             if node.is_ready and _is_back(context.planned, node):
                 mark_phase(context, Phase.READY)
-                return replace(progress, boot=_boot_of(node)).move(Edge.READY)
+                return replace(progress, boot=_boot_facts(node)).move(Edge.READY)
             context.report_step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
         raise not_ready(context.name, f"the Node is not Ready within --ready-timeout {timeout}")
 
-    def _finish(self, context: NodeContext, progress: Progress) -> Progress:
+    def _await_report_and_finish(self, context: NodeContext, progress: Progress) -> Progress:
         context.report_step(Phase.READY, "waiting for its host to report steady state")
         node = self._await_report(context)
-        boot = _boot_of(node)
+        # The host may have rebooted again.
+        boot = _boot_facts(node)
         run_checks_after_reboot(context, boot)
         return succeed(context, replace(progress, boot=boot))
 
@@ -345,9 +364,9 @@ class SlotHost:
         return node
 
 
-def _check_and_cordon(context: NodeContext, progress: Progress) -> Progress:
+def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
     context.check_may_act()
-    node = _node_with_uid(context, context.planned.node_uid)
+    node = _read_node_with_uid(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
     version = announced_version(node)
     objection = context.engine.objection_to_version(context.planned, version or None)
@@ -359,7 +378,8 @@ def _check_and_cordon(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _drain_until_empty(context: NodeContext) -> None:
-    for _ in range(_MOST_DRAINS - 1):
+    """Check that the node is empty, and drain it again if not; raises as `last_look`."""
+    for _ in range(_MOST_DRAINS_IN_STEP - 1):
         try:
             last_look(context)
         except RefilledError:
@@ -369,7 +389,7 @@ def _drain_until_empty(context: NodeContext) -> None:
     last_look(context)
 
 
-def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
+def _not_rebooted_failure(node: Node, timeout: Duration) -> NodeFailure:
     if node.is_ready:
         message = "its host was granted a reboot, and is up with the boot ID from before"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
@@ -377,11 +397,11 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
     return NodeFailure(Outcome.NOT_BACK, message, hint=NO_ANSWER_HINT)
 
 
-def _boot_of(node: Node) -> BootFacts:
+def _boot_facts(node: Node) -> BootFacts:
     return BootFacts(node.boot_id, node.machine_id, version_of(node))
 
 
-def _node_with_uid(context: NodeContext, uid: str) -> Node:
+def _read_node_with_uid(context: NodeContext, uid: str) -> Node:
     try:
         node = context.read_node()
     except ApiNotFoundError:
@@ -405,13 +425,14 @@ def _is_same_machine(planned: PlannedNode, node: Node) -> bool:
 
 @dataclass(slots=True)
 class _DrainedCheck:
-    """Checks a drained node at intervals. Ignores failing API calls."""
+    """Checks at intervals that a drained node may still reboot. Ignores failing API calls."""
 
     context: NodeContext
+    # None before the first check.
     next_check: Deadline | None = None
 
     def run_if_due(self) -> None:
-        """Raise `RefilledError`, `DrainError` or `WithheldError` if the node may not reboot now."""
+        """Raise `RefilledError`, `DrainError` or `WithheldError` if the node must not reboot."""
         if self.next_check is not None and not self.next_check.expired:
             return
         self.next_check = self.context.cluster.deadline(_CHECK_SECONDS)

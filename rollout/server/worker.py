@@ -35,7 +35,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
 from rollout.planning.eligibility.memory import EndedNode, NodeEnd, note_end
 from rollout.server.admission import away_limit
-from rollout.server.nodes import IN_REBOOT, await_reregistration, node_of, plan_of
+from rollout.server.nodes import AWAITED_IN_REBOOT, await_reregistration, plan_of, read_slot_node
 from rollout.server.protocol import Denied
 from rollout.server.state import ServerContext, Troubles
 from rollout.server.steps import SlotHost
@@ -50,57 +50,60 @@ _RETRY_SECONDS = 10.0
 _SLOTS = "the slots of FleetLock"
 
 
-@dataclass
-class SlotRunner:
-    """Runs slots, each in its own thread. `details` has each node's last detail."""
+@dataclass(frozen=True, slots=True)
+class _DetailObserver:
+    """Notes what the node of a run is doing."""
 
-    context: ServerContext
-    server_stop: StopRequest
-    details: dict[str, str] = field(default_factory=dict)
-    _precedence: Precedence = field(default_factory=Precedence)
+    run: str
+    # By run.
+    details: dict[str, str]
 
     def notify(self, event: StepEvent) -> None:
         if isinstance(event, NodeStep):
-            self.details[event.node] = event.detail
+            self.details[self.run] = event.detail
+
+
+@dataclass
+class SlotRunner:
+    """Takes the node of a slot through its steps, with the engine. For many threads."""
+
+    context: ServerContext
+    server_stop: StopRequest
+    # What the node of each run under way is doing, for the answers to its host.
+    details: dict[str, str] = field(default_factory=dict)
+    # Shared, because the drains of all slots compete for the same budgets.
+    _precedence: Precedence = field(default_factory=Precedence)
 
     @cached_property
     def _cluster(self) -> ClusterIdentity:
         return read_identity(self.context.api)
 
-    def run(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
-        """Return None if nothing is left to do. Raises `ApiError`."""
-        node = node_of(self.context.api, slot)
-        if node is None and slot.awaited in IN_REBOOT:
+    def work_on(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
+        """Return how the node ended; None if there was nothing to do. Raises `ApiError`."""
+        try:
+            return self._work_on(slot, check_may_act, stop)
+        finally:
+            self.details.pop(slot.run, None)
+
+    def _work_on(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
+        node = read_slot_node(self.context.api, slot)
+        if node is None and slot.awaited in AWAITED_IN_REBOOT:
             node = self._await_new_node(slot, check_may_act)
             slot = self.context.book.latest_of(slot)
         if node is None:
             return None
-        is_marked = node.annotations.get(marks.RUN) == slot.run
-        if not is_marked:
+        is_taken_up = node.annotations.get(marks.RUN) == slot.run
+        if not is_taken_up:
             # The node was returned, or its host rebooted before this run began.
             if is_returned_by(node, slot.run) or node.boot_id != slot.boot_id:
                 return None
             if slot.is_given_up:
                 self._note_aborted(slot)
                 return None
-        return self._run_plan(slot, node, check_may_act, stop)
-
-    def _run_plan(
-        self, slot: Slot, node: Node, check_may_act: Guard, stop: StopRequest
-    ) -> NodeResult:
+        plan = self._plan(slot, node)
         context = self.context
-        settings = context.settings
-        plan = plan_of(
-            node=node,
-            slot=slot,
-            selection=settings.selection,
-            policy=settings.policy,
-            now=context.clock.now(),
-            cluster=self._cluster,
-        )
-        is_taken_up = node.annotations.get(marks.RUN) == slot.run
         with context.observers_of(plan) as others:
-            observers = (*others, self)
+            observers = (*others, _DetailObserver(slot.run, self.details))
             with NodeEvents(
                 context.api,
                 run=plan.plan_id,
@@ -110,6 +113,17 @@ class SlotRunner:
             ) as events:
                 engine = self._engine(plan, events.report, check_may_act, stop)
                 return self._run_node(slot, engine, is_taken_up=is_taken_up)
+
+    def _plan(self, slot: Slot, node: Node) -> RolloutPlan:
+        settings = self.context.settings
+        return plan_of(
+            node=node,
+            slot=slot,
+            selection=settings.selection,
+            policy=settings.policy,
+            now=self.context.clock.now(),
+            cluster=self._cluster,
+        )
 
     def _engine(
         self, plan: RolloutPlan, report: Reporter, check_may_act: Guard, stop: StopRequest
@@ -144,9 +158,10 @@ class SlotRunner:
         )
 
     def _await_new_node(self, slot: Slot, check_may_act: Guard) -> Node | None:
-        """Return the Node that the slot's machine registers, with this run's marks, or None.
+        """Continue for a server that ended while the Node was gone.
 
-        An earlier server ended while the Node was gone.
+        Waits until the slot's machine registers a Node, marks it and returns it; None if the
+        machine registers none.
         """
         context = self.context
         cluster = PatientApi(context.api, context.clock)
@@ -163,10 +178,10 @@ class SlotRunner:
         task = context.task(slot, node, cluster, check_may_act)
         mark_new_node(task, Phase.REBOOTING, {})
         context.book.change(partial(Slots.move, run=slot.run, node_uid=node.uid))
-        return node_of(context.api, context.book.latest_of(slot))
+        return read_slot_node(context.api, context.book.latest_of(slot))
 
     def _note_aborted(self, slot: Slot) -> None:
-        """Remember the end of a slot that was given up before its node was marked."""
+        """Note in the memory that the slot was given up before its node was marked."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run=slot.run, failures_allowed=1)
         change = partial(note_end, ended=ended, now=self.context.now)
@@ -180,7 +195,7 @@ class SlotRunner:
         entry = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
-        # The health before a run that is taken up is unknown.
+        # Unknown if the run is taken up.
         health_before = None if is_taken_up else engine.settler.measure_together([slot.node])
         host = SlotHost(
             slot=slot,
@@ -189,9 +204,8 @@ class SlotRunner:
             book=self.context.book,
             timeout=self.context.settings.slot_timeout,
         )
-        result = engine.run_node(
-            entry, host, host.steps, taken_up_run=slot.run if is_taken_up else ""
-        )
+        taken_up_run = slot.run if is_taken_up else None
+        result = engine.run_node(entry, host, host.steps, taken_up_run=taken_up_run)
         engine.memory.report_held()
         if result.outcome is Outcome.FENCED:
             return result
@@ -205,6 +219,7 @@ class SlotRunner:
         return result
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
+        """Wait until the cluster has settled, then for gates.soak. The server's stop ends both."""
         others_away = self.context.book.latest.nodes - {slot.node}
         try:
             why_unsettled = engine.settler.wait_until_settled(
@@ -221,17 +236,19 @@ class SlotRunner:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotRun:
+class SlotThread:
+    """The thread that works on a slot."""
+
     future: Future[None]
+    # Requested when an operator releases the slot: the thread returns the node.
     give_up: StopRequest
 
 
 class Worker:
-    """Works on slots until it is stopped. `wake` ends a pause early.
+    """Holds the Lease while slots need work, and has a thread for each of them.
 
-    Three requests end runs. After `server_stop` (this server ends) and `lead_end` (the Lease is
-    gone), another server continues. `SlotRun.give_up` (an operator released the slot) returns the
-    node.
+    A thread ends early if `server_stop` is requested (this server ends) or `lead_end` (the Lease
+    is lost). Another server continues then.
     """
 
     def __init__(self, context: ServerContext, server_stop: StopRequest) -> None:
@@ -240,29 +257,34 @@ class Worker:
         self._leadership = context.leadership
         self._server_stop = server_stop
         self._woken = threading.Event()
-        self._runs: dict[str, SlotRun] = {}
-        self._slots = Slots()
+        # By the slot's run, as well as the end of the pause after a failure.
+        self._threads: dict[str, SlotThread] = {}
         self._retries: dict[str, Deadline] = {}
+        # As last read.
+        self._slots = Slots()
         self._troubles = Troubles(context.notice)
         self._runner = SlotRunner(context, server_stop)
 
     def wake(self) -> None:
+        """End the current pause, because a slot may need work."""
         self._woken.set()
 
-    def detail(self, node: str) -> str:
-        return self._runner.details.get(node, "")
+    def detail(self, slot: Slot) -> str:
+        """Return what the slot's node is doing; empty if this worker does not work on it."""
+        return self._runner.details.get(slot.run, "")
 
     @property
-    def run_count(self) -> int:
-        return len(self._runs)
+    def thread_count(self) -> int:
+        return len(self._threads)
 
-    def run(self) -> None:
+    def work_until_stopped(self) -> None:
         while not self._server_stop.is_due:
             try:
                 self._read_slots()
                 slots = self._slots_to_work_on()
                 if slots:
-                    self._try_to_lead(slots[0].run)
+                    # A Lease names one run. This one says that a FleetLock server holds it.
+                    self._try_to_lead(run_on_lease=slots[0].run)
             except RolloutError as error:
                 self._troubles.report(_SLOTS, error.message)
             except Exception as error:  # noqa: BLE001 - a defect must not end this thread
@@ -278,7 +300,8 @@ class Worker:
     def _read_slots(self) -> None:
         self._slots = self._context.book.read()
         if self._slots.held:
-            self._leadership.holder_state()
+            # Only a Lease that is read again and again shows whether its holder is alive.
+            self._leadership.read_holder_state()
 
     def _slots_to_work_on(self) -> list[Slot]:
         return [slot for slot in self._slots.held if self._needs_work(slot)]
@@ -287,22 +310,19 @@ class Worker:
         return slot.state is SlotState.HELD or slot.is_given_up or self._is_gone(slot)
 
     def _is_gone(self, slot: Slot) -> bool:
-        """Return False if the Node cannot be read."""
+        """Whether the slot's Node was deleted. False if that cannot be read."""
         try:
-            node = self._context.nodes.by_name.get(slot.node)
+            node = self._context.nodes.require_by_name().get(slot.node)
             if node is not None and node.uid == slot.node_uid:
                 return False
-            # The watch may be late.
-            return node_of(self._context.api, slot) is None
+            # The watch may be late, so the Node is read.
+            return read_slot_node(self._context.api, slot) is None
         except (ApiError, Denied):
             return False
 
-    def _try_to_lead(self, run: str) -> None:
-        """Take the Lease if its holder is gone, and work on all slots.
-
-        `run` is written on the Lease.
-        """
-        state = self._leadership.holder_state()
+    def _try_to_lead(self, run_on_lease: str) -> None:
+        """Take the Lease if nobody alive holds it, and work on all slots until they are done."""
+        state = self._leadership.read_holder_state()
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
         cluster = PatientApi(self._context.api, self._context.clock)
@@ -312,7 +332,7 @@ class Worker:
             seconds=self._settings.lease_seconds,
             watch=self._leadership.watch,
         )
-        lock = LeaseLock(cluster, request, run, self._server_stop)
+        lock = LeaseLock(cluster, request, run_on_lease, self._server_stop)
         lead_end = StopRequest()
         with suppress(BlockedError), lock:
             self._leadership.own_lock = lock
@@ -323,10 +343,10 @@ class Worker:
                 self._leadership.own_lock = None
 
     def _lead(self, lock: LeaseLock, lead_end: StopRequest) -> None:
-        while not self._server_stop.is_due and (self._slots_to_work_on() or self._runs):
+        while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
             with suppress(ApiError):
                 self._read_slots()
-            self._update_runs()
+            self._update_threads()
             try:
                 lock.check()
             except FencedError as error:
@@ -335,18 +355,18 @@ class Worker:
             for slot in self._slots_to_work_on():
                 retry = self._retries.get(slot.run)
                 is_due = retry is None or retry.expired
-                if is_due and slot.run not in self._runs:
-                    self._start(slot, lock, lead_end)
+                if is_due and slot.run not in self._threads:
+                    self._start_thread(slot, lock, lead_end)
             self._pause(_BUSY_SECONDS)
         lead_end.request()
-        wait([run.future for run in self._runs.values()], timeout=_STOP_SECONDS)
-        self._runs.clear()
+        wait([thread.future for thread in self._threads.values()], timeout=_STOP_SECONDS)
+        self._threads.clear()
 
-    def _start(self, slot: Slot, lock: LeaseLock, lead_end: StopRequest) -> None:
+    def _start_thread(self, slot: Slot, lock: LeaseLock, lead_end: StopRequest) -> None:
         give_up = StopRequest(revert=True)
 
         def check_may_act() -> None:
-            # A run may outlive its lock, so `lead_end` is checked as well.
+            # A thread may outlive its lock, so `lead_end` is checked as well.
             if self._server_stop.is_due or lead_end.is_due:
                 raise FencedError("this server is no longer in charge: another one continues")
             if self._slots.of_run(slot.run) is None:
@@ -354,39 +374,41 @@ class Worker:
             lock.check()
 
         future = in_background(
-            partial(self._run_slot, slot, check_may_act, give_up), f"slot-{slot.node}"
+            partial(self._work_on_slot, slot, check_may_act, give_up), f"slot-{slot.node}"
         )
-        self._runs[slot.run] = SlotRun(future, give_up)
+        self._threads[slot.run] = SlotThread(future, give_up)
 
-    def _update_runs(self) -> None:
-        for run_id, run in list(self._runs.items()):
+    def _update_threads(self) -> None:
+        """Pass released slots on to their threads, and forget threads that have ended."""
+        for run_id, thread in list(self._threads.items()):
             slot = self._slots.of_run(run_id)
             if slot is not None and slot.is_given_up:
-                run.give_up.request()
-            if run.future.done():
-                del self._runs[run_id]
+                thread.give_up.request()
+            if thread.future.done():
+                del self._threads[run_id]
 
-    def _run_slot(self, slot: Slot, check_may_act: Guard, give_up: StopRequest) -> None:
+    def _work_on_slot(self, slot: Slot, check_may_act: Guard, give_up: StopRequest) -> None:
         try:
-            result = self._runner.run(slot, check_may_act, give_up)
-            self._free_or_keep(slot, result)
+            result = self._runner.work_on(slot, check_may_act, give_up)
+            self._free_or_fail_slot(slot, result)
             self._troubles.end(slot.node)
         except RolloutError as error:
-            self._fail(slot, error.message)
+            self._retry_later(slot, error.message)
         except Exception as error:  # noqa: BLE001 - the slot stays held, and is retried
-            self._fail(slot, defect(error))
+            self._retry_later(slot, defect(error))
         self.wake()
 
-    def _fail(self, slot: Slot, why: str) -> None:
+    def _retry_later(self, slot: Slot, why: str) -> None:
         self._retries[slot.run] = Deadline(self._context.clock, _RETRY_SECONDS)
         self._troubles.report(slot.node, why)
 
-    def _free_or_keep(self, slot: Slot, result: NodeResult | None) -> None:
+    def _free_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
+        """Free the slot, or keep it as failed if its node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
             return
         stays_cordoned = result is not None and result.left_cordoned and not slot.is_given_up
         latest = self._context.book.latest_of(slot)
-        node = node_of(self._context.api, latest) if stays_cordoned else None
+        node = read_slot_node(self._context.api, latest) if stays_cordoned else None
         if node is None:
             self._context.book.change(partial(Slots.free, run=slot.run))
             return

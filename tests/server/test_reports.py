@@ -6,10 +6,11 @@ import pytest
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import NodeTask
+from rollout.execution.node.marking import mark_granted
 from rollout.execution.node.reboot import look_again
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.model.cluster import Node
-from rollout.model.marks import PHASE
+from rollout.model.marks import PHASE, RUN
 from rollout.model.progress import Phase
 from rollout.server import holders, worker
 from rollout.server.protocol import AnswerKind
@@ -47,7 +48,7 @@ def test_a_host_that_asks_while_its_machine_id_is_another_nodes_has_not_reported
 ) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
     request = cluster.ask_of("a")
-    node = replica.server.context.nodes.by_name["a"]
+    node = replica.server.context.nodes.require_by_name()["a"]
     cluster.swap("a", "b")
     # As of a watch that is late: it still finds the host on its node.
     with monkeypatch.context() as late:
@@ -76,6 +77,42 @@ def test_a_grant_that_a_new_drain_has_replaced_is_not_given(
 
     monkeypatch.setattr(holders, "look_again", look_while_drained)
     assert ask(replica, cluster, "a") is AnswerKind.WAITING_FOR_DRAIN
+
+
+def test_a_host_whose_marks_are_removed_before_its_grant_waits_for_another_drain(
+    cluster: Cluster, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await_answer(replica, cluster, "a", AnswerKind.GRANTED)
+    store = cluster.behind.store
+
+    def remove_mark() -> None:
+        node = store.get(NODES, "a")
+        assert node is not None
+        annotations = dict(node["metadata"]["annotations"])
+        del annotations[RUN]
+        store.put(NODES, {**node, "metadata": {**node["metadata"], "annotations": annotations}})
+
+    def mark_too_late(task: NodeTask) -> None:
+        cluster.behind.call(remove_mark)
+        mark_granted(task)
+
+    monkeypatch.setattr(holders, "mark_granted", mark_too_late)
+    answer = replica.server.pre_reboot(cluster.ask_of("a"))
+    assert answer.kind is AnswerKind.WAITING_FOR_DRAIN
+    assert answer.value.startswith("our marks on the Node a are gone")
+
+
+def test_a_host_is_not_told_what_became_of_its_earlier_slot(
+    cluster: Cluster, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = cluster.ask_of("a")
+    assert replica.server.pre_reboot(request).kind is AnswerKind.WAITING_FOR_DRAIN
+    wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.DRAINED)
+    replica.server.steady_state(request)
+    wait_until(lambda: not cluster.slots())
+    monkeypatch.setattr(worker.Worker, "_start_thread", lambda *_arguments: None)
+    assert replica.server.pre_reboot(request).kind is AnswerKind.WAITING_FOR_DRAIN
+    assert replica.server.pre_reboot(request).value == "a is waiting for its drain"
 
 
 def test_a_host_that_asks_from_a_new_boot_has_reported(cluster: Cluster, replica: Replica) -> None:

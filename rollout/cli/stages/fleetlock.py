@@ -66,11 +66,11 @@ def serve(settings: Settings) -> None:
             gates=wiring.gate_ports(settings, policy.gates.alerts),
         )
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
-        # Raises `InputError` before any thread is started.
-        listening.tls()
+        # Before any thread is started.
+        listening.check_certificate()
         with running_service(context) as service:
             tally.slots = lambda: context.book.latest
-            tally.in_hand = lambda: service.worker.run_count
+            tally.in_hand = lambda: service.worker.thread_count
             exposition = wiring.exposition(metrics, tally)
 
             def report_address(url: str) -> None:

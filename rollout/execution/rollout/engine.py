@@ -51,13 +51,14 @@ class Engine:
         host: HostAccess,
         steps: Mapping[Phase, Step],
         *,
-        taken_up_run: str = "",
+        taken_up_run: str | None = None,
         own: OwnNode | None = None,
     ) -> NodeResult:
         """Run the node's `steps`, one for each phase but the last.
 
-        `taken_up_run`: the run in the marks of a node that an earlier process started.
+        `taken_up_run`: the run in the marks of a node that an earlier process started, or None.
         """
+        is_taken_up = taken_up_run is not None
         context = NodeContext(
             planned=planned,
             rollout_id=taken_up_run or self.plan.plan_id,
@@ -70,11 +71,11 @@ class Engine:
             moved_pods=self.moved_pods,
             engine=self,
             host=host,
-            is_taken_up=bool(taken_up_run),
+            is_taken_up=is_taken_up,
             own=own if own and own.name == planned.name else None,
         )
         result = process_node(context, steps)
-        if not result.is_refused and (self.conditions.is_on or taken_up_run):
+        if not result.is_refused and (self.conditions.is_on or is_taken_up):
             self.conditions.remove(planned.name)
         return result
 

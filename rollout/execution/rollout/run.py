@@ -282,7 +282,7 @@ class Rollout:
                 planned,
                 host,
                 ssh_steps(host),
-                taken_up_run=self.inherited.taken_up.get(planned.name, ""),
+                taken_up_run=self.inherited.taken_up.get(planned.name),
                 own=self.own_node,
             )
         except Exception as error:  # noqa: BLE001 - a defect costs one node
