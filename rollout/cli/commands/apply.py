@@ -108,7 +108,7 @@ def _is_rehearsal(dry_run: DryRun | None) -> bool:
 def _run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
     from rollout.cli import wiring
     from rollout.cli.stages import cluster, execute, refusals
-    from rollout.cli.stages.lock import lock_watch_unless_held
+    from rollout.cli.stages.lock import refuse_if_locked
     from rollout.cli.stages.prepare import prepare_fresh
 
     settings = request.settings
@@ -117,7 +117,7 @@ def _run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
     connections = cluster.connect(settings)
     api = connections.api
     with _measured(settings, api.server, is_rehearsal=is_rehearsal) as (metrics, measured):
-        watch = lock_watch_unless_held(api, request.namespace)
+        watch = refuse_if_locked(api, request.namespace)
         # The operator must see that a stopped rollout is replaced.
         may_decline = asks or is_rehearsal
         fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)

@@ -59,13 +59,13 @@ def resume(
     """
     from rollout.cli import wiring
     from rollout.cli.stages import cluster, execute, resumption
-    from rollout.cli.stages.lock import lock_watch_unless_held
+    from rollout.cli.stages.lock import refuse_if_locked
     from rollout.cli.stages.observers import deliver_metrics, measure_pass
 
     connections = cluster.connect(settings)
     api = connections.api
     namespace = settings.lock.namespace
-    watch = None if force_unlock else lock_watch_unless_held(api, namespace)
+    watch = None if force_unlock else refuse_if_locked(api, namespace)
     unfinished = _find(settings, api, retry_failed=retry_failed)
     if unfinished is None:
         return
@@ -155,7 +155,7 @@ def abort(
     from rollout.cli import wiring
     from rollout.cli.stages import observers
     from rollout.cli.stages.cluster import connect, find_unfinished
-    from rollout.cli.stages.lock import lock_snapshot, lock_watch_unless_held
+    from rollout.cli.stages.lock import lock_snapshot, refuse_if_locked
     from rollout.report.columns import wrap
     from rollout.report.unfinished import abort_document, abort_text, aborted_text
 
@@ -163,7 +163,7 @@ def abort(
     connections = connect(settings)
     api = connections.api
     namespace = settings.lock.namespace
-    watch = None if force_unlock else lock_watch_unless_held(api, namespace)
+    watch = None if force_unlock else refuse_if_locked(api, namespace)
     unfinished = find_unfinished(api, namespace, deferred=True)
     if unfinished is None and not _has_slots(connections, namespace):
         output.show(None, lambda: "Nothing to undo: this cluster has no record of a rollout.")

@@ -54,13 +54,13 @@ def lock_watch() -> LeaseWatch:
     return LeaseWatch(wiring.system_clock(), has_ended_here)
 
 
-def lock_watch_unless_held(
+def refuse_if_locked(
     api: ClusterApi, namespace: str, watch: LeaseWatch | None = None
 ) -> LeaseWatch | None:
-    """Return a watch of the Lease, for taking the lock later.
+    """Raise `LockedError` if a living process holds the lock.
 
-    Updates `watch` if given. Returns None without the right to read the Lease. Raises `LockedError`
-    if a living process holds the lock.
+    Otherwise return the watch of the Lease, for taking the lock later: `watch`, if given. None
+    without the right to read the Lease. May wait for a sign of life from the holder.
     """
     watch = watch or lock_watch()
     try:

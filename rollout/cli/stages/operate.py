@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from rollout.cli.stages.cluster import (
 from rollout.cli.stages.evidence import remember_proven
 from rollout.cli.stages.forecast import forecast_end
 from rollout.cli.stages.hosts import ask_hosts
-from rollout.cli.stages.lock import lock_watch, lock_watch_unless_held
+from rollout.cli.stages.lock import lock_watch, refuse_if_locked
 from rollout.cli.stages.observers import (
     RepeatFilter,
     measure_pass,
@@ -80,15 +81,15 @@ _PATIENCE = timedelta(days=1)
 
 @dataclass(slots=True)
 class Operation:
-    """`process_stop` ends the process. `watch` knows the lock's earlier states.
-
-    With `once`, a later pod makes the next pass.
-    """
+    """All passes of one operate process, and what they share."""
 
     settings: Given
+    # Ends the process; each pass has a stop of its own.
     process_stop: StopRequest
     metrics: "Metrics | None"
+    # This process makes one pass. Another pod makes the next.
     once: bool = False
+    # Knows the lock's earlier states.
     watch: LeaseWatch = field(default_factory=lock_watch)
     repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
@@ -152,7 +153,7 @@ class Operation:
 
     def _idle(self, clock: Clock, until: float) -> None:
         watch = self.watch
-        # The pass has already tried to take over this Lease.
+        # The pass has already tried to take over this state of the Lease.
         tried = watch.stale
         api: ClusterApi | None = None
         # The pass has reported the missing connection.
@@ -170,6 +171,16 @@ class Operation:
             clock.wait(self.process_stop, _LOOK_AGAIN)
 
 
+class _Course(Enum):
+    """What a pass does about an unfinished rollout."""
+
+    RESUME = auto()
+    # Leave it to the person who started it.
+    LEAVE = auto()
+    # None of its nodes is in flight, so a new rollout may take those that remain.
+    REPLACE = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class _Pass:
     operation: Operation
@@ -180,38 +191,41 @@ class _Pass:
     def make(self) -> ExitCode:
         api = self.connections.api
         # This only checks the lock. `run_plan` takes it, after the plan was made.
-        lock_watch_unless_held(api, self.request.namespace, self.operation.watch)
+        refuse_if_locked(api, self.request.namespace, self.operation.watch)
         nodes = read_nodes(api)
-        unfinished = self._find_unfinished(nodes)
-        code = self._treat_unfinished(unfinished, nodes) if unfinished else None
-        if code is not None:
-            return code
+        unfinished = find_unfinished_among(api, self.request.namespace, nodes)
+        if unfinished:
+            unfinished = self._with_stricter_rules(unfinished, nodes)
+            match self._course(unfinished, nodes):
+                case _Course.LEAVE:
+                    return self._leave_to_people(unfinished)
+                case _Course.RESUME:
+                    result = self._resume(unfinished)
+                    if not result.complete or self.stop.is_due:
+                        return self._exit_code(result)
+                    # All its nodes are done. Others may be pending by now.
+                case _Course.REPLACE:
+                    pass
         why = self._why_start_nothing()
         if why:
             return self._start_nothing(why)
         return self._exit_code(self._start())
 
-    def _treat_unfinished(self, unfinished: Unfinished, nodes: Sequence[Node]) -> ExitCode | None:
-        """Resume the rollout, or leave it to people; return None if a new one may replace it."""
+    def _course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
+        """Raise `BlockedError` if the record is garbled."""
         if unfinished.is_garbled:
             raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
+        has_work = unfinished.blocks or _has_waiting_nodes(unfinished, nodes)
         # Only a person starts a rollback, whatever the record says.
-        if unfinished.record.unattended and not rules_of(unfinished).rollback:
-            return self._resume_first(unfinished, nodes)
-        if _has_work(unfinished, nodes) and may_have_begun(unfinished.run, nodes):
-            return self._leave_to_people(unfinished)
-        # A person's rollout without started or remaining nodes is replaced.
-        return None
-
-    def _resume_first(self, unfinished: Unfinished, nodes: Sequence[Node]) -> ExitCode | None:
-        if not self._may_resume(unfinished, nodes):
-            # No node of it is in flight, so a new rollout may take the remaining nodes.
-            return None
-        result = self._resume(unfinished)
-        if result.complete and not self.stop.is_due:
-            # All its nodes are done. Others may be pending by now.
-            return None
-        return self._exit_code(result)
+        is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
+        if not is_unattended:
+            is_left = has_work and may_have_begun(unfinished.run, nodes)
+            return _Course.LEAVE if is_left else _Course.REPLACE
+        # Started nodes are finished at any time; gates still hold the others.
+        if unfinished.in_flight or unfinished.unclear:
+            return _Course.RESUME
+        may_start_nodes = has_work and not self._why_start_nothing()
+        return _Course.RESUME if may_start_nodes else _Course.REPLACE
 
     def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
         why = (
@@ -220,12 +234,6 @@ class _Pass:
         )
         self._notify_of_waiting(unfinished, why)
         return self._start_nothing(why)
-
-    def _may_resume(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-        # Started nodes are finished at any time; gates still hold the others.
-        if unfinished.in_flight or unfinished.unclear:
-            return True
-        return _has_work(unfinished, nodes) and not self._why_start_nothing()
 
     def _resume(self, unfinished: Unfinished) -> RunResult:
         policy = rules_of(unfinished)
@@ -305,18 +313,16 @@ class _Pass:
                 say(f"warning: cannot forecast when all nodes will be done: {error.message}")
         return self.operation.leave(why)
 
-    def _find_unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
+    def _with_stricter_rules(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Unfinished:
         """Limit an unattended rollout to the stricter of its own and today's settings.
 
         If the settings name a missing node, no further nodes are started.
         """
-        api = self.connections.api
-        unfinished = find_unfinished_among(api, self.request.namespace, nodes)
-        if unfinished is None or not unfinished.record.unattended:
+        if not unfinished.record.unattended:
             return unfinished
         names: Sequence[str] = ()
         try:
-            names = select(nodes, api, self.request.selection).names
+            names = select(nodes, self.connections.api, self.request.selection).names
         except InputError as error:
             say(f"warning: {error.message}")
         return restrict_rules(unfinished, self.request.policy, frozenset(names))
@@ -375,10 +381,6 @@ class _Pass:
         )
         if self.operation.metrics and late is not None:
             self.operation.metrics.observe_lateness(late)
-
-
-def _has_work(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-    return unfinished.blocks or _has_waiting_nodes(unfinished, nodes)
 
 
 def _has_waiting_nodes(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
