@@ -110,14 +110,18 @@ def delay_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _signal_pipe(
-    read: Callable[[int], None],
+    read_signals: Callable[[int], None],
     numbers: Sequence[int],
     handler: Callable[[int, FrameType | None], None],
 ) -> Iterator[int]:
-    """`read` gets one byte per signal, in a thread. Yield the writing end of the pipe."""
+    """Yield the writing end of a pipe that gets one byte per signal.
+
+    `read_signals` runs in a thread, with the descriptor of the reading end. It has to return at the
+    end of the pipe.
+    """
     reading_end, writing_end = os.pipe()
     os.set_blocking(writing_end, False)
-    reader = threading.Thread(target=read, args=(reading_end,), name="signals", daemon=True)
+    reader = threading.Thread(target=read_signals, args=(reading_end,), name="signals", daemon=True)
     previous_end = signal.set_wakeup_fd(writing_end, warn_on_full_buffer=False)
     previous_handlers = {number: signal.signal(number, handler) for number in numbers}
     reader.start()
@@ -128,7 +132,7 @@ def _signal_pipe(
             if signal.getsignal(number) is handler:
                 signal.signal(number, previous)
         signal.set_wakeup_fd(previous_end)
-        # Closing the pipe ends the reader.
+        # Ends the reader.
         os.close(writing_end)
         reader.join()
         os.close(reading_end)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
+# The index of the local modes in the list that `termios.tcgetattr` returns.
 _LOCAL_MODES = 3
 # More columns than any value has.
 _UNFOLDED = 1 << 20
@@ -115,10 +116,11 @@ def table_width() -> int:
 
 
 class Echo:
-    """The echo of typed keys, which would disturb a drawing on a terminal."""
+    """Turns a terminal's echo of typed keys off and on. It would disturb a drawing."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._descriptor = stream.fileno() if stream.isatty() else -1
+        # None if the stream is no terminal.
+        self._descriptor = stream.fileno() if stream.isatty() else None
         self._had_echo = False
 
     def __enter__(self) -> Self:
@@ -132,23 +134,25 @@ class Echo:
         with suppress(ImportError, OSError):
             import termios
 
-            if not self._is_ours():
+            if self._descriptor is None or not _is_foreground(self._descriptor):
                 return
-            modes = termios.tcgetattr(self._descriptor)
-            if modes[_LOCAL_MODES] & termios.ECHO:
+            attributes = termios.tcgetattr(self._descriptor)
+            if attributes[_LOCAL_MODES] & termios.ECHO:
                 self._had_echo = True
-                modes[_LOCAL_MODES] &= ~termios.ECHO
-                termios.tcsetattr(self._descriptor, termios.TCSANOW, modes)
+                attributes[_LOCAL_MODES] &= ~termios.ECHO
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, attributes)
 
     def turn_on(self) -> None:
         with suppress(ImportError, OSError):
             import termios
 
-            if self._had_echo and self._is_ours():
+            if self._descriptor is None or not _is_foreground(self._descriptor):
+                return
+            if self._had_echo:
                 self._had_echo = False
-                modes = termios.tcgetattr(self._descriptor)
-                modes[_LOCAL_MODES] |= termios.ECHO
-                termios.tcsetattr(self._descriptor, termios.TCSANOW, modes)
+                attributes = termios.tcgetattr(self._descriptor)
+                attributes[_LOCAL_MODES] |= termios.ECHO
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, attributes)
 
     def pause_process(self) -> None:
         self.turn_on()
@@ -156,15 +160,14 @@ class Echo:
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         self.turn_off()
 
-    def _is_ours(self) -> bool:
-        """Whether this process is in the foreground; in the background, it would be stopped."""
-        if self._descriptor < 0:
-            return False
-        try:
-            return os.tcgetpgrp(self._descriptor) == os.getpgrp()
-        except OSError:
-            # It is not the controlling terminal.
-            return True
+
+def _is_foreground(descriptor: int) -> bool:
+    """Whether this process may change the terminal. A background process would be stopped."""
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        # It is not the controlling terminal.
+        return True
 
 
 def screen_columns() -> int | None:

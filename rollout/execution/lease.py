@@ -307,12 +307,13 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
         ),
         hint=(
             f"If its process is gone, the lock expires in {elapsed(max(1.0, left))}."
-            f" To take it over now: {unlock_command(lease, namespace)}"
+            f" To take it over now: {unlock_commands(lease, namespace)}"
         ),
     )
 
 
-def unlock_command(lease: LeaseState, namespace: str) -> str:
+def unlock_commands(lease: LeaseState, namespace: str) -> str:
+    """Return the command that frees the lock, for a hint; with the alternative in brackets."""
     if not is_run_id(lease.run):
         return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     undo = f"rollout abort --force-unlock {lease.run}"

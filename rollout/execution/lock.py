@@ -38,7 +38,7 @@ from rollout.execution.lease import (
     leases_path,
     locked_error,
     read_lease_object,
-    unlock_command,
+    unlock_commands,
 )
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
@@ -206,7 +206,7 @@ class LeaseLock:
         if not named or named == run:
             return
         for_which_run = f"for run {name_excerpt(run)}" if run else "and names no run"
-        unlock = unlock_command(lease.state, self.request.namespace)
+        unlock = unlock_commands(lease.state, self.request.namespace)
         raise BlockedError(
             f"--force-unlock {named}, but {lease.state.holder_text} holds the lock {for_which_run}",
             hint=f"Once you are sure that no process is working on it: {unlock}",
@@ -239,7 +239,7 @@ class LeaseLock:
 
     def _report_wait(self, lease: Lease) -> None:
         left = Duration(round(max(1.0, lease.state.duration - self._watch.seconds_unrenewed)))
-        unlock = unlock_command(lease.state, self.request.namespace)
+        unlock = unlock_commands(lease.state, self.request.namespace)
         self.notice(
             f"{lease.state.holder_text} holds the lock: watching up to {left} for a renewal; if its"
             f" process is gone: {unlock}"

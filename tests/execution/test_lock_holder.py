@@ -18,7 +18,7 @@ from rollout.execution.lease import (
     await_sign,
     locked_error,
     read_lease,
-    unlock_command,
+    unlock_commands,
 )
 from rollout.execution.lock import _conflict_error
 from rollout.gather.cluster.decode import decode
@@ -128,7 +128,7 @@ def test_the_wait_for_a_foreign_holder_names_it_short(api: KubeApi) -> None:
 def test_a_foreign_run_is_no_part_of_a_command() -> None:
     lease = LeaseState("ann", "1", 10, run="x; reboot")
     assert (
-        unlock_command(lease, "kube-system") == "kubectl -n kube-system delete lease node-rollout"
+        unlock_commands(lease, "kube-system") == "kubectl -n kube-system delete lease node-rollout"
     )
 
 

@@ -3,6 +3,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from rollout.adapters import journal
 from rollout.adapters.web import WebPage
@@ -33,8 +34,12 @@ _REFRESH_SECONDS = 5
 _REFRESH_SECONDS_AT_REST = 30
 _HEADINGS = tuple(column.title.capitalize() for column in COLUMNS)
 
-# A journal's modification time and size.
-_State = tuple[int, int]
+
+class _FileState(NamedTuple):
+    """Tells whether a journal has changed. All zero if it cannot be read."""
+
+    modified_ns: int
+    size: int
 
 
 @dataclass(slots=True)
@@ -49,7 +54,7 @@ class RunPages:
     status: Callable[[], str] = str
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pages: dict[str, CachedValue[WebPage | None]] = field(default_factory=dict)
-    _rows: dict[Path, tuple[_State, PastRun]] = field(default_factory=dict)
+    _rows: dict[Path, tuple[_FileState, PastRun]] = field(default_factory=dict)
     _journals: CachedValue[Mapping[str, Path]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,7 +92,7 @@ class RunPages:
     def _latest_page(self, *, refreshes: bool) -> WebPage:
         journals = self._journals.get()
         latest = next(iter(journals.values()), None)
-        report = self._read(latest) if latest else None
+        report = self._read_and_cache(latest) if latest else None
         status = self.status()
         is_running = report is not None and report.ending is Ending.RUNNING
         seconds = _REFRESH_SECONDS if is_running or status else _REFRESH_SECONDS_AT_REST
@@ -101,7 +106,7 @@ class RunPages:
         )
 
     def _past_page(self, file: Path) -> WebPage | None:
-        report = self._read(file)
+        report = self._read_and_cache(file)
         if report is None:
             return None
         journals = self._journals.get()
@@ -146,17 +151,20 @@ class RunPages:
         rows = list[PastRun]()
         for run, file in journals.items():
             cached = self._rows.get(file)
-            is_old = cached is None or (file != current and cached[0] != _state(file))
+            is_old = cached is None or (file != current and cached[0] != _read_state(file))
             if is_old and wiring.system_clock().monotonic() - began < _READING_SECONDS:
-                self._read(file)
+                self._read_and_cache(file)
                 cached = self._rows[file]
             rows.append(cached[1] if cached else _unread_row(run))
         return rows
 
-    def _read(self, file: Path) -> RunReport | None:
-        """Return the report, and cache its row of the history."""
-        state = _state(file)
-        report = _report_of(file) if state[1] <= _LARGEST_JOURNAL else None
+    def _read_and_cache(self, file: Path) -> RunReport | None:
+        """Return the journal's report, and cache its row of the history.
+
+        None if the journal is too large or cannot be read.
+        """
+        state = _read_state(file)
+        report = _read_report(file) if state.size <= _LARGEST_JOURNAL else None
         row = _unread_row(file.stem)
         if report is not None:
             run = file.stem if is_run_id(file.stem) else ""
@@ -165,19 +173,19 @@ class RunPages:
         return report
 
 
-def _state(file: Path) -> _State:
+def _read_state(file: Path) -> _FileState:
     try:
-        found = file.stat()
+        stat = file.stat()
     except OSError:
-        return (0, 0)
-    return (found.st_mtime_ns, found.st_size)
+        return _FileState(0, 0)
+    return _FileState(stat.st_mtime_ns, stat.st_size)
 
 
 def _unread_row(run: str) -> PastRun:
     return PastRun("", (run, *[""] * (len(_HEADINGS) - 2), f"see: rollout report {run}"))
 
 
-def _report_of(file: Path) -> RunReport | None:
+def _read_report(file: Path) -> RunReport | None:
     try:
         return read_recorded_run(file).run
     except InputError:

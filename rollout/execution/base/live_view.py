@@ -124,6 +124,7 @@ class LiveView(Generic[T]):
         query = {**self.query, "resourceVersion": self._version}
         stream = self.cluster.api.watch(self.path, query, seconds=_WATCH_SECONDS)
         self._stream = stream
+        # After the assignment: if the view was left before it, nobody disconnects this stream.
         if self._ended.is_set():
             return
         with stream as lines:
