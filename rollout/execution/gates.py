@@ -233,7 +233,7 @@ class PolicyGates:
         if not schedule.fits_ever(now, needed):
             return GateAnswer(findings.NoWindowFits(Duration(round(needed))), is_final=True)
         finding: Finding | None = schedule.why_closed(now)
-        opening = schedule.current(now)
+        opening = schedule.current_opening(now)
         if opening:
             left = (opening.end - now).total_seconds()
             if left >= needed:
@@ -242,7 +242,7 @@ class PolicyGates:
                 left=Duration(round(left)),
                 needed=Duration(round(needed)),
                 ends_in_freeze=bool(schedule.active_freezes(opening.end)),
-                opens=schedule.next_opening(now),
+                opens=schedule.next_opening_text(now),
             )
         wait = self._policy.windows.wait
         return GateAnswer(finding, is_final=not wait, is_general=wait and not schedule.pool_windows)

@@ -96,16 +96,16 @@ class Metrics(Collector):
                 if isinstance(observation, HostFacts) and not observation.detection.unanswered:
                     families.cluster.reboot_required(node).set(observation.detection.needs_reboot)
 
-    def observe_updates(self, standings: Mapping[str, UpdateStanding]) -> None:
+    def observe_updates(self, update_standings: Mapping[str, UpdateStanding]) -> None:
         with self._changing() as families:
             families.cluster.last_check.clear()
-            for node, standing in sorted(standings.items()):
+            for node, standing in sorted(update_standings.items()):
                 checked = parse_timestamp(standing.last_checked)
                 if standing.checks.is_off or (standing.checks is CheckState.STALE and not checked):
                     families.cluster.last_check(node).set(0)
                 elif checked:
                     families.cluster.last_check(node).set(checked.timestamp())
-            behind = sum(standing.behind for standing in standings.values())
+            behind = sum(standing.behind for standing in update_standings.values())
             families.cluster.hosts_behind().set(behind)
 
     def observe_memory(self, memory: Memory) -> None:

@@ -29,8 +29,8 @@ def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
 
 def _window_lines(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[str]:
     schedule = Schedule.of(policy)
-    current_opening = schedule.current(now)
-    next_opening = schedule.following(now)
+    current_opening = schedule.current_opening(now)
+    next_opening = schedule.next_opening(now)
 
     def when(then: datetime) -> str:
         return f"in {_time_until(then, now)} ({schedule.written_time(then)})"

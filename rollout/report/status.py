@@ -20,7 +20,7 @@ from rollout.model.text import (
     version_step,
 )
 from rollout.model.timestamps import elapsed, seconds_since
-from rollout.planning.eligibility.memory import all_paused, why_aborted, why_held
+from rollout.planning.eligibility.memory import why_aborted, why_all_paused, why_held
 from rollout.planning.eligibility.status import NodeState, NodeStatus
 from rollout.report.columns import Column, table_text, wrap
 from rollout.wording import cause
@@ -368,7 +368,7 @@ def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
 def _remembered(
     memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None
 ) -> Iterator[FollowUp]:
-    pause = all_paused(memory, now)
+    pause = why_all_paused(memory, now)
     if pause:
         yield FollowUp(f"{printable(capitalize(cause(pause)))}.", "rollout unpause --all")
     aborted = why_aborted(memory)

@@ -27,7 +27,7 @@ from rollout.planning.drain.forecast import DrainForecaster
 from rollout.planning.eligibility.away import AwayLimit, away_reasons
 from rollout.planning.eligibility.candidates import Candidate, is_control_plane, why_excluded
 from rollout.planning.eligibility.judgement import EligibilityInputs, why_maybe_held
-from rollout.planning.eligibility.memory import all_paused
+from rollout.planning.eligibility.memory import why_all_paused
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.windows import Schedule
@@ -63,7 +63,7 @@ _KIND_BY_REASON = {
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
     """Return the limit of unavailable nodes; `nodes` are all nodes of the cluster."""
-    pool_by_node = pools_of(policy).members(select_nodes(nodes, selection))
+    pool_by_node = pools_of(policy).pool_by_node(select_nodes(nodes, selection))
     return AwayLimit.of(policy, len(pool_by_node), requested=pool_by_node, nodes=nodes)
 
 
@@ -108,7 +108,7 @@ class SlotLimits:
     def _check_pair(self, other: Node, node: Node) -> None:
         """Raise `Denied` if `node` must not reboot while `other` holds a slot."""
         # The rules of the node that asks decide for both.
-        rules = pools_of(self.policy).rules_for(node.labels)
+        rules = pools_of(self.policy).rules_of(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
                 AnswerKind.NOT_NOW,
@@ -208,7 +208,7 @@ class SlotAdmission:
                 f"{node.name} is left out by --selector, --node or --exclude",
             )
         policy = self._settings.policy
-        pool = pools_of(policy).of(node.labels)
+        pool = pools_of(policy).pool_of(node.labels)
         why_closed = self._schedule.in_pool(policy, pool).why_closed(self._context.clock.now())
         if why_closed:
             raise Denied(AnswerKind.OUTSIDE_WINDOW, text(why_closed))
@@ -229,7 +229,7 @@ class SlotAdmission:
             require_memory(memory)
         except BlockedError as error:
             raise Denied(AnswerKind.API_ERROR, error.message) from error
-        pause = all_paused(memory, self._api.server_time())
+        pause = why_all_paused(memory, self._api.server_time())
         if pause:
             raise Denied(AnswerKind.PAUSED, text(pause))
 
@@ -246,7 +246,7 @@ class SlotAdmission:
             include_held=policy.include_held,
             unattended=True,
         )
-        candidate = Candidate(node, facts, pools_of(policy).rules_for(node.labels), inputs)
+        candidate = Candidate(node, facts, pools_of(policy).rules_of(node.labels), inputs)
         objection = why_excluded(candidate)
         if objection is None and not facts.update.new_version:
             # The version that the host would boot is unknown, so it may be a held one.

@@ -27,7 +27,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.selectors import parse_selector
 from rollout.model.timestamps import whole_second
-from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.candidates import is_excluded_by_name
 from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import ClusterApi
 from rollout.server.protocol import AnswerKind, Denied
@@ -55,7 +55,7 @@ def select_nodes(nodes: Iterable[Node], selection: Selection) -> list[Node]:
     def is_selected(node: Node) -> bool:
         if selection.nodes and node.name not in selection.nodes:
             return False
-        return selector.matches(node.labels) and not excluded_by_name(node.name, selection)
+        return selector.matches(node.labels) and not is_excluded_by_name(node.name, selection)
 
     return [node for node in nodes if is_selected(node)]
 
@@ -192,7 +192,7 @@ def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
         leave=0,
         cordoned=was_cordoned,
         machine_id=machine_id,
-        pool=pools_of(policy).of(node.labels),
+        pool=pools_of(policy).pool_of(node.labels),
     )
 
 

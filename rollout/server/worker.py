@@ -33,7 +33,7 @@ from rollout.model.fleetlock import Slot, Slots, SlotState
 from rollout.model.node_marks import is_returned_by
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
-from rollout.planning.eligibility.memory import EndedNode, NodeEnd, note_end
+from rollout.planning.eligibility.memory import EndedNode, NodeEnd, with_node_end
 from rollout.server.admission import away_limit
 from rollout.server.nodes import AWAITED_IN_REBOOT, await_reregistration, plan_of, read_slot_node
 from rollout.server.protocol import Denied
@@ -183,8 +183,8 @@ class SlotRunner:
     def _note_aborted(self, slot: Slot) -> None:
         """Note in the memory that the slot was given up before its node was marked."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
-        ended = EndedNode(slot.node, version="", end=end, run=slot.run, failures_allowed=1)
-        change = partial(note_end, ended=ended, now=self.context.now)
+        ended = EndedNode(slot.node, version="", end=end, run_id=slot.run, failures_allowed=1)
+        change = partial(with_node_end, ended=ended, now=self.context.now)
         with suppress(ApiError):
             change_memory(self.context.api, self.context.settings.namespace, change)
 

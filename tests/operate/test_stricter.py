@@ -18,7 +18,7 @@ from rollout.model.policy import (
     Restart,
 )
 from rollout.model.quantity import Count, Duration
-from rollout.planning.plan.joining import is_regrouped, stricter
+from rollout.planning.plan.joining import is_regrouped, stricter_policy
 
 LOOSE = Policy(
     max_unavailable=Count(50, percent=True),
@@ -69,10 +69,12 @@ STRICT = Policy(
 
 
 def test_of_loose_and_strict_rules_the_strict_hold_whichever_were_first() -> None:
-    assert stricter(LOOSE, STRICT, 20) == STRICT
+    assert stricter_policy(LOOSE, STRICT, 20) == STRICT
     # what runs on hosts, and is written on Nodes, is today's alone
     gates = replace(STRICT.gates, hooks=HookPolicy())
-    assert stricter(STRICT, LOOSE, 20) == replace(STRICT, own_reboot_command=False, gates=gates)
+    assert stricter_policy(STRICT, LOOSE, 20) == replace(
+        STRICT, own_reboot_command=False, gates=gates
+    )
 
 
 def test_every_rule_was_thought_of() -> None:
@@ -99,8 +101,8 @@ def test_windows_are_those_of_today_where_it_has_any() -> None:
     night, noon = (
         Policy(gates=GatePolicy(windows=WindowPolicy((text,)))) for text in ("01:00 1h", "12:00 1h")
     )
-    assert stricter(night, noon, 3).gates.windows.windows == ("12:00 1h",)
-    assert stricter(night, Policy(), 3).gates.windows.windows == ("01:00 1h",)
+    assert stricter_policy(night, noon, 3).gates.windows.windows == ("12:00 1h",)
+    assert stricter_policy(night, Policy(), 3).gates.windows.windows == ("01:00 1h",)
 
 
 def test_a_pools_windows_are_those_of_today_where_it_has_any() -> None:
@@ -108,7 +110,7 @@ def test_a_pools_windows_are_those_of_today_where_it_has_any() -> None:
         Policy(pools=(Pool("web", "a=b", window=(text,)),)) for text in ("01:00 1h", "12:00 1h")
     )
     without = Policy(pools=(Pool("web", "a=b"),))
-    held = [stricter(night, today, 3).pools[0].window for today in (noon, without, Policy())]
+    held = [stricter_policy(night, today, 3).pools[0].window for today in (noon, without, Policy())]
     assert held == [("12:00 1h",), ("01:00 1h",), ("01:00 1h",)]
 
 
@@ -119,7 +121,7 @@ def test_pools_of_one_name_are_joined_and_their_gaps_are_the_rollouts_rules() ->
     today = Policy(
         canary=3, reboot_idle=True, pools=(Pool("web", "a=b", max_unavailable=Count(2), canary=0),)
     )
-    (pool,) = stricter(standing, today, 10).pools
+    (pool,) = stricter_policy(standing, today, 10).pools
     assert pool.max_unavailable == Count(2)
     assert pool.canary == 1
     assert pool.reboot_idle
@@ -136,17 +138,17 @@ def test_pools_of_other_nodes_cannot_be_compared() -> None:
 def test_alerts_that_either_counts_count() -> None:
     one = AlertPolicy("http://a", matchers=('team="a"',))
     other = AlertPolicy("http://b", matchers=('team="b"',))
-    rules = stricter(
+    rules = stricter_policy(
         Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=other)), 3
     )
     assert rules.gates.alerts == AlertPolicy("http://b")
     alike = AlertPolicy("http://b", matchers=('team="a"',))
-    assert stricter(
+    assert stricter_policy(
         Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=alike)), 3
     ).gates.alerts == (alike)
 
 
 @pytest.mark.parametrize(("nodes", "limit"), [(4, Count(50, percent=True)), (20, Count(3))])
 def test_percentages_are_compared_as_numbers(nodes: int, limit: Count) -> None:
-    rules = stricter(Policy(Count(3)), Policy(Count(50, percent=True)), nodes)
+    rules = stricter_policy(Policy(Count(3)), Policy(Count(50, percent=True)), nodes)
     assert rules.max_unavailable == limit

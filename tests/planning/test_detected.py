@@ -16,7 +16,7 @@ from rollout.model.policy import Policy
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.eligibility.candidates import locate_own_node
 from rollout.planning.plan.build import build_plan
-from rollout.planning.plan.staleness import changes
+from rollout.planning.plan.staleness import find_differences
 from tests.planning.builders import control_plane, facts, inputs, node, pod
 
 NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
@@ -122,7 +122,10 @@ def test_a_saved_plan_is_stale_once_its_sources_ask_no_more(
     now: HostFacts, said: list[str]
 ) -> None:
     plan = planned(seen(MARKER))
-    assert list(map(str, changes(plan, inputs([node("w-1")], observations={"w-1": now})))) == said
+    assert (
+        list(map(str, find_differences(plan, inputs([node("w-1")], observations={"w-1": now}))))
+        == said
+    )
 
 
 # Which node a process in a pod is on, whether its pod has another place, and what a plan makes of

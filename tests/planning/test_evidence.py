@@ -7,7 +7,7 @@ import pytest
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.memory import NO_MEMORY
-from rollout.planning.eligibility.evidence import Evidence, ProvingCluster, evidence_of
+from rollout.planning.eligibility.evidence import Evidence, ProvingCluster, make_evidence
 from tests.planning.builders import NEW, NOW, OLD, node
 
 
@@ -29,7 +29,9 @@ def ended(
 
 def made(*nodes: Node, version: str = NEW) -> Evidence:
     proven = ended("proven", "succeeded", version=version)
-    return evidence_of(version, (proven, *nodes), NO_MEMORY, ProvingCluster("uid", "staging"), NOW)
+    return make_evidence(
+        version, (proven, *nodes), NO_MEMORY, ProvingCluster("uid", "staging"), NOW
+    )
 
 
 FAILED = {

@@ -25,12 +25,12 @@ from rollout.planning.eligibility.judgement import EligibilityInputs, objection,
 from rollout.planning.eligibility.memory import (
     EndedNode,
     NodeEnd,
-    note_end,
-    pause_after,
+    backoff_after,
     resting_until,
     why_held,
     why_resting,
     with_hold,
+    with_node_end,
     with_pause,
     without_failures,
 )
@@ -58,7 +58,7 @@ def end(
 
 def after(*ends: EndedNode, memory: Memory = NO_MEMORY) -> Memory:
     for number, ended in enumerate(ends):
-        memory = note_end(memory, ended, NOW + timedelta(minutes=number))
+        memory = with_node_end(memory, ended, NOW + timedelta(minutes=number))
     return memory
 
 
@@ -74,10 +74,10 @@ def test_a_node_rests_as_long_as_its_failures_in_a_row_say(
     last = NOW
     for number, outcome in enumerate(outcomes):
         last = NOW + timedelta(days=number)
-        memory = note_end(memory, end("w-1", f"run-{number}", outcome), last)
+        memory = with_node_end(memory, end("w-1", f"run-{number}", outcome), last)
         failures = 0 if outcome is Outcome.SUCCEEDED else failures + 1
     now = last + timedelta(seconds=seconds)
-    is_resting = seconds < pause_after(failures).total_seconds()
+    is_resting = seconds < backoff_after(failures).total_seconds()
     assert bool(resting_until(memory, "w-1", now)) is is_resting
     found = objection("w-1", BAD, EligibilityInputs(now, memory, unattended=True))
     assert (found is not None and found.kind is ExclusionReason.FAILED_RECENTLY) is is_resting
@@ -116,13 +116,13 @@ def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollo
 def test_only_what_the_update_may_have_done_is_held_against_it(
     outcome: Outcome, phase: Phase, *, is_blamed: bool
 ) -> None:
-    memory = note_end(NO_MEMORY, end("w-1", outcome=outcome, phase=phase), NOW)
+    memory = with_node_end(NO_MEMORY, end("w-1", outcome=outcome, phase=phase), NOW)
     assert (BAD in memory.versions) is is_blamed
     assert memory.nodes["w-1"].version == (BAD if is_blamed else "")
 
 
 def test_a_failure_that_clears_the_update_counts_against_the_node_alone() -> None:
-    memory = note_end(NO_MEMORY, end("w-1", is_update_cleared=True), NOW)
+    memory = with_node_end(NO_MEMORY, end("w-1", is_update_cleared=True), NOW)
     assert BAD not in memory.versions
     assert memory.nodes["w-1"].version == ""
     assert memory.nodes["w-1"].failures == 1
@@ -132,7 +132,7 @@ def test_a_failure_that_clears_the_update_counts_against_the_node_alone() -> Non
     "outcome", [Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED]
 )
 def test_what_was_not_tried_is_not_remembered(outcome: Outcome) -> None:
-    assert note_end(NO_MEMORY, end("w-1", outcome=outcome), NOW) is NO_MEMORY
+    assert with_node_end(NO_MEMORY, end("w-1", outcome=outcome), NOW) is NO_MEMORY
 
 
 def test_a_success_ends_a_hold_only_where_the_node_was_taken_in_spite_of_it() -> None:
@@ -154,7 +154,7 @@ def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -
     memory = NO_MEMORY
     now = NOW
     for number, rest in enumerate((1, 4, 24, 24)):
-        memory = note_end(memory, end("w-1", f"run-{number}", version=f"4152.2.{number}"), now)
+        memory = with_node_end(memory, end("w-1", f"run-{number}", version=f"4152.2.{number}"), now)
         found = objection("w-1", "4999.0.0", EligibilityInputs(now, memory, unattended=True))
         assert found is not None
         assert found.kind is ExclusionReason.FAILED_RECENTLY
@@ -163,7 +163,7 @@ def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -
 
 
 def test_a_failure_of_a_wrong_clock_holds_nothing_for_long() -> None:
-    memory = note_end(NO_MEMORY, end("w-1"), NOW + timedelta(days=400))
+    memory = with_node_end(NO_MEMORY, end("w-1"), NOW + timedelta(days=400))
     assert resting_until(memory, "w-1", NOW) == ""
 
 
@@ -214,7 +214,7 @@ def test_a_pause_of_all_goes_before_everything_and_ends_by_itself() -> None:
 
 @pytest.mark.parametrize("version", ["", "4152.2.0; reboot", "$(reboot)", "-rf", "a\nb", "9" * 129])
 def test_what_is_no_version_is_not_held_nor_part_of_a_command(version: str) -> None:
-    memory = note_end(NO_MEMORY, end("w-1", version=version), NOW)
+    memory = with_node_end(NO_MEMORY, end("w-1", version=version), NOW)
     assert memory.versions == {}
     assert memory.nodes["w-1"].version == ""
 
@@ -244,7 +244,7 @@ def test_a_version_that_nobody_tells_of_may_be_a_held_one_that_is_later(
 def test_no_newer_version_pushes_a_held_one_out() -> None:
     memory = after(end("w-1", version=BAD, limit=1), end("w-2", version="4152.9.9", limit=2))
     for number in range(2 * MOST_VERSIONS):
-        memory = note_end(
+        memory = with_node_end(
             memory,
             end("w-1", f"run-{number}", version=f"5000.0.{number}", limit=1),
             NOW + number * HOUR,
@@ -258,26 +258,28 @@ def test_no_newer_version_pushes_a_held_one_out() -> None:
     freed = without_failures(memory, versions=[BAD], nodes=(), everything=False)
     assert why_held(freed, "6000.0.0") is None
     assert why_held(freed, BAD) is None
-    assert why_held(note_end(freed, end("w-3", version="6000.0.0", limit=1), NOW), "6000.0.0")
+    assert why_held(with_node_end(freed, end("w-3", version="6000.0.0", limit=1), NOW), "6000.0.0")
 
 
 def test_the_same_end_told_twice_counts_once() -> None:
-    once = note_end(NO_MEMORY, end("w-1"), NOW)
-    assert note_end(once, end("w-1"), NOW + HOUR) == once
-    assert note_end(once, end("w-1", "run-2"), NOW + HOUR).nodes["w-1"].failures == 2
+    once = with_node_end(NO_MEMORY, end("w-1"), NOW)
+    assert with_node_end(once, end("w-1"), NOW + HOUR) == once
+    assert with_node_end(once, end("w-1", "run-2"), NOW + HOUR).nodes["w-1"].failures == 2
 
 
 def test_it_stays_small() -> None:
     memory = NO_MEMORY
     for number in range(MOST_NODES + 5):
-        memory = note_end(
+        memory = with_node_end(
             memory, end(f"w-{number}", version=f"{number}"), NOW + timedelta(seconds=number)
         )
     assert len(memory.nodes) == MOST_NODES
     assert len(memory.versions) == LATEST_VERSIONS
     assert "w-4" not in memory.nodes
     for number in range(MOST_NODES_OF_VERSION + 5):
-        memory = note_end(memory, end(f"v-{number}", limit=10_000), NOW + timedelta(hours=number))
+        memory = with_node_end(
+            memory, end(f"v-{number}", limit=10_000), NOW + timedelta(hours=number)
+        )
     assert len(memory.versions[BAD].nodes) == MOST_NODES_OF_VERSION
     assert why_held(memory, BAD, 10_000)
 

@@ -18,7 +18,7 @@ from rollout.model.quantity import Count
 from rollout.model.text import is_object_name, is_run_id
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, with_id
-from rollout.planning.plan.staleness import changes
+from rollout.planning.plan.staleness import find_differences
 from tests.planning.builders import IDENTITY, facts, inputs, node
 
 SAVED = encode_plan(build_plan(inputs([node("w-1"), node("w-2")])))
@@ -204,7 +204,7 @@ def test_an_update_staged_elsewhere_meanwhile_is_no_change() -> None:
     saved = build_plan(
         inputs([node("w-1"), node("w-2")], observations={"w-2": facts("w-2", staged=False)})
     )
-    assert changes(saved, inputs([node("w-1"), node("w-2")])) == ()
+    assert find_differences(saved, inputs([node("w-1"), node("w-2")])) == ()
 
 
 def refusing(name: str) -> ProbeFailure:
@@ -251,7 +251,7 @@ def refusing(name: str) -> ProbeFailure:
     ],
 )
 def test_each_difference_is_named(fresh: PlanInputs, says: str) -> None:
-    found = tuple(map(str, changes(OF_TWO, fresh)))
+    found = tuple(map(str, find_differences(OF_TWO, fresh)))
     assert len(found) == 1
     assert says in found[0]
 
@@ -264,6 +264,6 @@ def test_another_cluster_is_all_that_is_said() -> None:
             fresh.snapshot, identity=replace(IDENTITY, uid="other", server="https://b")
         ),
     )
-    assert tuple(map(str, changes(OF_TWO, other))) == (
+    assert tuple(map(str, find_differences(OF_TWO, other))) == (
         "the plan is for another cluster (https://127.0.0.1:6443, not https://b)",
     )

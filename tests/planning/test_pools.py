@@ -19,7 +19,7 @@ from rollout.planning.eligibility.candidates import requested_nodes
 from rollout.planning.eligibility.pools import DEFAULT, order_pools, pools_of, predecessors
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import decode_plan, encode_plan, with_id
-from rollout.planning.plan.staleness import changes
+from rollout.planning.plan.staleness import find_differences
 from tests.planning.builders import control_plane, inputs, node, waves
 
 CANARY = Pool("canary", "tier=canary", max_unavailable=Count(1), drain_timeout=Duration(60))
@@ -43,12 +43,12 @@ def planned(nodes: list[Node], *pools: Pool, limit: int = 3, **rules: object) ->
 def test_the_first_pool_that_matches_has_the_node_and_default_the_others() -> None:
     every = Pool("every", "tier")
     pools = pools_of(Policy(pools=(CANARY, every)))
-    assert [pools.of(labels) for labels in ({"tier": "canary"}, {"tier": "x"}, {})] == [
+    assert [pools.pool_of(labels) for labels in ({"tier": "canary"}, {"tier": "x"}, {})] == [
         "canary",
         "every",
         DEFAULT,
     ]
-    assert pools_of(Policy()).of({"tier": "canary"}) == ""
+    assert pools_of(Policy()).pool_of({"tier": "canary"}) == ""
 
 
 def test_a_pool_has_the_rollouts_rules_but_for_its_own() -> None:
@@ -148,8 +148,8 @@ def test_a_plan_is_stale_once_a_node_has_changed_its_pool() -> None:
     nodes = [*of_tier("canary", 1), *of_tier("web", 1)]
     drawn = inputs(nodes, policy=Policy(pools=(CANARY, WEB)))
     moved = [nodes[0], replace(nodes[1], labels={"tier": "canary"})]
-    assert changes(build_plan(drawn), drawn) == ()
-    assert tuple(map(str, changes(build_plan(drawn), inputs(moved)))) == (
+    assert find_differences(build_plan(drawn), drawn) == ()
+    assert tuple(map(str, find_differences(build_plan(drawn), inputs(moved)))) == (
         "web-1: it was in the pool web, and is in canary now",
     )
 
@@ -158,7 +158,10 @@ def test_while_it_runs_a_pools_limit_counts_its_own_nodes_whoever_took_them_away
     nodes = [*of_tier("canary", 1), *of_tier("web", 1, 2, 3)]
     plan = planned(nodes[:-1], CANARY, WEB)
     rooms = AwayLimit.of(
-        replace(plan.policy, max_unavailable=Count(9)), len(nodes), requested_nodes(plan), nodes
+        replace(plan.policy, max_unavailable=Count(9)),
+        len(nodes),
+        requested_nodes(plan),
+        nodes,
     )
     assert not rooms.why_full("web-1", {"canary-1", "web-3", "stranger"})
     full = UnavailableLimit(2, ("web-2", "web-3"), "web")

@@ -15,7 +15,7 @@ from rollout.model.policy import CompletionPolicy, Critical, DrainPolicy, Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Count, Duration
 from rollout.model.rivals import Coordinator
-from rollout.planning.eligibility.memory import EndedNode, NodeEnd, note_end
+from rollout.planning.eligibility.memory import EndedNode, NodeEnd, with_node_end
 from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import (
     HOSTNAME,
@@ -69,7 +69,7 @@ def failed_before(*, include_held: bool = False) -> PlanInputs:
     )
     ended = EndedNode("w-1", "4152.2.0", end, "run-1", 1)
     given = inputs(NODES, policy=Policy(include_held=include_held))
-    memory = note_end(NO_MEMORY, ended, NOW - timedelta(minutes=10))
+    memory = with_node_end(NO_MEMORY, ended, NOW - timedelta(minutes=10))
     return replace(given, snapshot=replace(given.snapshot, memory=memory))
 
 

@@ -33,7 +33,9 @@ def running(name: str, version: str, group: str = "stable", os_id: str = "flatca
     return facts(name, staged=False, running_version=version, group=group, os_id=os_id)
 
 
-def standings(*hosts: HostFacts, others: tuple[Node, ...] = ()) -> Mapping[str, UpdateStanding]:
+def update_standings(
+    *hosts: HostFacts, others: tuple[Node, ...] = ()
+) -> Mapping[str, UpdateStanding]:
     observations: dict[str, HostObservation] = {host.host.name: host for host in hosts}
     nodes = [node(name) for name in observations]
     known = KnownVersions.of([*nodes, *others], observations)
@@ -41,7 +43,7 @@ def standings(*hosts: HostFacts, others: tuple[Node, ...] = ()) -> Mapping[str, 
 
 
 def states(*hosts: HostFacts, others: tuple[Node, ...] = ()) -> list[UpdateState]:
-    return [standing.state for standing in standings(*hosts, others=others).values()]
+    return [standing.state for standing in update_standings(*hosts, others=others).values()]
 
 
 def test_hosts_of_one_version_are_up_to_date() -> None:
@@ -49,7 +51,7 @@ def test_hosts_of_one_version_are_up_to_date() -> None:
 
 
 def test_a_host_that_runs_less_than_another_is_behind() -> None:
-    found = standings(running("a", OLD), running("b", NEW))
+    found = update_standings(running("a", OLD), running("b", NEW))
     assert found["a"] == UpdateStanding(UpdateState.BEHIND, NEW, behind=True)
     assert found["b"].state is UpdateState.UP_TO_DATE
 
@@ -59,7 +61,7 @@ def test_a_host_that_runs_less_than_another_has_staged_is_behind() -> None:
 
 
 def test_versions_are_compared_as_numbers() -> None:
-    found = standings(running("a", "4081.2.9"), running("b", "4081.2.10"))
+    found = update_standings(running("a", "4081.2.9"), running("b", "4081.2.10"))
     assert found["a"] == UpdateStanding(UpdateState.BEHIND, "4081.2.10", behind=True)
 
 
@@ -131,7 +133,7 @@ def test_versions_without_an_order_are_not_called_newer_or_older() -> None:
 
 def test_without_an_order_a_staged_version_is_newer_than_the_one_it_replaces() -> None:
     staged = facts("b", running_version="v1", os_id="other", group="")
-    found = standings(running("a", "v1", "", "other"), staged)
+    found = update_standings(running("a", "v1", "", "other"), staged)
     assert found["a"] == UpdateStanding(UpdateState.BEHIND, NEW, behind=True)
 
 
@@ -246,12 +248,12 @@ def checked(version: str, service: UnitState, silence: float | None = None) -> H
 def test_only_a_host_that_looks_for_updates_is_up_to_date(
     service: UnitState, silence: float | None, checks: CheckState
 ) -> None:
-    newest = standings(checked(NEW, service, silence), running("b", NEW))["a"]
+    newest = update_standings(checked(NEW, service, silence), running("b", NEW))["a"]
     assert newest.checks is checks
     is_current = checks in (CheckState.WORKING, CheckState.UNKNOWN)
     assert newest.state is (UpdateState.UP_TO_DATE if is_current else UpdateState.NOT_CHECKING)
     assert not newest.behind
-    older = standings(checked(OLD, service, silence), running("b", NEW))["a"]
+    older = update_standings(checked(OLD, service, silence), running("b", NEW))["a"]
     assert (older.state, older.behind, older.checks) == (UpdateState.BEHIND, True, checks)
 
 
@@ -291,7 +293,7 @@ def test_a_host_that_waits_for_its_reboot_is_not_behind() -> None:
         "b": running("b", NEW),
         "c": running("c", OLD),
     }
-    found = versions.standings([node(name) for name in observations], observations, DAY)
+    found = versions.update_standings([node(name) for name in observations], observations, DAY)
     assert {name: standing.behind for name, standing in found.items()} == {"b": False, "c": True}
 
 
@@ -372,7 +374,7 @@ def test_a_rollback_of_one_host_makes_no_other_host_behind() -> None:
 def test_images_of_one_version_are_told_apart_by_their_digests(
     hosts: list[HostFacts], expected: list[UpdateState]
 ) -> None:
-    found = standings(*hosts)
+    found = update_standings(*hosts)
     idle = [name for name, host in zip("ab", hosts, strict=True) if host.counts_as_unstaged]
     assert [found[name].state for name in idle] == expected
     newest = {one.newest_version for one in found.values() if one.state is UpdateState.BEHIND}

@@ -65,8 +65,8 @@ def is_open(beginnings: set[datetime], minutes: int, moment: datetime) -> bool:
 def test_a_window_may_be_written_in_other_words(written: str, same: str) -> None:
     stretch = at("2026-02-25T00:00"), at("2026-03-25T00:00")
     assert (
-        list(Window.parse(written).openings(*stretch))
-        == list(Window.parse(same).openings(*stretch))
+        list(Window.parse(written).intervals(*stretch))
+        == list(Window.parse(same).intervals(*stretch))
         != []
     )
 
@@ -110,8 +110,8 @@ def test_any_window_about_any_change_of_clocks(
     expected = begins(
         days, start, zone, moment - timedelta(days=2), moment + timedelta(days=7, hours=2)
     )
-    held = Schedule((window,)).current(moment)
-    upcoming = Schedule((window,)).following(moment)
+    held = Schedule((window,)).current_opening(moment)
+    upcoming = Schedule((window,)).next_opening(moment)
     assert (held is not None) == is_open(expected, minutes, moment)
     if held is not None:
         end = min(held.end, moment + timedelta(days=5))
@@ -129,10 +129,10 @@ def test_any_window_about_any_change_of_clocks(
 
 def test_the_end_is_not_part_of_it() -> None:
     window = Window.parse("10:00 1h")
-    assert Schedule((window,)).current(at("2026-03-01T10:00")) is not None
-    assert Schedule((window,)).current(at("2026-03-01T10:59:59")) is not None
-    assert Schedule((window,)).current(at("2026-03-01T11:00")) is None
-    assert Schedule((window,)).current(at("2026-03-01T09:59:59")) is None
+    assert Schedule((window,)).current_opening(at("2026-03-01T10:00")) is not None
+    assert Schedule((window,)).current_opening(at("2026-03-01T10:59:59")) is not None
+    assert Schedule((window,)).current_opening(at("2026-03-01T11:00")) is None
+    assert Schedule((window,)).current_opening(at("2026-03-01T09:59:59")) is None
 
 
 def test_windows_that_touch_are_one_opening() -> None:
@@ -141,11 +141,11 @@ def test_windows_that_touch_are_one_opening() -> None:
         Window.parse("tue 00:00 3h"),
         Window.parse("tue 05:00 1h"),
     ]
-    held = Schedule(tuple(windows)).current(at("2026-03-02T23:00"))
+    held = Schedule(tuple(windows)).current_opening(at("2026-03-02T23:00"))
     assert held is not None
     assert held.begin == at("2026-03-02T22:00")
     assert held.end == at("2026-03-03T03:00")
-    upcoming = Schedule(tuple(windows)).following(at("2026-03-02T23:00"))
+    upcoming = Schedule(tuple(windows)).next_opening(at("2026-03-02T23:00"))
     assert upcoming is not None
     assert upcoming.begin == at("2026-03-03T05:00")
 
@@ -230,13 +230,13 @@ def test_a_whole_day_is_frozen_by_its_own_clocks_also_when_they_change() -> None
     for first in (at("2026-03-28T12:00"), at("2026-10-24T12:00")):
         for moment in (first + timedelta(minutes=number) for number in range(2 * 1440)):
             is_sunday = moment.astimezone(zone).weekday() == calendar.SUNDAY
-            assert (rules.current(moment) is None) == is_sunday, moment
+            assert (rules.current_opening(moment) is None) == is_sunday, moment
 
 
 def test_sundays_only_and_never_over_christmas() -> None:
     rules = schedule("sun 22:00 4h Europe/Berlin", freezes=("12-20..01-04 Europe/Berlin",))
     # what a freeze cuts off a window ends at its midnight
-    last = rules.current(at("2026-12-13T22:00"))
+    last = rules.current_opening(at("2026-12-13T22:00"))
     assert last is not None
     assert last.end == at("2026-12-14T01:00")
     frozen = WindowClosed(("12-20..01-04 Europe/Berlin",), "Sun 2027-01-10 22:00 CET")
@@ -244,7 +244,7 @@ def test_sundays_only_and_never_over_christmas() -> None:
     outside = WindowClosed((), "Sun 2027-01-10 22:00 CET")
     assert rules.why_closed(at("2026-12-14T12:00")) == outside
     cut = schedule("sat 22:00 6h", freezes=("2026-12-20..2027-01-04",))
-    opening = cut.current(at("2026-12-19T22:30"))
+    opening = cut.current_opening(at("2026-12-19T22:30"))
     assert opening is not None
     assert opening.end == at("2026-12-20T00:00")
     assert cut.fits_ever(at("2026-12-19T22:30"), 6 * 3600)
@@ -255,7 +255,7 @@ def test_sundays_only_and_never_over_christmas() -> None:
 
 def test_what_is_far_ahead_is_found() -> None:
     assert schedule("first sun 02:00 4h").fits_ever(at("2026-03-03T00:00"), 4 * 3600)
-    following = schedule("2027-11-01 02:00 4h").following(at("2026-03-03T00:00"))
+    following = schedule("2027-11-01 02:00 4h").next_opening(at("2026-03-03T00:00"))
     assert following is not None
     assert following.begin == at("2027-11-01T02:00")
     past = schedule("2020-11-01 02:00 4h")

@@ -10,7 +10,7 @@ from typing import cast
 from rollout.adapters.calendar.lines import Block, ContentLine
 from rollout.adapters.calendar.repeats import Repeats, read_rule
 from rollout.adapters.calendar.zones import Zones
-from rollout.planning.eligibility.windows import Opening
+from rollout.planning.eligibility.windows import Interval
 
 _DATE = r"\d{8}"
 _TIME = r"\d{8}T\d{6}Z?"
@@ -117,8 +117,8 @@ class CalendarEvent:
         ]
 
     def openings(
-        self, replaced: Iterable[ContentLine], horizon: Opening
-    ) -> Iterator[Opening | None]:
+        self, replaced: Iterable[ContentLine], horizon: Interval
+    ) -> Iterator[Interval | None]:
         """Yield the occurrences within the horizon, except the replaced ones.
 
         Others yield None, so that the caller can check its time limit.
@@ -139,7 +139,7 @@ class CalendarEvent:
                 ends.append(min(begin + min(exact_length, _LAST - begin), _LAST))
             end = max(ends)
             is_within = begin < end and begin < horizon.end and horizon.begin < end
-            yield Opening(begin, end) if is_within else None
+            yield Interval(begin, end) if is_within else None
 
     def _begins(
         self, first: datetime, periods: Iterable[datetime], replaced: Iterable[ContentLine]

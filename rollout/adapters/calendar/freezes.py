@@ -13,7 +13,7 @@ from rollout.adapters.calendar.lines import Block, ContentLine, Patience, read_c
 from rollout.adapters.calendar.zones import read_zones
 from rollout.adapters.input_files import Trust, read_input
 from rollout.errors import UsageError
-from rollout.planning.eligibility.windows import Opening, join_overlapping
+from rollout.planning.eligibility.windows import Interval, join_overlapping
 
 _PAST = timedelta(days=2)
 _FUTURE = timedelta(days=731)
@@ -42,7 +42,7 @@ def read_calendar(
     except OSError as error:
         message = f"cannot read the calendar {path}: {error.strerror}"
         raise UsageError(message, hint=_HINT) from error
-    horizon = Opening(now - _PAST, now + _FUTURE)
+    horizon = Interval(now - _PAST, now + _FUTURE)
     try:
         freezes = join_overlapping(_openings(content, horizon, zone, Patience.of(seconds)))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
@@ -56,8 +56,8 @@ def _minute(moment: datetime) -> str:
 
 
 def _openings(
-    content: bytes, horizon: Opening, zone: tzinfo, patience: Patience
-) -> Iterator[Opening]:
+    content: bytes, horizon: Interval, zone: tzinfo, patience: Patience
+) -> Iterator[Interval]:
     calendar = read_calendar_block(content)
     zones = read_zones(calendar, patience, zone)
     _check_calendar(calendar)

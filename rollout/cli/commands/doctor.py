@@ -51,7 +51,7 @@ from rollout.model.policy import Policy
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.pools import DEFAULT, order_pools, pools_of
 from rollout.planning.eligibility.rivals import marks_on, nodes_being_upgraded, rivals
-from rollout.planning.eligibility.versions import standings
+from rollout.planning.eligibility.versions import update_standings
 from rollout.ports import ClusterApi
 from rollout.report.doctor import doctor_document, doctor_text
 from rollout.report.status import FollowUp
@@ -147,7 +147,7 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
         if policy.pools:
             yield from _pool_checks(policy, selected)
         own_command = bool(settings.reboot.command)
-        compared = standings(nodes, targets.observations, settings.detect.max_check_age)
+        compared = update_standings(nodes, targets.observations, settings.detect.max_check_age)
         on_hosts: list[Check] = []
         for node in selected:
             unsupported = why_unsupported(node)
@@ -170,7 +170,7 @@ def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
 def _pool_checks(policy: Policy, nodes: Iterable[Node]) -> Iterator[Check]:
     members: dict[str, list[str]] = {name: [] for name in order_pools(policy.pools)}
     for node in nodes:
-        members[pools_of(policy).of(node.labels)].append(node.name)
+        members[pools_of(policy).pool_of(node.labels)].append(node.name)
     return cluster.pool_checks(members, DEFAULT)
 
 

@@ -32,7 +32,7 @@ from rollout.model.node_marks import pause_on, why_paused
 from rollout.model.policy import Selection
 from rollout.model.text import counted, printable, shell_word, shortened
 from rollout.model.timestamps import whole_second
-from rollout.planning.eligibility.evidence import Evidence, ProvingCluster, evidence_of
+from rollout.planning.eligibility.evidence import Evidence, ProvingCluster, make_evidence
 from rollout.planning.eligibility.memory import (
     with_hold,
     with_pause,
@@ -344,7 +344,7 @@ def evidence(
     memory = with_patience(read_memory, api, settings.lock.namespace)
     require_memory(memory)
     cluster = ProvingCluster(with_patience(read_identity, api).uid, settings.cluster.name)
-    document = evidence_of(
+    document = make_evidence(
         version, nodes, memory, cluster=cluster, now=api.server_time() or wiring.now()
     )
     content = json_document(document)

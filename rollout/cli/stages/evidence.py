@@ -12,7 +12,7 @@ from rollout.model.memory import MOST_VERSIONS, Memory
 from rollout.planning.eligibility.evidence import (
     Evidence,
     EvidenceRules,
-    Proven,
+    ProvenVersions,
     read_evidence,
     why_not_to_cordon,
 )
@@ -30,7 +30,7 @@ def evidence_rules(settings: Settings) -> EvidenceRules:
     return EvidenceRules(evidence.cluster, evidence.nodes, evidence.hours, evidence.max_age)
 
 
-def proven_elsewhere(api: ClusterApi, settings: Settings) -> Proven | None:
+def proven_elsewhere(api: ClusterApi, settings: Settings) -> ProvenVersions | None:
     """Return None if no evidence is required."""
     if not settings.evidence.source:
         return None
@@ -38,7 +38,7 @@ def proven_elsewhere(api: ClusterApi, settings: Settings) -> Proven | None:
     return _proven(api, settings, memory)
 
 
-def remember_proven(api: ClusterApi, settings: Settings) -> Proven | None:
+def remember_proven(api: ClusterApi, settings: Settings) -> ProvenVersions | None:
     """Store each document's time, so that no older one counts.
 
     Nothing is proven if the memory cannot be written.
@@ -59,11 +59,11 @@ def remember_proven(api: ClusterApi, settings: Settings) -> Proven | None:
         change_memory(api, settings.lock.namespace, with_latest)
     except ApiError as error:
         problem = f"evidence cannot be remembered: {error.message}"
-        return Proven(proven.rules, {}, (*proven.problems, problem))
+        return ProvenVersions(proven.rules, {}, (*proven.problems, problem))
     return proven
 
 
-def _proven(api: ClusterApi, settings: Settings, memory: Memory) -> Proven:
+def _proven(api: ClusterApi, settings: Settings, memory: Memory) -> ProvenVersions:
     rules = evidence_rules(settings)
     accepted = list[Evidence]()
     problems = list[str]()
@@ -74,7 +74,7 @@ def _proven(api: ClusterApi, settings: Settings, memory: Memory) -> Proven:
             problems.append(f"evidence {signed.origin}: {error}")
     accepted.sort(key=lambda document: document.made_at)
     documents = {document.version: document for document in accepted}
-    return Proven(rules, documents, tuple(problems))
+    return ProvenVersions(rules, documents, tuple(problems))
 
 
 def _accepted(

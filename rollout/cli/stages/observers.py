@@ -26,7 +26,7 @@ from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import PlanReady, StepEvent
 from rollout.model.text import is_run_id
 from rollout.model.timestamps import timestamp
-from rollout.planning.eligibility.versions import standings
+from rollout.planning.eligibility.versions import update_standings
 from rollout.planning.plan.document import encode_plan
 from rollout.planning.play.pace import NO_PAST, Past
 from rollout.ports import Observer
@@ -345,7 +345,7 @@ def observe_cluster(
 ) -> None:
     if metrics:
         metrics.observe_hosts(observations)
-        metrics.observe_updates(standings(snapshot.nodes, observations, longest_silence))
+        metrics.observe_updates(update_standings(snapshot.nodes, observations, longest_silence))
         metrics.observe_memory(snapshot.memory)
 
 

@@ -65,8 +65,8 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.progress import RunResult
 from rollout.model.timestamps import parse_timestamp
-from rollout.planning.eligibility.evidence import Proven
-from rollout.planning.eligibility.memory import all_paused, why_aborted
+from rollout.planning.eligibility.evidence import ProvenVersions
+from rollout.planning.eligibility.memory import why_aborted, why_all_paused
 from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import Clock, ClusterApi
 from rollout.report.unfinished import heading, ways_out
@@ -291,7 +291,7 @@ class _Pass:
         if not memory.denied:
             require_memory(memory)
         schedule = Schedule.of(self.request.policy.gates.windows)
-        finding = all_paused(memory, api.server_time()) or schedule.why_closed(wiring.now())
+        finding = why_all_paused(memory, api.server_time()) or schedule.why_closed(wiring.now())
         return text(finding) if finding else why_aborted(memory)
 
     def _start_nothing(self, why: str) -> ExitCode:
@@ -327,7 +327,7 @@ class _Pass:
             say(f"warning: {error.message}")
         return restrict_rules(unfinished, self.request.policy, frozenset(names))
 
-    def _proven(self) -> Proven | None:
+    def _proven(self) -> ProvenVersions | None:
         proven = with_patience(remember_proven, self.connections.api, self.request.settings)
         warn(*(proven.problems if proven else ()))
         return proven

@@ -23,10 +23,10 @@ from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.selectors import parse_selector
 from rollout.model.text import counted, grouped, printable, shortened
-from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
-from rollout.planning.plan.staleness import changes
+from rollout.planning.plan.staleness import find_differences
 from rollout.report.sentences import extent
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class PreparedRun:
     targets: Targets
     percentage_base: int
     inherited: Inheritance | None = None
-    proven: Proven | None = None
+    proven: ProvenVersions | None = None
 
     @property
     def hosts(self) -> Mapping[str, Host]:
@@ -65,7 +65,10 @@ class PreparedRun:
 
 
 def inputs_of(
-    request: Request, snapshot: ClusterSnapshot, targets: Targets, proven: Proven | None = None
+    request: Request,
+    snapshot: ClusterSnapshot,
+    targets: Targets,
+    proven: ProvenVersions | None = None,
 ) -> PlanInputs:
     return PlanInputs(
         snapshot=snapshot,
@@ -93,7 +96,10 @@ def make_plan(inputs: PlanInputs) -> RolloutPlan:
 
 
 def prepare(
-    request: Request, snapshot: ClusterSnapshot, targets: Targets, proven: Proven | None = None
+    request: Request,
+    snapshot: ClusterSnapshot,
+    targets: Targets,
+    proven: ProvenVersions | None = None,
 ) -> PreparedRun:
     """Raises `StalePlanError` if a saved plan no longer matches the cluster."""
     inputs = inputs_of(request, snapshot, targets, proven)
@@ -118,7 +124,7 @@ def prepare_fresh(
     metrics: "Metrics | None",
     *,
     may_replace_stopped: bool,
-    proven: Proven | None = None,
+    proven: ProvenVersions | None = None,
 ) -> FreshRun:
     """Raises `BlockedError` or `LockedError` if no rollout may start."""
     api = connections.api
@@ -149,16 +155,16 @@ def load_saved(file: Path) -> RolloutPlan:
 
 
 def _refuse_stale(saved: RolloutPlan, inputs: PlanInputs) -> None:
-    differences = grouped((change.what, change) for change in changes(saved, inputs))
+    differences = grouped((found.change, found) for found in find_differences(saved, inputs))
     if not differences:
         return
     lines = list[str]()
-    for what, group in differences.items():
+    for change, group in differences.items():
         if len(group) == 1:
             lines.append(printable(str(group[0])))
         else:
-            nodes = shortened([change.node for change in group])
-            lines.append(f"{printable(what)}: {nodes}")
+            nodes = shortened([found.node for found in group])
+            lines.append(f"{printable(change)}: {nodes}")
     if len(lines) > _MOST_CHANGES:
         others = len(lines) - _MOST_CHANGES
         lines = [*lines[:_MOST_CHANGES], f"and {others} other differences"]

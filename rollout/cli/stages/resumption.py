@@ -20,7 +20,7 @@ from rollout.execution.rollout.continuation import pending_nodes, plan_continuat
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.text import capitalize
-from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.plan.joining import without_accepted_blockers
 from rollout.ports import ClusterApi
 from rollout.report.unfinished import heading, resume_text, ways_out
@@ -93,7 +93,7 @@ def prepare_resumption(
     *,
     metrics: "Metrics | None",
     retry_failed: bool = False,
-    proven: Proven | None = None,
+    proven: ProvenVersions | None = None,
 ) -> PreparedRun:
     """If nodes are started already, the run finishes them and starts no others when blocked."""
     settings = request.settings

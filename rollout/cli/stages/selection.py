@@ -11,7 +11,7 @@ from rollout.model.host import normalize_address
 from rollout.model.policy import Selection
 from rollout.model.selectors import parse_selector
 from rollout.model.text import shortened
-from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.candidates import is_excluded_by_name
 from rollout.ports import ClusterApi
 
 _SUGGESTIONS = 3
@@ -33,9 +33,9 @@ def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sele
     selected = selected_names(nodes, matching, selection)
     for pattern in selection.exclude:
         alone = replace(selection, exclude=(pattern,))
-        if not any(excluded_by_name(node.name, alone) for node in nodes):
+        if not any(is_excluded_by_name(node.name, alone) for node in nodes):
             say(f"warning: --exclude names no node of the cluster: {pattern}")
-    names = tuple(name for name in selected if not excluded_by_name(name, selection))
+    names = tuple(name for name in selected if not is_excluded_by_name(name, selection))
     if not names:
         say(f"warning: --exclude leaves none of the selected nodes: {shortened(selected)}")
     return SelectedNodes(selected, names)

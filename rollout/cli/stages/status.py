@@ -37,8 +37,8 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import capitalize, counted, shortened
 from rollout.model.timestamps import elapsed
-from rollout.planning.drain.completion import completing_pods
-from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.drain.completion import pods_to_complete
+from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.planning.eligibility.status import NodeStatus, UnderWay, node_statuses
 from rollout.planning.eligibility.versions import KnownVersions
@@ -77,7 +77,7 @@ def _awaited_by_node(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
     awaited = dict[str, Sequence[AwaitedPod]]()
     for name in draining:
         try:
-            pods = completing_pods(snapshot.read_node_pods(api, name), plan.policy.drain)
+            pods = pods_to_complete(snapshot.read_node_pods(api, name), plan.policy.drain)
         except ApiError as error:
             if is_transient(error):
                 # Each further node may take as long to fail.
@@ -212,9 +212,11 @@ def show_nodes(connections: Connections, request: Request, *, only_pending: bool
         _warn_beside(statuses, rows, rollout)
 
 
-def _read_what_is_allowed(api: ClusterApi, settings: Settings) -> tuple[Memory, Proven | None]:
+def _read_what_is_allowed(
+    api: ClusterApi, settings: Settings
+) -> tuple[Memory, ProvenVersions | None]:
     memory = NO_MEMORY
-    proven: Proven | None = None
+    proven: ProvenVersions | None = None
     with suppress(ApiError):
         memory = read_memory(api, settings.lock.namespace, warns=True)
     with suppress(ApiError):

@@ -14,7 +14,7 @@ from rollout.execution.base.live_view import LiveView
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.snapshot import BUDGETS
 from rollout.model.cluster import Budget, Pod, PodPhase
-from rollout.planning.drain.budgets import BudgetIndex, bypasses
+from rollout.planning.drain.budgets import BudgetIndex, bypasses_budget
 
 _POLICY, _, _PLURAL = BUDGETS.rpartition("/")
 _UNSEEN_SECONDS = 1.0
@@ -57,7 +57,9 @@ class BudgetView:
         self._index = BudgetIndex.of(budgets)
 
     def budgets_of(self, pod: Pod) -> tuple[Budget, ...]:
-        return tuple(budget for budget in self._index.covering(pod) if not bypasses(pod, budget))
+        return tuple(
+            budget for budget in self._index.covering(pod) if not bypasses_budget(pod, budget)
+        )
 
     def conflicting_budgets(self, pod: Pod) -> tuple[Budget, ...]:
         """Return the budgets of a running pod if it has several: no API server evicts it."""

@@ -32,8 +32,8 @@ from rollout.planning.drain.budgets import BudgetIndex, Headcount
 from rollout.planning.drain.verdicts import (
     Action,
     DrainRules,
+    is_of_daemon_set,
     judge_all,
-    of_daemon_set,
     with_action,
 )
 from rollout.wording.drain import refusal
@@ -50,7 +50,7 @@ class _DaemonSetLookup:
 
     def rules_for(self, pods: Sequence[Pod]) -> DrainRules:
         cluster = self.task.cluster
-        unknown = {pod.uid for pod in pods if of_daemon_set(pod)} - self.looked_up
+        unknown = {pod.uid for pod in pods if is_of_daemon_set(pod)} - self.looked_up
         if self.daemon_sets is None or unknown:
             self.daemon_sets = cluster.ask(read_daemon_sets, self.deadline)
             self.looked_up |= unknown

@@ -19,7 +19,7 @@ from rollout.model.node_marks import deferral
 from rollout.model.own_node import OwnNode
 from rollout.model.policy import Critical, DrainPolicy
 from rollout.model.selectors import parse_selector
-from rollout.planning.drain.budgets import bypasses, critical_budget
+from rollout.planning.drain.budgets import bypasses_budget, critical_budget
 from rollout.ports import ClusterApi
 
 LOOK_AGAIN = 2.0
@@ -49,14 +49,14 @@ class CriticalPods:
         # The pods of a rule that has just forbidden an eviction are not read again.
         for rule in covering:
             closed = self._closed_budget(rule, now)
-            if closed is not None and not bypasses(pod, closed):
+            if closed is not None and not bypasses_budget(pod, closed):
                 return closed
         pods_by_rule = {rule: read_pods(api, rule.namespace, rule.selector) for rule in covering}
         with self._lock:
             leaving = self._leaving_beside(pod, now)
             for rule, pods in pods_by_rule.items():
                 budget = critical_budget(rule, pods, leaving)
-                if not bypasses(pod, budget) and not budget.disruptions_allowed:
+                if not bypasses_budget(pod, budget) and not budget.disruptions_allowed:
                     self._closed[rule] = budget, now
                     return budget
             if covering:

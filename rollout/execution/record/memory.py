@@ -27,15 +27,15 @@ from rollout.model.finding import Finding, HeldVersion, MemoryUnreadable, Memory
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import VersionHeld
-from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
 from rollout.planning.eligibility.memory import (
     EndedNode,
     NodeEnd,
-    all_paused,
-    note_end,
+    why_all_paused,
     why_held,
     with_hold,
+    with_node_end,
 )
 from rollout.ports import ClusterApi
 from rollout.wording import cause
@@ -98,7 +98,7 @@ class _EndNote:
 
     def __call__(self, memory: Memory) -> Memory:
         self.was_held = why_held(memory, self.ended.version) is not None
-        return note_end(memory, self.ended, self.now)
+        return with_node_end(memory, self.ended, self.now)
 
 
 @dataclass
@@ -119,7 +119,7 @@ class RunMemory:
     include_held: bool
     retried: frozenset[str] = frozenset()
     unattended: bool = False
-    proven: Proven | None = None
+    proven: ProvenVersions | None = None
     newly_held: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pending: list[Change] = field(default_factory=list)
@@ -139,7 +139,7 @@ class RunMemory:
         unreadable = self._why_unreadable()
         if unreadable:
             return unreadable
-        paused = all_paused(self._read_recent(), self.cluster.api.server_time())
+        paused = why_all_paused(self._read_recent(), self.cluster.api.server_time())
         return paused or self._why_unwritable() or self._why_held(planned)
 
     def _why_unreadable(self) -> MemoryUnreadable | None:
@@ -199,7 +199,7 @@ class RunMemory:
             node=planned.name,
             version=version,
             end=end,
-            run=self.run,
+            run_id=self.run,
             failures_allowed=self.failures_allowed,
             despite_hold=self._may_start_though_held(planned.name),
         )

@@ -22,7 +22,7 @@ from rollout.planning.plan.joining import (
     is_regrouped,
     join_plans,
     remaining_ramp,
-    stricter,
+    stricter_policy,
     with_earlier_exclusions,
     with_nodes_back,
 )
@@ -58,7 +58,7 @@ def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[st
     known = unfinished.record.plan
     if known is None:
         return unfinished
-    rules = stricter(known.policy, today, len(requested_nodes(known)))
+    rules = stricter_policy(known.policy, today, len(requested_nodes(known)))
     if not unfinished.blocks:
         rules = replace(rules, gates=today.gates)
     record = replace(unfinished.record, plan=replace(known, policy=rules))
@@ -297,5 +297,5 @@ def _pools_of_started_nodes(
     planned = {entry.node.name: entry.node.pool for entry in unfinished.in_flight}
     found = dict[str, str]()
     for name in (*unfinished.done, *planned):
-        found[name] = planned.get(name) or pools.of(labels.get(name, {}))
+        found[name] = planned.get(name) or pools.pool_of(labels.get(name, {}))
     return found

@@ -42,7 +42,7 @@ from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
 from rollout.planning.eligibility.away import AwayLimit, away_reasons
 from rollout.planning.eligibility.candidates import requested_nodes
-from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.eligibility.memory import NodeEnd
 from rollout.ports import Clock, ClusterApi, Observer
 from rollout.wording.words import defect
@@ -60,7 +60,7 @@ class RunRequest:
     percentage_base: int
     own_node: OwnNode | None
     unattended: bool
-    proven: Proven | None
+    proven: ProvenVersions | None
     inherited: Inheritance | None
 
 

@@ -4,6 +4,7 @@ Only a drain that fails in the best order of pods is blocked; the play warns of 
 Preemption is not modeled.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -34,8 +35,8 @@ from rollout.model.warning_finding import (
 from rollout.planning.drain.budgets import (
     BudgetIndex,
     Headcount,
-    bypasses,
-    counts_pods,
+    bypasses_budget,
+    counts_selected_pods,
     managing_owner,
 )
 from rollout.planning.drain.surge import Surges
@@ -50,6 +51,8 @@ _HUNDRED = 100
 
 @dataclass(frozen=True, slots=True)
 class DrainChecker:
+    """Finds the blockers and warnings of one node's drain."""
+
     node: str
     verdicts: Sequence[PodVerdict]
     index: BudgetIndex
@@ -109,19 +112,19 @@ class DrainChecker:
             yield blocker(self.node, f"pod/{pod.key}", SeveralBudgets(names))
             return
         for budget in budgets:
-            if not bypasses(pod, budget):
+            if not bypasses_budget(pod, budget):
                 yield from self._check_budget(pod, budget)
 
     def _check_budget(self, pod: Pod, budget: Budget) -> Iterator[Blocker | PlanWarning]:
         subject = budget_subject(budget.key)
         is_closed = budget.disruptions_allowed <= 0
-        opened_by_storage = storage_opening(pod)
-        if opened_by_storage:
+        opened_by_storage = find_storage_operator(pod)
+        if opened_by_storage is not None:
             if is_closed:
                 yield warning(self.node, subject, opened_by_storage)
             return
         owner = managing_owner(budget, self._pods_held_by(budget)) if is_closed else None
-        deployment = self.surges.restarted(pod, budget)
+        deployment = self.surges.deployment_to_restart(pod, budget)
         if owner is not None:
             is_alone = self.headcount.is_alone(pod, budget, owner)
             managed = BudgetManaged(budget.namespace, owner, is_alone=is_alone)
@@ -129,15 +132,15 @@ class DrainChecker:
         elif deployment is not None:
             yield warning(self.node, subject, BudgetSurged(deployment.key))
         elif self.headcount.can_never_allow(budget):
-            finding = _why_never_open(budget, self.headcount, pod, self.surges)
+            finding = _why_never_open(budget, pod, self.headcount, self.surges)
             yield blocker(self.node, subject, finding)
         elif is_closed:
             yield self._check_closed(budget)
 
     def _check_closed(self, budget: Budget) -> Blocker | PlanWarning:
-        """Block if long unready pods keep the budget closed."""
+        """Return a blocker if long unready pods keep the budget closed, else a warning."""
         subject = budget_subject(budget.key)
-        unready = self.headcount.unready_in_the_way(budget, self.rules.timeout)
+        unready = self.headcount.unready_pods_blocking(budget, self.rules.timeout)
         if not unready:
             closed = BudgetClosed(budget.current_healthy, budget.desired_healthy)
             return warning(self.node, subject, closed)
@@ -152,37 +155,38 @@ class DrainChecker:
 
     def _pods_held_by(self, budget: Budget) -> Iterator[Pod]:
         covered = (pod for pod in self._evicted() if budget.covers(pod))
-        return (pod for pod in covered if not bypasses(pod, budget))
+        return (pod for pod in covered if not bypasses_budget(pod, budget))
 
     def _evicted(self) -> Iterator[Pod]:
         return (verdict.pod for verdict in self.verdicts if verdict.action is Action.EVICT)
 
 
-def storage_opening(pod: Pod) -> LonghornOpens | RookOpens | None:
+def find_storage_operator(pod: Pod) -> LonghornOpens | RookOpens | None:
+    """Return which storage operator opens the pod's budget during a drain, or None."""
     if pod.is_of_longhorn:
         return LonghornOpens()
     return RookOpens() if pod.is_osd else None
 
 
 def _why_never_open(
-    budget: Budget, headcount: Headcount, pod: Pod, surges: Surges
+    budget: Budget, pod: Pod, headcount: Headcount, surges: Surges
 ) -> BudgetUncounted | BudgetUnscaled | BudgetNever:
     if budget.sync_error:
         return BudgetUncounted(budget.sync_error)
     if headcount.lacks_scale(budget):
-        # One pod may be evicted then.
+        # With one less than there are pods, one may be evicted.
         return BudgetUnscaled(budget, min_available=headcount.unowned[budget.key] - 1)
     is_scalable = pod.owner is not None and pod.owner.kind not in _NOT_SCALED
     return BudgetNever(
         budget=budget,
-        ended=headcount.ended[budget.key] if counts_pods(budget) else 0,
+        ended=headcount.ended[budget.key] if counts_selected_pods(budget) else 0,
         replicas=_missing_replicas(budget, headcount) if is_scalable else 0,
         healthy=headcount.most_healthy(budget),
-        restart=surges.restart_of(pod, budget),
+        restart=surges.find_restart(pod, budget),
     )
 
 
-def stuck_budget(
+def stuck_budget_blocker(
     node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], obstacle: Nowhere
 ) -> Blocker:
     finding = FitsNowhere(
@@ -196,15 +200,18 @@ def stuck_budget(
 
 
 def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
+    """Return how many more replicas would open the budget; 0 if no number does."""
     if budget.max_unavailable:
         return 0
-    most = headcount.most_healthy(budget)
+    most_healthy = headcount.most_healthy(budget)
     if not budget.min_available.endswith("%"):
-        return budget.desired_healthy - most + 1
+        return budget.desired_healthy - most_healthy + 1
     percent = int(budget.min_available.removesuffix("%"))
     # With 100 more pods, each percent is at least one pod that may be unavailable.
-    for more in range(1, _HUNDRED + 1):
-        needed = -(-percent * (budget.expected_pods + more) // _HUNDRED)
-        if most + more > needed:
-            return more
+    for added in range(1, _HUNDRED + 1):
+        expected = budget.expected_pods + added
+        # Kubernetes rounds up.
+        needed = math.ceil(percent * expected / _HUNDRED)
+        if most_healthy + added > needed:
+            return added
     return 0

@@ -32,13 +32,13 @@ _CONTROLLER = "controller:"
 
 @dataclass(frozen=True, slots=True)
 class BudgetIndex:
-    """Finds a pod's budgets without trying every selector of its namespace.
+    """Finds a pod's budgets without trying every selector of its namespace."""
 
-    `by_label` is by namespace, and by a label and value that the selectors require.
-    """
-
+    # Budgets by a label that their selectors require.
     by_label: Mapping[_LabelKey, Sequence[Budget]]
+    # Budgets that require no label's value, by namespace.
     unselective: Mapping[str, Sequence[Budget]]
+    # The budgets found so far, by pod UID.
     by_uid: dict[str, tuple[Budget, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -70,7 +70,7 @@ class BudgetIndex:
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
-    """Return the rule as a budget, as if the pods `leaving` (UIDs) were gone."""
+    """Return the rule as a budget, as if the pods `leaving` (UIDs) were gone already."""
     min_available = rule.min_available
     selector = parse_selector(rule.selector)
     in_namespace = [pod for pod in pods if pod.namespace == rule.namespace]
@@ -91,7 +91,7 @@ def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str
     )
 
 
-def bypasses(pod: Pod, budget: Budget) -> bool:
+def bypasses_budget(pod: Pod, budget: Budget) -> bool:
     """Whether the API server evicts this pod now without asking the budget.
 
     Source: the eviction subresource of kube-apiserver.
@@ -104,10 +104,11 @@ def bypasses(pod: Pod, budget: Budget) -> bool:
 
 
 def guarding_budgets(pod: Pod, index: BudgetIndex) -> Iterator[str]:
-    return (budget.key for budget in index.covering(pod) if not bypasses(pod, budget))
+    """Return the keys of the budgets that the API server asks before it evicts the pod."""
+    return (budget.key for budget in index.covering(pod) if not bypasses_budget(pod, budget))
 
 
-def counts_pods(budget: Budget) -> bool:
+def counts_selected_pods(budget: Budget) -> bool:
     """Whether the budget expects the pods that it selects, rather than a scale."""
     return not budget.max_unavailable and not budget.min_available.endswith("%")
 
@@ -118,13 +119,16 @@ class Headcount:
 
     Source: `getExpectedPodCount` and `getExpectedScale` of Kubernetes. With an absolute
     `minAvailable`, the budget expects every pod it selects, even finished ones; otherwise the scale
-    of their controllers. Without `now` (by the API server), no pod is late. `ended` and `unowned`
-    are by budget key, `owned` by owner UID. `patience` is a drain's timeout in seconds.
+    of their controllers.
     """
 
+    # The API server's time. Without it, no pod is late.
     now: datetime | None
+    # How many pods of each budget (key) have ended.
     ended: Counter[str]
+    # How many pods of each budget have no owner.
     unowned: Counter[str]
+    # How many pods each owner (UID) has.
     owned: Counter[str]
     unready: tuple[Pod, ...] = ()
 
@@ -145,12 +149,18 @@ class Headcount:
         return cls(now, ended=ended, unowned=unowned, owned=owned, unready=unready)
 
     def most_healthy(self, budget: Budget) -> int:
-        if counts_pods(budget):
+        """Return how many pods the budget can count as healthy if all are."""
+        if counts_selected_pods(budget):
             return budget.expected_pods - self.ended[budget.key]
         return budget.expected_pods + self.unowned[budget.key]
 
     def lacks_scale(self, budget: Budget) -> bool:
-        return not budget.expected_pods and not counts_pods(budget) and self.unowned[budget.key] > 0
+        """Whether the budget needs a scale, and its pods have no owner with one."""
+        return (
+            not budget.expected_pods
+            and not counts_selected_pods(budget)
+            and self.unowned[budget.key] > 0
+        )
 
     def can_never_allow(self, budget: Budget) -> bool:
         if budget.sync_error or self.lacks_scale(budget):
@@ -158,19 +168,20 @@ class Headcount:
         return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
 
     def permits(self, budget: Budget) -> int:
-        """Return how many evictions the budget allows now, or later if it allows none now."""
+        """Return how many evictions the budget allows now; if none, how many it may allow later."""
         if budget.disruptions_allowed:
             return budget.disruptions_allowed
         return 0 if self.can_never_allow(budget) else self.most_away(budget)
 
     def most_away(self, budget: Budget) -> int:
+        """Return how many pods may be away if all others are healthy."""
         spare = self.most_healthy(budget) - budget.desired_healthy
         return max(0, budget.disruptions_allowed, spare)
 
-    def unready_in_the_way(self, budget: Budget, patience: float) -> tuple[Pod, ...]:
+    def unready_pods_blocking(self, budget: Budget, drain_timeout: float) -> tuple[Pod, ...]:
         """Return the long unready pods that keep the budget at zero disruptions."""
         covered = [pod for pod in self.unready if budget.covers(pod)]
-        unready = tuple(pod for pod in covered if self._is_late(pod, patience))
+        unready = tuple(pod for pod in covered if self._is_late(pod, drain_timeout))
         if self.most_healthy(budget) - len(unready) > budget.desired_healthy:
             return ()
         return unready
@@ -181,8 +192,8 @@ class Headcount:
         pods = max(budget.expected_pods, self.owned[owner.uid], self.owned[managing_owner.uid])
         return pods <= 1
 
-    def stays_pending(self, pod: Pod, patience: float) -> bool:
-        return pod.phase is PodPhase.PENDING and self._is_late(pod, patience)
+    def stays_pending(self, pod: Pod, drain_timeout: float) -> bool:
+        return pod.phase is PodPhase.PENDING and self._is_late(pod, drain_timeout)
 
     def seconds_overdue(self, pod: Pod) -> float:
         return max(0.0, seconds_since(pod.deleted_at, self.now))
@@ -190,8 +201,9 @@ class Headcount:
     def grace_seconds_left(self, pod: Pod) -> float:
         return max(0.0, -seconds_since(pod.deleted_at, self.now))
 
-    def _is_late(self, pod: Pod, patience: float) -> bool:
-        return seconds_since(pod.unready_since, self.now) > patience
+    def _is_late(self, pod: Pod, drain_timeout: float) -> bool:
+        """Whether the pod has been unready for longer than a drain waits."""
+        return seconds_since(pod.unready_since, self.now) > drain_timeout
 
 
 def managing_owner(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
@@ -247,7 +259,7 @@ class NodeControllers:
                 keys.add(controller_key(pod.namespace, owner_of_pod))
             for budget in index.covering(pod):
                 owner_of_budget = managing_owner(budget, (pod,))
-                if owner_of_budget is None or bypasses(pod, budget):
+                if owner_of_budget is None or bypasses_budget(pod, budget):
                     continue
                 key = controller_key(pod.namespace, owner_of_budget)
                 keys.add(key)

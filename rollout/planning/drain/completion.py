@@ -15,7 +15,7 @@ from rollout.planning.drain.verdicts import Action, DrainRules, judge_all, with_
 from rollout.wording.warnings import warning
 
 
-def completing_pods(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...]:
+def pods_to_complete(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...]:
     # Pods of DaemonSets are refused here instead of left, which makes no difference.
     verdicts = judge_all(pods, DrainRules.of(policy, daemon_sets=()))
     return tuple(verdict.pod for verdict in with_action(Action.WAIT, verdicts))
@@ -23,13 +23,11 @@ def completing_pods(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...]
 
 @dataclass(frozen=True, slots=True)
 class CompletionForecast:
-    """How long pods are likely to run.
+    """Estimates how long pods are going to run."""
 
-    `jobs` are by UID, `longest` (seconds) by the UID of the CronJob. `now` is the API server's
-    time.
-    """
-
+    # By UID.
     jobs: Mapping[str, Job]
+    # How many seconds the longest Job of each CronJob (UID) took.
     longest: Mapping[str, int]
     now: datetime | None
 
@@ -44,11 +42,12 @@ class CompletionForecast:
 
     def wait_seconds(self, pods: Iterable[Pod], policy: CompletionPolicy) -> int:
         timeout = round(policy.timeout)
-        wait = 0
+        longest_wait = 0
         for pod in pods:
             left = self.seconds_left(pod)
-            wait = max(wait, timeout if left is None else min(left, timeout))
-        return wait
+            wait = timeout if left is None else min(left, timeout)
+            longest_wait = max(longest_wait, wait)
+        return longest_wait
 
     def warnings(
         self, node: str, pods: Iterable[Pod], policy: CompletionPolicy
@@ -62,9 +61,9 @@ class CompletionForecast:
         return tuple(warnings)
 
     def seconds_left(self, pod: Pod) -> int | None:
-        """Return how long the pod is likely to run, or None.
+        """Return how long the pod is likely to run, or None if nothing tells.
 
-        Deadlines of the pod and its Job come first, then the CronJob's longest Job.
+        A deadline of the pod or its Job counts more than the CronJob's longest Job.
         """
         job = self.jobs.get(pod.owner.uid) if pod.owner else None
         limits = list[tuple[int, str]]()
@@ -88,7 +87,7 @@ def seconds_left_by_owner(snapshot: ClusterSnapshot, policy: DrainPolicy) -> dic
     """Return how many seconds drains wait for pods, by their owner's UID."""
     forecast = CompletionForecast.of(snapshot)
     seconds = dict[str, float]()
-    for pod in completing_pods(snapshot.pods, policy):
+    for pod in pods_to_complete(snapshot.pods, policy):
         if pod.owner is not None:
             left = forecast.wait_seconds((pod,), policy.completion)
             seconds[pod.owner.uid] = max(left, seconds.get(pod.owner.uid, 0))

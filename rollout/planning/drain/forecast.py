@@ -9,7 +9,11 @@ from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy
 from rollout.model.text import grouped
-from rollout.planning.drain.blockers import DrainChecker, storage_opening, stuck_budget
+from rollout.planning.drain.blockers import (
+    DrainChecker,
+    find_storage_operator,
+    stuck_budget_blocker,
+)
 from rollout.planning.drain.budgets import (
     BudgetIndex,
     Headcount,
@@ -20,13 +24,13 @@ from rollout.planning.drain.budgets import (
 )
 from rollout.planning.drain.completion import CompletionForecast
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.drain.surge import Surges, surge_rounds
+from rollout.planning.drain.surge import Surges, restart_rounds
 from rollout.planning.drain.verdicts import (
     Action,
     DrainRules,
     PodVerdict,
     judge_all,
-    movable,
+    movable_pods,
     with_action,
 )
 from rollout.planning.eligibility.candidates import Candidate
@@ -151,7 +155,7 @@ class DrainForecaster:
         surging = self._surging(evicted, budgets_of)
         surged = {uid: budgets_of[uid] for uid in surging}
         guarded = {uid: keys for uid, keys in budgets_of.items() if keys and uid not in surging}
-        moving = movable(verdicts)
+        moving = movable_pods(verdicts)
         kept_permits: Load = {}
         if guarded or surged:
             kept_permits, stuck_budgets = self._try_moving(
@@ -183,9 +187,9 @@ class DrainForecaster:
         surging = dict[str, int]()
         for pod in pods:
             for key in keys_of[pod.uid]:
-                deployment = self.surges.restarted(pod, self.budgets[key])
+                deployment = self.surges.deployment_to_restart(pod, self.budgets[key])
                 if deployment is not None:
-                    surging[pod.uid] = surge_rounds(deployment)
+                    surging[pod.uid] = restart_rounds(deployment)
         return surging
 
     def _try_moving(
@@ -229,7 +233,9 @@ class DrainForecaster:
                 names = [pod.name for pod in lost]
                 obstacle = self.scheduler.why_nowhere(lost[0])
                 budget = self.budgets[key]
-                yield stuck_budget(node, budget, self.headcount, lost=names, obstacle=obstacle)
+                yield stuck_budget_blocker(
+                    node, budget, self.headcount, lost=names, obstacle=obstacle
+                )
 
     def _most_away_of_tight(self, budgets_of: _BudgetsByPod) -> Mapping[str, int]:
         """Return how many pods may be away, for each budget that has more of these pods."""
@@ -251,7 +257,7 @@ def _budgets_of_evictable(moving: Iterable[Pod], guarded: _BudgetsByPod) -> _Bud
         disruption_budgets = [key for key in keys if not key.startswith(CRITICAL)]
         # The API server refuses to evict a pod that several budgets cover.
         is_refused = len(disruption_budgets) > 1
-        if keys and not is_refused and not storage_opening(pod):
+        if keys and not is_refused and find_storage_operator(pod) is None:
             evictable[pod.uid] = keys
     return evictable
 

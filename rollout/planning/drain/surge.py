@@ -18,12 +18,11 @@ _HASH = "pod-template-hash"
 
 @dataclass(frozen=True, slots=True)
 class Surges:
-    """Finds out whether a restart of its Deployment moves a pod without a gap.
+    """Finds the Deployments whose restart moves a pod without a gap."""
 
-    `deployments` are by namespace/name. Several nodes can mount `shared_claims` (namespace/name).
-    """
-
+    # By namespace/name.
     deployments: Mapping[str, Deployment]
+    # Claims (namespace/name) of volumes that several nodes can mount at once.
     shared_claims: frozenset[str]
     restarts: bool
 
@@ -32,14 +31,14 @@ class Surges:
         deployments = {deployment.key: deployment for deployment in snapshot.deployments}
         return cls(deployments, claims_of_shared_volumes(snapshot.volumes), policy.restarts)
 
-    def restarted(self, pod: Pod, budget: Budget) -> Deployment | None:
-        restart = self.restart_of(pod, budget) if self.restarts else None
+    def deployment_to_restart(self, pod: Pod, budget: Budget) -> Deployment | None:
+        restart = self.find_restart(pod, budget) if self.restarts else None
         return restart if isinstance(restart, Deployment) else None
 
-    def restart_of(self, pod: Pod, budget: Budget) -> Deployment | NoSurge | None:
+    def find_restart(self, pod: Pod, budget: Budget) -> Deployment | NoSurge | None:
         """Return the Deployment whose restart helps, or why none does.
 
-        None for other budgets and owners.
+        None if the budget does not need every pod, or if a Deployment cannot own the pod.
         """
         owner = pod.owner
         if owner is None or owner.group != "apps":
@@ -84,5 +83,6 @@ def surge_obstacle(
     return None
 
 
-def surge_rounds(deployment: Deployment) -> int:
+def restart_rounds(deployment: Deployment) -> int:
+    """Return how many pods start one after another until a restart is complete."""
     return math.ceil(deployment.progress.desired / deployment.surge)

@@ -43,34 +43,35 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodVerdict:
-    """`because` is why the pod is waited for, left or refused."""
+    """What a drain does with a pod."""
 
     pod: Pod
     action: Action
     reason: VerdictReason
+    # Why the pod is waited for, left or refused.
     because: tuple[findings.PodFinding, ...] = ()
     warnings: tuple[WarningFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRules:
-    """What verdicts depend on besides the pod.
-
-    `daemon_sets` are (namespace, name). `now` is the API server's clock; without it, no pod is
-    overdue.
-    """
+    """What verdicts depend on besides the pod."""
 
     policy: DrainPolicy
+    # Namespaces and names.
     daemon_sets: frozenset[tuple[str, str]]
+    # Pods that it does not select are left.
     selector: LabelSelector
+    # The API server's time. Without it, no pod is overdue.
     now: datetime | None
+    # Pods that one of these selects are waited for.
     completion: tuple[LabelSelector, ...] = ()
 
     @classmethod
     def of(
         cls, policy: DrainPolicy, daemon_sets: Iterable[DaemonSet], *, now: datetime | None = None
     ) -> "DrainRules":
-        """Raise `UsageError` if a selector of the policy is invalid."""
+        """Return the rules, or raise `UsageError` if a selector of the policy is invalid."""
         owners = frozenset((owner.namespace, owner.name) for owner in daemon_sets)
         completion = tuple(map(parse_selector, policy.completion.selectors))
         return cls(policy, owners, parse_selector(policy.pod_selector), now, completion)
@@ -83,7 +84,7 @@ class DrainRules:
 
 @dataclass(frozen=True, slots=True)
 class _Ruling:
-    """A filter's decision; None instead leaves it to the next filter."""
+    """A filter's decision about a pod; a filter without one returns None."""
 
     action: Action
     finding: findings.PodFinding
@@ -94,13 +95,13 @@ def _leave(finding: findings.PodFinding, *, warning: WarningFinding | None = Non
     return _Ruling(Action.LEAVE, finding, warning)
 
 
-def _refuse(finding: findings.PodFinding, *, unless: bool) -> _Ruling:
-    if unless:
+def _evict_if_allowed(finding: findings.PodFinding, *, is_allowed: bool) -> _Ruling:
+    if is_allowed:
         return _Ruling(Action.EVICT, finding, PodWarning(finding))
     return _Ruling(Action.REFUSE, finding)
 
 
-def of_daemon_set(pod: Pod) -> bool:
+def is_of_daemon_set(pod: Pod) -> bool:
     owner = pod.owner
     return owner is not None and owner.kind == "DaemonSet" and owner.api_version == "apps/v1"
 
@@ -109,16 +110,16 @@ def _has_ended_or_terminates(pod: Pod) -> bool:
     return pod.finished or pod.terminating
 
 
-def _not_selected(pod: Pod, rules: DrainRules) -> _Ruling | None:
+def _judge_unselected(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if rules.selector.matches(pod.labels):
         return None
     finding = findings.NotSelected()
-    if pod.mirror or of_daemon_set(pod) or _has_ended_or_terminates(pod):
+    if pod.mirror or is_of_daemon_set(pod) or _has_ended_or_terminates(pod):
         return _leave(finding)
     return _leave(finding, warning=PodWarning(finding))
 
 
-def _overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
+def _judge_overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
     patience = rules.policy.skip_wait_for_delete_timeout
     if not patience or not pod.terminating:
         return None
@@ -129,16 +130,16 @@ def _overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
     return _leave(finding, warning=PodWarning(finding))
 
 
-def _daemon_set(pod: Pod, rules: DrainRules) -> _Ruling | None:
+def _judge_daemon_set_pod(pod: Pod, rules: DrainRules) -> _Ruling | None:
     owner = pod.owner
-    if owner is None or not of_daemon_set(pod) or pod.finished:
+    if owner is None or not is_of_daemon_set(pod) or pod.finished:
         return None
     if (pod.namespace, owner.name) in rules.daemon_sets:
         return _leave(findings.OfDaemonSet(owner.name), warning=_warn_if_critical_unready(pod))
-    # Someone has deleted it already, so the drain only waits.
+    # Someone has deleted the pod already, so the drain only waits.
     if pod.terminating:
         return None
-    return _refuse(findings.DaemonSetGone(owner.name), unless=rules.policy.force)
+    return _evict_if_allowed(findings.DaemonSetGone(owner.name), is_allowed=rules.policy.force)
 
 
 def _warn_if_critical_unready(pod: Pod) -> CriticalUnready | None:
@@ -146,43 +147,43 @@ def _warn_if_critical_unready(pod: Pod) -> CriticalUnready | None:
     return CriticalUnready(pod.unready_since) if is_unready else None
 
 
-def _mirror(pod: Pod, _rules: DrainRules) -> _Ruling | None:
+def _judge_mirror_pod(pod: Pod, _rules: DrainRules) -> _Ruling | None:
     return _leave(findings.StaticPod()) if pod.mirror else None
 
 
-def _local_storage(pod: Pod, rules: DrainRules) -> _Ruling | None:
+def _judge_local_storage(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if not pod.has_empty_dir or _has_ended_or_terminates(pod):
         return None
-    return _refuse(findings.LocalStorage(), unless=rules.policy.delete_emptydir_data)
+    return _evict_if_allowed(findings.LocalStorage(), is_allowed=rules.policy.delete_emptydir_data)
 
 
-def _unmanaged(pod: Pod, rules: DrainRules) -> _Ruling | None:
+def _judge_unmanaged(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if _has_ended_or_terminates(pod) or pod.owner is not None:
         return None
-    return _refuse(findings.UnmanagedPod(), unless=rules.policy.force)
+    return _evict_if_allowed(findings.UnmanagedPod(), is_allowed=rules.policy.force)
 
 
-def _completing(pod: Pod, rules: DrainRules) -> _Ruling | None:
+def _judge_completing(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if not rules.waits_for(pod):
         return None
     return _Ruling(Action.WAIT, findings.CompletingPod())
 
 
-def _never_evicted(pod: Pod, rules: DrainRules) -> _Ruling | None:
+def _judge_never_evicted(pod: Pod, rules: DrainRules) -> _Ruling | None:
     if rules.policy.completion.fallback is CompletionFallback.EVICT:
         return None
-    return _completing(pod, rules)
+    return _judge_completing(pod, rules)
 
 
-_CHAIN = (
-    _not_selected,
-    _overdue,
-    _daemon_set,
-    _mirror,
-    _never_evicted,
-    _local_storage,
-    _unmanaged,
-    _completing,
+_FILTERS = (
+    _judge_unselected,
+    _judge_overdue,
+    _judge_daemon_set_pod,
+    _judge_mirror_pod,
+    _judge_never_evicted,
+    _judge_local_storage,
+    _judge_unmanaged,
+    _judge_completing,
 )
 
 
@@ -193,7 +194,7 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
     warnings = list[WarningFinding]()
     refusals = list[findings.PodFinding]()
     reason = _usual_reason(pod)
-    for filter_pod in _CHAIN:
+    for filter_pod in _FILTERS:
         ruling = filter_pod(pod, rules)
         if ruling is None:
             continue
@@ -206,7 +207,7 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
             continue
         if ruling.warning:
             warnings.append(ruling.warning)
-        # The chain goes on if a filter allows the eviction: a later one may refuse it.
+        # If a filter allows the eviction, a later one may still refuse it.
         if ruling.action is not Action.EVICT:
             return PodVerdict(
                 pod,
@@ -229,7 +230,7 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
 
 def _is_ordinary(pod: Pod) -> bool:
     """Whether no filter applies, as for most pods of a large cluster."""
-    if pod.owner is None or of_daemon_set(pod):
+    if pod.owner is None or is_of_daemon_set(pod):
         return False
     return not (pod.mirror or pod.has_empty_dir or _has_ended_or_terminates(pod))
 
@@ -249,11 +250,12 @@ def with_action(action: Action, verdicts: Iterable[PodVerdict]) -> tuple[PodVerd
 
 
 def is_replaced(pod: Pod) -> bool:
+    """Whether a controller replaces the pod on any node."""
     if pod.owner is None or _has_ended_or_terminates(pod):
         return False
     return pod.owner.kind not in _NEVER_REPLACED
 
 
-def movable(verdicts: Iterable[PodVerdict]) -> tuple[Pod, ...]:
+def movable_pods(verdicts: Iterable[PodVerdict]) -> tuple[Pod, ...]:
     evicted = (verdict.pod for verdict in with_action(Action.EVICT, verdicts))
     return tuple(pod for pod in evicted if is_replaced(pod))

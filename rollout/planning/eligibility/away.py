@@ -67,20 +67,19 @@ def away_reasons(
 
 
 def is_only_marked(node: Node) -> bool:
-    """Whether a process has only marked the node, which gives way to others."""
+    """Whether a process has marked the node and not cordoned it, so that others go first."""
     return node.annotations.get(marks.PHASE) == Phase.PENDING
 
 
 @dataclass(frozen=True, slots=True)
 class AwayLimit:
-    """How many nodes may be away: of all, and by pool with its own limit.
+    """How many nodes may be away."""
 
-    `members` is the pool of each node.
-    """
-
+    # Of all nodes.
     most: int
+    # Of each pool that has its own limit.
     limits: Mapping[str, int] = field(default_factory=dict)
-    members: Mapping[str, str] = field(default_factory=dict)
+    pool_by_node: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -95,12 +94,12 @@ class AwayLimit:
         for pool in policy.pools:
             if pool.max_unavailable is not None:
                 limits[pool.name] = pool.max_unavailable.of(sizes[pool.name])
-        members = {**pools_of(policy).members(nodes), **requested}
-        return cls(policy.max_unavailable.of(total), limits, members)
+        pool_by_node = {**pools_of(policy).pool_by_node(nodes), **requested}
+        return cls(policy.max_unavailable.of(total), limits, pool_by_node)
 
-    def beside(self, away: Collection[str]) -> "AwayLimit":
-        """Return what nodes that are away leave of the limit; it may be negative."""
-        away_by_pool = Counter(self.members.get(name, "") for name in away)
+    def remaining_beside(self, away: Collection[str]) -> "AwayLimit":
+        """Return how many more may be away beside these nodes; it may be negative."""
+        away_by_pool = Counter(self.pool_by_node.get(name, "") for name in away)
         limits = {pool: most - away_by_pool[pool] for pool, most in self.limits.items()}
         return replace(self, most=self.most - len(away), limits=limits)
 
@@ -112,7 +111,7 @@ class AwayLimit:
                 finding = findings.LimitUsedUp(reason, policy.max_unavailable)
                 yield blocker(name, f"node/{name}", finding)
         for name, reason in away.items():
-            pool = self.members.get(name, "")
+            pool = self.pool_by_node.get(name, "")
             if pool in planned and self.limits.get(pool, 1) < 1:
                 limit = pools_of(policy).rules(pool).max_unavailable
                 yield blocker(name, f"node/{name}", findings.LimitUsedUp(reason, limit, pool))
@@ -121,9 +120,9 @@ class AwayLimit:
         others_away = sorted(name for name in away if name != node)
         if len(others_away) >= self.most:
             return UnavailableLimit(self.most, tuple(others_away))
-        pool = self.members.get(node, "")
+        pool = self.pool_by_node.get(node, "")
         limit = self.limits.get(pool)
-        of_pool = tuple(name for name in others_away if self.members.get(name) == pool)
+        of_pool = tuple(name for name in others_away if self.pool_by_node.get(name) == pool)
         if limit is None or len(of_pool) < limit:
             return None
         return UnavailableLimit(limit, of_pool, pool)
@@ -131,20 +130,19 @@ class AwayLimit:
     def waiting_by_limit(
         self, waiting: Iterable[PlannedNode], away: Collection[str]
     ) -> Mapping[UnavailableLimit, list[PlannedNode]]:
-        reasons = [(self.why_full(node.name, away), node) for node in waiting]
-        return grouped((reason, node) for reason, node in reasons if reason)
+        limits = [(self.why_full(node.name, away), node) for node in waiting]
+        return grouped((limit, node) for limit, node in limits if limit)
 
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """The control-plane nodes, each with why it is away, and their static pods.
+    """The control-plane nodes and their static pods."""
 
-    `voters` should have an etcd member: nodes with the etcd role; else nodes that run a member or
-    are not Ready; or all, if fewer than two run one. k3s has no static pods.
-    """
-
+    # Why each node is away, or None.
     nodes: Mapping[str, findings.NodeAway | None]
+    # The nodes that should have an etcd member.
     voters: frozenset[str]
+    # k3s has no static pods.
     pods: tuple[Pod, ...]
 
     @classmethod
@@ -161,6 +159,7 @@ class ControlPlane:
         static_pods.sort(key=lambda pod: pod.key)
         voters = {node.name for node in members if _ETCD_ROLE in node.labels}
         running = {pod.node for pod in static_pods if _is_component(pod, _ETCD)}
+        # Without the role, nodes that run a member count, and those that may have lost theirs.
         if not voters and len(running) > 1:
             voters = running | {node.name for node in members if not node.is_ready}
         return cls(reasons, frozenset(voters or reasons), tuple(static_pods))
@@ -169,26 +168,27 @@ class ControlPlane:
         if node not in self.nodes:
             return ()
         subjects_and_findings = (
-            *self._away(node),
-            *self._unready(node),
-            *self._without_majority(node),
-            *self._without_api_server(node),
+            *self._find_others_away(node),
+            *self._find_unready_pods(node),
+            *self._find_lost_majority(node),
+            *self._find_lost_api_server(node),
         )
         return tuple(blocker(node, subject, finding) for subject, finding in subjects_and_findings)
 
-    def _away(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
+    def _find_others_away(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         for name, reason in sorted(self.nodes.items()):
             if reason and name != node:
                 yield f"node/{name}", findings.ControlPlaneAway(reason)
 
-    def _unready(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
+    def _find_unready_pods(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         for pod in self.pods:
             if pod.node != node and not pod.ready and self.nodes[pod.node] is None:
                 yield f"pod/{pod.key}", findings.StaticPodUnready(pod.node, pod.unready_since)
 
-    def _without_majority(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
+    def _find_lost_majority(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         """Yield what etcd would lack. A single member never keeps a majority, so it may go."""
-        pods, ready = self._members(_ETCD)
+        pods = self._pods_by_node(_ETCD)
+        ready = _nodes_with_ready(pods)
         voters = self.voters | pods.keys()
         ready_elsewhere = ready - {node}
         needed = len(voters) // 2 + 1
@@ -203,15 +203,18 @@ class ControlPlane:
             )
             yield f"pod/{pods[node].key}", finding
 
-    def _without_api_server(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
-        pods, ready = self._members(_API_SERVER)
-        is_only_ready_one = ready == {node}
+    def _find_lost_api_server(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
+        pods = self._pods_by_node(_API_SERVER)
+        is_only_ready_one = _nodes_with_ready(pods) == {node}
         if is_only_ready_one and len(self.nodes) > 1:
             yield f"pod/{pods[node].key}", findings.LastApiServer()
 
-    def _members(self, component: str) -> tuple[Mapping[str, Pod], frozenset[str]]:
-        pods = {pod.node: pod for pod in self.pods if _is_component(pod, component)}
-        return pods, frozenset(name for name, pod in pods.items() if pod.ready)
+    def _pods_by_node(self, component: str) -> Mapping[str, Pod]:
+        return {pod.node: pod for pod in self.pods if _is_component(pod, component)}
+
+
+def _nodes_with_ready(pods: Mapping[str, Pod]) -> frozenset[str]:
+    return frozenset(node for node, pod in pods.items() if pod.ready)
 
 
 def _is_component(pod: Pod, component: str) -> bool:
@@ -226,7 +229,7 @@ def storage_blockers(
 ) -> Iterator[Blocker]:
     """Yield the data that would lose too many copies without this node and those `away`.
 
-    Data on a `taken_up` node is skipped: it recovers when the node is back.
+    Data on a `taken_up` node is skipped: it recovers when that node is back.
     """
     for data in stored:
         if node not in data.healthy or not data.nodes.isdisjoint(taken_up):
@@ -237,15 +240,17 @@ def storage_blockers(
             yield blocker(node, data.object, findings.CopiesLacking(others, data.problem, data.fix))
 
 
-def is_storage(key: str) -> bool:
-    """Whether the key is of stored data: only its kind contains a group."""
+def is_storage_key(key: str) -> bool:
+    """Whether the key of a limit is of stored data: only its kind contains a group."""
     kind, slash, _ = key.partition("/")
     return bool(slash) and "." in kind
 
 
 def copies_taken(node: str, stored: Iterable[StoredData]) -> Mapping[str, int]:
+    """Return 1 for each data with a copy on the node."""
     return {data.object: 1 for data in stored if node in data.nodes}
 
 
 def copies_spare(stored: Iterable[StoredData]) -> Mapping[str, int]:
+    """Return how many copies of each data may be away: at least one, or no node could go."""
     return {data.object: max(1, data.spare) for data in stored}

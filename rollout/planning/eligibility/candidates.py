@@ -1,4 +1,4 @@
-"""Which nodes take part: the first rule that objects gives the reason."""
+"""Which nodes take part: the first rule that excludes a node gives the reason."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -43,16 +43,16 @@ _PROBE_FINDINGS: Mapping[ProbeFailureKind, type[findings.ProbeFailed]] = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A selected node, with the rules of its pool; `observation` is None without a host.
-
-    A pod `upgraded_by` is the system-upgrade-controller's.
-    """
+    """A selected node that may take part."""
 
     node: Node
+    # None without a host.
     observation: HostObservation | None
+    # The rules of its pool.
     policy: Policy
     inputs: EligibilityInputs
     pool: str = ""
+    # The pod of the system-upgrade-controller that works on the node, or empty.
     upgraded_by: str = ""
 
     @property
@@ -60,16 +60,17 @@ class Candidate:
         return self.observation if isinstance(self.observation, HostFacts) else None
 
 
-def excluded_by_name(name: str, selection: Selection) -> bool:
+def is_excluded_by_name(name: str, selection: Selection) -> bool:
     """Whether `--exclude` names this node, literally or by a shell pattern."""
     return any(fnmatchcase(name, pattern) for pattern in selection.exclude)
 
 
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
+    """Return the selected nodes that `--exclude` does not name, each with its pool."""
     pools = {entry.node: entry.pool for entry in plan.excluded}
     pools |= {node.name: node.pool for node in plan.nodes}
     return {
-        name: pool for name, pool in pools.items() if not excluded_by_name(name, plan.selection)
+        name: pool for name, pool in pools.items() if not is_excluded_by_name(name, plan.selection)
     }
 
 
@@ -86,7 +87,7 @@ _parse_selector = lru_cache(maxsize=8)(parse_selector)
 def _why_deselected(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     policy = candidate.policy
-    if excluded_by_name(node.name, candidate.inputs.selection):
+    if is_excluded_by_name(node.name, candidate.inputs.selection):
         return findings.ExcludedByFlag("--exclude")
     if policy.control_plane is ControlPlaneOrder.EXCLUDE and is_control_plane(node, policy):
         return findings.ExcludedByFlag("--control-plane exclude")
@@ -155,16 +156,15 @@ def _why_no_rollback(candidate: Candidate, facts: HostFacts) -> NodeFinding | No
 
 def _why_no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     detection = facts.detection
-    is_engine_idle = facts.update.operation in _NOT_UPDATING
-    is_rebooted_idle = is_engine_idle and candidate.policy.reboot_idle
+    is_idle = facts.update.operation in _NOT_UPDATING
+    is_rebooted_idle = is_idle and candidate.policy.reboot_idle
     if detection.needs_reboot or detection.unanswered or is_rebooted_idle:
         return None
     answers = (sign.detail for sign in detection.signs if sign.answer is SourceAnswer.NOT_NEEDED)
-    is_annotated = Source.ANNOTATION in sources_not_asked(candidate.node, facts)
-    flag = detect_flag(*facts.sources, Source.ANNOTATION) if is_engine_idle and is_annotated else ""
-    return findings.RebootNotNeeded(
-        tuple(answers), detect_flag=flag, may_reboot_idle=is_engine_idle
-    )
+    flag = ""
+    if is_idle and Source.ANNOTATION in sources_not_asked(candidate.node, facts):
+        flag = detect_flag(*facts.sources, Source.ANNOTATION)
+    return findings.RebootNotNeeded(tuple(answers), detect_flag=flag, may_reboot_idle=is_idle)
 
 
 def _why_status_unknown(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
@@ -179,7 +179,7 @@ def _why_status_unknown(candidate: Candidate, facts: HostFacts) -> NodeFinding |
     )
 
 
-def _why_memory_objects(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+def _why_held_back(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
     return objection(candidate.node.name, facts.detection.version, candidate.inputs)
 
 
@@ -191,7 +191,9 @@ def _why_reboot_blocked(candidate: Candidate, facts: HostFacts) -> NodeFinding |
         return findings.ShutdownInhibited(facts.inhibited_by)
     if facts.detection.blocked and not by_own_command:
         return findings.RebootBlocked(facts.detection.blocked)
-    return findings.ShutdownScheduled(facts.shutdown_pending) if facts.shutdown_pending else None
+    if facts.shutdown_pending:
+        return findings.ShutdownScheduled(facts.shutdown_pending)
+    return None
 
 
 def _why_rival(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
@@ -233,7 +235,7 @@ _HOST_RULES = (
     _why_no_rollback,
     _why_no_update,
     _why_status_unknown,
-    _why_memory_objects,
+    _why_held_back,
     _why_reboot_blocked,
     _why_rival,
     _why_own_node,
@@ -274,6 +276,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
 
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
+    """Return the update state of a node that is known to need no reboot, else None."""
     facts = candidate.facts
     if facts is None or not facts.counts_as_unstaged:
         return None
@@ -284,7 +287,7 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
     """Return the node that this process runs on, or None.
 
-    The Pod counts last, because it may be a namesake in another cluster.
+    `pod` counts last, because it may be a pod of the same name in another cluster.
     """
     by_name = {node.name: node for node in nodes}
     name = own.node or _find_by_boot(own.boot_id, by_name.values()) or (pod.node if pod else "")

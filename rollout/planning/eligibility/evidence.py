@@ -36,19 +36,21 @@ class ProvingCluster:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The document. Times are RFC 3339 in UTC, by that cluster's API server.
+    """A document that says on which nodes of a cluster a version works.
 
-    `nodes` rebooted into the version, were proved, and are Ready at `made_at`. `failed` is what is
-    wrong with others. `hours` is from the last reboot to `made_at`.
+    Times are RFC 3339 in UTC, by that cluster's API server.
     """
 
     version: str
     cluster: ProvingCluster
     made_at: str
+    # They rebooted into the version, were proved, and are Ready at `made_at`.
     nodes: tuple[str, ...]
+    # What is wrong with other nodes.
     failed: Mapping[str, str] = field(default_factory=dict)
     first_reboot: str = ""
     last_reboot: str = ""
+    # From the last reboot to `made_at`.
     hours: float = 0.0
     format_version: str = FORMAT_VERSION
     kind: str = KIND
@@ -56,28 +58,28 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRules:
-    """What evidence must show. `cluster` is a name or UID, `max_age` is in seconds."""
+    """What evidence must show."""
 
+    # A name or UID.
     cluster: str
     nodes: int
     hours: int
+    # In seconds.
     max_age: float
 
 
-def evidence_of(
+def make_evidence(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    """Return the evidence, by default of the last version rebooted into.
+    """Return the evidence for a version; if it is empty, for the last version rebooted into.
 
-    `InputError` if no node proves it.
+    Raises `InputError` if no node proves the version.
     """
     version = version or _latest_version(nodes)
     updated = [node for node in nodes if _updated_to(node) == version]
-    runs_it = re.compile(rf"(?<![\w.]){re.escape(version)}(?![\w.])")
-    proven = [node for node in updated if node.is_ready and runs_it.search(node.os_image)]
-    names = {node.name for node in proven}
-    reboot_times = [parse_timestamp(last_result(node).get("at", "")) for node in proven]
-    reboots = sorted(filter(None, reboot_times))
+    proving = [node for node in updated if _is_ready_with(version, node)]
+    names = {node.name for node in proving}
+    reboots = _reboot_times(proving)
     if not is_version(version) or not reboots:
         raise InputError(
             f"no node has been rebooted into {version or 'another version'} here, and runs it",
@@ -99,13 +101,23 @@ def evidence_of(
     )
 
 
+def _is_ready_with(version: str, node: Node) -> bool:
+    named = re.search(rf"(?<![\w.]){re.escape(version)}(?![\w.])", node.os_image)
+    return node.is_ready and named is not None
+
+
+def _reboot_times(nodes: Iterable[Node]) -> list[datetime]:
+    times = (parse_timestamp(last_result(node).get("at", "")) for node in nodes)
+    return sorted(filter(None, times))
+
+
 def _failed_nodes(version: str, nodes: Iterable[Node], memory: Memory) -> dict[str, str]:
     failures = memory.versions.get(version)
     failed = dict.fromkeys(failures.nodes if failures else (), "failed with this version")
     for node in nodes:
-        why = why_failed(node, version)
-        if why:
-            failed[node.name] = why
+        reason = why_failed(node, version)
+        if reason:
+            failed[node.name] = reason
     return failed
 
 
@@ -132,6 +144,7 @@ VERSION_FAILURES: Mapping[str, str] = {
 
 
 def why_failed(node: Node, version: str) -> str:
+    """Return how the node's last run failed with this version, or empty."""
     result = last_result(node)
     outcome = result.get("failed_as", "")
     failed_version = result.get("failed_version", "")
@@ -146,9 +159,13 @@ def why_failed(node: Node, version: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Proven:
+class ProvenVersions:
+    """The versions that another cluster has proved, and the rules for that."""
+
     rules: EvidenceRules
+    # Evidence that counts, by version.
     documents: Mapping[str, Evidence] = field(default_factory=dict)
+    # Why other evidence does not count.
     problems: tuple[str, ...] = ()
 
     def why_lacking(self, version: str) -> NoEvidence | EvidenceShort | None:
@@ -177,7 +194,7 @@ def _hours_proven(document: Evidence) -> float:
 
 
 def read_evidence(content: bytes) -> Evidence:
-    """Raise `ValueError` with the reason if the document is no evidence."""
+    """Return the evidence in a document, or raise `ValueError` that says why there is none."""
     try:
         document = msgspec.json.decode(content, type=Evidence)
     except NOT_READ as error:

@@ -12,37 +12,38 @@ from rollout.model.policy import Selection
 from rollout.model.text import version_numbers
 from rollout.model.update_checks import LONGEST_SILENCE
 from rollout.model.warning_finding import HeldVersionTaken, RestingNodeTaken
-from rollout.planning.eligibility.evidence import Proven
-from rollout.planning.eligibility.memory import all_paused, why_held, why_resting
+from rollout.planning.eligibility.evidence import ProvenVersions
+from rollout.planning.eligibility.memory import why_all_paused, why_held, why_resting
 from rollout.planning.eligibility.versions import NO_VERSIONS, KnownVersions
 from rollout.wording.warnings import warning
 
 
 @dataclass(frozen=True, slots=True)
 class EligibilityInputs:
-    """What the nodes of one decision are judged by, besides the rules of their pool.
+    """What the nodes of one decision are judged by, besides the rules of their pool."""
 
-    `now` is the API server's time. `unattended`: resting nodes are left out. `retried` nodes are
-    tried whatever is remembered. `proven` is None if no evidence is required. `longest_silence` is
-    in seconds.
-    """
-
+    # The API server's time.
     now: datetime | None = None
     memory: Memory = NO_MEMORY
     selection: Selection = field(default_factory=Selection)
     failures_allowed: int = MOST_NODES_OF_VERSION
     include_held: bool = False
+    # Nodes that back off are left out.
     unattended: bool = False
+    # Nodes that are tried whatever is remembered.
     retried: frozenset[str] = frozenset()
-    proven: Proven | None = None
+    # None if no evidence is required.
+    proven: ProvenVersions | None = None
     own: OwnNode | None = None
     versions: KnownVersions = NO_VERSIONS
+    # In seconds.
     longest_silence: float = LONGEST_SILENCE
 
 
 def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding | None:
+    """Return the pause, hold, missing evidence or backoff that keeps a node waiting, or None."""
     memory = inputs.memory
-    pause = all_paused(memory, inputs.now)
+    pause = why_all_paused(memory, inputs.now)
     if pause:
         return pause
     if inputs.include_held or node in inputs.retried:
@@ -59,9 +60,9 @@ def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding
 def boot_objection(
     node: str, running: str, version: str | None, inputs: EligibilityInputs
 ) -> NodeFinding | None:
-    """Return why a node in progress may not boot into its staged version, or None.
+    """Return why a node in flight may not boot into its staged version, or None.
 
-    A pause does not stop nodes in progress. A `version` of None is unknown: it may be held, and is
+    A pause does not stop nodes in flight. A `version` of None is unknown: it may be held, and is
     not proved.
     """
     inputs = replace(inputs, memory=replace(inputs.memory, pause=None))

@@ -33,7 +33,7 @@ from rollout.model.timestamps import parse_timestamp, whole_second
 
 # After so many proved reboots in a row without a change, the node rests.
 MOST_UNMOVED = 2
-PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
+_BACKOFFS = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
 _LONGEST_SENTENCE = 400
 _MOST_NODES_OF_OLDER = 3
@@ -48,35 +48,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NodeEnd:
-    """How a node's run ended.
-
-    `unmoved` is how many proved reboots in a row changed nothing. `is_update_cleared`: the staged
-    update was not at fault.
-    """
+    """How a node's run ended."""
 
     outcome: Outcome
     phase: Phase
+    # How many proved reboots in a row changed nothing.
     unmoved: int = 0
+    # The staged update was not at fault.
     is_update_cleared: bool = False
     pods_still_ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class EndedNode:
-    """A node that has ended in a rollout; `version` is the staged one, or empty.
-
-    `despite_hold`: the rollout takes nodes of held versions too.
-    """
+    """A node whose run in a rollout has ended."""
 
     node: str
+    # The staged version, or empty.
     version: str
     end: NodeEnd
-    run: str
+    run_id: str
     failures_allowed: int
+    # The rollout also reboots nodes into held versions.
     despite_hold: bool = False
 
 
-def all_paused(memory: Memory, now: datetime | None) -> AllNodesPaused | None:
+def why_all_paused(memory: Memory, now: datetime | None) -> AllNodesPaused | None:
     pause = memory.pause
     return AllNodesPaused(pause) if pause and not pause.is_over(now) else None
 
@@ -87,7 +84,7 @@ def why_held(
     failed = memory.versions.get(version)
     if failed is None:
         # Without room for another version, its failures would not be counted.
-        is_uncounted = bool(version) and _has_no_room(memory.versions)
+        is_uncounted = bool(version) and _are_too_many_held(memory.versions)
         return UncountedVersion(version, MOST_VERSIONS - LATEST_VERSIONS) if is_uncounted else None
     if failed.held_since or len(failed.nodes) >= failures_allowed:
         at = failed.held_since if failed.held_by else failed.at
@@ -96,11 +93,11 @@ def why_held(
 
 
 def with_hold(memory: Memory, version: str, *, by: str, now: datetime) -> Memory:
-    """Hold a version until it is released; `BlockedError` if too many others are held."""
+    """Return the memory with a hold; raise `BlockedError` if too many others are held."""
     known = memory.versions.get(version, VersionFailures((), whole_second(now)))
     if known.held_by:
         return memory
-    if not known.held_since and _has_no_room(memory.versions):
+    if not known.held_since and _are_too_many_held(memory.versions):
         raise BlockedError(
             f"{version} cannot be held: {MOST_VERSIONS - LATEST_VERSIONS} other versions are",
             hint="Release those that are no longer in use: rollout release VERSION",
@@ -120,20 +117,23 @@ def resting_until(memory: Memory, node: str, now: datetime | None) -> str:
     failed_at = parse_timestamp(failures.at) if failures else None
     if failures is None or failed_at is None or now is None:
         return ""
-    until = failed_at + pause_after(failures.failures)
+    until = failed_at + backoff_after(failures.failures)
     return whole_second(until) if failed_at - _LATE_CLOCK <= now < until else ""
 
 
-def pause_after(failures: int) -> timedelta:
-    return PAUSES[min(failures, len(PAUSES)) - 1] if failures > 0 else timedelta(0)
+def backoff_after(failures: int) -> timedelta:
+    if failures < 1:
+        return timedelta(0)
+    return _BACKOFFS[min(failures, len(_BACKOFFS)) - 1]
 
 
-def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
+def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
+    """Return the memory with the node's failure, or without its failures if it succeeded."""
     end = ended.end
     if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
         return _forget_failures(memory, ended)
     is_failure = end.outcome not in _NO_FAILURES
-    # These count too, or the node would be drained again and again.
+    # These are no failures, but without a rest the node would be drained again and again.
     rests_anyway = end.pods_still_ran or _has_given_reboot_up(ended)
     if not (is_failure or rests_anyway) or len(ended.node) > _LONGEST_NAME:
         return memory
@@ -143,13 +143,13 @@ def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     if before is not None:
         # A failure counts once, but the host may have staged another version since.
         noted_failure = (before.run, before.outcome, before.version)
-        if noted_failure == (ended.run, end.outcome, version):
+        if noted_failure == (ended.run_id, end.outcome, version):
             return memory
     failures = NodeFailures(
         failures=1 + (before.failures if before else 0),
         at=whole_second(now),
         outcome=end.outcome.value,
-        run=ended.run,
+        run=ended.run_id,
         version=version,
     )
     nodes = _latest_nodes({**memory.nodes, ended.node: failures})
@@ -158,7 +158,8 @@ def note_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
 
 
 def _has_given_reboot_up(ended: EndedNode) -> bool:
-    return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run)
+    """Whether a host asked for a reboot by FleetLock, and did not do it."""
+    return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run_id)
 
 
 def _is_update_at_fault(ended: EndedNode) -> bool:
@@ -172,7 +173,7 @@ def _is_update_at_fault(ended: EndedNode) -> bool:
 def _with_failure(
     versions: Mapping[str, VersionFailures], ended: EndedNode, now: datetime
 ) -> Mapping[str, VersionFailures]:
-    if ended.version not in versions and _has_no_room(versions):
+    if ended.version not in versions and _are_too_many_held(versions):
         return versions
     before = versions.get(ended.version, VersionFailures((), ""))
     nodes = tuple(dict.fromkeys((*before.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
@@ -182,7 +183,7 @@ def _with_failure(
     return _keep_recent({**versions, ended.version: failures})
 
 
-def _has_no_room(versions: Mapping[str, VersionFailures]) -> bool:
+def _are_too_many_held(versions: Mapping[str, VersionFailures]) -> bool:
     held = sum(bool(failed.held_since) for failed in versions.values())
     return held >= MOST_VERSIONS - LATEST_VERSIONS
 
@@ -242,12 +243,13 @@ def why_aborted(memory: Memory) -> str:
     aborted = memory.aborted
     if aborted is None:
         return ""
-    what = excerpt(
+    # The pause after an abort has the rollout's ID as its reason.
+    abort = excerpt(
         f"the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}",
         _LONGEST_SENTENCE,
     )
     return (
-        f"{what}; unattended passes start nodes again after `rollout unpause --unattended`, or a"
+        f"{abort}; unattended passes start nodes again after `rollout unpause --unattended`, or a"
         " `rollout apply`"
     )
 

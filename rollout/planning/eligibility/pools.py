@@ -23,7 +23,7 @@ _OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in _POLICY_FI
 
 
 class Pools:
-    """Finds a node's pool, which is empty without pools, and the pool's rules."""
+    """Finds the pool of a node, and the rules of a pool. Without pools, their name is empty."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -32,7 +32,7 @@ class Pools:
         ]
         self._rules = {"": policy} | {pool.name: _merge(policy, pool) for pool in policy.pools}
 
-    def of(self, labels: Mapping[str, str]) -> str:
+    def pool_of(self, labels: Mapping[str, str]) -> str:
         if not self._selectors:
             return ""
         for name, selector in self._selectors:
@@ -43,14 +43,14 @@ class Pools:
     def rules(self, pool: str) -> Policy:
         return self._rules.get(pool, self.policy)
 
-    def rules_for(self, labels: Mapping[str, str]) -> Policy:
-        return self.rules(self.of(labels))
+    def rules_of(self, labels: Mapping[str, str]) -> Policy:
+        return self.rules(self.pool_of(labels))
 
-    def members(self, nodes: Iterable[Node]) -> Mapping[str, str]:
-        return {node.name: self.of(node.labels) for node in nodes}
+    def pool_by_node(self, nodes: Iterable[Node]) -> Mapping[str, str]:
+        return {node.name: self.pool_of(node.labels) for node in nodes}
 
     def sizes(self, nodes: Iterable[Node]) -> Mapping[str, int]:
-        return Counter(self.members(nodes).values())
+        return Counter(self.pool_by_node(nodes).values())
 
 
 @lru_cache(maxsize=8)
@@ -68,9 +68,9 @@ def _merge(policy: Policy, pool: Pool) -> Policy:
 
 
 def order_pools(pools: Sequence[Pool]) -> tuple[str, ...]:
-    """Return the names so that each follows its `after`, the default pool last.
+    """Return the names in an order that each `after` allows, the default pool last.
 
-    `UsageError` if that is impossible.
+    Raises `UsageError` if there is none.
     """
     _check_names_and_order(pools)
     names = list[str]()
@@ -116,6 +116,7 @@ def _check_names_and_order(pools: Sequence[Pool]) -> None:
 
 @lru_cache(maxsize=8)
 def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
+    """Return the pools that each pool waits for, directly or indirectly; in a possible order."""
     names = order_pools(pools)
     after = {pool.name: pool.after for pool in pools}
     before: dict[str, frozenset[str]] = {}

@@ -113,7 +113,7 @@ _OF_REASONS: Mapping[str, NodeState] = {
     ExclusionReason.FAILED_RECENTLY: NodeState.FAILED_RECENTLY,
     ExclusionReason.UNPROVEN: NodeState.UNPROVEN,
 }
-# An unreachable host is shown instead of these.
+# Rules that exclude a node before its host is asked. An unreachable host is shown instead.
 _BEFORE_ITS_HOST = (
     ExclusionReason.PAUSED,
     ExclusionReason.CORDONED,
@@ -124,19 +124,18 @@ _BEFORE_ITS_HOST = (
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """How far a rollout is with a node.
-
-    `wait` is how long its host has been down, or which pods its drain waits for.
-    """
+    """How far a rollout is with a node."""
 
     phase: Phase
     wave: int = 0
     waves: int = 0
+    # How long its host has been down, or which pods its drain waits for.
     wait: str = ""
 
     @property
     def progress(self) -> str:
-        return joined(", ", self.wait, f"wave {self.wave} of {self.waves}" if self.wave else "")
+        wave = f"wave {self.wave} of {self.waves}" if self.wave else ""
+        return joined(", ", self.wait, wave)
 
     def __str__(self) -> str:
         """Return `rebooting, down for 12s, wave 3 of 6`."""
@@ -145,14 +144,7 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node's state. Unknown values are empty; times are RFC 3339.
-
-    `reason` is why a plan leaves it out: `message` explains it and ends with `fix` in parentheses;
-    `note` is what `state` does not say. `failures` is since its last success, `retry_after` when an
-    unattended rollout tries it again. `deferred` is who left it for a run from elsewhere, and when.
-    `users` is None if unknown. `under_way` joins `phase` and `progress` in a rollout. `judged`: it
-    is known whether it needs a reboot; `shows` are sources that could be asked as well.
-    """
+    """A node's state. Unknown values are empty; times are RFC 3339."""
 
     node: str
     host: str
@@ -163,25 +155,35 @@ class NodeStatus:
     running_version: str
     staged_version: str
     boot_id: str
+    # Why a plan leaves the node out: an `ExclusionReason`.
     reason: str
     error: str
     pool: str = ""
+    # Since its last success.
     failures: int = 0
+    # When an unattended rollout tries it again.
     retry_after: str = ""
+    # Who left it for a run from another node, and when.
     deferred: str = ""
     group: str = ""
+    # None if unknown.
     users: tuple[LoggedInUser, ...] | None = None
     detected_by: tuple[Source, ...] = ()
     detail: str = ""
+    # The phase and the progress in a rollout.
     under_way: str = ""
+    # It is known whether the node needs a reboot.
     judged: bool = True
+    # Sources that could be asked as well.
     shows: tuple[Source, ...] = ()
+    # Explains the reason, and ends with the fix in parentheses.
     message: str = ""
     update: UpdateStanding | None = None
     pause: Pause | None = None
     phase: str = ""
     progress: str = ""
     fix: str = ""
+    # What the state does not say.
     note: str = ""
     behind: bool = False
     last_checked: str = ""
@@ -201,8 +203,8 @@ class NodeStatus:
 
     @property
     def is_judged_by_its_version(self) -> bool:
-        of_updates = ("", ExclusionReason.NO_UPDATE, ExclusionReason.UNKNOWN_STATUS)
-        return self.update is not None and self.reason in of_updates
+        reasons = ("", ExclusionReason.NO_UPDATE, ExclusionReason.UNKNOWN_STATUS)
+        return self.update is not None and self.reason in reasons
 
     @property
     def is_rebooting(self) -> bool:
@@ -243,11 +245,11 @@ def node_statuses(
     inputs: EligibilityInputs,
     under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
-    """Return rows in natural order of names. Mappings are by Node name."""
+    """Return the rows in natural order of names. Mappings are by Node name."""
     pools = pools_of(Policy(pools=own_rules))
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):
-        pool = pools.of(node.labels)
+        pool = pools.pool_of(node.labels)
         candidate = Candidate(
             node,
             observation=observations.get(node.name),
@@ -321,6 +323,9 @@ def _pause(candidate: Candidate) -> Pause | None:
 
 
 def _deferred(node: Node) -> str:
+    if not is_deferred(node):
+        return ""
     mark = deferral(node)
-    words = (f"{word} {mark[name]}" for word, name in (("by", "by"), ("at", "at")) if name in mark)
-    return " ".join(("left for a run from another node", *words)) if is_deferred(node) else ""
+    by = f"by {mark['by']}" if "by" in mark else ""
+    at = f"at {mark['at']}" if "at" in mark else ""
+    return joined(" ", "left for a run from another node", by, at)

@@ -26,6 +26,9 @@ from rollout.model.update_checks import LONGEST_SILENCE, CheckState
 
 @dataclass(frozen=True, slots=True)
 class _VersionScheme:
+    """How an operating system writes its versions."""
+
+    # How many numbers a version has, and which of them is the channel.
     length: int
     channel_index: int
     channels: Mapping[int, str]
@@ -60,20 +63,20 @@ _UPDATING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Hosts that get the same updates. `channel` is empty if the update group is unknown."""
+    """Hosts that get the same updates."""
 
     os_id: str
+    # The channel or update group; empty if unknown.
     channel: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownImages:
-    """The digests of bootc's images by the stream and the version of their hosts.
+    """The digests of bootc's images on the hosts."""
 
-    `older` are known although digests have no order: hosts keep the image that they replaced.
-    """
-
+    # By the stream and the version of the hosts.
     present: Mapping[tuple[Stream, str], frozenset[str]] = field(default_factory=dict)
+    # Digests have no order, but hosts keep the image that they replaced.
     older: frozenset[str] = frozenset()
 
     @classmethod
@@ -108,13 +111,12 @@ NO_IMAGES: Final = KnownImages()
 
 @dataclass(frozen=True, slots=True)
 class KnownVersions:
-    """The cluster's versions by stream, and those that a staged update replaces.
-
-    Several of bootc's `images` may have one version.
-    """
+    """The OS versions in the cluster."""
 
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
+    # The versions that a staged update replaces.
     replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
+    # Several of bootc's images may have one version.
     images: KnownImages = NO_IMAGES
 
     @classmethod
@@ -126,7 +128,7 @@ class KnownVersions:
         for node in nodes:
             facts = observations.get(node.name)
             if not isinstance(facts, HostFacts):
-                for stream, version in _in_image(node):
+                for stream, version in _find_in_os_image(node):
                     present.setdefault(stream, set()).add(version)
                 continue
             staged = facts.detection.version
@@ -139,18 +141,18 @@ class KnownVersions:
         return cls(_frozen(present), _frozen(replaced), KnownImages.of(observations.values()))
 
     def newest(self, facts: HostFacts) -> str:
-        """Return the newest version of the stream; empty if not comparable."""
+        """Return the newest version of the host's stream; empty if there is no single one."""
         stream = _stream_of_host(facts)
         present = self.present.get(stream, frozenset[str]())
         if stream.os_id in _SCHEMES:
-            return _only(_with_highest_numbers(present))
+            return _only_one(_with_highest_numbers(present))
         # Without an order, a version that a staged update replaces is older.
-        return _only(present - self.replaced.get(stream, frozenset[str]()))
+        return _only_one(present - self.replaced.get(stream, frozenset[str]()))
 
     def after_staged(self, facts: HostFacts) -> str:
         """Return the newest version if the staged one is older, or empty.
 
-        Update servers make hosts go through some versions.
+        Update servers make hosts go through some versions on their way to the newest.
         """
         newest = self.newest(facts)
         staged = _numbers(facts.detection.version)
@@ -160,7 +162,10 @@ class KnownVersions:
     def standing(
         self, node: Node, facts: HostFacts, longest_silence: float = LONGEST_SILENCE
     ) -> UpdateStanding:
-        """Return how the host compares; `longest_silence` is in seconds."""
+        """Return how the host compares with the newest version.
+
+        `longest_silence` is in seconds.
+        """
         newest = self.newest(facts)
         compared = _compare(facts, newest)
         checks = facts.checks.check_state(longest_silence)
@@ -199,7 +204,7 @@ class KnownVersions:
 NO_VERSIONS = KnownVersions()
 
 
-def standings(
+def update_standings(
     nodes: Iterable[Node], observations: Mapping[str, HostObservation], longest_silence: float
 ) -> Mapping[str, UpdateStanding]:
     nodes = tuple(nodes)
@@ -240,7 +245,8 @@ def _is_downgrade(running: str, staged: str) -> bool:
     return bool(numbers) and numbers < _numbers(running)
 
 
-def _only(versions: frozenset[str]) -> str:
+def _only_one(versions: frozenset[str]) -> str:
+    """Return the version; empty if there are none or several."""
     return next(iter(versions)) if len(versions) == 1 else ""
 
 
@@ -261,17 +267,18 @@ def _compare(facts: HostFacts, newest: str) -> UpdateState:
         return UpdateState.IDLE
     if facts.os_id not in _SCHEMES:
         return UpdateState.BEHIND
-    mine = _numbers(running)
-    theirs = _numbers(newest)
-    if not mine or mine == theirs:
+    running_numbers = _numbers(running)
+    newest_numbers = _numbers(newest)
+    if not running_numbers or running_numbers == newest_numbers:
         return UpdateState.IDLE
-    return UpdateState.BEHIND if mine < theirs else UpdateState.UP_TO_DATE
+    is_behind = running_numbers < newest_numbers
+    return UpdateState.BEHIND if is_behind else UpdateState.UP_TO_DATE
 
 
 def _shows_updates(facts: HostFacts, checks: CheckState) -> bool:
-    """Whether hosts of the same version have the same updates, or look for them.
+    """Whether a host with the newest version also has all updates, as far as is known.
 
-    Package updates change no version such as Ubuntu's 24.04.
+    Package updates change no version such as Ubuntu's 24.04, so such a host must look for them.
     """
     is_of_channel = bool(_channel(facts.os_id, facts.running_version))
     return is_of_channel or checks is not CheckState.UNKNOWN
@@ -307,7 +314,8 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, match[1].split("."))) if match else ()
 
 
-def _in_image(node: Node) -> Iterator[tuple[Stream, str]]:
+def _find_in_os_image(node: Node) -> Iterator[tuple[Stream, str]]:
+    """Yield the stream and the version in the Node's osImage, if it has them."""
     match = _VERSION_IN_IMAGE.search(node.os_image)
     for image, os_id in _IMAGES.items():
         if match and node.os_image.startswith(image):

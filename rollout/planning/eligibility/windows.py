@@ -1,8 +1,8 @@
 """Maintenance windows and freezes.
 
-A window `[DAYS] HH:MM DURATION [TIMEZONE]` lasts so long in real time. If the clocks skip its
-beginning, it begins as much later; if they repeat it, at the first. The default zone is UTC, so
-that a plan means the same on every machine.
+The duration of a window `[DAYS] HH:MM DURATION [TIMEZONE]` is in real time. If clocks skip the time
+at which it begins, it begins as much later; if they show that time twice, at the first. The default
+zone is UTC, so that a plan means the same on every machine.
 """
 
 import re
@@ -53,9 +53,11 @@ _FREEZE_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Weekdays:
-    """Monday is 0; `ordinal` is which ones of a month, 0 for all."""
+    """Days of the week, of each week or of each month."""
 
+    # Monday is 0.
     numbers: frozenset[int]
+    # Which of a month, such as the second; 0 for all.
     ordinal: int = 0
 
     def includes(self, day: date) -> bool:
@@ -63,20 +65,24 @@ class Weekdays:
             return False
         if self.ordinal == _LAST:
             return (day + timedelta(days=7)).month != day.month
-        return self.ordinal in (0, (day.day + 6) // 7)
+        # The first seven days of a month have its first Monday, Tuesday, and so on.
+        ordinal = (day.day + 6) // 7
+        return self.ordinal in (0, ordinal)
 
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """The days from the first to the last (ISO 8601), each year if they have no year."""
+    """The days from the first to the last, in ISO 8601; in each year if they have no year."""
 
     first: str
     last: str
 
     def includes(self, day: date) -> bool:
+        # Without its year if the dates have none.
         written = day.isoformat()[-len(self.first) :]
         if self.first <= self.last:
             return self.first <= written <= self.last
+        # The days are around the turn of the year.
         return written >= self.first or written <= self.last
 
 
@@ -85,20 +91,21 @@ EVERY_DAY = Weekdays(frozenset(range(7)))
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Opening:
+class Interval:
     begin: datetime
     end: datetime
 
-    def holds(self, moment: datetime) -> bool:
+    def includes(self, moment: datetime) -> bool:
         return self.begin <= moment < self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window or freeze as written. Without a `length` it covers the whole day."""
+    """A window, or a freeze that is written like one."""
 
     days: tuple[Days, ...]
     start: time
+    # None for the whole day.
     length: Duration | None
     zone: ZoneInfo
 
@@ -109,12 +116,13 @@ class Window:
             raise UsageError(f"{text!r} is not a window", hint=_HINT)
         return _timed_window(match, f"the window {text!r}")
 
-    def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
+    def intervals(self, begin: datetime, end: datetime) -> Iterator[Interval]:
+        """Yield the intervals that begin on a day from `begin` to `end`."""
         day = begin.astimezone(self.zone).date()
         last = end.astimezone(self.zone).date()
         while day <= last:
             if any(days.includes(day) for days in self.days):
-                yield Opening(self._begin(day), self._end(day))
+                yield Interval(self._begin(day), self._end(day))
             day += timedelta(days=1)
 
     def _begin(self, day: date) -> datetime:
@@ -128,29 +136,33 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class DatedFreeze:
-    opening: Opening
+    """A freeze from one moment to another."""
+
+    interval: Interval
     zone: ZoneInfo
 
-    def openings(self, begin: datetime, end: datetime) -> Iterator[Opening]:
+    def intervals(self, begin: datetime, end: datetime) -> Iterator[Interval]:
+        """Yield the freeze if it covers part of a day from `begin` to `end`."""
+
         def day_of(moment: datetime) -> date:
             return moment.astimezone(self.zone).date()
 
-        begins_in_time = day_of(self.opening.begin) <= day_of(end)
-        if begins_in_time and day_of(begin) <= day_of(self.opening.end):
-            yield self.opening
+        begins_in_time = day_of(self.interval.begin) <= day_of(end)
+        if begins_in_time and day_of(begin) <= day_of(self.interval.end):
+            yield self.interval
 
 
 Period = Window | DatedFreeze
 
 
 def parse_freeze(text: str) -> Period:
-    where = f"the freeze {text!r}"
+    rule = f"the freeze {text!r}"
     match = _MOMENTS.fullmatch(text.strip())
     if match:
-        return _parse_dated_freeze(match, where)
+        return _parse_dated_freeze(match, rule)
     match = _WINDOW.fullmatch(text.strip())
     if match:
-        return _timed_window(match, where)
+        return _timed_window(match, rule)
     # The last word is the time zone, unless it is part of the days.
     days, _, zone = text.strip().rpartition(" ")
     if not days or not ("/" in zone or zone in _zone_names()):
@@ -158,73 +170,75 @@ def parse_freeze(text: str) -> Period:
         zone = "UTC"
     if not days:
         raise UsageError(f"{text!r} is not a freeze", hint=_FREEZE_HINT)
-    return Window(parse_days(days, where), time(), None, _parse_zone(zone, where))
+    return Window(parse_days(days, rule), time(), None, _parse_zone(zone, rule))
 
 
-def _timed_window(match: re.Match[str], where: str) -> Window:
-    days = parse_days(match["days"], where) if match["days"] else (EVERY_DAY,)
+def _timed_window(match: re.Match[str], rule: str) -> Window:
+    days = parse_days(match["days"], rule) if match["days"] else (EVERY_DAY,)
     return Window(
         days,
-        _parse_time(int(match["hour"]), int(match["minute"]), where),
-        _parse_length(match["length"], where),
-        _parse_zone(match["zone"] or "UTC", where),
+        _parse_time(int(match["hour"]), int(match["minute"]), rule),
+        _parse_length(match["length"], rule),
+        _parse_zone(match["zone"] or "UTC", rule),
     )
 
 
-def _parse_dated_freeze(match: re.Match[str], where: str) -> DatedFreeze:
-    zone = _parse_zone(match["zone"] or "UTC", where)
+def _parse_dated_freeze(match: re.Match[str], rule: str) -> DatedFreeze:
+    zone = _parse_zone(match["zone"] or "UTC", rule)
     try:
         begin = datetime.fromisoformat(match["begin"]).replace(tzinfo=zone)
         end = datetime.fromisoformat(match["end"]).replace(tzinfo=zone)
-        opening = Opening(begin.astimezone(UTC), end.astimezone(UTC))
+        interval = Interval(begin.astimezone(UTC), end.astimezone(UTC))
     except (ValueError, OverflowError) as error:
         raise UsageError(
-            f"{where} has a moment that does not exist: {error}", hint=_FREEZE_HINT
+            f"{rule} has a moment that does not exist: {error}", hint=_FREEZE_HINT
         ) from error
-    if opening.begin >= opening.end:
-        raise UsageError(f"{where} ends before it begins", hint="Write the earlier moment first.")
-    return DatedFreeze(opening, zone)
+    if interval.begin >= interval.end:
+        raise UsageError(f"{rule} ends before it begins", hint="Write the earlier moment first.")
+    return DatedFreeze(interval, zone)
 
 
-def join_overlapping(openings: Iterable[Opening]) -> list[Opening]:
-    joined: list[Opening] = []
-    for opening in sorted(openings):
-        if joined and opening.begin <= joined[-1].end:
-            joined[-1] = Opening(joined[-1].begin, max(joined[-1].end, opening.end))
+def join_overlapping(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return the intervals in order, overlapping and adjacent ones as one."""
+    joined: list[Interval] = []
+    for interval in sorted(intervals):
+        if joined and interval.begin <= joined[-1].end:
+            last = joined[-1]
+            joined[-1] = Interval(last.begin, max(last.end, interval.end))
         else:
-            joined.append(opening)
+            joined.append(interval)
     return joined
 
 
-def _parse_time(hour: int, minute: int, where: str) -> time:
+def _parse_time(hour: int, minute: int, rule: str) -> time:
     try:
         return time(hour, minute)
     except ValueError as error:
         raise UsageError(
-            f"{hour}:{minute:02} in {where} is not a time of day", hint=_HINT
+            f"{hour}:{minute:02} in {rule} is not a time of day", hint=_HINT
         ) from error
 
 
-def _parse_length(written: str, where: str) -> Duration:
+def _parse_length(written: str, rule: str) -> Duration:
     length = Duration.parse(written)
     if not 0 < length <= LONGEST:
-        raise UsageError(f"{where} must last longer than 0s and at most a week", hint=_HINT)
+        raise UsageError(f"{rule} must last longer than 0s and at most a week", hint=_HINT)
     return length
 
 
-def check_zone(name: str, where: str = "") -> str:
-    """Return the name of an IANA time zone, or raise `UsageError` with `where`."""
+def check_zone(name: str, in_rule: str = "") -> str:
+    """Return the name of an IANA time zone, or raise `UsageError`."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
         hint = "Write it as in the IANA database: Europe/Berlin, UTC."
         if close:
             hint = f"Did you mean {close[0]}?"
-        raise UsageError(f"{name!r}{where} is not in the IANA time zone database", hint=hint)
+        raise UsageError(f"{name!r}{in_rule} is not in the IANA time zone database", hint=hint)
     return name
 
 
-def _parse_zone(name: str, where: str) -> ZoneInfo:
-    return ZoneInfo(check_zone(name, f" in {where}"))
+def _parse_zone(name: str, rule: str) -> ZoneInfo:
+    return ZoneInfo(check_zone(name, f" in {rule}"))
 
 
 @cache
@@ -234,11 +248,11 @@ def _zone_names() -> frozenset[str]:
     )
 
 
-def parse_days(written: str, where: str) -> tuple[Days, ...]:
-    days = tuple(_parse_days_or_dates(part.strip(), where) for part in written.split(","))
+def parse_days(written: str, rule: str) -> tuple[Days, ...]:
+    days = tuple(_parse_days_or_dates(part.strip(), rule) for part in written.split(","))
     if len({bool(item.ordinal) for item in days if isinstance(item, Weekdays)}) > 1:
         raise UsageError(
-            f"{where} has days of each week beside days of the month",
+            f"{rule} has days of each week beside days of the month",
             hint=(
                 "Write the word before each: first sat,first sun. If every sun is meant, write it"
                 " as another one."
@@ -247,38 +261,38 @@ def parse_days(written: str, where: str) -> tuple[Days, ...]:
     return days
 
 
-def _parse_days_or_dates(part: str, where: str) -> Days:
+def _parse_days_or_dates(part: str, rule: str) -> Days:
     if part[:1].isdigit():
-        return _parse_dates(part, where)
+        return _parse_dates(part, rule)
     word, _, weekday = part.partition(" ")
     ordinal = _ORDINALS.get(word.lower())
     if ordinal:
-        return Weekdays(frozenset({_weekday_number(weekday.strip(), where)}), ordinal)
-    return Weekdays(frozenset(_parse_weekdays(part, where)))
+        return Weekdays(frozenset({_weekday_number(weekday.strip(), rule)}), ordinal)
+    return Weekdays(frozenset(_parse_weekdays(part, rule)))
 
 
-def _parse_dates(part: str, where: str) -> Dates:
+def _parse_dates(part: str, rule: str) -> Dates:
     first, dots, last = (piece.strip() for piece in part.partition(".."))
     dates = Dates(first, last if dots else first)
     for written in (dates.first, dates.last):
-        _check_date(written, where)
+        _check_date(written, rule)
     if len(dates.first) != len(dates.last):
         raise UsageError(
-            f"{part!r} in {where} has one year", hint="Write both, or neither for each year."
+            f"{part!r} in {rule} has one year", hint="Write both, or neither for each year."
         )
     has_years = len(dates.first) == len(date.min.isoformat())
     if has_years and dates.first > dates.last:
         raise UsageError(
-            f"{part!r} in {where} ends before it begins", hint="Write the earlier date first."
+            f"{part!r} in {rule} ends before it begins", hint="Write the earlier date first."
         )
     return dates
 
 
-def _check_date(written: str, where: str) -> None:
+def _check_date(written: str, rule: str) -> None:
     has_year = len(written) > len("MM-DD")
     dated = written if has_year else f"{_ANY_LEAP_YEAR}-{written}"
     if not _DATE.fullmatch(written) or not _exists(dated):
-        raise UsageError(f"{written!r} in {where} is not a date", hint=_DAYS_HINT)
+        raise UsageError(f"{written!r} in {rule} is not a date", hint=_DAYS_HINT)
 
 
 def _exists(day: str) -> bool:
@@ -289,33 +303,37 @@ def _exists(day: str) -> bool:
     return True
 
 
-def _parse_weekdays(part: str, where: str) -> Iterator[int]:
+def _parse_weekdays(part: str, rule: str) -> Iterator[int]:
+    """Return the numbers of the days; a range such as fri-mon may pass the end of a week."""
     first, dash, last = (piece.strip() for piece in part.partition("-"))
-    begin = _weekday_number(first, where)
-    end = _weekday_number(last if dash else first, where)
-    number = (end - begin) % 7 + 1
-    return ((begin + step) % 7 for step in range(number))
+    begin = _weekday_number(first, rule)
+    end = _weekday_number(last if dash else first, rule)
+    days = (end - begin) % 7 + 1
+    return ((begin + step) % 7 for step in range(days))
 
 
-def _weekday_number(name: str, where: str) -> int:
+def _weekday_number(name: str, rule: str) -> int:
     numbers = [index for index, day in enumerate(WEEKDAYS) if name.lower() in (day, day[:3])]
     if not numbers:
-        raise UsageError(f"{name!r} in {where} is not a day of the week", hint=_DAYS_HINT)
+        raise UsageError(f"{name!r} in {rule} is not a day of the week", hint=_DAYS_HINT)
     return numbers[0]
 
 
-# For weekly windows, monthly ones, and those with dates.
+# How far to search: for weekly windows, monthly ones, and those with dates.
 _DAYS_AHEAD = (9, 62, 800)
-# A window lasts a week at most.
-_DAYS_BACK = timedelta(days=9)
+# A window lasts a week at most; the rest allows for whole days and time zones.
+_LOOK_BACK = timedelta(days=9)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Windows, and freezes by their texts, which win over them."""
+    """When nodes may be started: in windows, and never in freezes."""
 
+    # Without windows, nodes may start at any time.
     windows: tuple[Period, ...] = ()
+    # By their texts.
     freezes: Mapping[str, Period] = field(default_factory=dict)
+    # Windows of a pool, whose nodes also need a window of the rollout.
     pool_windows: tuple[Period, ...] = ()
 
     @classmethod
@@ -332,29 +350,32 @@ class Schedule:
     def __bool__(self) -> bool:
         return bool(self.windows or self.freezes or self.pool_windows)
 
-    def current(self, now: datetime) -> Opening | None:
+    def current_opening(self, now: datetime) -> Interval | None:
         """Return the current opening, joined with adjacent ones, or None."""
-        return next(
-            (opening for opening in self._around(now, _DAYS_AHEAD[0]) if opening.holds(now)), None
-        )
+        openings = self._openings_within(now, _DAYS_AHEAD[0])
+        return next((opening for opening in openings if opening.includes(now)), None)
 
-    def following(self, now: datetime) -> Opening | None:
+    def next_opening(self, now: datetime) -> Interval | None:
         return self._find_first(now, lambda opening: opening.begin > now)
 
     def fits_ever(self, now: datetime, seconds: float) -> bool:
+        """Whether any opening within two years is long enough."""
         long_enough = self._find_first(
             now, lambda opening: (opening.end - opening.begin).total_seconds() >= seconds
         )
         return long_enough is not None
 
-    def next_freeze(self, now: datetime) -> Opening | None:
-        return Schedule(tuple(self.freezes.values())).following(now) if self.freezes else None
+    def next_freeze(self, now: datetime) -> Interval | None:
+        if not self.freezes:
+            return None
+        as_windows = Schedule(tuple(self.freezes.values()))
+        return as_windows.next_opening(now)
 
     def active_freezes(self, now: datetime) -> tuple[str, ...]:
         active = list[str]()
         for text, freeze in self.freezes.items():
-            openings = _openings_near([freeze], now - _DAYS_BACK, now)
-            if any(opening.holds(now) for opening in openings):
+            intervals = _intervals_of([freeze], now - _LOOK_BACK, now)
+            if any(interval.includes(now) for interval in intervals):
                 active.append(text)
         return tuple(active)
 
@@ -362,56 +383,70 @@ class Schedule:
         # Each start imports this module, and needs no findings.
         from rollout.model.finding import WindowClosed  # noqa: PLC0415
 
-        if not self or self.current(now):
+        if not self or self.current_opening(now):
             return None
-        return WindowClosed(self.active_freezes(now), self.next_opening(now))
+        return WindowClosed(self.active_freezes(now), self.next_opening_text(now))
 
-    def next_opening(self, now: datetime) -> str:
-        upcoming = self.following(now)
-        return self.written_time(upcoming.begin) if upcoming else ""
+    def next_opening_text(self, now: datetime) -> str:
+        """Return when the next opening begins; empty if none does within two years."""
+        opening = self.next_opening(now)
+        return self.written_time(opening.begin) if opening else ""
 
     def written_time(self, moment: datetime) -> str:
         zone = (*self.pool_windows, *self.windows, *self.freezes.values())[0].zone
         return f"{moment.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"
 
-    def ahead(self, now: datetime) -> list[Opening]:
-        return [opening for opening in self._around(now, _DAYS_AHEAD[-1]) if opening.end > now]
+    def openings_ahead(self, now: datetime) -> list[Interval]:
+        openings = self._openings_within(now, _DAYS_AHEAD[-1])
+        return [opening for opening in openings if opening.end > now]
 
-    def openings(self, begin: datetime, end: datetime) -> list[Opening]:
-        start = begin - _DAYS_BACK
-        opened = _openings_near(self.windows, start, end) if self.windows else [Opening(start, end)]
+    def openings(self, begin: datetime, end: datetime) -> list[Interval]:
+        """Return the openings from `begin` to `end`; some may be earlier or end later."""
+        # A window that is open at `begin` may have begun earlier.
+        start = begin - _LOOK_BACK
+        openings = [Interval(start, end)]
+        if self.windows:
+            openings = _intervals_of(self.windows, start, end)
         if self.pool_windows:
-            opened_for_pool = _openings_near(self.pool_windows, start, end)
-            closed_for_pool = _subtract(opened, opened_for_pool)
-            opened = _subtract(opened, closed_for_pool)
-        freezes = _openings_near(self.freezes.values(), start - _DAYS_BACK, end + _DAYS_BACK)
-        return _subtract(opened, freezes)
+            openings = _intersect(openings, _intervals_of(self.pool_windows, start, end))
+        # The freezes must cover these openings, which may end later than `end`.
+        freezes = _intervals_of(self.freezes.values(), start - _LOOK_BACK, end + _LOOK_BACK)
+        return _subtract(openings, freezes)
 
-    def _around(self, now: datetime, days: int) -> list[Opening]:
+    def _openings_within(self, now: datetime, days: int) -> list[Interval]:
         return self.openings(now, now + timedelta(days=days))
 
-    def _find_first(self, now: datetime, condition: Callable[[Opening], bool]) -> Opening | None:
+    def _find_first(self, now: datetime, condition: Callable[[Interval], bool]) -> Interval | None:
         # Most openings are near, and a longer look ahead takes longer.
-        openings = (opening for days in _DAYS_AHEAD for opening in self._around(now, days))
-        return next(filter(condition, openings), None)
+        for days in _DAYS_AHEAD:
+            for opening in self._openings_within(now, days):
+                if condition(opening):
+                    return opening
+        return None
 
 
-def _openings_near(periods: Iterable[Period], begin: datetime, end: datetime) -> list[Opening]:
+def _intervals_of(periods: Iterable[Period], begin: datetime, end: datetime) -> list[Interval]:
     return join_overlapping(
-        opening for period in periods for opening in period.openings(begin, end)
+        interval for period in periods for interval in period.intervals(begin, end)
     )
 
 
-def _subtract(openings: Iterable[Opening], closed: Sequence[Opening]) -> list[Opening]:
-    return [part for opening in openings for part in _open_parts(opening, closed)]
+def _intersect(intervals: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
+    outside_others = _subtract(intervals, others)
+    return _subtract(intervals, outside_others)
 
 
-def _open_parts(opening: Opening, closed: Sequence[Opening]) -> Iterator[Opening]:
-    begin = opening.begin
-    for period in closed:
-        if begin < period.begin < opening.end:
-            yield Opening(begin, period.begin)
-        if period.begin < opening.end:
-            begin = max(begin, period.end)
-    if begin < opening.end:
-        yield Opening(begin, opening.end)
+def _subtract(intervals: Iterable[Interval], removed: Sequence[Interval]) -> list[Interval]:
+    return [part for interval in intervals for part in _remaining_parts(interval, removed)]
+
+
+def _remaining_parts(interval: Interval, removed: Sequence[Interval]) -> Iterator[Interval]:
+    """Yield the parts of the interval that none of the removed ones, in order, covers."""
+    begin = interval.begin
+    for gap in removed:
+        if begin < gap.begin < interval.end:
+            yield Interval(begin, gap.begin)
+        if gap.begin < interval.end:
+            begin = max(begin, gap.end)
+    if begin < interval.end:
+        yield Interval(begin, interval.end)

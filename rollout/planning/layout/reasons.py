@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from rollout.model import wave_finding as findings
 from rollout.planning.drain.budgets import controller_in
-from rollout.planning.eligibility.away import is_storage
+from rollout.planning.eligibility.away import is_storage_key
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits, is_owner_key, pool_in, sum_of
 from rollout.planning.layout.waves import Batch, usage_of
 
@@ -78,7 +78,7 @@ def _conflict(key: str, allowed: int, *, keeps_permits: bool) -> findings.WaveCo
     controller = controller_in(key)
     if controller:
         return findings.ControllerBusy(controller)
-    if is_storage(key):
+    if is_storage_key(key):
         return findings.CopiesShort(key)
     if is_owner_key(key):
         return findings.OwnerDown(key, allowed + 1)

@@ -1,7 +1,7 @@
-"""The rolling strategy: one wave per part, whose nodes start as others return.
+"""The rolling strategy: one wave per part, whose nodes begin as others come back.
 
-Nodes in flight must not hold more of any key than its capacity. Nodes that the same pods are
-limited to share a key.
+Nodes in flight must not take more of any limit than its capacity. Nodes that the same pods are
+limited to share a limit.
 """
 
 from bisect import bisect_left
@@ -28,8 +28,7 @@ _NOTHING: Mapping[str, int] = {}
 class RollingQueue:
     """Decides which waiting nodes of a rolling part may begin beside those in flight.
 
-    As many may pass a blocked node as may be in flight; then what it needs is kept for it. For
-    speed, each key is a bit: masks say what a node needs, and what is used up.
+    As many nodes may pass a blocked node as may be in flight; then what it needs is kept for it.
     """
 
     def __init__(
@@ -42,7 +41,9 @@ class RollingQueue:
         self._rules = rules
         self._node_count = len(order)
         self._in_flight = 0
+        # Each limit is a bit, because masks of what nodes need are fast to compare.
         self._bits = {key: 1 << index for index, key in enumerate(rules.capacity)}
+        # The position in the order, the mask of needed limits, and the name.
         self._waiting = list[tuple[int, int, str]]()
         for index, name in enumerate(order):
             if waiting is None or name in waiting:
@@ -75,14 +76,14 @@ class RollingQueue:
     def _find_candidates(self) -> Iterator[tuple[int, str]]:
         if self._in_flight >= self._rules.in_flight:
             return
-        # The keys that are used up, or kept for an earlier node.
+        # The limits that are used up, or kept for an earlier node.
         unavailable = self._used_up_mask
         begun = self._node_count - len(self._waiting)
         for index, (position, mask, name) in enumerate(self._waiting):
             if not mask & unavailable and not self._exceeds_capacity(name):
                 yield index, name
                 continue
-            # Of the nodes before this one, all that do not wait have begun.
+            # `index` nodes before this one still wait; the others have begun.
             begun_before = position - index
             passed_by = begun - begun_before
             if passed_by >= self._rules.in_flight:
@@ -94,7 +95,7 @@ class RollingQueue:
     def _exceeds_capacity(self, name: str) -> bool:
         for key, need in self._needs(name).items():
             used = self._used[key]
-            # A node that exceeds the capacity by itself begins when no other uses the key.
+            # A node that exceeds the capacity by itself begins when no other uses the limit.
             if used and used + need > self._rules.capacity[key]:
                 return True
         return False
@@ -142,7 +143,7 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
 def _scarce_keys(
     usages: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int
 ) -> set[str]:
-    """Return the keys that some `most` nodes together need more of than there is."""
+    """Return the limits that `most` nodes together may exceed."""
     needs = grouped(item for usage in usages for item in usage.items())
     scarce = set[str]()
     for key, amounts in needs.items():
@@ -152,7 +153,7 @@ def _scarce_keys(
 
 
 def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
-    """Start slow nodes first, because they would run alone at the end."""
+    """Put slow nodes of a rolling part first, because they would go alone at the end."""
     if part.rolling is None:
         return part
     slow_seconds = _SLOW * median(seconds.values())
@@ -168,6 +169,7 @@ Leaving = Mapping[str, Sequence[Pod]]
 
 
 def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
+    """Limit how many nodes of each group may be in flight, if the wave rolls."""
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
     rules = wave.rolling
@@ -179,7 +181,9 @@ def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Ba
 
 
 def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
+    """Return groups of the wave's nodes that pods with equal demands are limited to."""
     names = wave.names
+    # By identity: pods with equal demands get the same object.
     node_sets = dict[int, frozenset[str]]()
     for name in names:
         for pod in leaving.get(name, ()):
@@ -196,18 +200,18 @@ def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[li
 def _limit_node_group(
     rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler
 ) -> Rolling:
-    """Limit the nodes in flight so that their pods find room, by bisection.
+    """Limit how many of these nodes may be in flight, so that their pods find room.
 
-    The worst case counts: nodes with the most to move.
+    The limit is found by bisection, for the nodes that have the most to move.
     """
 
-    def requests_of(name: str) -> tuple[int, int]:
+    def total_requests(name: str) -> tuple[int, int]:
         requests = [pod.requests for pod in leaving.get(name, ())]
         cpu = sum(request.cpu_milli for request in requests)
         memory = sum(request.memory for request in requests)
         return cpu, memory
 
-    most_first = sorted(members, key=requests_of, reverse=True)
+    most_first = sorted(members, key=total_requests, reverse=True)
     worst = list(RollingQueue(rules, most_first).begin_all())
 
     def is_crowded(size: int) -> bool:

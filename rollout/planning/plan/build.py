@@ -42,11 +42,11 @@ from rollout.planning.eligibility.away import (
 )
 from rollout.planning.eligibility.candidates import (
     Candidate,
-    excluded_by_name,
     exclusion,
     is_control_plane,
+    is_excluded_by_name,
 )
-from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.eligibility.judgement import EligibilityInputs, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
@@ -85,15 +85,12 @@ _MANY = 1000
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """All that a plan is made from.
-
-    `observations` are by node name. `selected` are names before `--exclude`. `retried` nodes are
-    tried although they failed. `taken_up` nodes were started by an earlier process, and do not
-    count as away. `proven` is None if no evidence is required. `longest_silence` is in seconds.
-    """
+    """All that a plan is made from."""
 
     snapshot: ClusterSnapshot
+    # By node name.
     observations: Mapping[str, HostObservation]
+    # The names of the selected nodes, before `--exclude`.
     selected: tuple[str, ...]
     selection: Selection
     policy: Policy
@@ -101,9 +98,12 @@ class PlanInputs:
     past: Past = NO_PAST
     own_node: OwnNode | None = None
     unattended: bool = False
+    # Nodes that are tried although they failed.
     retried: frozenset[str] = frozenset()
+    # Nodes that an earlier process has begun; they do not count as away.
     taken_up: frozenset[str] = frozenset()
-    proven: Proven | None = None
+    # None if no evidence is required.
+    proven: ProvenVersions | None = None
     longest_silence: float = LONGEST_SILENCE
 
     @property
@@ -129,6 +129,8 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
+    """A plan, and what explains it."""
+
     plan: RolloutPlan
     drains: Mapping[str, DrainForecast]
     waves: tuple[Batch, ...]
@@ -145,7 +147,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     drains_by_node = {drain.node.name: drain for drain in drains}
     away = _others_away(inputs, drains_by_node)
     included = _included_nodes(inputs)
-    away_limit = _limit_beside(away, included, inputs)
+    away_limit = _remaining_limit(away, included, inputs)
     quotas = quotas_of(inputs.pools, included, away_limit)
     leaving = {name: drain.leaving for name, drain in drains_by_node.items()}
     owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
@@ -161,8 +163,9 @@ def decide(inputs: PlanInputs) -> Decisions:
     waves = _planned_waves(played.waves, reasons, played.arrivals, drains_by_node)
     blockers = _blockers(inputs, drains, away_limit, away)
     warnings = [*_warnings(inputs, drains_by_node, owners, waves=waves, simulated=played.warnings)]
+    # Others matter only if nodes are going to be away.
     if drains:
-        warnings += _others_at_work(away, blockers)
+        warnings += _warn_of_others_at_work(away, blockers)
     plan = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -186,12 +189,12 @@ def _others_away(inputs: PlanInputs, planned: Collection[str]) -> Mapping[str, N
     return {name: reason for name, reason in reasons.items() if name not in ours}
 
 
-def _limit_beside(
+def _remaining_limit(
     away: Mapping[str, NodeAway], included: Sequence[Node], inputs: PlanInputs
 ) -> AwayLimit:
-    members = inputs.pools.members(included)
-    limit = AwayLimit.of(inputs.policy, len(members), members, inputs.snapshot.nodes)
-    return limit.beside(away)
+    pool_by_node = inputs.pools.pool_by_node(included)
+    limit = AwayLimit.of(inputs.policy, len(included), pool_by_node, inputs.snapshot.nodes)
+    return limit.remaining_beside(away)
 
 
 def _lay_out(
@@ -237,7 +240,7 @@ def _drainable_nodes(
             eligible.append(candidate)
     drains = _forecasts(eligible, forecaster, inputs)
     if inputs.policy.skip_blocked:
-        exclusions += [_skip(drain) for drain in drains if drain.blockers]
+        exclusions += [_exclude_blocked(drain) for drain in drains if drain.blockers]
         drains = [drain for drain in drains if not drain.blockers]
     return drains, exclusions
 
@@ -323,10 +326,10 @@ def _warnings(
         if node.next_version:
             more = MoreUpdates(node.staged_version, node.next_version)
             yield warning(node.name, f"node/{node.name}", more)
-    yield from _idle_rules(inputs)
+    yield from _warn_of_idle_rules(inputs)
 
 
-def _others_at_work(
+def _warn_of_others_at_work(
     away: Mapping[str, NodeAway], blockers: Iterable[Blocker]
 ) -> Iterator[PlanWarning]:
     blocked = {blocker.object for blocker in blockers}
@@ -349,7 +352,7 @@ def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
     )
 
 
-def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
+def _warn_of_idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
     for rule in inputs.policy.drain.critical:
         budget = critical_budget(rule, inputs.snapshot.pods)
         if not budget.expected_pods:
@@ -389,7 +392,7 @@ def _candidates(inputs: PlanInputs) -> Iterator[Candidate]:
     eligibility = inputs.eligibility
     upgraded = nodes_being_upgraded(inputs.snapshot.pods)
     for node in _selected_nodes(inputs):
-        pool = pools.of(node.labels)
+        pool = pools.pool_of(node.labels)
         yield Candidate(
             node,
             observation=inputs.observations.get(node.name),
@@ -423,7 +426,7 @@ def _forecasts(
     return forecasts
 
 
-def _skip(drain: DrainForecast) -> Exclusion:
+def _exclude_blocked(drain: DrainForecast) -> Exclusion:
     blocker = drain.blockers[0]
     message = cause(DrainBlocked(blocker.object, blocker.message))
     return Exclusion(drain.node.name, ExclusionReason.BLOCKED, message, drain.pool)
@@ -431,7 +434,7 @@ def _skip(drain: DrainForecast) -> Exclusion:
 
 def _included_nodes(inputs: PlanInputs) -> list[Node]:
     nodes = _selected_nodes(inputs)
-    return [node for node in nodes if not excluded_by_name(node.name, inputs.selection)]
+    return [node for node in nodes if not is_excluded_by_name(node.name, inputs.selection)]
 
 
 def _limits(

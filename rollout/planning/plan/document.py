@@ -66,6 +66,7 @@ def with_id(plan: RolloutPlan) -> RolloutPlan:
 
 
 def _document_id(data: bytes) -> str:
+    """Return the ID of a plan as written, even if this program would write it differently."""
     compact = msgspec.json.format(data, indent=-1)
     content = msgspec.json.decode(compact, type=dict[str, msgspec.Raw])
     content["plan_id"] = msgspec.Raw(b'""')
@@ -97,7 +98,7 @@ def read_plan(document: object) -> RolloutPlan | None:
 
 
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:
-    """Raise `PlanFileError`, which names `origin`, if the document is no plan."""
+    """Return the plan in a document; `PlanFileError`, which names `origin`, if it has none."""
     _check_size(data, origin)
     _check_version(data, origin)
     try:
@@ -116,12 +117,13 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
     return plan
 
 
-def _decode_error(why: str, origin: str) -> PlanFileError:
-    if why.startswith(_UNKNOWN_ENUM_VALUE):
-        word = why.removeprefix(_UNKNOWN_ENUM_VALUE).strip()
-        why = f"it has a word that this program does not know: {word}"
-        return PlanFileError(f"{origin} is not a complete plan: {why}", hint=_OTHER_VERSION)
-    return PlanFileError(f"{origin} is not a complete plan: {why}", hint=_MAKE_ANEW)
+def _decode_error(problem: str, origin: str) -> PlanFileError:
+    hint = _MAKE_ANEW
+    if problem.startswith(_UNKNOWN_ENUM_VALUE):
+        word = problem.removeprefix(_UNKNOWN_ENUM_VALUE).strip()
+        problem = f"it has a word that this program does not know: {word}"
+        hint = _OTHER_VERSION
+    return PlanFileError(f"{origin} is not a complete plan: {problem}", hint=hint)
 
 
 def _check_size(data: bytes, origin: str) -> None:
@@ -161,6 +163,7 @@ def _check_rules(plan: RolloutPlan, rules: _WrittenRules, origin: str) -> None:
 
 
 def _unknown_paths(written: Any, understood: Any, path: str) -> Iterator[str]:
+    """Yield where the written JSON has a name that the understood one lacks."""
     if isinstance(written, dict) and isinstance(understood, dict):
         for name, value in written.items():
             if name in understood:
@@ -187,7 +190,7 @@ def _problems(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
-    # For nodes in no pool.
+    # Without pools, the name of a node's pool is empty.
     names = {""}
     try:
         if plan.policy.pools:

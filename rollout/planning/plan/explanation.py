@@ -26,28 +26,28 @@ class NotThere:
 
 @dataclass(frozen=True, slots=True)
 class PodFate:
-    """What the drain does with a pod; `budgets` are the keys of those that cover it."""
+    """What the drain does with a pod."""
 
     pod: str
     action: Action
     reason: VerdictReason
     message: str
     warnings: tuple[str, ...]
+    # The keys of the budgets that cover the pod.
     budgets: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One node of the plan; `wave` is 0 if it takes no part, and `because` says why.
-
-    `arrivals` is how many pods earlier waves will have moved here by then.
-    """
+    """Why a node is in its wave, or is left out."""
 
     node: str
+    # 0 if the node is left out.
     wave: int
     because: str
     together_with: tuple[str, ...] = ()
     not_earlier: tuple[NotThere, ...] = ()
+    # How many pods earlier waves will have moved here.
     arrivals: int = 0
     pods: tuple[PodFate, ...] = ()
     blockers: tuple[Blocker, ...] = ()
@@ -55,7 +55,7 @@ class Explanation:
 
 
 def explain(decisions: Decisions, node: str) -> Explanation:
-    """Raise `UsageError` if the plan does not have the node."""
+    """Explain a node of the plan; `UsageError` if the plan does not have it."""
     plan = decisions.plan
     for wave in plan.waves:
         for planned in wave.nodes:

@@ -18,10 +18,11 @@ _STAGING_SECONDS = 1800
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """A plan with this limit, and when it ends; None: not within two years."""
+    """When a rollout ends with a limit of --max-unavailable."""
 
     limit: int
     plan: RolloutPlan
+    # None if it does not end within two years.
     at: datetime | None
 
     def is_by(self, date: datetime) -> bool:
@@ -29,7 +30,7 @@ class Finish:
 
     @property
     def obstacle(self) -> str:
-        """The longest wave and its reason, in a clause; empty without waves."""
+        """Return a clause about the longest wave and its reason; empty without waves."""
         slowest = max(self.plan.waves, key=lambda wave: wave.estimate.seconds, default=None)
         if slowest is None:
             return ""
@@ -38,7 +39,10 @@ class Finish:
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
-    """Search by bisection; if no limit ends by the date, return the number of all nodes."""
+    """Find the smallest limit that ends by the date, by bisection.
+
+    If none does, the limit is the number of all nodes.
+    """
     first = _plan_with(inputs, 1)
     nodes = len(first.plan.nodes)
     if first.is_by(date) or nodes <= 1:
@@ -64,7 +68,7 @@ def _plan_with(inputs: PlanInputs, limit: int) -> Finish:
 
 
 def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
-    """Return when the plan's nodes are on their newest versions; None: not within two years.
+    """Return when the plan's nodes run their newest versions; None if not within two years.
 
     Nodes that need another update go through their waves once more.
     """
@@ -90,12 +94,16 @@ def _end(
 
 
 def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | None:
-    """Return when the wave ends; it may settle after its window, and roll on in the next."""
-    least = timedelta(seconds=wave.estimate.drain + wave.estimate.reboot or _ASSUMED_SECONDS)
+    """Return when the wave ends, or None if no opening within two years is long enough.
+
+    It may settle after its window. A rolling wave may go on in the next one.
+    """
+    reboots = wave.estimate.drain + wave.estimate.reboot
+    least = timedelta(seconds=reboots or _ASSUMED_SECONDS)
     remaining = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:
         least = min(least, remaining / len(wave.nodes) * wave.rolling.in_flight)
-    for opening in schedule.ahead(start):
+    for opening in schedule.openings_ahead(start):
         begin = max(start, opening.begin)
         available = opening.end - begin
         if available < least:

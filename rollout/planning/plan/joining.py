@@ -27,7 +27,7 @@ _BECAUSE = "begun before the interruption"
 
 
 def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
-    """Return what is left of a ramp; its last size is for all further nodes."""
+    """Return what is left of a ramp after `taken` nodes; its last size is for all further ones."""
     steps = list(sizes)
     taken = max(0, taken)
     while len(steps) > 1 and taken >= steps[0]:
@@ -38,7 +38,8 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
 
 
 def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
-    nodes = tuple(_return_node(node) if node.name in names else node for node in snapshot.nodes)
+    """Return the cluster as it will be once these nodes are back in service."""
+    nodes = tuple(_as_if_back(node) if node.name in names else node for node in snapshot.nodes)
     pods = list[Pod]()
     for pod in snapshot.pods:
         is_static_pod_back = pod.mirror and pod.node in names
@@ -46,12 +47,13 @@ def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> Cluster
     return replace(snapshot, nodes=nodes, pods=tuple(pods))
 
 
-def _return_node(node: Node) -> Node:
-    stays_cordoned = node.unschedulable and node.annotations.get(marks.CORDONED_BY_US) != "true"
+def _as_if_back(node: Node) -> Node:
+    is_cordoned_by_us = node.annotations.get(marks.CORDONED_BY_US) == "true"
+    stays_cordoned = node.unschedulable and not is_cordoned_by_us
     taints = list[Taint]()
     for taint in node.taints:
-        is_cordon = stays_cordoned and taint.key == CORDON.key
-        if is_cordon or not taint.key.startswith(SELF_SET):
+        is_kept_cordon = stays_cordoned and taint.key == CORDON.key
+        if is_kept_cordon or not taint.key.startswith(SELF_SET):
             taints.append(taint)
     annotations = node.annotations.items()
     return replace(
@@ -72,9 +74,9 @@ def count_finished_waves(plan: RolloutPlan | None, unfinished_nodes: Container[s
 
 
 def join_plans(
-    run: str, taken_up: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended_waves: int = 0
+    run_id: str, taken_up: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended_waves: int = 0
 ) -> RolloutPlan:
-    """Join the nodes that are taken up and the waves of `fresh` into the run's plan.
+    """Return the rollout's plan: first the nodes that are taken up, then the waves of `fresh`.
 
     If nodes are taken up, blockers about nodes that are away are dropped.
     """
@@ -93,13 +95,13 @@ def join_plans(
         waves=len(waves),
         waves_lower_bound=min(len(waves), lower_bound),
     )
-    return replace(fresh, plan_id=run, waves=tuple(waves), summary=summary, blockers=blockers)
+    return replace(fresh, plan_id=run_id, waves=tuple(waves), summary=summary, blockers=blockers)
 
 
 def with_earlier_exclusions(
     plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]
 ) -> RolloutPlan:
-    """Add the exclusions of `before` of nodes that are still `present`."""
+    """Add the exclusions in the plan `before`, for nodes that are still `present`."""
     if before is None:
         return plan
     names = {node.name for node in plan.nodes}
@@ -130,26 +132,28 @@ def _identity(blocker: Blocker) -> tuple[str, BlockerKind, str]:
 
 
 T = TypeVar("T")
+# Chooses between the value of the interrupted rollout and today's.
 _Choice = Callable[[Any, Any], Any]
 
 
-def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
-    """Return the rules of `standing`, and today's that allow less.
+def stricter_policy(standing: Policy, today: Policy, nodes: int) -> Policy:
+    """Return the rules of `standing`, the interrupted rollout, or today's if they allow less.
 
-    Percentages refer to `nodes` nodes. Where neither is stricter, commands, checks and timeouts are
-    today's, as are windows and node labels if set; other values are from `standing`. A reboot
-    source must be in both; the freezes of both hold.
+    Percentages refer to `nodes` nodes. If neither rule is stricter, commands, checks and timeouts
+    are today's, and so are windows and node labels if they are set; others are from `standing`. A
+    reboot source must be in both policies; the freezes of both count.
     """
     choices = _choices(nodes)
     pools = tuple(_merge_pool(pool, standing, today, choices) for pool in standing.pools)
     return replace(_merge(standing, today, choices), pools=pools)
 
 
-def _merge(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
+def _merge(standing: T, today: T, choices: Mapping[str, _Choice]) -> T:
+    """Return `standing` with a choice for each of these fields."""
     fields = dict[str, Any]()
     for name, choose in choices.items():
-        fields[name] = choose(getattr(one, name), getattr(other, name))
-    return replace(one, **fields)  # type: ignore[type-var]
+        fields[name] = choose(getattr(standing, name), getattr(today, name))
+    return replace(standing, **fields)  # type: ignore[type-var]
 
 
 def _choices(nodes: int) -> Mapping[str, _Choice]:
@@ -159,7 +163,7 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
         "canary": max,
         "ramp": partial(_slower, nodes=nodes),
         "spread_by": _todays_if_set,
-        "control_plane": lambda one, other: other if other is ControlPlaneOrder.EXCLUDE else one,
+        "control_plane": _excluding,
         "control_plane_selector": _todays_if_set,
         "include_held": and_,
         "include_cordoned": and_,
@@ -170,7 +174,7 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
         "settle_timeout": max,
         "exclude_from_load_balancers": max,
         "own_reboot_command": _todays,
-        "detect": _common,
+        "detect": _in_both,
         "gates": partial(_merge, choices=_GATES),
         "courtesy": partial(_merge, choices=_COURTESY),
     }
@@ -223,8 +227,12 @@ def _todays(_standing: T, today: T) -> T:
     return today
 
 
-def _todays_if_set(one: T, other: T) -> T:
-    return other or one
+def _todays_if_set(standing: T, today: T) -> T:
+    return today or standing
+
+
+def _excluding(standing: ControlPlaneOrder, today: ControlPlaneOrder) -> ControlPlaneOrder:
+    return today if today is ControlPlaneOrder.EXCLUDE else standing
 
 
 def _fewer(one: Count, other: Count, nodes: int) -> Count:
@@ -232,7 +240,7 @@ def _fewer(one: Count, other: Count, nodes: int) -> Count:
 
 
 def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tuple[Count, ...]:
-    """Return the smaller of each step; the last repeats, and none means no limit."""
+    """Return the smaller size of each step; the last repeats, and no ramp means no limit."""
     if not one or not other:
         return one or other
     steps = list[Count]()
@@ -248,11 +256,11 @@ def _longer(one: int | None, other: int | None) -> int | None:
     return max(one, other)
 
 
-def _both(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
+def _in_either(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(dict.fromkeys((*one, *other)))
 
 
-def _common(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
+def _in_both(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(entry for entry in one if entry in other)
 
 
@@ -274,7 +282,7 @@ def _milder(one: Restart, other: Restart) -> Restart:
 
 
 _COMPLETION: Mapping[str, _Choice] = {
-    "selectors": _both,
+    "selectors": _in_either,
     "timeout": _todays,
     "fallback": _gentler,
 }
@@ -286,20 +294,22 @@ _DRAIN: Mapping[str, _Choice] = {
     "disable_eviction": and_,
     "pod_selector": lambda one, other: one if one == other else "",
     "skip_wait_for_delete_timeout": lambda one, other: max(one, other) if one and other else 0,
-    "critical": _both,
+    "critical": _in_either,
     "completion": partial(_merge, choices=_COMPLETION),
     "restart": _milder,
 }
 _GATES: Mapping[str, _Choice] = {
-    "windows": partial(_merge, choices={"windows": _todays_if_set, "wait": and_, "freezes": _both}),
+    "windows": partial(
+        _merge, choices={"windows": _todays_if_set, "wait": and_, "freezes": _in_either}
+    ),
     "hooks": _todays,
     "alerts": _choose_alerts,
-    "blocking_pods": _both,
+    "blocking_pods": _in_either,
     "timeout": _todays,
     "health_checks": max,
     "soak": max,
-    "ignored_rivals": _common,
-    "healthy": _both,
+    "ignored_rivals": _in_both,
+    "healthy": _in_either,
 }
 _COURTESY: Mapping[str, _Choice] = {"drain_delay": max, "reboot_delay": max}
 
@@ -307,18 +317,18 @@ _COURTESY: Mapping[str, _Choice] = {"drain_delay": max, "reboot_delay": max}
 def _merge_pool(
     pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Choice]
 ) -> Pool:
-    other = _find_pool(today, pool) or Pool(pool.name, pool.selector)
+    pool_today = _find_pool(today, pool) or Pool(pool.name, pool.selector)
     rules = _merge(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
-    # The rollout's limit also holds, so it is left out here.
-    limit = pool.max_unavailable or other.max_unavailable
-    if pool.max_unavailable and other.max_unavailable:
-        limit = choices["max_unavailable"](pool.max_unavailable, other.max_unavailable)
+    # The rollout's own limit applies as well, so only those of pools are compared.
+    limit = pool.max_unavailable or pool_today.max_unavailable
+    if pool.max_unavailable and pool_today.max_unavailable:
+        limit = choices["max_unavailable"](pool.max_unavailable, pool_today.max_unavailable)
     return replace(
-        _with_timeouts(pool, other),
+        _with_timeouts(pool, pool_today),
         max_unavailable=limit,
         canary=rules.canary,
         ramp=rules.ramp,
         spread_by=rules.spread_by,
         reboot_idle=rules.reboot_idle,
-        window=other.window or pool.window,
+        window=pool_today.window or pool.window,
     )

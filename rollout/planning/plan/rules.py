@@ -36,17 +36,18 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
 
 
 def _nonzero_values(policy: Policy) -> Iterator[tuple[str, Count | Duration | None]]:
+    """Yield names and values of rules that must not be zero."""
     yield "drain.timeout", policy.drain.timeout
     yield "drain.completion.timeout", policy.drain.completion.timeout
     yield "max_failures", policy.max_failures
     parts: list[tuple[str, Policy | Pool]] = [("", policy)]
     parts += [(f" of the pool {pool.name}", pool) for pool in policy.pools]
-    for where, rules in parts:
-        yield f"max_unavailable{where}", rules.max_unavailable
-        yield f"reboot_timeout{where}", rules.reboot_timeout
-        yield f"ready_timeout{where}", rules.ready_timeout
+    for of_pool, rules in parts:
+        yield f"max_unavailable{of_pool}", rules.max_unavailable
+        yield f"reboot_timeout{of_pool}", rules.reboot_timeout
+        yield f"ready_timeout{of_pool}", rules.ready_timeout
         for number, size in enumerate(rules.ramp or (), start=1):
-            yield f"step {number} of the ramp{where}", size
+            yield f"step {number} of the ramp{of_pool}", size
     for pool in policy.pools:
         yield f"drain_timeout of the pool {pool.name}", pool.drain_timeout
 
@@ -78,6 +79,8 @@ _DEFAULT = Policy()
 
 @dataclass(frozen=True, slots=True)
 class RelaxedRule:
+    """A rule of a plan that is less safe than the default."""
+
     setting: str
     value: str
     effect: str

@@ -14,24 +14,23 @@ from rollout.planning.plan.build import PlanInputs
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What has changed since the plan, on a `node` or, if empty, in the whole cluster.
+    """Something that has changed since the plan was made."""
 
-    `detail` differs from node to node.
-    """
-
-    what: str
+    change: str
+    # What is different on each node, in contrast to `change`.
     detail: str = ""
+    # Empty if the whole cluster has changed.
     node: str = ""
 
     def __str__(self) -> str:
         detail = f"({self.detail})" if self.detail else ""
-        return joined(": ", self.node, joined(" ", self.what, detail))
+        return joined(": ", self.node, joined(" ", self.change, detail))
 
 
-def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
+def find_differences(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
     """Return what has changed since the plan was made; none if it may run.
 
-    Nodes that could take part only now do not count.
+    A new Node counts. A node that the plan leaves out and that could be rebooted now does not.
     """
     if saved.cluster.uid != fresh.snapshot.identity.uid:
         servers = f"{saved.cluster.server}, not {fresh.snapshot.identity.server}"
@@ -46,14 +45,14 @@ def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
         if name not in nodes:
             differences.append(Difference("the Node is gone", node=name))
             continue
-        of_node = _node_changes(planned, nodes[name], pools)
-        of_host = _host_changes(planned, fresh.observations.get(name))
-        differences += [replace(change, node=name) for change in (*of_node, *of_host)]
+        of_node = _node_differences(planned, nodes[name], pools)
+        of_host = _host_differences(planned, fresh.observations.get(name))
+        differences += [replace(difference, node=name) for difference in (*of_node, *of_host)]
     return tuple(differences)
 
 
-def _node_changes(planned: PlannedNode, node: Node, pools: Pools) -> Iterator[Difference]:
-    pool = pools.of(node.labels)
+def _node_differences(planned: PlannedNode, node: Node, pools: Pools) -> Iterator[Difference]:
+    pool = pools.pool_of(node.labels)
     if pool != planned.pool:
         yield Difference(f"it was in the pool {planned.pool}, and is in {pool} now")
     if node.uid != planned.node_uid:
@@ -64,7 +63,7 @@ def _node_changes(planned: PlannedNode, node: Node, pools: Pools) -> Iterator[Di
         yield Difference("it was cordoned then, and is not now")
 
 
-def _host_changes(planned: PlannedNode, facts: HostObservation | None) -> Iterator[Difference]:
+def _host_differences(planned: PlannedNode, facts: HostObservation | None) -> Iterator[Difference]:
     if facts is None:
         yield Difference("its host is no longer known")
         return
@@ -83,14 +82,14 @@ def _host_changes(planned: PlannedNode, facts: HostObservation | None) -> Iterat
     if detection.needs_reboot and not planned.staged:
         yield Difference("an update has been staged since")
     elif planned.staged and not detection.needs_reboot:
-        yield Difference(_lost_reason(planned))
+        yield Difference(_no_longer_needed(planned))
     elif planned.staged and detection.version != planned.staged_version:
         before = planned.staged_version or "an unknown version"
         now = detection.version or "an unknown version"
         yield Difference(f"{before} was staged, and {now} is now")
 
 
-def _lost_reason(planned: PlannedNode) -> str:
+def _no_longer_needed(planned: PlannedNode) -> str:
     if planned.detected_by in {(), DEFAULT_SOURCES}:
         return "its staged update is gone"
     return f"it needs no reboot any more by {', '.join(planned.detected_by)}"
