@@ -36,15 +36,17 @@ class AwayNotReady(NodeAway, frozen=True):
 
 
 class AwayFailed(NodeAway, frozen=True):
-    """The node failed in `run` (or empty) and is still cordoned."""
+    """The node failed in a rollout and is still cordoned."""
 
-    run: str
+    # Empty if unknown.
+    run_id: str
 
 
 class AwayStarted(NodeAway, frozen=True):
-    """`run` (or empty) has started the node and not returned it."""
+    """A rollout has begun the node and not returned it."""
 
-    run: str
+    # Empty if unknown.
+    run_id: str
 
 
 class AwayByOthers(NodeAway, frozen=True):

@@ -79,7 +79,7 @@ class LeftCordoned(NodeFinding, frozen=True):
     """An unfinished rollout cordoned the node."""
 
     kind = ExclusionReason.LEFT_CORDONED
-    run: str
+    run_id: str
     phase: str
 
 

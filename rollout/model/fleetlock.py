@@ -54,21 +54,23 @@ def zincati_id(machine_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """The slots of a group and its nodes; an empty selector means all."""
+    """How many nodes of a group may reboot at once, and which nodes it has."""
 
     slots: Count = Count(1)
+    # A label selector; empty for all nodes.
     selector: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The known groups. If none is named, each group has the rules of `others`."""
+    """The known groups."""
 
+    # The rules of every group, if none is named.
     others: GroupRules = GroupRules()
     named: Mapping[str, GroupRules] = field(default_factory=dict)
 
     def rules(self, name: str) -> GroupRules | None:
-        """Return the rules of a group, or None."""
+        """Return the rules of a group, or None if there is no such group."""
         return self.named.get(name) if self.named else self.others
 
 
@@ -99,35 +101,38 @@ class Awaited(StrEnum):
     CALM = "calm"
 
 
-# The stored names are older than these terms.
-class Slot(Struct, frozen=True, rename={"is_given_up": "released", "has_reported": "returned"}):
-    """A slot that is held. `boot_id` and `version` are from before the reboot.
+# Some stored names are older than the terms above.
+_STORED_NAMES = {"run_id": "run", "is_given_up": "released", "has_reported": "returned"}
 
-    `closing`: no more grants, because the node is about to be returned. Times are RFC 3339;
-    `awaited_since` is by the API server's clock, so that another server continues the timeout.
-    """
+
+class Slot(Struct, frozen=True, rename=_STORED_NAMES):
+    """A slot that a host holds, as it is stored. Times are RFC 3339."""
 
     group: str
     node: str
     node_uid: str
+    # What the host sends as its ID.
     id: str
-    run: str
+    run_id: str
     since: str
+    # From before the reboot.
     boot_id: str
     version: str = ""
     state: SlotState = SlotState.HELD
+    # No reboot is granted any more, because the node is about to be returned.
     closing: bool = False
     # The node is returned without another reboot.
     is_given_up: bool = False
     # The host has reported steady state since.
     has_reported: bool = False
     awaited: Awaited = Awaited.NOTHING
+    # By the API server's clock, so that another server continues the timeout.
     awaited_since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The held slots of all groups. Methods that name a run change its slot."""
+    """The held slots of all groups. Methods with a run ID return them with that slot changed."""
 
     held: tuple[Slot, ...] = ()
 
@@ -135,15 +140,15 @@ class Slots:
         """Return the node's slot, or None."""
         return next((slot for slot in self.held if slot.node == node), None)
 
-    def of_run(self, run: str) -> Slot | None:
+    def of_run(self, run_id: str) -> Slot | None:
         """Return the rollout's slot, or None."""
-        return next((slot for slot in self.held if slot.run == run), None)
+        return next((slot for slot in self.held if slot.run_id == run_id), None)
 
     def of_id(self, host_id: str) -> Slot | None:
         """Return the slot of the host with this ID, or None."""
         return next((slot for slot in self.held if slot.id == host_id), None)
 
-    def taken(self, group: str) -> int:
+    def count_taken(self, group: str) -> int:
         """Return how many slots of a group are taken."""
         slots = [slot for slot in self.held if slot.group == group]
         return sum(slot.state is not SlotState.ABSENT for slot in slots)
@@ -157,60 +162,60 @@ class Slots:
         """Return the slots with one more, if the node has none."""
         return self if self.of_node(slot.node) else Slots((*self.held, slot))
 
-    def free(self, run: str) -> "Slots":
+    def free(self, run_id: str) -> "Slots":
         """Return the slots without the rollout's."""
-        return Slots(tuple(slot for slot in self.held if slot.run != run))
+        return Slots(tuple(slot for slot in self.held if slot.run_id != run_id))
 
-    def give_up(self, run: str) -> "Slots":
+    def give_up(self, run_id: str) -> "Slots":
         """Have the node returned without another reboot."""
-        return self._changed(run, is_given_up=True)
+        return self._changed(run_id, is_given_up=True)
 
-    def report(self, run: str) -> "Slots":
+    def report(self, run_id: str) -> "Slots":
         """Note the host's report; a failed node is proved again."""
-        return self._changed(run, has_reported=True, state=SlotState.HELD)
+        return self._changed(run_id, has_reported=True, state=SlotState.HELD)
 
-    def report_absent(self, run: str) -> "Slots":
+    def report_absent(self, run_id: str) -> "Slots":
         """Note the report of an absent node's host.
 
         Its slot may be taken, so the node is returned without one.
         """
-        return self._changed(run, has_reported=True, is_given_up=True)
+        return self._changed(run_id, has_reported=True, is_given_up=True)
 
-    def close(self, run: str) -> "Slots":
+    def close(self, run_id: str) -> "Slots":
         """Grant no reboot any more."""
-        return self._changed(run, closing=True)
+        return self._changed(run_id, closing=True)
 
-    def reopen(self, run: str) -> "Slots":
+    def reopen(self, run_id: str) -> "Slots":
         """Wait for the host again, with a new timeout."""
-        return self._changed(run, closing=False, awaited=Awaited.NOTHING)
+        return self._changed(run_id, closing=False, awaited=Awaited.NOTHING)
 
-    def fail(self, run: str, state: SlotState) -> "Slots":
+    def fail(self, run_id: str, state: SlotState) -> "Slots":
         """Keep the slot of a node that stays cordoned."""
         return self._changed(
-            run, state=state, has_reported=False, closing=False, awaited=Awaited.NOTHING
+            run_id, state=state, has_reported=False, closing=False, awaited=Awaited.NOTHING
         )
 
-    def move(self, run: str, node_uid: str) -> "Slots":
+    def move(self, run_id: str, node_uid: str) -> "Slots":
         """Move the slot to the host's new Node."""
-        return self._changed(run, node_uid=node_uid)
+        return self._changed(run_id, node_uid=node_uid)
 
-    def wait(self, run: str, awaited: Awaited, at: str) -> "Slots":
-        """Note what the slot waits for since `at`."""
-        slot = self.of_run(run)
+    def wait(self, run_id: str, awaited: Awaited, at: str) -> "Slots":
+        """Note what the slot waits for, since `at` unless it waits for that already."""
+        slot = self.of_run(run_id)
         if slot is None or slot.awaited is awaited:
             return self
-        return self._changed(run, awaited=awaited, awaited_since=at)
+        return self._changed(run_id, awaited=awaited, awaited_since=at)
 
-    def _changed(self, run: str, **fields: bool | str) -> "Slots":
+    def _changed(self, run_id: str, **fields: bool | str) -> "Slots":
         slots = list[Slot]()
         for slot in self.held:
-            slots.append(replace(slot, **fields) if slot.run == run else slot)
+            slots.append(replace(slot, **fields) if slot.run_id == run_id else slot)
         return Slots(tuple(slots))
 
 
 NO_SLOTS = Slots()
 
 
-def is_fleetlock_run(run: str) -> bool:
+def is_fleetlock_run(run_id: str) -> bool:
     """Whether the rollout is a reboot that the host asked for."""
-    return run.startswith(RUN_PREFIX)
+    return run_id.startswith(RUN_PREFIX)

@@ -52,7 +52,7 @@ def _row(slot: Slot, node: Node | None) -> Sequence[str]:
         slot.state.value,
         phase_of(slot, node),
         _whole_second(slot.since),
-        slot.run,
+        slot.run_id,
         _note(slot, node),
     )
     return [or_dash(text) for text in texts]
@@ -66,9 +66,9 @@ def phase_of(slot: Slot, node: Node | None) -> str:
     """Return an empty string without the Node."""
     if node is None:
         return ""
-    if node.annotations.get(marks.RUN) == slot.run:
+    if node.annotations.get(marks.RUN) == slot.run_id:
         return node.annotations.get(marks.PHASE, "")
-    return "done" if last_result(node).get("run") == slot.run else "pending"
+    return "done" if last_result(node).get("run") == slot.run_id else "pending"
 
 
 def _note(slot: Slot, node: Node | None) -> str:

@@ -82,7 +82,7 @@ class SlotLimits:
         """Raise `Denied` if all slots of the group are held."""
         group_size = self._group_size(rules) if rules.slots.is_share else 0
         most = rules.slots.of(group_size)
-        if slots.taken(group) >= most:
+        if slots.count_taken(group) >= most:
             holders = shortened(
                 [slot.node for slot in slots.held if slot.group == group], _MOST_NAMES
             )
@@ -191,7 +191,7 @@ class SlotAdmission:
             node=node.name,
             node_uid=node.uid,
             id=request.id,
-            run=f"{RUN_PREFIX}{secrets.token_hex(6)}",
+            run_id=f"{RUN_PREFIX}{secrets.token_hex(6)}",
             since=timestamp(self._context.now),
             boot_id=node.boot_id,
             version=version_of(node),

@@ -60,7 +60,7 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     phase = node.annotations.get(marks.PHASE, "")
     # In the phase `rebooting`, a grant was written before.
     is_grantable = phase in (Phase.DRAINED, Phase.REBOOTING)
-    if node.annotations.get(marks.RUN) != slot.run or not is_grantable:
+    if node.annotations.get(marks.RUN) != slot.run_id or not is_grantable:
         message = f"{slot.node} is {phase or 'waiting for its drain'}"
         if detail:
             message += f": {detail}"
@@ -79,7 +79,7 @@ def _check_slot_and_lease(context: ServerContext, slot: Slot) -> float:
     # Before the checks, because they say how things are when they start.
     until = context.leadership.safe_until
     lease_check = in_background(context.leadership.require_server, "lease")
-    stored = context.book.read().of_run(slot.run)
+    stored = context.book.read().of_run(slot.run_id)
     if stored is None or stored.state is not SlotState.HELD or _is_ending(stored):
         raise _about_to_be_freed(slot)
     lease_check.result()
@@ -135,7 +135,7 @@ def _check_not_returned(slot: Slot, node: Node) -> None:
             AnswerKind.WAITING_FOR_PROOF,
             f"{slot.node} was deleted and created again; its slot is about to be free",
         )
-    if is_returned_by(node, slot.run):
+    if is_returned_by(node, slot.run_id):
         raise Denied(
             AnswerKind.WAITING_FOR_SETTLING,
             f"{slot.node} is back, and the cluster settles from its last reboot",
@@ -158,7 +158,7 @@ def _record_request_after_reboot(context: ServerContext, slot: Slot, node: Node)
     is_same_machine = zincati_id(node.machine_id) == slot.id
     awaits_report = slot.state is SlotState.HELD and not slot.has_reported
     if node.boot_id and is_same_machine and awaits_report:
-        context.book.change(partial(Slots.report, run=slot.run))
+        context.book.change(partial(Slots.report, run_id=slot.run_id))
 
 
 def _about_to_be_freed(slot: Slot) -> Denied:
@@ -175,7 +175,7 @@ def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
     if slot is None:
         return None
     node = read_slot_node(context.hurried_api, slot)
-    if node is not None and not is_returned_by(node, slot.run):
+    if node is not None and not is_returned_by(node, slot.run_id):
         _write_report(context, slot, node)
     return slot
 
@@ -185,8 +185,8 @@ def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
     deadline = Deadline(context.clock, _WAIT_SECONDS)
     while not deadline.expired:
         node = context.nodes.require_by_name().get(slot.node)
-        is_free = context.book.recent().of_run(slot.run) is None
-        if is_free or (node is not None and is_returned_by(node, slot.run)):
+        is_free = context.book.recent().of_run(slot.run_id) is None
+        if is_free or (node is not None and is_returned_by(node, slot.run_id)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
         context.clock.sleep(_PAUSE_SECONDS)
     why = _why_unproven(slot, read_slot_node(context.hurried_api, slot))
@@ -231,15 +231,15 @@ def _add_slot_for_marks(
     if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None
     node = read_node(context.hurried_api, watched_node.name)
-    run = node.annotations.get(marks.RUN, "")
-    if not is_fleetlock_run(run) or annotation_problem(node):
+    run_id = node.annotations.get(marks.RUN, "")
+    if not is_fleetlock_run(run_id) or annotation_problem(node):
         return None
     slot = Slot(
         group=request.group,
         node=node.name,
         node_uid=node.uid,
         id=request.id,
-        run=run,
+        run_id=run_id,
         since=timestamp(context.now),
         boot_id=node.annotations[marks.BOOT_ID_BEFORE],
         state=SlotState.ABSENT,
@@ -259,7 +259,7 @@ def _add_slot_for_marks(
 def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
     if slot.is_given_up:
         return
-    is_marked = node.annotations.get(marks.RUN) == slot.run
+    is_marked = node.annotations.get(marks.RUN) == slot.run_id
     phase = node.annotations.get(marks.PHASE, "") if is_marked else ""
     if node.boot_id == slot.boot_id and phase in PHASES_WITHOUT_GRANT:
         # The host has reached steady state without its reboot.
@@ -268,7 +268,7 @@ def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
         change = Slots.report_absent
     else:
         change = Slots.report
-    context.book.change(partial(change, run=slot.run))
+    context.book.change(partial(change, run_id=slot.run_id))
 
 
 def _why_unproven(slot: Slot, node: Node | None) -> str:

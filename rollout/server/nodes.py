@@ -178,7 +178,7 @@ def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
     """Return the node as it was before the slot's run, whose marks say how it was."""
     was_cordoned = node.unschedulable
     machine_id = node.machine_id
-    if node.annotations.get(marks.RUN) == slot.run:
+    if node.annotations.get(marks.RUN) == slot.run_id:
         was_cordoned = node.annotations.get(marks.CORDONED_BY_US) != "true"
         # A host that was reinstalled is another machine.
         machine_id = node.annotations.get(marks.MACHINE_ID) or node.machine_id
@@ -210,7 +210,7 @@ def plan_of(
     wave = Wave(1, (plan_node(node, slot, policy),), reason)
     return RolloutPlan(
         format_version=FORMAT_VERSION,
-        plan_id=slot.run,
+        plan_id=slot.run_id,
         created_at=whole_second(now),
         cluster=cluster,
         selection=selection,

@@ -86,7 +86,7 @@ class SlotBook:
 
     def latest_of(self, slot: Slot) -> Slot:
         """Return the slot as last read, or `slot` if it is gone."""
-        return self.latest.of_run(slot.run) or slot
+        return self.latest.of_run(slot.run_id) or slot
 
     @property
     def latest(self) -> Slots:
@@ -243,7 +243,7 @@ class ServerContext:
         planned = plan_node(node, slot, policy)
         return NodeTask(
             planned,
-            rollout_id=slot.run,
+            rollout_id=slot.run_id,
             cluster=cluster,
             check_may_act=check_may_act,
             report=self.silent_report,

@@ -113,18 +113,18 @@ class SlotHost:
 
     def close(self) -> None:
         """Have no replica grant a reboot any more."""
-        self.book.change(partial(Slots.close, run=self.slot.run))
+        self.book.change(partial(Slots.close, run_id=self.slot.run_id))
 
     def reopen(self) -> None:
         """Undo `close`, and start the next wait anew."""
-        self.book.change(partial(Slots.reopen, run=self.slot.run))
+        self.book.change(partial(Slots.reopen, run_id=self.slot.run_id))
 
     def seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
         """Return how long all servers have waited for this. The first call starts the wait."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
-        change = partial(Slots.wait, run=self.slot.run, awaited=awaited, at=timestamp(now))
+        change = partial(Slots.wait, run_id=self.slot.run_id, awaited=awaited, at=timestamp(now))
         slots = context.cluster.ask(lambda _api: self.book.change(change))
-        slot = slots.of_run(self.slot.run)
+        slot = slots.of_run(self.slot.run_id)
         since = parse_timestamp(slot.awaited_since) if slot else None
         return max(0.0, (now - since).total_seconds()) if since else 0.0
 
@@ -266,7 +266,7 @@ class SlotHost:
         ready_before = mark_before_deletion(context, marks.READY_BEFORE)
         mark_new_node(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
         # A server that continues finds the node by the mark or by the slot.
-        change = partial(Slots.move, run=slot.run, node_uid=node.uid)
+        change = partial(Slots.move, run_id=slot.run_id, node_uid=node.uid)
         context.cluster.ask(lambda _api: self.book.change(change))
         return context.read_node()
 

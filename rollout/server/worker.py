@@ -83,7 +83,7 @@ class SlotRunner:
         try:
             return self._work_on(slot, check_may_act, stop)
         finally:
-            self.details.pop(slot.run, None)
+            self.details.pop(slot.run_id, None)
 
     def _work_on(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
         node = read_slot_node(self.context.api, slot)
@@ -92,10 +92,10 @@ class SlotRunner:
             slot = self.context.book.latest_of(slot)
         if node is None:
             return None
-        is_taken_up = node.annotations.get(marks.RUN) == slot.run
+        is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
         if not is_taken_up:
             # The node was returned, or its host rebooted before this run began.
-            if is_returned_by(node, slot.run) or node.boot_id != slot.boot_id:
+            if is_returned_by(node, slot.run_id) or node.boot_id != slot.boot_id:
                 return None
             if slot.is_given_up:
                 self._note_aborted(slot)
@@ -103,7 +103,7 @@ class SlotRunner:
         plan = self._plan(slot, node)
         context = self.context
         with context.observers_of(plan) as others:
-            observers = (*others, _DetailObserver(slot.run, self.details))
+            observers = (*others, _DetailObserver(slot.run_id, self.details))
             with NodeEvents(
                 context.api,
                 run=plan.plan_id,
@@ -177,13 +177,13 @@ class SlotRunner:
             return None
         task = context.task(slot, node, cluster, check_may_act)
         mark_new_node(task, Phase.REBOOTING, {})
-        context.book.change(partial(Slots.move, run=slot.run, node_uid=node.uid))
+        context.book.change(partial(Slots.move, run_id=slot.run_id, node_uid=node.uid))
         return read_slot_node(context.api, context.book.latest_of(slot))
 
     def _note_aborted(self, slot: Slot) -> None:
         """Note in the memory that the slot was given up before its node was marked."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
-        ended = EndedNode(slot.node, version="", end=end, run_id=slot.run, failures_allowed=1)
+        ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id, failures_allowed=1)
         change = partial(with_node_end, ended=ended, now=self.context.now)
         with suppress(ApiError):
             change_memory(self.context.api, self.context.settings.namespace, change)
@@ -204,7 +204,7 @@ class SlotRunner:
             book=self.context.book,
             timeout=self.context.settings.slot_timeout,
         )
-        taken_up_run = slot.run if is_taken_up else None
+        taken_up_run = slot.run_id if is_taken_up else None
         result = engine.run_node(entry, host, host.steps, taken_up_run=taken_up_run)
         engine.memory.report_held()
         if result.outcome is Outcome.FENCED:
@@ -271,7 +271,7 @@ class Worker:
 
     def detail(self, slot: Slot) -> str:
         """Return what the slot's node is doing; empty if this worker does not work on it."""
-        return self._runner.details.get(slot.run, "")
+        return self._runner.details.get(slot.run_id, "")
 
     @property
     def thread_count(self) -> int:
@@ -284,7 +284,7 @@ class Worker:
                 slots = self._slots_to_work_on()
                 if slots:
                     # A Lease names one run. This one says that a FleetLock server holds it.
-                    self._try_to_lead(run_on_lease=slots[0].run)
+                    self._try_to_lead(run_on_lease=slots[0].run_id)
             except RolloutError as error:
                 self._troubles.report(_SLOTS, error.message)
             except Exception as error:  # noqa: BLE001 - a defect must not end this thread
@@ -353,9 +353,9 @@ class Worker:
                 self._context.notice(error.message)
                 break
             for slot in self._slots_to_work_on():
-                retry = self._retries.get(slot.run)
+                retry = self._retries.get(slot.run_id)
                 is_due = retry is None or retry.expired
-                if is_due and slot.run not in self._threads:
+                if is_due and slot.run_id not in self._threads:
                     self._start_thread(slot, lock, lead_end)
             self._pause(_BUSY_SECONDS)
         lead_end.request()
@@ -369,14 +369,14 @@ class Worker:
             # A thread may outlive its lock, so `lead_end` is checked as well.
             if self._server_stop.is_due or lead_end.is_due:
                 raise FencedError("this server is no longer in charge: another one continues")
-            if self._slots.of_run(slot.run) is None:
+            if self._slots.of_run(slot.run_id) is None:
                 raise FencedError("its slot was freed: the node is left as it is")
             lock.check()
 
         future = in_background(
             partial(self._work_on_slot, slot, check_may_act, give_up), f"slot-{slot.node}"
         )
-        self._threads[slot.run] = SlotThread(future, give_up)
+        self._threads[slot.run_id] = SlotThread(future, give_up)
 
     def _update_threads(self) -> None:
         """Pass released slots on to their threads, and forget threads that have ended."""
@@ -399,7 +399,7 @@ class Worker:
         self.wake()
 
     def _retry_later(self, slot: Slot, why: str) -> None:
-        self._retries[slot.run] = Deadline(self._context.clock, _RETRY_SECONDS)
+        self._retries[slot.run_id] = Deadline(self._context.clock, _RETRY_SECONDS)
         self._troubles.report(slot.node, why)
 
     def _free_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
@@ -410,8 +410,8 @@ class Worker:
         latest = self._context.book.latest_of(slot)
         node = read_slot_node(self._context.api, latest) if stays_cordoned else None
         if node is None:
-            self._context.book.change(partial(Slots.free, run=slot.run))
+            self._context.book.change(partial(Slots.free, run_id=slot.run_id))
             return
         # A kubelet that reports NotReady is not absent.
         state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED
-        self._context.book.change(partial(Slots.fail, run=slot.run, state=state))
+        self._context.book.change(partial(Slots.fail, run_id=slot.run_id, state=state))

@@ -31,12 +31,12 @@ def _(_finding: findings.AwayNotReady) -> Words:
 
 @words.register
 def _(finding: findings.AwayFailed) -> Words:
-    return Words(f"failed in {rollout_name(finding.run)} and is still cordoned", _ABORT)
+    return Words(f"failed in {rollout_name(finding.run_id)} and is still cordoned", _ABORT)
 
 
 @words.register
 def _(finding: findings.AwayStarted) -> Words:
-    return Words(f"is still cordoned by {rollout_name(finding.run)}", _ABORT)
+    return Words(f"is still cordoned by {rollout_name(finding.run_id)}", _ABORT)
 
 
 @words.register

@@ -55,7 +55,7 @@ def _(finding: findings.NodeNotReady) -> Words:
 
 @words.register
 def _(finding: findings.LeftCordoned) -> Words:
-    rollout = f"the unfinished rollout {finding.run}"
+    rollout = f"the unfinished rollout {finding.run_id}"
     return Words(f"left cordoned by {rollout}, in phase {finding.phase}")
 
 

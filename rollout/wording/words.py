@@ -50,8 +50,8 @@ def text(finding: Finding) -> str:
     return f"{phrase.cause} ({phrase.fix})" if phrase.fix else phrase.cause
 
 
-def rollout_name(run: str) -> str:
-    return f"the rollout {printable(run)}" if run else "a rollout with an unknown ID"
+def rollout_name(run_id: str) -> str:
+    return f"the rollout {printable(run_id)}" if run_id else "a rollout with an unknown ID"
 
 
 def defect(error: Exception) -> str:

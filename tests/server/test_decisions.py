@@ -86,7 +86,7 @@ def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
             slots = take_slot(slots, slot(name, group), GroupRules(Count(most)), limits)
         except Denied as denied:
             assert denied.answer.kind in (AnswerKind.SEMAPHORE_FULL, AnswerKind.MAX_UNAVAILABLE)  # noqa: PT017 - either is right
-    assert all(slots.taken(group) <= most for group in "xy")
+    assert all(slots.count_taken(group) <= most for group in "xy")
     assert not slots.held or len(slots.nodes | unready) <= away
     assert len(slots.held) == len(slots.nodes)
 
@@ -108,7 +108,7 @@ def test_a_node_that_someone_else_drains_counts_and_one_cordoned_long_ago_does_n
 def test_a_node_that_is_proven_to_be_away_leaves_its_slot_to_others_and_counts_as_away() -> None:
     nodes = {name: node(name, ready=name != "a") for name in "abcd"}
     slots = Slots((slot("a", state=SlotState.ABSENT),))
-    assert slots.taken("default") == 0
+    assert slots.count_taken("default") == 0
     two = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(2)), None)
     assert take_slot(slots, slot("b"), GroupRules(), two).nodes == {"a", "b"}
     with pytest.raises(Denied) as denied:

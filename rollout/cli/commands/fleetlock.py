@@ -129,12 +129,12 @@ def _release(settings: Given, node: str) -> bool:
         if node not in {known.name for known in read_nodes(api)}:
             raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")
         return False
-    run = slot.run
+    run_id = slot.run_id
 
-    with_patience(change_slots, api, namespace, partial(Slots.give_up, run=run))
+    with_patience(change_slots, api, namespace, partial(Slots.give_up, run_id=run_id))
     say(f"{node}: waiting for its server to return it")
     began = time.monotonic()
-    while with_patience(read_slots, api, namespace).of_run(run) is not None:
+    while with_patience(read_slots, api, namespace).of_run(run_id) is not None:
         waited = time.monotonic() - began
         is_alone = waited > _WITHOUT_SERVER_SECONDS and not _server(api, namespace)
         if waited > _RELEASE_SECONDS or is_alone:

@@ -302,8 +302,10 @@ def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
 
 def _impossible_slots(slots: Slots) -> str:
     for slot in slots.held:
-        if not (is_object_name(slot.node) and is_run_id(slot.run) and is_fleetlock_run(slot.run)):
-            return f"a slot of {slot.node!r}, for the rollout {slot.run!r}"
+        if not (
+            is_object_name(slot.node) and is_run_id(slot.run_id) and is_fleetlock_run(slot.run_id)
+        ):
+            return f"a slot of {slot.node!r}, for the rollout {slot.run_id!r}"
         if not (is_group(slot.group) and slot.node_uid and slot.boot_id):
             return f"a slot of {slot.node!r} in the group {slot.group!r}"
     nodes = {slot.node for slot in slots.held}

@@ -37,11 +37,11 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
     """
     if not node.is_ready:
         return findings.AwayNotReady()
-    run = node.annotations.get(marks.RUN, "")
+    run_id = node.annotations.get(marks.RUN, "")
     if has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED:
-        return findings.AwayStarted(run)
+        return findings.AwayStarted(run_id)
     if has_marks(node) and node.unschedulable:
-        return findings.AwayFailed(run)
+        return findings.AwayFailed(run_id)
     condition = node.maintenance_by_others
     if condition:
         return findings.AwayMaintained(condition.since, condition.type)

@@ -113,9 +113,9 @@ def _why_cordoned(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     if not node.unschedulable or candidate.policy.include_cordoned:
         return None
-    run = node.annotations.get(marks.RUN)
-    if run and node.annotations.get(marks.CORDONED_BY_US) == "true":
-        return findings.LeftCordoned(run, node.annotations.get(marks.PHASE, "unknown"))
+    run_id = node.annotations.get(marks.RUN)
+    if run_id and node.annotations.get(marks.CORDONED_BY_US) == "true":
+        return findings.LeftCordoned(run_id, node.annotations.get(marks.PHASE, "unknown"))
     return findings.CordonedByOther(next(marks_on(node), None))
 
 
