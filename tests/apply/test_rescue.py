@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from tests.apply.conftest import ONE_LOOK, Rollout, Started
+from tests.apply.conftest import ONE_LOOK, Rollout, Scrape, Started, killed_at
 from tests.state import PREFIX, annotations, inflict
 from tests.waiting import Inbox
 
@@ -154,6 +154,31 @@ def test_hosts_that_do_not_come_back_are_power_cycled_once(
             in again.failures["worker-2"]["message"]
         )
         assert len(bmcs.resets) == 3
+
+
+def test_unattended_passes_power_cycle_each_host_once(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    """One is killed after its reset: the next one goes on with the node, and resets another host."""
+    lab = started("default", 4)
+    for name in ("worker-1", "cp-1"):
+        inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), name)
+    file = tmp_path / "rollout.prom"
+    with bmcs_of(lab) as bmcs:
+        settings = (
+            *redfish(lab, bmcs, tmp_path),
+            *("--set", f"metrics.textfile={file}", "--set", "lock.duration=1s"),
+            *("--reboot-timeout", "2s", "--max-unavailable", "2", *ONE_LOOK),
+        )
+        operate = ("operate", "--once", "-o", "json", *settings)
+        killed_at(lab, tmp_path, "booted", *operate, "--node", "worker-1")
+        assert bmcs.resets == ["worker-1 On"]
+        ended = rollout(lab, *operate).ends(0)
+        assert bmcs.resets == ["worker-1 On", "cp-1 On"]
+    assert [line["node"] for line in ended.lines if line["type"] == "rescued"] == ["cp-1"]
+    assert Scrape(file.read_text()).value("node_rollout_rescues_total") == 1
+    assert set(lab.scoreboard().reboots.values()) == {1}
+    assert lab.scoreboard().clean
 
 
 def test_the_example_of_ipmi_turns_on_a_host_that_is_off(tmp_path: Path) -> None:
