@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
+from tests.apply.conftest import ONE_LOOK
 from tests.cli.test_inventory import RELAY
 from tests.conftest import StartLab
 from tests.ended import Ended
@@ -98,6 +100,33 @@ def test_the_users_own_inventory_with_vault_jump_and_configuration(
     ended = ansible.run(lab, "status", "-o", "json", "-i", "hosts", **variables)
     assert set(statuses(ended).values()) == {"UPDATE_STATUS_UPDATED_NEED_REBOOT"}
     assert (ansible.home / "relayed").read_text() == "x"
+
+
+def test_a_rollback_and_its_undo(ansible: Program, with_faults: StartLab) -> None:
+    """Hosts with partitions, an image and a deployment, and one that does not reboot."""
+    bad, before = "4152.2.0", "4081.2.0"
+    stays = {"worker-2": HostFaults(reboot=RebootFault.IGNORED)}
+    lab = with_faults(12, stays, scenario_name="bad-update")
+    nodes = ("worker-1", "worker-2", "worker-4", "worker-5")
+    only = [word for name in nodes for word in ("--node", name)]
+    flags = ("--max-unavailable", "4", "--max-failures", "9", "--reboot-timeout", "4s", *ONE_LOOK)
+    ended = ansible.run(lab, "rollback", bad, "--yes", "-o", "json", *only, *flags).ends(4)
+    assert ended.outcomes == {
+        **dict.fromkeys(nodes, "succeeded"),
+        "worker-2": "not-rebooted",
+    }
+    machines = {name: lab.machines[name] for name in nodes}
+    assert {name: machine.os_version for name, machine in machines.items()} == {
+        **dict.fromkeys(nodes, before),
+        "worker-2": bad,
+    }
+    assert not machines["worker-2"].boots_other
+    chosen = machines["worker-2"].run_as_root
+    assert [line for line in chosen if line.startswith("cgpt prioritize")] == [
+        "cgpt prioritize /dev/vda4",
+        "cgpt prioritize /dev/vda3",
+    ]
+    assert lab.scoreboard().cordons_left == ()
 
 
 AROUND = """
