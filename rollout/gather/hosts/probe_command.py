@@ -150,8 +150,10 @@ mark command
 # The version on Flatcar's other USR partition, which a rollback boots. The read-only mount has its
 # own mount namespace and ends with the command. `cgpt find` prints a line for each USR partition.
 READ_OTHER_SLOT = (
-    'echo "NEXT_OPERATION=$(cat /var/lib/update_engine/prefs/update-state-next-operation'
-    ' 2>/dev/null)"; mount -o ro "$1" /mnt && cat /mnt/lib/os-release'
+    "prefs=/var/lib/update_engine/prefs;"
+    ' echo "NEXT_OPERATION=$(cat $prefs/update-state-next-operation 2>/dev/null)";'
+    ' echo "FAILURES=$(cat $prefs/delta-update-failures 2>/dev/null)";'
+    ' mount -o ro "$1" /mnt && cat /mnt/lib/os-release'
 )
 _OTHER_SLOT = rf"""
 mark other-slot

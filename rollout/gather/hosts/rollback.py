@@ -23,9 +23,10 @@ from rollout.model.tool_output import last_line
 
 _DEVICE = re.compile(r"/dev/[0-9A-Za-z/_.-]{1,60}")
 _NO_RELEASE = "it has no os-release"
-# update_engine keeps here how much it has written, -1 after a whole update. It changes the flags of
-# the partition only at the end.
-_NEXT_OPERATION = re.compile(r"[1-9][0-9]{0,9}")
+# update_engine keeps how much of an update it has written (-1 if none has begun), and how many
+# updates have failed since the last one that succeeded. It forgets how much of those it had
+# written, and changes the flags of the partition only after the last operation.
+_POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 _SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
 # update_engine writes the other partition in these, or has written it.
 _WRITES = frozenset(UpdateOperation) - {
@@ -81,8 +82,10 @@ def _of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sign:
     earlier = version(found.get("VERSION", ""))
     if engine.operation in _WRITES:
         why = f"{other} is being updated, or holds an update that has not booted yet"
-    elif _NEXT_OPERATION.fullmatch(found.get("NEXT_OPERATION", "")):
+    elif _POSITIVE.fullmatch(found.get("NEXT_OPERATION", "")):
         why = f"an interrupted update has overwritten part of {other}"
+    elif _POSITIVE.fullmatch(found.get("FAILURES", "")):
+        why = f"a failed update may have overwritten part of {other}"
     elif flag[1] == "0":
         why = f"{other} has never booted successfully"
     elif not earlier:

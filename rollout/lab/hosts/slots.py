@@ -85,7 +85,7 @@ async def _unshare(session: ShellSession, words: Words) -> CommandOutput:
     if session.user != "root":
         return CommandOutput(1, err="unshare: unshare failed: Operation not permitted\n")
     machine = session.machine
-    progress = "NEXT_OPERATION=-1\n"
+    progress = "NEXT_OPERATION=-1\nFAILURES=0\n"
     held = machine.engine.staged or machine.previous_version
     if words[-1] != _other_device(machine) or not held:
         error = f"mount: /mnt: wrong fs type, bad option, bad superblock on {words[-1]}.\n"
