@@ -8,9 +8,10 @@ booted system is used.
 _FIRST = "rpm-ostree status --jsonpath='$.deployments[0].{field}'"
 _IS_FIRST_BOOTED = _FIRST.format(field="booted")
 _IS_FIRST_STAGED = _FIRST.format(field="staged")
+_ALL_BOOTED = "rpm-ostree status --jsonpath='$.deployments[*].booted' | tr -d '[:space:]'"
 _UNCLEAR = "echo 'rpm-ostree does not say which deployment boots next' >&2; return 1"
 _STAGED_SINCE = "echo 'another version has been staged, and would boot instead' >&2; return 1"
-_NOT_CHOSEN = "echo 'rpm-ostree rollback has not put the booted deployment first' >&2; return 1"
+_NOT_CHOSEN = "echo 'rpm-ostree has not put the booted deployment first' >&2; return 1"
 # bootc writes these fields in this order.
 _IMAGE = """*'"booted":{"image":{'*"""
 _STAGED = f"""*'"staged":{{'{_IMAGE}"""
@@ -63,8 +64,12 @@ boot_running() {{
   if command -v rpm-ostree >/dev/null 2>&1; then
     case $({_IS_FIRST_BOOTED})$({_IS_FIRST_STAGED}) in
       *true*) return 0 ;;
-      *false*) root rpm-ostree rollback || return ;;
+      *false*) ;;
       *) {_UNCLEAR} ;;
+    esac
+    case $({_ALL_BOOTED}) in
+      *',true]') root rpm-ostree rollback || return ;;
+      '[false,true,'*) root ostree admin set-default 1 || return ;;
     esac
     case $({_IS_FIRST_BOOTED}) in
       *true*) return 0 ;;

@@ -196,7 +196,7 @@ def checksum_of(version: str) -> str:
 async def _rpm_ostree(session: ShellSession, words: Words) -> CommandOutput:
     """`rpm-ostree status`, `rollback`, and `finalize-deployment`, which unlocks and reboots.
 
-    `--jsonpath` is answered for a field of `$.deployments[0]` only.
+    `--jsonpath` is answered for a field of `$.deployments[0]` or of `$.deployments[*]` only.
     """
     machine = session.machine
     staged = machine.engine.staged
@@ -205,7 +205,8 @@ async def _rpm_ostree(session: ShellSession, words: Words) -> CommandOutput:
         deployments = _deployments(machine)
         status: object = {"deployments": deployments, "transaction": None}
         if words[-1].startswith("--jsonpath"):
-            status = [deployments[0].get(words[-1].rpartition(".")[2], False)]
+            asked = deployments if "[*]" in words[-1] else deployments[:1]
+            status = [item.get(words[-1].rpartition(".")[2], False) for item in asked]
         return CommandOutput(out=f"{json.dumps(status, indent=2)}\n")
     if session.user != "root":
         return CommandOutput(1, err="error: This operation requires root privileges\n")

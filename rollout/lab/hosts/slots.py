@@ -162,6 +162,8 @@ async def boot_running(session: ShellSession) -> CommandOutput:
         staged = await _first_deployment(session, "staged")
         if "true" in booted.out + staged.out:
             return replace(booted, out="")
+        # Nothing follows the booted one in the lab.
+        await session.run(("rpm-ostree", "status", "--jsonpath=$.deployments[*].booted"))
         swapped = await _as_root(session, "rpm-ostree", "rollback")
         if not swapped.status:
             await _first_deployment(session, "booted")

@@ -299,27 +299,55 @@ def test_an_update_that_was_staged_since_the_last_question_does_not_boot(
     assert machine.boots_other is is_queued
 
 
-# `rpm-ostree rollback` puts the deployment after the booted one first, if there is one.
-PINNED = """
+# A host whose deployments are in a file, by the words that rpm-ostree has for whether each is booted.
+# `rpm-ostree rollback` puts the deployment after the booted one first, or else the booted one.
+DEPLOYMENTS = """
+first() {{ read -r one _ <{file}; echo "[ $one ]"; }}
 case "$*" in
-  rollback) : >{folder}/third ;;
-  *booted*) echo '[ false ]' ;;
-  *staged*) echo '[ false ]' ;;
+  *'[0].booted'*) first ;;
+  *'[0].staged'*) echo '[ false ]' ;;
+  *'[*].booted'*) echo "[ $(cat {file}) ]" | sed 's/ \\([ft]\\)/, \\1/2g' ;;
+  rollback)
+    case $(cat {file}) in
+      *'true '*) echo "false $(cat {file})" >{file} ;;
+      *) echo 'true false' >{file} ;;
+    esac ;;
+  'admin set-default 1') echo 'true false false' >{file} ;;
   *) exit 99 ;;
 esac
 """
 
 
-def test_an_undo_that_would_boot_a_third_deployment_fails(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("listed", "tool", "status"),
+    [
+        ("false true", "ostree", 0),
+        ("false true false", "ostree", 0),
+        ("true false false", "ostree", 0),
+        # Without the tool, the host is left as it was.
+        ("false true false", "none", 127),
+        ("false false true false", "ostree", 1),
+    ],
+)
+def test_an_undo_boots_the_booted_one_of_any_deployments(
+    listed: str, tool: str, status: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "deployments"
+    file.write_text(f"{listed}\n")
     (tmp_path / "bin").mkdir()
-    stubs = {"rpm-ostree": PINNED.replace("{folder}", str(tmp_path)), "id": "echo 0"}
-    for name, text in stubs.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+    text = f"#!/bin/sh\nPATH=$PATH:/bin:/usr/bin\n{DEPLOYMENTS.format(file=file)}\n"
+    for name in ("rpm-ostree", tool):
+        (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "bin" / "id").write_text("#!/bin/sh\necho 0\n")
+    (tmp_path / "bin" / "id").chmod(0o755)
+    (tmp_path / "bin" / "tr").symlink_to(str(shutil.which("tr")))
     undone = in_real_shell("sh", tmp_path, SCRIPTS["undo"])
-    assert (tmp_path / "third").exists()
-    assert undone.status == 1
-    assert undone.err == "rpm-ostree rollback has not put the booted deployment first\n"
+    assert undone.status == status, undone.err
+    assert file.read_text().startswith("true") is not bool(status)
+    if status:
+        assert file.read_text() == f"{listed}\n"
+        assert undone.err
 
 
 @pytest.mark.parametrize("shell", SHELLS)
