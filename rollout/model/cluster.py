@@ -56,15 +56,14 @@ class NodeAddress:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """An amount of CPU (millicores), memory (bytes) and pods.
-
-    `others` are sorted by name, and include host ports such as `HOST_PORT` + `80/TCP`. A node has
-    one of each.
-    """
+    """An amount of resources: what a pod requests, or what a node offers."""
 
     cpu_milli: int = 0
+    # In bytes.
     memory: int = 0
     pods: int = 0
+    # Other resources and their amounts, sorted by name. A host port such as `HOST_PORT` + `80/TCP`
+    # is a resource, of which each node has one.
     others: tuple[tuple[str, int], ...] = ()
 
 
@@ -102,7 +101,7 @@ class Node:
 
     @property
     def maintenance_by_others(self) -> LifecycleCondition | None:
-        """Return the condition by which someone else is at work, or None."""
+        """Return the condition by which someone else drains or maintains the node, or None."""
         for condition in self.lifecycle:
             if condition.is_true and condition.type in AT_WORK and not condition.is_ours:
                 return condition
@@ -120,7 +119,7 @@ class Node:
 
     @property
     def is_control_plane(self) -> bool:
-        """Whether a label, or a taint that keeps pods away, names the role."""
+        """Whether the role is a label, or the key of a taint that keeps pods away."""
         taints = {taint.key for taint in self.taints if taint.effect in KEEPING_AWAY}
         return any(role in self.labels or role in taints for role in CONTROL_PLANE_LABELS)
 
@@ -169,13 +168,7 @@ _ENDED = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, reduced. Times are RFC 3339, or empty.
-
-    `deleted_at` includes the grace period of `deletion_grace` seconds. `mirror`: the API's copy of
-    a static pod. `claims` are those that a replacement also uses. `start_seconds` is from
-    scheduling to Ready, or None. `ready_since` is set only for static and DaemonSet pods.
-    `active_deadline` is in seconds from `started_at`.
-    """
+    """A pod, reduced. Times are RFC 3339, or empty."""
 
     namespace: str
     name: str
@@ -185,21 +178,29 @@ class Pod:
     ready: bool
     labels: Mapping[str, str]
     owner: OwnerRef | None
+    # The API's copy of a static pod.
     mirror: bool
     has_empty_dir: bool
     requests: Resources
+    # When the grace period of the deletion ends.
     deleted_at: str = ""
+    # Both in seconds: the pod's own, and that of its deletion.
     grace_period: int = 30
     deletion_grace: int | None = None
     finalizers: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
+    # The volume claims that a replacement also uses.
     claims: tuple[str, ...] = ()
     placement: Placement = ANYWHERE
     unready_since: str = ""
+    # From scheduling to Ready, or None.
     start_seconds: int | None = None
+    # Only of static and DaemonSet pods.
     ready_since: str = ""
+    # The pod has the priority class system-node-critical.
     node_critical: bool = False
     started_at: str = ""
+    # In seconds from the start, or None.
     active_deadline: int | None = None
 
     @property
@@ -230,24 +231,25 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A PodDisruptionBudget with its status, or a rule of drain.critical.
-
-    `selector` None matches nothing. `min_available` and `max_unavailable` are as written (`2`,
-    `50%`), or empty. `sync_error` is why the controller cannot count the pods.
-    """
+    """A PodDisruptionBudget with its status, or a rule of drain.critical."""
 
     namespace: str
     name: str
+    # None matches nothing.
     selector: LabelSelector | None
+    # Both as written (`2`, `50%`), or empty.
     min_available: str
     max_unavailable: str
     disruptions_allowed: int
     current_healthy: int
     desired_healthy: int
     expected_pods: int
+    # Its unhealthyPodEvictionPolicy is AlwaysAllow.
     always_allow_unhealthy: bool
+    # Why its controller cannot count the pods, or empty.
     sync_error: str = ""
     owner: OwnerRef | None = None
+    # It is a rule of drain.critical.
     critical: bool = False
     uid: str = field(default="", compare=False)
     version: str = field(default="", compare=False)
@@ -290,7 +292,7 @@ class DaemonSet:
     def wants(self, node: Node) -> bool:
         """Whether the node should have a pod of the DaemonSet.
 
-        These tolerate the taints that Kubernetes sets itself.
+        Such pods tolerate the taints that Kubernetes sets itself.
         """
         taints = (taint for taint in node.taints if not taint.key.startswith(SELF_SET))
         return (
@@ -302,15 +304,16 @@ class DaemonSet:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A Job. `deadline` is in seconds from `started_at` (RFC 3339, or empty).
-
-    `took` is in seconds, None until the Job succeeds. `cron_job` is the owner's UID, or empty.
-    """
+    """A Job, reduced."""
 
     uid: str
+    # The UID of the CronJob that owns it, or empty.
     cron_job: str
+    # RFC 3339, or empty.
     started_at: str
+    # In seconds from the start, or None.
     deadline: int | None
+    # In seconds; None until the Job succeeds.
     took: int | None
 
 
@@ -325,16 +328,17 @@ class VolumeAttachment:
 
 @dataclass(frozen=True, slots=True)
 class StoredData:
-    """A Longhorn volume or a Ceph cluster, with copies on several nodes.
+    """A Longhorn volume or a Ceph cluster, with copies on several nodes."""
 
-    `object` is type.group/namespace/name. `healthy` are the nodes whose copy is usable; `needed` of
-    them must stay. `problem` and `fix` are set if none may go.
-    """
-
+    # type.group/namespace/name
     object: str
+    # The nodes with a copy.
     nodes: frozenset[str]
+    # Those of them whose copy is usable.
     healthy: frozenset[str]
+    # How many usable copies must stay.
     needed: int
+    # Why none may go, and what to do; both empty otherwise.
     problem: str
     fix: str
 
@@ -346,8 +350,9 @@ class StoredData:
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Which cluster this is; `uid` is the UID of its kube-system namespace."""
+    """Which cluster this is."""
 
+    # Of its kube-system namespace.
     uid: str
     server: str
     version: str
@@ -355,12 +360,7 @@ class ClusterIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """The cluster, read once.
-
-    `warnings` are sentences about what could not be read. `volumes`, `namespaces` (labels by name),
-    `jobs` and `deployments` hold only what the rules need. `read_at` is the API server's time, or
-    None.
-    """
+    """The cluster, read once; lists that only some rules need are empty without these."""
 
     identity: ClusterIdentity
     nodes: tuple[Node, ...]
@@ -368,10 +368,13 @@ class ClusterSnapshot:
     budgets: tuple[Budget, ...]
     daemon_sets: tuple[DaemonSet, ...]
     attachments: tuple[VolumeAttachment, ...]
+    # Sentences about what could not be read.
     warnings: tuple[str, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     coordinators: tuple[Coordinator, ...] = ()
+    # Their labels, by name.
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # The API server's time, or None.
     read_at: datetime | None = None
     memory: Memory = NO_MEMORY
     stored: tuple[StoredData, ...] = ()

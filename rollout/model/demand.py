@@ -13,9 +13,10 @@ _Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """What a pod requires. One term of each of `alternatives` must match."""
+    """What a pod requires of its node, apart from free capacity."""
 
     labels: _Labels
+    # One term of each of these must match.
     alternatives: tuple[tuple[NodeTerm, ...], ...]
     tolerations: tuple[Toleration, ...]
 
@@ -29,7 +30,7 @@ class PodDemand:
         return cls(labels, tuple(alternatives), pod.placement.tolerations)
 
     def admits(self, node: Node) -> bool:
-        """Whether the pod may run there, apart from free capacity."""
+        """Whether the pod may run on the node if there is room."""
         if not node.is_ready or node.deleting:
             return False
         if node.unschedulable and not self.tolerates_cordons:

@@ -59,14 +59,13 @@ def port_of(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """Private keys and the agent's socket from an OpenSSH configuration.
+    """Private keys and the agent's socket from an OpenSSH configuration."""
 
-    The file `none` disables the default files. `agent` None is the usual agent, empty is none.
-    `only` ignores its other keys.
-    """
-
+    # The file `none` disables the default files.
     files: tuple[str, ...] = ()
+    # The agent's socket; None for the usual agent, empty for no agent.
     agent: str | None = None
+    # The agent's other keys are ignored.
     only: bool = False
 
 
@@ -79,28 +78,28 @@ class HostKeyChecking(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostKeyFiles:
-    """Files of known host keys; new keys go to the first of `own`."""
+    """Files of known host keys."""
 
+    # New keys go to the first one.
     own: tuple[str, ...]
     system: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """How to reach one machine.
-
-    `proxy` is a local command. `known_as` is its host key's name if not the address.
-    `connect_timeout` is in seconds.
-    """
+    """How to reach one machine."""
 
     name: str
     address: str
     port: int = DEFAULT_SSH_PORT
     user: str = DEFAULT_SSH_USER
     key_file: str | None = None
+    # A local command whose streams are the connection.
     proxy: tuple[str, ...] = ()
+    # The name of its host key; empty for the address.
     known_as: str = ""
     known_hosts: HostKeyFiles | None = None
+    # In seconds.
     connect_timeout: float | None = None
     identities: Identities = Identities()
 
@@ -121,31 +120,28 @@ class UpdateOperation(StrEnum):
 
 
 class EngineTrouble(StrEnum):
-    """Why update_engine gave no status.
-
-    `MISSING`: the host has no client. `DENIED`: the bus refused.
-    """
+    """Why update_engine gave no status."""
 
     NONE = "none"
+    # The host has no client for it.
     MISSING = "missing"
     SILENT = "silent"
+    # The bus refused the request.
     DENIED = "denied"
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStatus:
-    """An answer of update_engine.
-
-    `new_version` may be empty, as after a restart with a pending update. `message` is the progress
-    of a download, or why the operation is unknown. `last_checked` (by the host's clock) is None
-    without an answer since the start.
-    """
+    """An answer of update_engine."""
 
     operation: UpdateOperation
+    # Empty if unknown, as after a restart with a pending update.
     new_version: str = ""
+    # The progress of a download, or why the operation is unknown.
     message: str = ""
     trouble: EngineTrouble = EngineTrouble.NONE
+    # By the host's clock; None if no check has succeeded since it started.
     last_checked: datetime | None = None
 
     @property
@@ -167,7 +163,7 @@ _NOTHING_STAGED = {
 
 @dataclass(frozen=True, slots=True)
 class LoggedInUser:
-    """A user at a terminal of a host; `tty` is as in `who`."""
+    """A user at a terminal of a host, as in `who`."""
 
     name: str
     tty: str
@@ -186,35 +182,43 @@ class RollbackAccess:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a probe found on a host.
-
-    `boot_id` is the kernel's, `machine_id` systemd's, `group` the update group. `reboot_refusal` is
-    why the user may not run `systemctl reboot`. `rollback_access` is None unless doctor asks a host
-    that can be rolled back. `inhibited_by` blocks a shutdown. `zincati` is Zincati's strategy.
-    `users` omits the probe's own; None if unknown. `signs` omit update_engine's, which is `update`.
-    `shows` are sources that were not asked. `units` are update-engine and locksmithd.
-    """
+    """What a probe found on a host. Unknown texts are empty."""
 
     host: Host
+    # What update_engine said, if it was asked.
     update: UpdateStatus
+    # The ID in os-release.
     os_id: str
     running_version: str
+    # The update group.
     group: str
+    # The kernel's.
     boot_id: str
+    # systemd's.
     machine_id: str
     locksmithd_active: bool
     may_reboot: bool
+    # Why the user may not run `systemctl reboot`, and what to do.
     reboot_refusal: str = ""
     reboot_fix: str = ""
+    # None unless doctor asks a host that can be rolled back.
     rollback_access: RollbackAccess | None = None
+    # Who blocks a shutdown.
     inhibited_by: str = ""
+    # When a shutdown is scheduled.
     shutdown_pending: str = ""
+    # The sources that were asked.
     sources: tuple[Source, ...] = DEFAULT_SOURCES
+    # Their answers, except for update_engine's.
     signs: tuple[Sign, ...] = ()
+    # Zincati's strategy.
     zincati: str = ""
     reboots_itself: tuple[SelfReboot, ...] = ()
+    # Without the probe's own user; None if unknown.
     users: tuple[LoggedInUser, ...] | None = None
+    # Sources that the host has, but that were not asked.
     shows: tuple[Source, ...] = ()
+    # Of update-engine and locksmithd.
     units: tuple[UnitState, UnitState] = (UnitState(), UnitState())
     checks: UpdateChecks = NO_CHECKS
 
@@ -234,15 +238,15 @@ class HostFacts:
 
     @property
     def image_sign(self) -> Sign | None:
-        """Return bootc's answer, or None."""
+        """Return bootc's answer if it names the booted image, or None."""
         signs = (sign for sign in self.signs if sign.source is Source.BOOTC and sign.current)
         return next(signs, None)
 
     @property
     def counts_as_unstaged(self) -> bool:
-        """Whether no source asks for a reboot, as far as is known.
+        """Whether it is known that the host needs no reboot.
 
-        A service that does not run stages nothing.
+        A service that does not run stages nothing, so it need not answer.
         """
         detection = self.detection
         is_known = not detection.unanswered or self.checks.check_state().is_off
@@ -280,11 +284,7 @@ class HostFacts:
 
 
 class ProbeFailureKind(StrEnum):
-    """Why a host could not be read.
-
-    `WRONG_HOST`: it is not the Node's machine, or not only this Node's. `UNREPORTED`: the Node does
-    not confirm that it is.
-    """
+    """Why a host could not be read."""
 
     UNREACHABLE = "unreachable"
     TIMEOUT = "timeout"
@@ -292,21 +292,21 @@ class ProbeFailureKind(StrEnum):
     HOST_KEY = "host-key"
     NO_ADDRESS = "no-address"
     GARBLED = "garbled"
+    # It is not the Node's machine, or not only this Node's.
     WRONG_HOST = "wrong-host"
+    # The Node does not confirm that it is the Node's machine.
     UNREPORTED = "unreported"
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeFailure:
-    """A host that could not be read.
-
-    `summary` is the message without keys and addresses.
-    """
+    """A host that could not be read."""
 
     host: Host
     kind: ProbeFailureKind
     message: str
     hint: str = ""
+    # The message without keys and addresses; empty if it has none.
     summary: str = ""
 
     @property
@@ -334,10 +334,11 @@ class UpdateState(StrEnum):
 class UpdateStanding:
     """The update state of a host without a staged update.
 
-    `newest_version` is from similar hosts. Times are RFC 3339. Unknown values are empty.
+    Times are RFC 3339. Unknown values are empty.
     """
 
     state: UpdateState
+    # Of similar hosts.
     newest_version: str = ""
     rolled_back_from: str = ""
     rolled_back_at: str = ""

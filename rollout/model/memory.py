@@ -26,11 +26,12 @@ RIGHTS_FIX = (
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Who paused a node or all nodes, when and why; `until` is empty for never."""
+    """Who paused a node or all nodes, when and why."""
 
     by: str = ""
     at: str = ""
     reason: str = ""
+    # Empty if it ends only by `rollout unpause`.
     until: str = ""
 
     def is_over(self, now: datetime | None) -> bool:
@@ -53,40 +54,37 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class NodeFailures:
-    """A node's failures since it last succeeded; `at` and `outcome` are the last one's.
-
-    `version` is empty if it was not at fault.
-    """
+    """A node's failures since it last succeeded."""
 
     failures: int
+    # These are of the last failure.
     at: str
     outcome: str
     run: str = ""
+    # Empty if the version was not at fault.
     version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFailures:
-    """The nodes on which a version failed, in that order; `at` is the last failure.
+    """The failures of a version, and whether it is held."""
 
-    `held_since` is empty if it is not held. `held_by` is who ran `rollout hold` or a rollback;
-    empty if its failures hold it.
-    """
-
+    # The nodes on which it failed, in that order.
     nodes: tuple[str, ...]
+    # The last failure.
     at: str
+    # Empty if it is not held.
     held_since: str = ""
+    # Who ran `rollout hold` or a rollback; empty if its failures hold it.
     held_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """A forecast that misses `operate.finish-by`.
-
-    `finish` is empty if two years are not enough.
-    """
+    """A forecast that misses `operate.finish-by`."""
 
     by: str
+    # Empty if two years are not enough.
     finish: str
     since: str
 
@@ -99,22 +97,22 @@ class Slip:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered. `pause` is the pause of all nodes, or None.
-
-    `aborted` says who aborted a rollout, whose ID is its `reason`: unattended passes then start
-    none. `evidence` is when the latest valid evidence was made, by version. `waited_for` is a
-    person's rollout that passes have awaited for a day. `problem` is why the memory is unreadable,
-    so that nothing starts.
-    """
+    """What is remembered of earlier rollouts."""
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)
     versions: Mapping[str, VersionFailures] = field(default_factory=dict)
+    # The pause of all nodes.
     pause: Pause | None = None
+    # Who aborted a rollout; its ID is the reason. Unattended passes then start no nodes.
     aborted: Pause | None = None
+    # When the latest valid evidence was made, by version.
     evidence: Mapping[str, str] = field(default_factory=dict)
     slip: Slip | None = None
+    # A person's rollout for which passes have waited a day, or empty.
     waited_for: str = ""
+    # Why the memory is unreadable, so that nothing starts; empty if it was read.
     problem: str = ""
+    # The problem is a missing permission.
     denied: bool = False
 
     @property

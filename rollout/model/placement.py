@@ -69,17 +69,14 @@ class NodeTerm:
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """A required term of pod affinity or anti-affinity.
-
-    It selects pods in `namespaces` and in namespaces that `namespace_selector` matches, or else in
-    the pod's own. Their labels `match_keys` must have the pod's values, and `mismatch_keys` other
-    values.
-    """
+    """A required term of pod affinity or anti-affinity."""
 
     topology: str
     selector: LabelSelector
+    # Where it selects pods. Without both, that is the pod's own namespace.
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
+    # Labels that must have the pod's values, and labels that must have others.
     match_keys: tuple[str, ...] = ()
     mismatch_keys: tuple[str, ...] = ()
 
@@ -90,18 +87,18 @@ class PodTerm:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A DoNotSchedule topology spread constraint.
-
-    With fewer domains than `min_domains`, the minimum counts as 0. `ignores_affinity` counts nodes
-    that the pod's affinity excludes; `heeds_taints` omits nodes that it does not tolerate.
-    """
+    """A DoNotSchedule topology spread constraint."""
 
     topology: str
     max_skew: int
     selector: LabelSelector
+    # Labels that must have the pod's values.
     match_keys: tuple[str, ...] = ()
+    # With fewer domains, the global minimum counts as 0.
     min_domains: int = 1
+    # Nodes that the pod's affinity excludes count, too.
     ignores_affinity: bool = False
+    # Nodes whose taints the pod does not tolerate do not count.
     heeds_taints: bool = False
 
     def selector_for(self, labels: Mapping[str, str]) -> LabelSelector:
@@ -111,15 +108,14 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a pod requires besides its requests and node selector.
+    """What a pod requires besides its requests and node selector."""
 
-    `node_terms` None means any node. No pod that `repulsions` select may be in the topology domain;
-    a pod of each of `attractions` must be.
-    """
-
+    # One of these has to match the node; None means any node.
     node_terms: tuple[NodeTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
+    # Pod anti-affinity: no pod that these select may be in the topology domain.
     repulsions: tuple[PodTerm, ...] = ()
+    # Pod affinity: a pod of each of these must be.
     attractions: tuple[PodTerm, ...] = ()
     spreads: tuple[Spread, ...] = ()
 
@@ -183,13 +179,12 @@ ANYWHERE = Placement()
 
 @dataclass(frozen=True, slots=True)
 class PersistentVolume:
-    """A bound volume; `claim` is namespace/name.
-
-    It attaches to nodes that match one of `node_terms`, or to any without terms. `is_shared`:
-    several nodes can mount it at once.
-    """
+    """A bound volume."""
 
     name: str
+    # namespace/name
     claim: str
+    # It attaches to nodes that match one of these; without any, to all nodes.
     node_terms: tuple[NodeTerm, ...] = ()
+    # Several nodes can mount it at once.
     is_shared: bool = False

@@ -35,8 +35,9 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selected nodes. `selector` is a label selector, empty for all nodes."""
+    """Which nodes the operator has selected."""
 
+    # A label selector; empty for all nodes.
     selector: str = ""
     nodes: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -81,17 +82,16 @@ class Restart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DrainPolicy:
-    """What a drain may do; times are in seconds.
-
-    `grace_period` None means each pod's own. `skip_wait_for_delete_timeout` 0 waits for all pods.
-    """
+    """What a drain may do; times are in seconds."""
 
     timeout: Duration = Duration(600)
+    # None means each pod's own.
     grace_period: Number | None = None
     force: bool = False
     delete_emptydir_data: bool = True
     disable_eviction: bool = False
     pod_selector: str = ""
+    # How long overdue a terminating pod may be; 0 waits for all of them.
     skip_wait_for_delete_timeout: Number = 0
     critical: tuple[Critical, ...] = ()
     completion: CompletionPolicy = CompletionPolicy()
@@ -111,8 +111,7 @@ class DrainPolicy:
 class Pool:
     """Nodes with their own rules; None means the rollout's rule.
 
-    A node belongs to the first pool that selects it. Nodes start only inside both this `window` and
-    the rollout's.
+    A node belongs to the first pool that selects it.
     """
 
     name: str
@@ -127,18 +126,13 @@ class Pool:
     drain_timeout: Duration | None = None
     reboot_timeout: Duration | None = None
     ready_timeout: Duration | None = None
+    # Nodes start only inside both these windows and the rollout's.
     window: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of one rollout.
-
-    `own_reboot_command`: the operator's command reboots hosts. The command is not stored: what runs
-    on hosts as root is never read from a plan or a cluster. `prefer_no_schedule_taint` is off in
-    documents that lack it, because their operator saw a plan without it. `rollback` is the version
-    that a rollback leaves, or empty.
-    """
+    """The rules of one rollout."""
 
     max_unavailable: Count = Count(1)
     canary: Number = 0
@@ -152,8 +146,11 @@ class Policy:
     ready_timeout: Duration = Duration(600)
     settle_timeout: Duration = Duration(300)
     max_failures: Count = Count(1)
+    # The operator's command reboots hosts. It is not stored here, because what runs on hosts as
+    # root is never read from a plan or a cluster.
     own_reboot_command: bool = False
     ramp: tuple[Count, ...] = ()
+    # Off in documents that lack it, because their operator saw a plan without it.
     prefer_no_schedule_taint: bool = False
     exclude_from_load_balancers: Duration = Duration(0)
     gates: GatePolicy = field(default_factory=GatePolicy)
@@ -163,6 +160,7 @@ class Policy:
     include_held: bool = False
     detect: tuple[Source, ...] = DEFAULT_SOURCES
     courtesy: CourtesyPolicy = CourtesyPolicy()
+    # The version that a rollback leaves; empty if the rollout is none.
     rollback: str = ""
 
     @property
