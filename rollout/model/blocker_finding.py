@@ -50,8 +50,9 @@ class AwayStarted(NodeAway, frozen=True):
 
 
 class AwayByOthers(NodeAway, frozen=True):
-    """Someone else is emptying the node; `since` is RFC 3339, or empty."""
+    """Someone else is emptying the node."""
 
+    # RFC 3339, or empty.
     since: str
 
 
@@ -66,11 +67,12 @@ class AwayMaintained(AwayByOthers, frozen=True):
 
 
 class LimitUsedUp(BlockerFinding, frozen=True):
-    """The node uses up max-unavailable, of `pool` if set."""
+    """The node uses up max-unavailable."""
 
     kind = BlockerKind.NODES_UNAVAILABLE
     away: NodeAway
     limit: Count
+    # The pool whose limit it is; empty for the rollout's.
     pool: str = ""
 
 
@@ -90,17 +92,16 @@ class StaticPodUnready(BlockerFinding, frozen=True):
 
 
 class EtcdMajorityLost(BlockerFinding, frozen=True):
-    """Without `node`, etcd would have `left` of the `needed` members.
-
-    `lacking` are nodes with unhealthy members. `is_too_small`: no member may ever be lost.
-    """
+    """Without `node`, etcd would have only `left` of the `needed` members."""
 
     kind = BlockerKind.CONTROL_PLANE_UNHEALTHY
     node: str
     members: int
     needed: int
     left: int
+    # The nodes with unhealthy members.
     lacking: tuple[str, ...]
+    # Not even one healthy member may be lost.
     is_too_small: bool
 
 
@@ -138,7 +139,7 @@ class PodRefused(BlockerFinding, frozen=True):
 
 
 class StuckTerminating(BlockerFinding, frozen=True):
-    """The pod is overdue for longer than the drain waits."""
+    """The pod's grace period ended longer ago than the drain waits."""
 
     kind = BlockerKind.STUCK_TERMINATING
     overdue: Duration
@@ -161,13 +162,11 @@ class BudgetUncounted(BlockerFinding, frozen=True):
 
 
 class BudgetUnscaled(BlockerFinding, frozen=True):
-    """The budget counts by a scale, which its pods lack.
-
-    `min_available` would let one pod go.
-    """
+    """The budget counts by a scale, which its pods lack."""
 
     kind = BlockerKind.BUDGET_NEVER
     budget: Budget
+    # The minAvailable that would let one pod go.
     min_available: int
 
 
@@ -183,50 +182,48 @@ class SurgeObstacle(StrEnum):
 
 
 class NoSurge(Finding, frozen=True):
-    """drain.restart does not help pods of `owner`, such as `Deployment shop/web`."""
+    """drain.restart does not help pods of this owner."""
 
+    # Such as `Deployment shop/web`.
     owner: str
     obstacle: SurgeObstacle
 
 
 class BudgetNever(BlockerFinding, frozen=True):
-    """The budget never allows an eviction.
-
-    `ended` of its pods have ended; `replicas` more would open it, 0 if no number does. `restart` is
-    the Deployment that drain.restart would restart, or why that does not help; None for other
-    owners.
-    """
+    """The budget never allows an eviction."""
 
     kind = BlockerKind.BUDGET_NEVER
     budget: Budget
+    # How many of its pods have ended.
     ended: int
+    # How many more replicas would open it; 0 if no number does.
     replicas: int
+    # How many of its pods can be healthy.
     healthy: int
+    # What drain.restart would restart, or why that does not help; None for other owners.
     restart: Deployment | NoSurge | None
 
 
 class BudgetUnhealthy(BlockerFinding, frozen=True):
-    """Pods of the budget are not ready, the first since `since`.
-
-    `is_policy_enough`: unhealthyPodEvictionPolicy would let its pods on the node go.
-    """
+    """Pods of the budget have not been ready for a long time."""
 
     kind = BlockerKind.BUDGET_UNHEALTHY
     budget: Budget
     unready: tuple[str, ...]
+    # When the first of them became unready.
     since: str
+    # unhealthyPodEvictionPolicy would let the node's pods go.
     is_policy_enough: bool
 
 
 class FitsNowhere(BlockerFinding, frozen=True):
-    """The `lost` pods of the budget fit nowhere; `obstacle` is why the first does not.
-
-    At most `away` pods may be away, and `healthy` can be healthy.
-    """
+    """More pods of the budget fit nowhere else than may be away."""
 
     kind = BlockerKind.FITS_NOWHERE
     budget: Budget
+    # The pods, and why the first fits nowhere.
     lost: tuple[str, ...]
     obstacle: Nowhere
+    # How many pods may be away, and how many can be healthy.
     away: int
     healthy: int

@@ -14,13 +14,12 @@ _MINUTE = 60
 
 
 class AwaitedPod(Struct, frozen=True):
-    """A pod that a drain waits for.
-
-    `job` is namespace/name, or empty. `since` is its start (RFC 3339), or empty.
-    """
+    """A pod that a drain waits for. Unknown values are empty."""
 
     pod: str
+    # namespace/name
     job: str
+    # When the pod started (RFC 3339).
     since: str
 
     @property
@@ -29,7 +28,7 @@ class AwaitedPod(Struct, frozen=True):
         return self.job or self.pod
 
     def ran_for(self, now: datetime | None) -> Duration | None:
-        """Return whole minutes, or None within the first minute or if unknown."""
+        """Return how long it has run in whole minutes; None in the first minute or if unknown."""
         minutes = int(seconds_since(self.since, now) // _MINUTE)
         return Duration(minutes * _MINUTE) if minutes > 0 else None
 

@@ -4,33 +4,31 @@ from msgspec import Struct
 
 
 class DeploymentProgress(Struct, frozen=True):
-    """How far a Deployment has replaced its pods.
-
-    `is_observed`: its controller has seen the change. `is_late`: its progress deadline is over.
-    """
+    """How far a Deployment has replaced its pods."""
 
     desired: int
     updated: int
     available: int
+    # Its controller has seen the change.
     is_observed: bool
+    # Its progress deadline is over.
     is_late: bool
 
 
 class Deployment(Struct, frozen=True):
-    """A Deployment, reduced.
-
-    A rolling update has at most `surge` pods more and `unavailable` pods fewer. `restarted_at` is
-    the annotation of the last restart, or empty.
-    """
+    """A Deployment, reduced."""
 
     namespace: str
     name: str
     uid: str
     is_rolling: bool
     is_paused: bool
+    # How many pods more and fewer a rolling update may have.
     surge: int
     unavailable: int
+    # Its resource version.
     version: str
+    # The annotation of the last restart, or empty.
     restarted_at: str
     progress: DeploymentProgress
 

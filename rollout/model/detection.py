@@ -13,18 +13,17 @@ from rollout.model.json_text import read_json
 
 
 class Source(StrEnum):
-    """What says whether a host needs a reboot.
-
-    `COMMAND` is the operator's. `ANNOTATION` is on the Node; the rest are on the host. `ROLLBACK`
-    says which earlier version the host can boot, and is not in `detect.sources`.
-    """
+    """What says whether a host needs a reboot."""
 
     UPDATE_ENGINE = "update-engine"
+    # On the Node; the others are on the host.
     ANNOTATION = "annotation"
     REBOOT_REQUIRED = "reboot-required"
     RPM_OSTREE = "rpm-ostree"
     BOOTC = "bootc"
+    # The operator's.
     COMMAND = "command"
+    # Which earlier version the host can boot. It is not in `detect.sources`.
     ROLLBACK = "rollback"
 
 
@@ -34,11 +33,13 @@ UPDATE_SOURCES = tuple(source for source in Source if source is not Source.ROLLB
 
 
 class SourceAnswer(StrEnum):
-    """`ABSENT`: the host has no such source. `NONE`: unknown."""
+    """What a source says about a reboot."""
 
     NEEDED = "needed"
     NOT_NEEDED = "not-needed"
+    # The host has no such source.
     ABSENT = "absent"
+    # The source gave no answer.
     NONE = "none"
 
 
@@ -49,25 +50,25 @@ def short_checksum(checksum: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One source's answer about a host; `detail` is a clause that says why.
-
-    `version` is what a reboot would boot. `current` (booted now), `target` (booted after a reboot)
-    and `fallback` (booted by a rollback) are in the source's words, such as a checksum. After a
-    rollback `fallback_is_newer`, as far as is known. `current_version` is the image's own, which
-    its os-release may not name. `blocked` is why a plain reboot is not enough. Unknown values are
-    empty.
-    """
+    """One source's answer about a host. Unknown values are empty."""
 
     source: Source
     answer: SourceAnswer
+    # A clause that says why.
     detail: str = ""
+    # What a reboot would boot.
     version: str = ""
+    # Booted after a reboot, and booted now, in the source's words, such as a checksum.
     target: str = ""
     current: str = ""
+    # The image's own version, which its os-release may not name.
     current_version: str = ""
+    # Why a plain reboot is not enough.
     blocked: str = ""
+    # Booted by a rollback, in the source's words.
     fallback: str = ""
     fallback_version: str = ""
+    # As far as is known: the host was rolled back.
     fallback_is_newer: bool = False
 
     @property

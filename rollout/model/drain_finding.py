@@ -39,7 +39,7 @@ class NotSelected(PodFinding, frozen=True):
 
 
 class OverduePod(PodFinding, frozen=True):
-    """The grace period ended `overdue` seconds ago, more than `patience`."""
+    """The grace period ended `overdue` seconds ago, and the drain waits only for `patience`."""
 
     kind = VerdictReason.OVERDUE
     overdue: int
@@ -85,13 +85,11 @@ class UnmanagedPod(PodFinding, frozen=True):
 
 
 class Restarting(Finding, frozen=True):
-    """The drain waits until a Deployment has replaced its pods.
-
-    `is_reverted`: the earlier template is back.
-    """
+    """The drain waits until a Deployment has replaced its pods."""
 
     deployment: str
     progress: DeploymentProgress
+    # Someone has restored the earlier template.
     is_reverted: bool
 
     @property
@@ -110,9 +108,10 @@ class PlacementRule(Enum):
 
 
 class Shortage(Struct, frozen=True):
-    """`total` of a resource is free, at most `most` of it on one node."""
+    """A resource of which no node has enough free."""
 
     resource: str
+    # How much is free on all nodes together, and at most on one.
     total: int
     most: int
     is_enough_in_total: bool
@@ -129,12 +128,10 @@ class VolumeElsewhere(Struct, frozen=True):
 
 
 class NoRoom(Struct, frozen=True):
-    """All matching nodes are full.
-
-    `shortage` is None if they lack different resources.
-    """
+    """All matching nodes are too full."""
 
     requests: Resources
+    # None if they lack different resources.
     shortage: Shortage | None
 
 

@@ -18,12 +18,11 @@ from rollout.model.rivals import Rival, SelfReboot
 
 
 class Finding(Struct, frozen=True):
-    """A reason. `kind` is its published word.
+    """A reason, with the values that its sentence needs."""
 
-    `passes`: a later run may start the node.
-    """
-
+    # Its word in JSON.
     kind: ClassVar[StrEnum]
+    # It passes by itself, so that a later run may start the node.
     passes: ClassVar[bool] = False
 
 
@@ -34,9 +33,10 @@ class NodeFinding(Finding, frozen=True):
 
 
 class ExcludedByFlag(NodeFinding, frozen=True):
-    """`flag` is the flag with its value."""
+    """The operator excluded the node."""
 
     kind = ExclusionReason.EXCLUDED
+    # With its value.
     flag: str
 
 
@@ -60,7 +60,7 @@ class NodeDeleting(NodeFinding, frozen=True):
 
 
 class NodeLeaving(NodeFinding, frozen=True):
-    """`remover` is about to remove the machine, by its `taint`."""
+    """`remover` is about to remove the machine, as its taint says."""
 
     kind = ExclusionReason.DELETING
     remover: str
@@ -68,9 +68,10 @@ class NodeLeaving(NodeFinding, frozen=True):
 
 
 class NodeNotReady(NodeFinding, frozen=True):
-    """`is_silent`: the kubelet no longer reports."""
+    """The Node is not Ready."""
 
     kind = ExclusionReason.NOT_READY
+    # The kubelet no longer reports.
     is_silent: bool
     message: str
 
@@ -84,15 +85,14 @@ class LeftCordoned(NodeFinding, frozen=True):
 
 
 class RivalMark(NodeFinding, frozen=True):
-    """Annotations or labels of another coordinator.
-
-    `value` is the value of a single mark, if it matters. `commands` remove the marks.
-    """
+    """Annotations or labels show that another coordinator works on the node."""
 
     kind = ExclusionReason.RIVAL
     rival: Rival
     marks: tuple[str, ...]
+    # The value of a single mark, if it matters.
     value: str
+    # They remove the marks.
     commands: tuple[str, ...]
 
 
@@ -105,10 +105,11 @@ class RivalPod(NodeFinding, frozen=True):
 
 
 class RivalOnHost(NodeFinding, frozen=True):
-    """A service on the host reboots it; `strategy` is Zincati's, or empty."""
+    """A service on the host reboots it."""
 
     kind = ExclusionReason.RIVAL
     rival: Rival | SelfReboot
+    # Zincati's, or empty.
     strategy: str = ""
 
 
@@ -203,26 +204,22 @@ class StatusUnreported(ProbeFailed, frozen=True):
 
 
 class RebootNotNeeded(NodeFinding, frozen=True):
-    """`answers` are what the asked sources say.
-
-    `detect_flag` asks sources that do report a reboot. `may_reboot_idle`: `--allow idle` would
-    reboot the host.
-    """
+    """No source that was asked reports that a reboot is needed."""
 
     kind = ExclusionReason.NO_UPDATE
     answers: tuple[str, ...]
+    # The flag that asks sources which do report a reboot, or empty.
     detect_flag: str = ""
+    # `--allow idle` would reboot the host.
     may_reboot_idle: bool = False
 
 
 class SourcesSilent(NodeFinding, frozen=True):
-    """`answers` are from sources that do not know whether a reboot is needed.
-
-    `detect_flag` asks the sources in `shows`, which the host has.
-    """
+    """The sources that were asked do not know whether a reboot is needed."""
 
     kind = ExclusionReason.UNKNOWN_STATUS
     answers: tuple[str, ...]
+    # Other sources that the host has, and the flag that asks them.
     shows: tuple[Source, ...] = ()
     detect_flag: str = ""
     lacks_engine: bool = False
@@ -244,13 +241,11 @@ class NoPreviousVersion(NodeFinding, frozen=True):
 
 
 class PreviousVersionUnknown(NodeFinding, frozen=True):
-    """The host's earlier version is unknown.
-
-    `user` is the SSH user, who may lack the rights to find out.
-    """
+    """The host's earlier version is unknown."""
 
     kind = ExclusionReason.UNKNOWN_STATUS
     answer: str
+    # The SSH user, who may lack the rights to find out.
     user: str
 
 
@@ -263,23 +258,24 @@ class PreviousVersionChanged(NodeFinding, frozen=True):
 
 
 class HeldVersion(NodeFinding, frozen=True):
-    """The version failed on `nodes`, last `at`; no `nodes` if all succeeded later.
-
-    `by` is who holds it since then; empty if its failures do.
-    """
+    """The version is held."""
 
     kind = ExclusionReason.VERSION_HELD
     version: str
+    # The nodes on which it failed; none if all of them succeeded later.
     nodes: tuple[str, ...]
+    # The last failure, or the beginning of someone's hold.
     at: str
+    # Who holds it; empty if its failures do.
     by: str = ""
 
 
 class UncountedVersion(NodeFinding, frozen=True):
-    """Failures of the version cannot be remembered, because `others` are held."""
+    """Failures of the version cannot be remembered, because too many others are held."""
 
     kind = ExclusionReason.VERSION_HELD
     version: str
+    # How many.
     others: int
 
 
@@ -303,34 +299,33 @@ def held_version(finding: Finding | None) -> str:
 
 
 class NoEvidence(NodeFinding, frozen=True):
-    """`cluster` has not proved the version, or the version is unknown.
-
-    `known` versions have evidence; `problems` say why other evidence does not count.
-    """
+    """`cluster` has not proved the version."""
 
     kind = ExclusionReason.UNPROVEN
+    # Empty if unknown.
     version: str
     cluster: str
+    # Versions that have evidence.
     known: tuple[str, ...]
+    # Why other evidence does not count.
     problems: tuple[str, ...]
 
 
 class EvidenceShort(NodeFinding, frozen=True):
-    """`cluster` proved the version on too few nodes, for too few hours, or with failures.
-
-    `failed` has reasons by node. `nodes` and `hours` (found, required) are None if they suffice.
-    """
+    """`cluster` proved the version on too few nodes, for too few hours, or with failures."""
 
     kind = ExclusionReason.UNPROVEN
     version: str
     cluster: str
+    # Reasons by node.
     failed: Mapping[str, str]
+    # How many there are and must be; None if they suffice.
     nodes: tuple[int, int] | None
     hours: tuple[int, int] | None
 
 
 class NodeResting(NodeFinding, frozen=True):
-    """The node failed, and rests `until` then."""
+    """The node failed, and is not tried again until then."""
 
     kind = ExclusionReason.FAILED_RECENTLY
     node: str
@@ -339,10 +334,11 @@ class NodeResting(NodeFinding, frozen=True):
 
 
 class NoSudo(NodeFinding, frozen=True):
-    """`user` may not reboot the host; `refusal` is sudo's, or empty."""
+    """The SSH user may not reboot the host."""
 
     kind = ExclusionReason.NO_SUDO
     user: str
+    # sudo's answer, or empty.
     refusal: str
 
 
@@ -390,13 +386,11 @@ class DrainBlocked(NodeFinding, frozen=True):
 
 
 class StillRunning(NodeFinding, frozen=True):
-    """Pods of the node have not completed within `timeout`.
-
-    `ran` is in whole minutes, by Job or pod; None in the first minute.
-    """
+    """Pods of the node have not completed within `timeout`."""
 
     kind = ExclusionReason.STILL_RUNNING
     passes = True
+    # For how many whole minutes, by Job or pod; None in the first minute.
     ran: Mapping[str, Duration | None]
     timeout: Duration
 
@@ -428,11 +422,12 @@ class StartFinding(Finding, frozen=True):
 
 
 class WindowClosed(StartFinding, frozen=True):
-    """No window is open, or a freeze holds; `opens` is empty for never."""
+    """No window is open, or it is the time of a freeze."""
 
     kind = StartKind.WINDOW
     passes = True
     freezes: tuple[str, ...]
+    # Empty if no window opens within two years.
     opens: str
 
 
@@ -560,7 +555,7 @@ class WaveNotConfirmed(StartFinding, frozen=True):
 
 
 class CommandRefused(StartFinding, frozen=True):
-    """gates.command held the rollout; `answer` says why."""
+    """gates.command holds the rollout, with this answer."""
 
     kind = StartKind.COMMAND
     answer: str
@@ -619,7 +614,7 @@ class ApiUnavailable(StartFinding, frozen=True):
 
 
 class RestBlocked(StartFinding, frozen=True):
-    """Only begun nodes were finished; `message` says why."""
+    """Only nodes that had begun were finished, for this reason."""
 
     kind = StartKind.BLOCKED
     message: str

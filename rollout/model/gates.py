@@ -36,10 +36,11 @@ class GateVariable(StrEnum):
 class WindowPolicy:
     """When nodes may be started: in a window, if there is one, and never in a freeze.
 
-    The node must be estimated to end inside. `wait`: wait for the next window.
+    The node must be estimated to end inside.
     """
 
     windows: tuple[str, ...] = ()
+    # Wait for the next window instead of ending.
     wait: bool = False
     freezes: tuple[str, ...] = ()
 
@@ -56,12 +57,11 @@ class HookPolicy:
 
 @dataclass(frozen=True, slots=True)
 class AlertPolicy:
-    """Prometheus alerts that keep nodes from starting; an empty `url` means none.
+    """Prometheus alerts that keep nodes from starting."""
 
-    An alert counts only if all `matchers` (PromQL) match.
-    """
-
+    # Empty if alerts are not read.
     url: str = ""
+    # PromQL label matchers, which must all match an alert.
     matchers: tuple[str, ...] = ()
 
 
@@ -75,12 +75,14 @@ class HealthRule:
 
 @dataclass(frozen=True, slots=True)
 class GatePolicy:
-    """All gates. `blocking_pods` are label selectors; `timeout` is for one gate on one node."""
+    """All gates."""
 
     windows: WindowPolicy = WindowPolicy()
     hooks: HookPolicy = HookPolicy()
     alerts: AlertPolicy = AlertPolicy()
+    # Label selectors.
     blocking_pods: tuple[str, ...] = ()
+    # How long one gate may hold one node.
     timeout: Duration = Duration(1800)
     health_checks: Number = 2
     soak: Duration = Duration(0)

@@ -17,7 +17,7 @@ _REMOVAL_TAINTS = {
 }
 _OS_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")
 _LINUX = "linux"
-# Of Nodes without a host.
+# Labels of Nodes without a host.
 _VIRTUAL_LABELS = {
     "type": ("virtual-kubelet", "kwok"),
     "liqo.io/type": ("virtual-node",),

@@ -69,7 +69,7 @@ def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | 
 
 
 def last_result(node: Node) -> Mapping[str, str]:
-    """Return what the last rollout wrote at its end, or empty."""
+    """Return the fields that the last rollout wrote at its end; none if it wrote nothing."""
     return _fields_of(node, marks.LAST_RESULT)
 
 
@@ -118,7 +118,7 @@ def is_deferred(node: Node) -> bool:
 
 
 def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:
-    """Return the text fields; a newer version may have added others."""
+    """Return the annotation's fields that are texts; a newer version may have added others."""
     fields = read_json(node.annotations.get(annotation, "{}"), dict[str, Any]) or {}
     return {name: value for name, value in fields.items() if isinstance(value, str)}
 
@@ -159,7 +159,7 @@ def pause_on(node: Node) -> Pause | None:
 
 
 def why_paused(node: Node, now: datetime | None) -> NodePaused | PausedByAnnotation | None:
-    """Return what pauses the node; `now` is the API server's time."""
+    """Return what pauses the node, or None; `now` is the API server's time."""
     pause = pause_on(node)
     if pause is not None and not pause.is_over(now):
         return PausedByAnnotation(marks.PAUSED) if pause == Pause() else NodePaused(pause)
@@ -175,7 +175,7 @@ def has_grant(node: Node) -> bool:
 
 
 def annotation_sign(node: Node) -> Sign:
-    """Return the sign; rollout's own annotation must be true or false."""
+    """Return what the Node's annotations say; rollout's own must be true or false."""
     source = Source.ANNOTATION
     value = node.annotations.get(marks.REBOOT_NEEDED, "false")
     if value not in {"true", "false"}:
@@ -203,12 +203,12 @@ def sources_not_asked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
 
 
 def detect_flag(*sources: Source) -> str:
-    """Return the flag, such as `--set detect.sources=rpm-ostree`."""
+    """Return the flag that asks these sources: `--set detect.sources=rpm-ostree`."""
     return f"--set detect.sources={','.join(dict.fromkeys(sources))}"
 
 
 def how_to_ask(facts: HostFacts) -> str:
-    """Return how to ask a host that gave no response, or empty."""
+    """Return which setting would ask a silent host's other sources, or empty."""
     if facts.shows:
         return f"it has {', '.join(facts.shows)}: {detect_flag(*facts.sources, *facts.shows)}"
     if facts.lacks_engine:

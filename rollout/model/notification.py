@@ -43,7 +43,7 @@ class RolloutState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One notification. `body` says what happened; `render_note` adds what to do next."""
+    """One notification."""
 
     format_version: str = NOTIFICATION_VERSION
     event: str
@@ -55,6 +55,7 @@ class Note:
     node: str = ""
     state: str = ""
     title: str
+    # What happened; `render_note` adds what to do next.
     body: str
     next: str = ""
 

@@ -14,16 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OwnPod:
-    """The pod of this process; unknown values are empty.
-
-    `boot_id` is the node's, except in a sandbox with its own kernel. `server` is the API server of
-    the pod's cluster.
-    """
+    """The pod of this process; unknown values are empty."""
 
     node: str = ""
     namespace: str = ""
     name: str = ""
+    # The node's, except in a sandbox with its own kernel.
     boot_id: str = ""
+    # The API server of the pod's cluster.
     server: str = ""
 
     @property
@@ -34,13 +32,12 @@ class OwnPod:
 
 @dataclass(frozen=True, slots=True)
 class OwnNode:
-    """The node of this process. `pod` is namespace/name, or empty.
-
-    `is_only_place`: no other node takes the pod.
-    """
+    """The node of this process."""
 
     name: str
+    # namespace/name, or empty.
     pod: str = ""
+    # No other node takes the pod.
     is_only_place: bool = False
 
     @property

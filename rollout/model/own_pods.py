@@ -23,7 +23,7 @@ def ready_of(pods: Iterable[Pod]) -> Mapping[str, str]:
 
 
 def _key(pod: Pod) -> str:
-    """Return kind/namespace/name; empty for a pod that may run on another node."""
+    """Return kind/namespace/name of a static pod or DaemonSet; empty for other pods."""
     if pod.mirror:
         return f"pod/{pod.key}"
     if pod.owner is not None and pod.owner.kind == "DaemonSet":
@@ -43,7 +43,7 @@ def ready_text(ready: Mapping[str, str]) -> str:
 
 
 def ready_before(node: Node) -> Mapping[str, str]:
-    """Return the Node's annotation, even of a failed earlier rollout."""
+    """Return the pods in the Node's annotation, which a failed earlier rollout may have left."""
     return read_ready(node.annotations.get(marks.READY_BEFORE, "{}")) or {}
 
 

@@ -142,10 +142,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Rolling:
-    """How the nodes of a wave follow each other, at most `in_flight` at once.
+    """How the nodes of a wave follow each other.
 
-    Keys of `holds` and `capacity` are budgets (namespace/name), owners (kind/namespace/name),
-    `room:` in the cluster, and `place:` beside other pods.
+    Nodes in flight share limits, whose keys are those of waves (`Load`), and `place:` for nodes
+    that the same pods are limited to.
     """
 
     in_flight: Annotated[int, Meta(ge=1)]
@@ -169,7 +169,7 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    """How long the rollout is likely to take, in seconds; `basis` says why."""
+    """How long the rollout is likely to take, in seconds."""
 
     seconds: int = 0
     basis: tuple[str, ...] = ()
@@ -179,31 +179,28 @@ class TimeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """A selected node that is not part of the plan.
-
-    `message` ends with `fix` in parentheses; `brief` has neither fix nor details.
-    """
+    """A selected node that is not part of the plan."""
 
     node: str
     reason: ExclusionReason
+    # Ends with the fix in parentheses.
     message: str
     pool: str = ""
     update: UpdateStanding | None = None
     fix: str = ""
+    # The message without fix and details.
     brief: str = ""
     version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Something that makes a node's drain fail, or prevents the start.
-
-    `message` joins `cause` and `fix`, which are empty in plans of earlier versions.
-    """
+    """Something that makes a node's drain fail, or prevents the start."""
 
     node: str
     kind: BlockerKind
     object: str
+    # Joins the cause and the fix, which are empty in plans of earlier versions.
     message: str
     cause: str = ""
     fix: str = ""
@@ -221,10 +218,11 @@ class PlanWarning:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """Figures of the plan; no layout with its rules has fewer waves than `waves_lower_bound`."""
+    """Figures of the plan."""
 
     nodes: int
     waves: int
+    # No layout with the plan's rules has fewer waves.
     waves_lower_bound: int
     pods_to_move: int = 0
     expected_evictions: int = 0

@@ -74,12 +74,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeCondition:
-    """A condition of a Node, as in the API; `since` is its last transition (RFC 3339)."""
+    """A condition of a Node, as in the API."""
 
     type: str
     status: str
     reason: str = ""
     message: str = ""
+    # Its last transition (RFC 3339).
     since: str = ""
 
 
@@ -94,15 +95,11 @@ class NodeDiagnosis:
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """How a node ended; `phase` is the last one it reached.
-
-    `reason` and `finding` are why a skipped node would be left out now. `is_refused`: it was
-    refused right before its cordon, and will be retried. `needed_drain_seconds` is the drain
-    timeout that would have been enough, or 0. `edge` is None if the Node was left as it is.
-    """
+    """How a node's run ended."""
 
     node: str
     outcome: Outcome
+    # The last one that it reached.
     phase: Phase
     seconds: float
     message: str = ""
@@ -110,11 +107,15 @@ class NodeResult:
     version: str = ""
     left_cordoned: bool = False
     diagnosis: NodeDiagnosis = NodeDiagnosis()
+    # Why a plan would leave a skipped node out now.
     reason: ExclusionReason | None = None
     finding: Finding | None = None
     fixes: tuple[str, ...] = ()
+    # It was refused right before its cordon, and will be retried.
     is_refused: bool = False
+    # The drain timeout that would have been enough, or 0.
     needed_drain_seconds: int = 0
+    # None if the Node was left as it is.
     edge: Edge | None = None
 
     @property
@@ -125,15 +126,13 @@ class NodeResult:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """A planned node that was not rebooted and did not fail.
-
-    `finding` is None if the node `was_begun`.
-    """
+    """A planned node that was not rebooted and did not fail."""
 
     node: str
     message: str
     reason: ExclusionReason | None = None
     was_begun: bool = False
+    # None if the node was begun.
     finding: Finding | None = None
 
     @property
@@ -149,9 +148,10 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """A selected node that this run did not start, by the word of an exclusion or outcome."""
+    """A selected node that should have been rebooted, but was not started by this run."""
 
     node: str
+    # An `ExclusionReason` or an `Outcome`.
     reason: str
     message: str
     version: str = ""
@@ -159,25 +159,27 @@ class NotDone:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The end of a rollout; a planned node is in one of the first three fields.
+    """How a rollout ended, or the part of it that this process has run."""
 
-    `failed_before` failed in an earlier process of this rollout; `left_over` were planned by one.
-    Holds of `held` versions keep nodes from starting; `newly_held` are from this process, as are
-    `evictions`. `resumable`: its record is still in the cluster. `rollback` is the version that a
-    rollback leaves, or empty.
-    """
-
+    # Each planned node is in one of these three.
     finished: tuple[NodeResult, ...]
     skipped: tuple[NotStarted, ...] = ()
     not_started: tuple[NotStarted, ...] = ()
     excluded: tuple[Exclusion, ...] = ()
+    # Nodes that failed in an earlier process of this rollout.
     failed_before: tuple[NotDone, ...] = ()
     pods_to_move: int = 0
+    # By this process.
     evictions: int = 0
+    # Nodes that only an earlier process had planned.
     left_over: tuple[str, ...] = ()
+    # Versions whose hold keeps nodes from starting.
     held: tuple[str, ...] = ()
+    # Versions that are held since this process ran.
     newly_held: tuple[str, ...] = ()
+    # Its record is still in the cluster.
     resumable: bool = True
+    # The version that a rollback leaves, or empty.
     rollback: str = ""
 
     @property
@@ -222,7 +224,7 @@ class RunResult:
 
 
 def excluded_by_trouble(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
-    """Return the nodes that should have been rebooted."""
+    """Return the excluded nodes that should have been rebooted."""
     return tuple(
         NotDone(exclusion.node, exclusion.reason, exclusion.message, exclusion.version)
         for exclusion in excluded
@@ -283,10 +285,7 @@ class NodeStep(JsonLine, frozen=True, tag="step"):
 
 
 class PodBlocked(JsonLine, frozen=True, tag="blocked"):
-    """An eviction that is not allowed now.
-
-    At most one of `budget`, `webhook` and `admission_policy` is set.
-    """
+    """An eviction that a budget, a webhook, a policy or the API server does not allow now."""
 
     node: str
     pod: str
@@ -304,12 +303,12 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
 
     @property
     def holder(self) -> str:
-        """Return the budget, webhook or policy, or empty."""
+        """Return the name of what does not allow the eviction, or empty."""
         return self.budget or self.webhook or self.admission_policy
 
     @property
     def held_by(self) -> str:
-        """Return what holds the pod, in words."""
+        """Return what does not allow the eviction, in words."""
         if self.webhook:
             return f"admission webhook {self.webhook}"
         if self.admission_policy:

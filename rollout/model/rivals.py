@@ -39,7 +39,7 @@ class SelfReboot(StrEnum):
 
 RIVALS = (*Rival, *SelfReboot)
 
-# What it does, and how to stop it on the host.
+# What each does, and how to stop it on the host.
 SELF_REBOOTS = {
     SelfReboot.UNATTENDED_UPGRADES: (
         "unattended-upgrades reboots the host by itself",
@@ -71,7 +71,7 @@ class RequestKind:
 
     @property
     def path(self) -> str:
-        """The path of its list."""
+        """Return the API path of the objects."""
         return f"/apis/{self.group}/{self.version}/{self.plural}"
 
 
@@ -100,16 +100,16 @@ class LockAnnotation:
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """Another coordinator that may reboot nodes. `rival` is the name for flags.
+    """Another coordinator that may reboot nodes: the object that runs it."""
 
-    `holders` have its lock: nodes, or a person's text. `locked`: the lock is exclusive and does not
-    expire. A person can take `lock` to pause it.
-    """
-
+    # The name for flags.
     rival: str
     kind: str
     namespace: str
     name: str
+    # Who has its lock: nodes, or a person's text.
     holders: tuple[str, ...] = ()
+    # All of the lock is held, and does not expire.
     locked: bool = False
+    # What a person can take to pause it, or None.
     lock: LockAnnotation | None = None

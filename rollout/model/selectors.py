@@ -29,7 +29,7 @@ _HINT = (
 
 
 class SelectorOperator(StrEnum):
-    """Gt and Lt occur in node selectors and in `x>1`."""
+    """How a requirement compares a label; Gt and Lt occur in node selectors and in `x>1`."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -91,12 +91,12 @@ class LabelSelector:
 
 
 def has_labels(labels: Mapping[str, str], exact: Iterable[tuple[str, str]]) -> bool:
-    """Whether each of these keys has its value."""
+    """Whether the labels have all of these keys with these values."""
     return all(labels.get(key) == value for key, value in exact)
 
 
 def first_with_values(requirements: Iterable[Requirement]) -> Requirement | None:
-    """Return the first requirement that names values, as the key of an index."""
+    """Return the first requirement for one of several values, by which an index can find it."""
     for requirement in requirements:
         if requirement.operator is SelectorOperator.IN:
             return requirement
@@ -123,7 +123,7 @@ def whole_number(text: str) -> int | None:
 def parse_selector(text: str) -> LabelSelector:
     """Return the selector in `text`; an empty one selects everything.
 
-    Raises `UsageError` as the API server would refuse it.
+    Raises `UsageError` if the API server would refuse it.
     """
     requirements = list[Requirement]()
     position = 0
@@ -131,9 +131,9 @@ def parse_selector(text: str) -> LabelSelector:
     while has_more:
         match = _REQUIREMENT.match(text, position)
         if match is None:
-            rest = text[position:].strip()
-            why = f"it cannot be parsed from {rest!r}" if rest else "it ends too early"
-            raise _selector_error(text, why)
+            unparsed = text[position:].strip()
+            problem = f"it cannot be parsed from {unparsed!r}" if unparsed else "it ends too early"
+            raise _selector_error(text, problem)
         requirements.append(_parse_requirement(match, text))
         position = match.end()
         has_more = bool(match["more"])
@@ -145,8 +145,8 @@ def _parse_requirement(match: re.Match[str], text: str) -> Requirement:
     sign = match["sign"] or match["set"]
     prefix, slash, name = key.rpartition("/")
     if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
-        why = f"the prefix {_shorten(prefix)!r} is not a DNS name of at most 253 characters"
-        raise _selector_error(text, why)
+        problem = f"the prefix {_shorten(prefix)!r} is not a DNS name of at most 253 characters"
+        raise _selector_error(text, problem)
     _check_name(name, "name", text)
     if match["absent"]:
         return Requirement(key, SelectorOperator.DOES_NOT_EXIST)
@@ -171,12 +171,12 @@ def _check_name(name: str, noun: str, text: str) -> None:
         raise _selector_error(text, f"{name!r} is not a label's {noun}")
 
 
-def _selector_error(text: str, why: str) -> UsageError:
-    return UsageError(f"{text!r} is not a label selector: {why}", hint=_HINT)
+def _selector_error(text: str, problem: str) -> UsageError:
+    return UsageError(f"{text!r} is not a label selector: {problem}", hint=_HINT)
 
 
 def check_label_name(name: str) -> str:
-    """Return the name of a label, or raise `UsageError`."""
+    """Return the name if a label may have it, or raise `UsageError`."""
     if parse_selector(name).requirements != (Requirement(name, SelectorOperator.EXISTS),):
         hint = "Write it as topology.kubernetes.io/zone."
         raise UsageError(f"{name!r} is not a label name", hint=hint)

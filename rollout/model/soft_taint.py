@@ -23,10 +23,10 @@ def has_soft_taint(node: Node) -> bool:
     return any(_is_ours(taint) for taint in node.taints)
 
 
-def with_soft_taint(node: Node) -> Patch:
-    """Return the patch of the spec that adds the soft taint, or empty.
+def soft_taint_patch(node: Node) -> Patch:
+    """Return the patch of the spec that adds the soft taint.
 
-    A taint with its key and effect stops that: the API rejects duplicates.
+    It is empty if the node has a taint with that key and effect: the API rejects duplicates.
     """
     identities = {(taint.key, taint.effect) for taint in node.taints}
     if (AWAITING_REBOOT.key, AWAITING_REBOOT.effect) in identities:
@@ -34,8 +34,8 @@ def with_soft_taint(node: Node) -> Patch:
     return _taints_patch([*node.taints, AWAITING_REBOOT])
 
 
-def without_soft_taint(node: Node) -> Patch:
-    """Return the patch of the spec that removes the soft taint, or empty."""
+def soft_taint_removal_patch(node: Node) -> Patch:
+    """Return the patch of the spec that removes the soft taint; empty without the taint."""
     if not has_soft_taint(node):
         return {}
     return _taints_patch([taint for taint in node.taints if not _is_ours(taint)])
@@ -51,24 +51,24 @@ def _taints_patch(taints: Sequence[Taint]) -> Patch:
 
 
 def deferral_patch(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
-    """Return the patch that marks a deferred node, or None."""
+    """Return the patch that marks a deferred node; None if it is marked."""
     metadata: Patch = {}
     if marks.DEFERRED not in node.annotations:
         details = json_line({"by": by, "at": at}).decode()
         metadata["annotations"] = {marks.DEFERRED: details}
     if node.labels.get(marks.DEFERRED) != "true":
         metadata["labels"] = {marks.DEFERRED: "true"}
-    return _node_patch(metadata, with_soft_taint(node) if taint else {})
+    return _node_patch(metadata, soft_taint_patch(node) if taint else {})
 
 
 def undo_deferral_patch(node: Node) -> Patch | None:
-    """Return the patch that removes these marks, or None."""
+    """Return the patch that removes all marks of a deferred node; None if it has none."""
     metadata: Patch = {}
     if marks.DEFERRED in node.annotations:
         metadata["annotations"] = {marks.DEFERRED: None}
     if marks.DEFERRED in node.labels:
         metadata["labels"] = {marks.DEFERRED: None}
-    return _node_patch(metadata, without_soft_taint(node))
+    return _node_patch(metadata, soft_taint_removal_patch(node))
 
 
 def _node_patch(metadata: Patch, spec: Patch) -> Patch | None:

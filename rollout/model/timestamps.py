@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 
 def parse_timestamp(stamp: str) -> datetime | None:
-    """Return the time, by default in UTC; None if invalid."""
+    """Return the time, in UTC if the stamp has no zone; None if it is invalid."""
     try:
         time = datetime.fromisoformat(stamp)
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
@@ -15,7 +15,7 @@ def parse_timestamp(stamp: str) -> datetime | None:
 
 
 def seconds_since(stamp: str, now: datetime | None) -> float:
-    """Return how long ago this was; 0 if unknown.
+    """Return how many seconds ago this was; 0 if unknown.
 
     `now` must come from the clock that wrote the timestamp.
     """

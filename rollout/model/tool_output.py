@@ -43,14 +43,13 @@ _WARNING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """How a command of the operator's ended.
+    """How a command of the operator's ended."""
 
-    `problem` is why it did not exit with 0, or empty. `reason` is the line of its output that says
-    why; `output` are its last lines.
-    """
-
+    # Why it did not exit with 0, or empty.
     problem: str
+    # The line of its output that says why.
     reason: str = ""
+    # The last lines of its output.
     output: tuple[str, ...] = ()
 
 
@@ -74,7 +73,7 @@ def last_lines(text: str, most: int) -> tuple[str, ...]:
 
 
 def _without_warnings(lines: Sequence[str]) -> list[str]:
-    """Leave out warnings and their indented lines, such as code that Python quotes."""
+    """Return the lines without warnings and their indented lines, such as code of Python."""
     reasons = list[str]()
     is_warning = False
     for line in lines:

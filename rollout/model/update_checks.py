@@ -49,18 +49,17 @@ def service_text(unit: str, state: CheckState) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UnitState:
-    """A systemd unit; states are systemd's words, or empty.
+    """A systemd unit."""
 
-    `wanted`: another unit starts it, even if systemd calls it disabled because the distribution
-    links it in /usr. `problem` is why systemd cannot load it. `since_boot` is in seconds, None if
-    it is not active.
-    """
-
+    # Its states, in systemd's words; empty if unknown.
     load: str = ""
     active: str = ""
     file: str = ""
+    # Another unit starts it. If the distribution links it in /usr, systemd calls it disabled.
     wanted: bool = False
+    # Why systemd cannot load it.
     problem: str = ""
+    # When it became active, in seconds; None if it is not active.
     since_boot: float | None = None
 
     @property
@@ -112,17 +111,16 @@ class UnitState:
 
 @dataclass(frozen=True, slots=True)
 class UpdateChecks:
-    """The service that looks for updates on a host; `unit` is empty if unknown.
+    """The service that looks for updates on a host."""
 
-    `last` is when it last reached the update server since it started, or None. `silence` is the
-    seconds since then, or since the start; None if unknown. `is_disabled`: its configuration turns
-    updates off.
-    """
-
+    # Empty if unknown.
     unit: str = ""
     service: UnitState = UnitState()
+    # When it last reached the update server since it started, or None.
     last: datetime | None = None
+    # The seconds since then, or since it started; None if unknown.
     silence: float | None = None
+    # Its configuration turns updates off.
     is_disabled: bool = False
 
     def check_state(self, longest_silence: float = LONGEST_SILENCE) -> CheckState:

@@ -20,19 +20,20 @@ class WarningFinding(Finding, frozen=True):
 
 
 class PodWarning(WarningFinding, frozen=True):
-    """The drain goes on in spite of the finding, at a cost."""
+    """The drain goes on in spite of this finding about a pod, at a cost."""
 
     kind = WarningKind.POD
     finding: PodFinding
 
 
 class CriticalUnready(WarningFinding, frozen=True):
-    """The pod is system-node-critical and not Ready; `since` may be empty.
+    """The pod is system-node-critical and not Ready.
 
-    Only pods that were ready are waited for after the reboot.
+    After the reboot, only pods that were ready are waited for.
     """
 
     kind = WarningKind.POD
+    # RFC 3339, or empty.
     since: str
 
 

@@ -14,15 +14,13 @@ class WaveStage(Enum):
 
 
 class WavePart(Struct, frozen=True):
-    """A group of nodes that a wave takes nodes from.
-
-    `pool` may be empty. `step` is the ramp's step, or 0. `group` is the label of --spread-by, such
-    as `zone=a`, or empty.
-    """
+    """A part of a rollout, whose nodes have the same rules."""
 
     pool: str = ""
     stage: WaveStage = WaveStage.WORKERS
+    # The step of the ramp, or 0.
     step: int = 0
+    # The label of --spread-by, such as `zone=a`, or empty.
     group: str = ""
 
 
@@ -110,9 +108,10 @@ WaveLimit = (
 
 
 class BudgetDelay(Struct, frozen=True):
-    """Drains wait for a budget; `permits` is 0 if it allows no evictions now."""
+    """Drains wait for a budget."""
 
     budget: str
+    # How many evictions it allows at a time; 0 if none now.
     permits: int
     seconds: int = 0
 

@@ -29,7 +29,7 @@ from rollout.model.node_marks import UNCLEAR_HINT, annotation_problem, targets_o
 from rollout.model.own_pods import ready_before, ready_of, ready_text
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, Outcome, Phase
-from rollout.model.soft_taint import Patch, without_soft_taint
+from rollout.model.soft_taint import Patch, soft_taint_removal_patch
 from rollout.planning.eligibility.away import away_reasons, is_only_marked
 from rollout.planning.eligibility.candidates import Candidate, why_excluded
 from rollout.planning.eligibility.judgement import EligibilityInputs
@@ -73,7 +73,7 @@ def claim(
         }
         return {
             "metadata": {"annotations": annotations, "labels": labels},
-            "spec": {"unschedulable": True, **without_soft_taint(node)},
+            "spec": {"unschedulable": True, **soft_taint_removal_patch(node)},
         }
 
     patience = context.cluster.deadline(_WITHDRAW_SECONDS)

@@ -37,7 +37,7 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.selectors import is_label_value
-from rollout.model.soft_taint import Patch, without_soft_taint
+from rollout.model.soft_taint import Patch, soft_taint_removal_patch
 from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import VERSION_FAILURES
 from rollout.ports import ClusterApi
@@ -126,7 +126,7 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
                 labels.update(_withdraw_requests(node.labels))
                 annotations.update(_withdraw_requests(node.annotations))
                 annotations[marks.REBOOT_NEEDED] = None
-        spec = without_soft_taint(node)
+        spec = soft_taint_removal_patch(node)
         if node.annotations.get(marks.CORDONED_BY_US) == "true":
             spec["unschedulable"] = None
         return {"metadata": {"annotations": annotations, "labels": labels}, "spec": spec}
@@ -151,7 +151,7 @@ def mark_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
             marks.DEFERRED: None,
         }
         metadata = {"annotations": annotations, "labels": _remove_temporary_labels(node)}
-        return {"metadata": metadata, "spec": without_soft_taint(node)}
+        return {"metadata": metadata, "spec": soft_taint_removal_patch(node)}
 
     change_node(task, change)
 

@@ -15,8 +15,8 @@ from rollout.model.soft_taint import (
     AWAITING_REBOOT,
     Patch,
     deferral_patch,
+    soft_taint_patch,
     undo_deferral_patch,
-    with_soft_taint,
 )
 from rollout.model.text import listed
 from rollout.model.timestamps import timestamp
@@ -70,7 +70,7 @@ class Tainting:
     def _taint_patch(self, node: Node) -> Patch | None:
         if self.stop.is_due:
             return None
-        spec = with_soft_taint(node)
+        spec = soft_taint_patch(node)
         return {"spec": spec} if spec else None
 
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:

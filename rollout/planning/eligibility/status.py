@@ -144,7 +144,7 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node's state. Unknown values are empty; times are RFC 3339."""
+    """A node's state; docs/json.md explains the fields."""
 
     node: str
     host: str
@@ -155,35 +155,25 @@ class NodeStatus:
     running_version: str
     staged_version: str
     boot_id: str
-    # Why a plan leaves the node out: an `ExclusionReason`.
     reason: str
     error: str
     pool: str = ""
-    # Since its last success.
     failures: int = 0
-    # When an unattended rollout tries it again.
     retry_after: str = ""
-    # Who left it for a run from another node, and when.
     deferred: str = ""
     group: str = ""
-    # None if unknown.
     users: tuple[LoggedInUser, ...] | None = None
     detected_by: tuple[Source, ...] = ()
     detail: str = ""
-    # The phase and the progress in a rollout.
     under_way: str = ""
-    # It is known whether the node needs a reboot.
     judged: bool = True
-    # Sources that could be asked as well.
     shows: tuple[Source, ...] = ()
-    # Explains the reason, and ends with the fix in parentheses.
     message: str = ""
     update: UpdateStanding | None = None
     pause: Pause | None = None
     phase: str = ""
     progress: str = ""
     fix: str = ""
-    # What the state does not say.
     note: str = ""
     behind: bool = False
     last_checked: str = ""

@@ -1,4 +1,7 @@
-"""Explain why a node is in its wave, and what its drain will do."""
+"""Explain why a node is in its wave, and what its drain will do.
+
+docs/json.md explains the fields.
+"""
 
 from dataclasses import dataclass
 
@@ -33,7 +36,6 @@ class PodFate:
     reason: VerdictReason
     message: str
     warnings: tuple[str, ...]
-    # The keys of the budgets that cover the pod.
     budgets: tuple[str, ...]
 
 
@@ -42,12 +44,10 @@ class Explanation:
     """Why a node is in its wave, or is left out."""
 
     node: str
-    # 0 if the node is left out.
     wave: int
     because: str
     together_with: tuple[str, ...] = ()
     not_earlier: tuple[NotThere, ...] = ()
-    # How many pods earlier waves will have moved here.
     arrivals: int = 0
     pods: tuple[PodFate, ...] = ()
     blockers: tuple[Blocker, ...] = ()
