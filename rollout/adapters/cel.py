@@ -1,7 +1,7 @@
 """Checks and evaluates CEL expressions.
 
-https://github.com/cel-expr/cel-python blocks all threads during an evaluation, so a process with
-limits on time and memory evaluates.
+https://github.com/cel-expr/cel-python blocks all threads during an evaluation, so expressions are
+evaluated in a process with limits on time and memory.
 """
 
 import json
@@ -21,10 +21,10 @@ from rollout.errors import GateError, UsageError
 from rollout.model.json_text import NOT_READ
 
 _VARIABLES = ("metadata", "spec", "status")
-_WHOLE = "object"
-_LONGEST = 2000
-_SECONDS = 10.0
-_MESSAGE = re.compile(
+_WHOLE_OBJECT = "object"
+_LONGEST_EXPRESSION = 2000
+_EVALUATION_SECONDS = 10.0
+_ERROR_MESSAGE = re.compile(
     r"([A-Z_]+: )?(ERROR: <input>:)?(?P<cause>.*?)( \[[A-Z_]+\])?", flags=re.DOTALL
 )
 _MOST_MEMORY = 1 << 30
@@ -38,41 +38,41 @@ class _Task(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    """`value` is None without a boolean value; `problem` says why."""
+    """The value of an expression, or why it has none."""
 
     value: bool | None = None
     problem: str = ""
 
 
 def check_expression(text: str) -> None:
-    """`UsageError` if it is invalid, never a boolean, or CEL is not installed."""
-    if len(text) > _LONGEST:
-        raise UsageError(f"the expression is longer than {_LONGEST} characters")
+    """Raise `UsageError` if the text is invalid or never a boolean, or CEL is not installed."""
+    if len(text) > _LONGEST_EXPRESSION:
+        raise UsageError(f"the expression is longer than {_LONGEST_EXPRESSION} characters")
     if not text.isprintable():
         raise UsageError("the expression must be one line of printable text")
     try:
-        kind = _compile(text).return_type()
+        value_type = _compile(text).return_type()
     except ValueError as error:
         raise UsageError(f"{text!r} is not a CEL expression: {error}") from error
-    types = _cel().Type
-    if kind not in (types.BOOL, types.DYN):
+    types = _import_cel().Type
+    if value_type not in (types.BOOL, types.DYN):
         raise UsageError(
-            f"{text!r} is of the type {kind.name().lower()}, not bool",
+            f"{text!r} is of the type {value_type.name().lower()}, not bool",
             hint="Compare it with something: status.phase == 'Ready'.",
         )
 
 
 def evaluate(expression: str, body: bytes) -> bool:
-    """Return the value for an object in JSON, or raise `GateError`."""
+    """Return the expression's value for an object in JSON, or raise `GateError`."""
     try:
-        answer = _evaluate_apart(expression, body)
+        answer = _evaluate_in_process(expression, body)
     except subprocess.TimeoutExpired as error:
-        raise GateError(f"{expression} has no value after {_SECONDS:g}s") from error
+        raise GateError(f"{expression} has no value after {_EVALUATION_SECONDS:g}s") from error
     except OSError as error:
         raise GateError(f"{expression} cannot be evaluated: {error.strerror}") from error
     except NOT_READ as error:
-        what = f"it needs more than {_MOST_MEMORY >> 20} MiB of memory, or the library failed"
-        raise GateError(f"{expression} cannot be evaluated: {what}") from error
+        cause = f"it needs more than {_MOST_MEMORY >> 20} MiB of memory, or the library failed"
+        raise GateError(f"{expression} cannot be evaluated: {cause}") from error
     if answer.value is None:
         raise GateError(answer.problem)
     return answer.value
@@ -80,9 +80,9 @@ def evaluate(expression: str, body: bytes) -> bool:
 
 # A FleetLock server asks about the same object for every host.
 @lru_cache(maxsize=8)
-def _evaluate_apart(expression: str, body: bytes) -> _Answer:
+def _evaluate_in_process(expression: str, body: bytes) -> _Answer:
     task = msgspec.json.encode(_Task(expression, msgspec.Raw(body)))
-    process = run_program(_PROGRAM, seconds=_SECONDS, content=task)
+    process = run_program(_PROGRAM, seconds=_EVALUATION_SECONDS, stdin=task)
     return msgspec.json.decode(process.stdout, type=_Answer)
 
 
@@ -91,32 +91,32 @@ def work() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
     try:
-        answer = _answer(task.expression, json.loads(bytes(task.object)))
+        answer = _evaluate_here(task.expression, json.loads(bytes(task.object)))
     except UsageError as error:
         answer = _Answer(problem=error.message)
     sys.stdout.buffer.write(msgspec.json.encode(answer))
 
 
-def _answer(expression: str, whole: dict[str, Any]) -> _Answer:
+def _evaluate_here(expression: str, object_body: dict[str, Any]) -> _Answer:
     try:
         compiled = _compile(expression)
-        data = {name: whole.get(name) or {} for name in _VARIABLES}
-        result = compiled.eval(data={**data, _WHOLE: whole})
+        variables = {name: object_body.get(name) or {} for name in _VARIABLES}
+        result = compiled.eval(data={**variables, _WHOLE_OBJECT: object_body})
     except (ValueError, RuntimeError) as error:
         return _Answer(problem=f"{expression}: {_cause(str(error))}")
-    kind = result.type()
-    types = _cel().Type
-    if kind == types.BOOL:
+    value_type = result.type()
+    types = _import_cel().Type
+    if value_type == types.BOOL:
         return _Answer(value=result.value())
-    if kind == types.ERROR:
+    if value_type == types.ERROR:
         return _Answer(problem=f"{expression}: {_cause(result.value())}")
-    return _Answer(problem=f"{expression} is of the type {kind.name().lower()}, not bool")
+    return _Answer(problem=f"{expression} is of the type {value_type.name().lower()}, not bool")
 
 
 def _compile(expression: str) -> Any:
-    """Raises `ValueError` for an invalid expression."""
-    cel = _cel()
-    variables = dict.fromkeys((*_VARIABLES, _WHOLE), cel.Type.DYN)
+    """Return the compiled expression; raise `ValueError` if it is invalid."""
+    cel = _import_cel()
+    variables = dict.fromkeys((*_VARIABLES, _WHOLE_OBJECT), cel.Type.DYN)
     environment = cel.NewEnv(variables=variables)
     try:
         return environment.compile(expression)
@@ -127,12 +127,12 @@ def _compile(expression: str) -> Any:
 
 
 def _cause(message: str) -> str:
-    """Remove status codes, such as NOT_FOUND."""
-    match = _MESSAGE.fullmatch(message)
+    """Return the library's message without status codes, such as NOT_FOUND."""
+    match = _ERROR_MESSAGE.fullmatch(message)
     return match["cause"] if match else message
 
 
-def _cel() -> ModuleType:
+def _import_cel() -> ModuleType:
     try:
         return import_module("cel_expr_python.cel")
     except ImportError as error:

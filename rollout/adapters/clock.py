@@ -1,7 +1,7 @@
 """This machine's clocks, and the API server's clock.
 
-The latter, the Date of an answer plus monotonic time, is up to two seconds late but never early, so
-nothing seems overdue too soon.
+The API server's clock is the Date of an answer plus the monotonic time since then. It is up to two
+seconds late but never early, so nothing seems overdue too soon.
 """
 
 import threading
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 
 from rollout.ports import Event
 
@@ -17,9 +18,10 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
-    """`hurried` divides all waits, for tests."""
+    """This machine's clock."""
 
     def __init__(self, hurried: float = 1.0) -> None:
+        """Tests divide all waits by `hurried`."""
         self._hurried = hurried
 
     def now(self) -> datetime:
@@ -27,7 +29,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds with suspend: a laptop that slept has lost its Lease."""
+        """Return seconds that include suspends: a laptop that slept has lost its Lease."""
         return time.clock_gettime(_CLOCK)
 
     def sleep(self, seconds: float) -> None:
@@ -39,38 +41,45 @@ class SystemClock:
         return event.wait(seconds / self._hurried)
 
 
+class _DatedAnswer(NamedTuple):
+    date: datetime
+    # By the monotonic clock.
+    arrival: float
+
+
 class ServerTime:
-    """The server's clock, by its latest answer. For many threads."""
+    """The API server's clock, as of its latest answer. For many threads."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._latest: tuple[datetime, float] | None = None
+        # None before the first answer.
+        self._latest: _DatedAnswer | None = None
 
-    def reading(self) -> float:
-        """Return the time to pass to `hear`."""
+    def arrival(self) -> float:
+        """Return the time to pass to `note_answer`, by the monotonic clock."""
         return self._monotonic()
 
-    def hear(self, headers: Mapping[str, str], at: float) -> None:
-        """Take the Date of an answer that arrived at `at`, unless from a cache."""
-        date = _date(headers.get("Date", ""))
-        if date is None or headers.get("Age", "0").strip() != "0":
+    def note_answer(self, headers: Mapping[str, str], arrival: float) -> None:
+        """Set the clock by the Date of an answer, unless a cache has answered."""
+        date = _parse_date(headers.get("Date", ""))
+        is_from_cache = headers.get("Age", "0").strip() != "0"
+        if date is None or is_from_cache:
             return
         with self._lock:
-            if self._latest is None or self._latest[1] <= at:
-                self._latest = (date, at)
+            if self._latest is None or self._latest.arrival <= arrival:
+                self._latest = _DatedAnswer(date, arrival)
 
     def now(self) -> datetime | None:
-        """Return the server's time in UTC; None before any answer."""
+        """Return the server's time in UTC; None before the first answer."""
         with self._lock:
             latest = self._latest
         if latest is None:
             return None
-        date, at = latest
-        return date + timedelta(seconds=self._monotonic() - at)
+        return latest.date + timedelta(seconds=self._monotonic() - latest.arrival)
 
 
-def _date(written: str) -> datetime | None:
+def _parse_date(written: str) -> datetime | None:
     try:
         date = parsedate_to_datetime(written)
     except (ValueError, OverflowError):

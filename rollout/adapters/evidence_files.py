@@ -1,4 +1,4 @@
-"""Reads evidence, and signs and verifies it with ssh-keygen.
+"""Reads documents of evidence, and signs and verifies them with ssh-keygen.
 
 The signature of DOCUMENT.json is in DOCUMENT.json.sig.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
 from rollout.adapters.input_files import Trust, read_input
-from rollout.adapters.local_files import scratch_for
+from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.programs import run_program
 from rollout.adapters.secrets import child_environment
 from rollout.errors import ApiError, ApiUnavailableError, InputError
@@ -21,22 +21,23 @@ from rollout.model.tool_output import last_line
 from rollout.ports import ClusterApi
 
 CONFIGMAP = "configmap"
-_SIGNATURE = ".sig"
-_DOCUMENT = ".json"
-_LARGEST = 1 << 20
+_SIGNATURE_SUFFIX = ".sig"
+_DOCUMENT_SUFFIX = ".json"
+_LARGEST_DOCUMENT = 1 << 20
 _MOST_DOCUMENTS = 100
-_BOUNDS = Bounds(seconds=20.0, largest=_LARGEST)
-_SECONDS = 20.0
+_BOUNDS = Bounds(seconds=20.0, largest=_LARGEST_DOCUMENT)
+_PROGRAM_SECONDS = 20.0
 # A signature that was made for another purpose proves nothing.
 SIGNATURE_NAMESPACE = "evidence@node-rollout.dev"
 _SSH_KEYGEN = ("ssh-keygen", "-n", SIGNATURE_NAMESPACE, "-Y")
-_NONE = "not there"
+_MISSING = "not there"
 
 
 @dataclass(frozen=True, slots=True)
 class SignedDocument:
-    """A document and its unverified signature, or a `problem`."""
+    """A document with a signature that is not verified yet, or why they cannot be read."""
 
+    # For messages: a path, a URL or an entry of the ConfigMap.
     origin: str
     content: bytes = b""
     signature: bytes = b""
@@ -46,74 +47,80 @@ class SignedDocument:
 def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[SignedDocument, ...]:
     """Return the documents of a file, a folder, a URL or the ConfigMap.
 
-    Raises `ApiUnavailableError`.
+    Raises `ApiUnavailableError`. Other failures are problems of the documents.
     """
     if source == CONFIGMAP:
-        return tuple(_in_configmap(api, namespace))
+        return tuple(_read_configmap(api, namespace))
     if source.startswith(("http://", "https://")):
-        return (_at_url(source),)
+        return (_fetch(source),)
     path = Path(source)
     if path.is_dir():
-        paths = sorted(path.glob(f"*{_DOCUMENT}"))[: _MOST_DOCUMENTS + 1]
+        paths = sorted(path.glob(f"*{_DOCUMENT_SUFFIX}"))[: _MOST_DOCUMENTS + 1]
         if len(paths) > _MOST_DOCUMENTS:
             return (SignedDocument(source, problem=f"more than {_MOST_DOCUMENTS} documents"),)
         if not paths:
-            return (SignedDocument(source, problem=f"no {_DOCUMENT} file in it"),)
-        return tuple(map(_in_file, paths))
-    return (_in_file(path),)
+            return (SignedDocument(source, problem=f"no {_DOCUMENT_SUFFIX} file in it"),)
+        return tuple(map(_read_file, paths))
+    return (_read_file(path),)
 
 
-def _in_file(path: Path) -> SignedDocument:
+def _read_file(path: Path) -> SignedDocument:
     try:
-        content = read_input(path, most=_LARGEST)
-        signature = read_input(path.with_name(path.name + _SIGNATURE), most=_LARGEST)
+        content = read_input(path, most=_LARGEST_DOCUMENT)
+        signature = read_input(
+            path.with_name(path.name + _SIGNATURE_SUFFIX), most=_LARGEST_DOCUMENT
+        )
     except OSError as error:
         origin = str(error.filename or path)
         return SignedDocument(origin, problem=error.strerror or "cannot be read")
     return SignedDocument(str(path), content, signature)
 
 
-def _at_url(url: str) -> SignedDocument:
+def _fetch(url: str) -> SignedDocument:
     bodies: list[bytes] = []
-    for place in (url, f"{url}{_SIGNATURE}"):
+    for file_url in (url, f"{url}{_SIGNATURE_SUFFIX}"):
         try:
-            bodies.append(exchange(place, _BOUNDS, by_proxy=True))
+            bodies.append(exchange(file_url, _BOUNDS, by_proxy=True))
         except ExchangeError as error:
-            return SignedDocument(place, problem=str(error))
-    return SignedDocument(url, bodies[0], bodies[1])
+            return SignedDocument(file_url, problem=str(error))
+    content, signature = bodies
+    return SignedDocument(url, content, signature)
 
 
-def _in_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
-    place = Document(namespace, EVIDENCE_NAME, "")
+def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
+    document = Document(namespace, EVIDENCE_NAME, "")
     try:
-        _, configmap = place.read(api)
+        _, configmap = document.read(api)
         data = (configmap or {}).get("data") or {}
     except ApiUnavailableError:
         raise
     except ApiError as error:
-        yield SignedDocument(place.origin, problem=error.message)
+        yield SignedDocument(document.origin, problem=error.message)
         return
-    names = sorted(name for name in data if name.endswith(_DOCUMENT))[:_MOST_DOCUMENTS]
+    names = sorted(name for name in data if name.endswith(_DOCUMENT_SUFFIX))[:_MOST_DOCUMENTS]
     if not names:
-        yield SignedDocument(place.origin, problem=_NONE)
+        yield SignedDocument(document.origin, problem=_MISSING)
     for name in names:
         content = data[name]
-        signature = data.get(name + _SIGNATURE)
-        origin = f"{place.origin}, {name}"
+        signature = data.get(name + _SIGNATURE_SUFFIX)
+        origin = f"{document.origin}, {name}"
         if signature is None:
-            yield SignedDocument(origin + _SIGNATURE, problem=_NONE)
+            yield SignedDocument(origin + _SIGNATURE_SUFFIX, problem=_MISSING)
         else:
             yield SignedDocument(origin, content.encode(), signature.encode())
 
 
 def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> str:
-    """Return why this principal of an allowed_signers file did not sign, or empty."""
+    """Return why this principal of an allowed_signers file has not signed; empty if it has."""
     try:
-        allowed = read_input(signers, most=_LARGEST, trust=Trust.OPERATOR)
+        allowed = read_input(signers, most=_LARGEST_DOCUMENT, trust=Trust.OPERATOR)
     except OSError as error:
         return f"the allowed signers in {signers} cannot be read: {error.strerror}"
     try:
-        with scratch_for("a signature"), tempfile.TemporaryDirectory(prefix="rollout-") as folder:
+        with (
+            needing_temporary_folder("a signature"),
+            tempfile.TemporaryDirectory(prefix="rollout-") as folder,
+        ):
             # ssh-keygen reads a copy of the checked file.
             signers_copy = Path(folder) / "signers"
             signers_copy.write_bytes(allowed)
@@ -121,7 +128,7 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
             signature.write_bytes(document.signature)
             files = ("-f", str(signers_copy), "-s", str(signature))
             words = (*_SSH_KEYGEN, "verify", *files, "-I", principal)
-            done = run_program(words, seconds=_SECONDS, content=document.content)
+            done = run_program(words, seconds=_PROGRAM_SECONDS, stdin=document.content)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"its signature cannot be verified: {error}"
     if done.returncode == 0:
@@ -131,9 +138,9 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
 
 
 def sign(content: bytes, key: Path) -> bytes:
-    """Return the signature by an SSH key, or by the agent's for a public key.
+    """Return the signature by an SSH key. For a public key the agent signs.
 
-    ssh-keygen asks for a passphrase on the terminal.
+    ssh-keygen may ask for a passphrase on the terminal. Raises `InputError`.
     """
     try:
         words = [*_SSH_KEYGEN, "sign", "-f", str(key)]

@@ -21,26 +21,26 @@ from rollout.threads import in_background
 
 _URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 _SUCCESS = range(200, 300)
-_SHOWN = 200
+_MOST_SHOWN_BYTES = 200
 
 
 class ExchangeError(Exception):
-    """A request failed. The message has no secrets, but `text` may.
-
-    `status` is 0 without an answer. `text` is the start of the answer.
-    """
+    """A request failed. The message has no secrets, but `text` may have."""
 
     def __init__(self, message: str, *, status: int = 0, text: str = "") -> None:
         super().__init__(message)
+        # 0 if there was no answer.
         self.status = status
+        # The start of the answer's body.
         self.text = text
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Seconds for the exchange, and bytes of the answer; 0 reads no body."""
+    """The limits of an exchange."""
 
     seconds: float
+    # In bytes; 0 means that the body is not read.
     largest: int = 0
 
 
@@ -55,7 +55,7 @@ def exchange(
 ) -> bytes:
     """Return the body of a successful answer, or raise `ExchangeError`.
 
-    The URL must be http or https. `by_proxy` uses the environment's proxies.
+    The URL must be http or https. `by_proxy`: through the proxies that the environment names.
     """
     request = urllib.request.Request(  # noqa: S310 - http or https
         url, body, dict(headers or {}), method=method
@@ -68,11 +68,11 @@ def exchange(
     try:
         status, answer = response.result(bounds.seconds)
     except (OSError, HTTPException, ValueError) as error:
-        raise ExchangeError(_why(error)) from error
+        raise ExchangeError(_describe_failure(error)) from error
     finally:
-        handler.cut()
+        handler.abort()
     if status not in _SUCCESS:
-        text = answer[:_SHOWN].decode(errors="replace").strip()
+        text = answer[:_MOST_SHOWN_BYTES].decode(errors="replace").strip()
         raise ExchangeError(f"answers {status}", status=status, text=text)
     if len(answer) > bounds.largest:
         megabytes = bounds.largest / 1_000_000
@@ -85,20 +85,22 @@ def _send(
 ) -> tuple[int, bytes]:
     with opener.open(request, timeout=bounds.seconds) as response:
         body = response.read(bounds.largest + 1) if bounds.largest else b""
-        # Unless the limit ended it, the body has the announced length.
-        if bounds.largest and len(body) <= bounds.largest and response.length:
+        # `length` is what is left of the announced length.
+        is_complete = not response.length
+        is_too_large = len(body) > bounds.largest
+        if bounds.largest and not is_complete and not is_too_large:
             raise IncompleteRead(b"", response.length)
         return response.status, body
 
 
 class _AbortableHandler(urllib.request.AbstractHTTPHandler):
-    """Another thread can cut its connection, also during a TLS handshake."""
+    """Opens a connection that another thread can abort, even during a TLS handshake."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__()
         self._timeout = timeout
         self._socket: socket.socket | None = None
-        self._is_cut = False
+        self._is_aborted = False
 
     def http_open(self, request: urllib.request.Request) -> HTTPResponse:
         return self._open(HTTPConnection, request)
@@ -109,16 +111,18 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
     http_request = urllib.request.AbstractHTTPHandler.do_request_
     https_request = urllib.request.AbstractHTTPHandler.do_request_
 
-    def cut(self) -> None:
-        self._is_cut = True
+    def abort(self) -> None:
+        self._is_aborted = True
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
 
-    def _open(self, kind: type[HTTPConnection], request: urllib.request.Request) -> HTTPResponse:
+    def _open(
+        self, connection_type: type[HTTPConnection], request: urllib.request.Request
+    ) -> HTTPResponse:
         def make_connection(host: str, timeout: float) -> HTTPConnection:
-            connection: Any = kind(host, timeout=timeout)
+            connection: Any = connection_type(host, timeout=timeout)
             # The library has no public name for this hook.
             connection._create_connection = self._connect  # noqa: SLF001
             return cast("HTTPConnection", connection)
@@ -126,16 +130,17 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
         return self.do_open(make_connection, request)  # type: ignore[arg-type]
 
     def _connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
-        """Cut a connection that comes too late."""
+        """Connect, and abort the connection at once if it comes too late."""
         connection = socket.create_connection(address, self._timeout)
         # A second descriptor, because TLS takes over the first.
         self._socket = connection.dup()
-        if self._is_cut:
-            self.cut()
+        # After the assignment, because `abort` may have been called before it.
+        if self._is_aborted:
+            self.abort()
         return connection
 
 
-def _why(error: BaseException) -> str:
+def _describe_failure(error: BaseException) -> str:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
         case TimeoutError():

@@ -13,19 +13,19 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
-from rollout.adapters.local_files import distrust_named, is_writable_by_others
+from rollout.adapters.local_files import is_writable_by_others, why_replaceable
 
 LARGEST_INPUT = 16 << 20
-# Paths of the file descriptors that this process was started with.
-_HANDED = ("/dev/fd/", "/proc/self/fd/")
+# With the file descriptors that this process was started with.
+_DESCRIPTOR_FOLDERS = ("/dev/fd/", "/proc/self/fd/")
 _STDIN = "/dev/stdin"
-_KINDS = {
+_REFUSED_KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_FLAGS = (
+_OPEN_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_NOCTTY", 0)
@@ -34,14 +34,14 @@ _FLAGS = (
 
 
 class Trust(Enum):
-    """Who else may write a file."""
+    """Who may write a file that is read."""
 
     ANYONE = auto()
-    """Anyone: its content is data, and selects no command, path or destination."""
+    """For data that selects no command, path or destination."""
     OWNER = auto()
     """Only its owner, as OpenSSH requires for its configuration: kubeconfig, known_hosts."""
     OPERATOR = auto()
-    """Nobody but the operator may replace it: settings, signers. See `distrust_named`."""
+    """Only the operator may replace it: settings, signers. See `why_replaceable`."""
 
 
 def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.ANYONE) -> bytes:
@@ -55,23 +55,23 @@ def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.AN
 
 @contextmanager
 def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]:
-    """Open a file for reading, or raise `OSError` with a `strerror`."""
+    """Check and open a file for reading, or raise `OSError` with a `strerror`."""
     check_input(path, trust=trust)
-    with os.fdopen(os.open(path, _FLAGS), "rb") as stream:
-        # Another file may have replaced it since the check.
+    with os.fdopen(os.open(path, _OPEN_FLAGS), "rb") as stream:
+        # Checked again, because another file may have replaced it since.
         _check_kind(path, os.fstat(stream.fileno()))
         os.set_blocking(stream.fileno(), True)
         yield stream
 
 
 def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
-    """Check a file that another program reads, or raise `OSError`."""
+    """Raise `OSError` if a file must not be read, by this or another program."""
     _check_kind(path, path.stat())
-    if _is_handed(path) or path.samefile(os.devnull):
+    if _is_handed_over(path) or path.samefile(os.devnull):
         return
     why = ""
     if trust is Trust.OPERATOR:
-        why = distrust_named(path)
+        why = why_replaceable(path)
     elif trust is Trust.OWNER and is_writable_by_others(path):
         why = f"{path} may be written by others (mode {stat.S_IMODE(path.stat().st_mode):04o})"
     if why:
@@ -79,14 +79,16 @@ def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
 
 
 def _check_kind(path: Path, state: os.stat_result) -> None:
+    """Raise `OSError` unless it is a regular file or an allowed exception."""
     kind = stat.S_IFMT(state.st_mode)
-    if kind == stat.S_IFIFO and _is_handed(path):
+    if kind == stat.S_IFIFO and _is_handed_over(path):
         return
-    if kind in _KINDS and not os.path.samestat(state, Path(os.devnull).stat()):
-        raise OSError(errno.EINVAL, f"it is {_KINDS[kind]}, not a regular file", str(path))
+    if kind in _REFUSED_KINDS and not os.path.samestat(state, Path(os.devnull).stat()):
+        raise OSError(errno.EINVAL, f"it is {_REFUSED_KINDS[kind]}, not a regular file", str(path))
     if kind == stat.S_IFDIR:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
 
 
-def _is_handed(path: Path) -> bool:
-    return str(path).startswith(_HANDED) or str(path) == _STDIN
+def _is_handed_over(path: Path) -> bool:
+    """Whether the shell may have opened the file for this process."""
+    return str(path).startswith(_DESCRIPTOR_FOLDERS) or str(path) == _STDIN

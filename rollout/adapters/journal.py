@@ -31,7 +31,7 @@ _DECODER = json.JSONDecoder()
 
 
 class JournalFile:
-    """Appends records to a file, or raises `OSError`. For many threads."""
+    """A journal to append records to. Raises `OSError`. For many threads."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
@@ -40,14 +40,17 @@ class JournalFile:
         self._is_regular_file = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._is_regular_file:
             self._lock_file()
-        # Read after taking the lock: its last holder may have written until then.
+        # After the lock was taken, because its last holder may have written until then.
         size = os.fstat(self._file).st_size
         self._ends_in_half_line = False
         if self._is_regular_file and size > 0:
             self._ends_in_half_line = os.pread(self._file, 1, size - 1) != b"\n"
 
     def _lock_file(self) -> None:
-        """Lock the file for `is_being_written`, which holds the lock for a moment."""
+        """Lock the file, so that `is_being_written` can tell.
+
+        That function itself holds the lock for a moment, so locking is tried again.
+        """
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,7 +72,7 @@ class JournalFile:
             self._ends_in_half_line = False
 
     def _append(self, line: bytes) -> None:
-        """Write a whole line: a nearly full disk accepts only a part at once."""
+        """Write a whole line, even if a nearly full disk accepts only a part at once."""
         while line:
             self._ends_in_half_line = True
             line = line[os.write(self._file, line) :]
@@ -98,6 +101,7 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
     """Yield the records in the output of `kubectl logs`, None for a damaged one."""
     for line in stream:
         text = line.decode(errors="replace")
+        # Other text may stand before a record.
         begin = text.find(_LINE_BEGINS)
         while begin >= 0:
             try:
@@ -109,8 +113,8 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
             begin = text.find(_LINE_BEGINS, end)
 
 
-def server_of(path: Path) -> str:
-    """Return the address of the run's API server; empty if unknown."""
+def read_server(path: Path) -> str:
+    """Return the address of the API server from a run's journal; empty if unknown."""
     with suppress(OSError):
         for record in read_journal(path):
             if record.get("type") == "run":
@@ -119,13 +123,13 @@ def server_of(path: Path) -> str:
     return ""
 
 
-def is_server(address: str, other: str) -> bool:
+def is_same_server(address: str, other: str) -> bool:
     """Whether both addresses are of one API server."""
     return bool(address) and address.rstrip("/") == other.rstrip("/")
 
 
 def is_being_written(path: Path) -> bool | None:
-    """Whether a process on this machine writes the journal; None if unknown."""
+    """Whether a process on this machine is writing the journal; None if unknown."""
     if not path.is_file():
         return None
     try:
@@ -153,7 +157,7 @@ def journal_of(run: str) -> Path:
 
 
 def latest_first(paths: Iterable[Path]) -> Sequence[Path]:
-    """Sort by the time of the last write. Files that are gone come last."""
+    """Return the paths by the time of the last write. Files that are gone come last."""
     return sorted(paths, key=_last_write, reverse=True)
 
 
@@ -165,6 +169,6 @@ def _last_write(path: Path) -> float:
         return float("-inf")
 
 
-def journals() -> tuple[Path, ...]:
+def list_journals() -> tuple[Path, ...]:
     """Return this machine's journals, by name."""
     return tuple(sorted(runs_directory().glob(f"*{SUFFIX}")))

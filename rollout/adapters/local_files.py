@@ -1,8 +1,8 @@
-"""Files of this machine: who may change one, and how to write one.
+"""Finds out who may change a file, and writes files that no other user can redirect.
 
 As in OpenSSH, only this user and root may write a trusted file and its folder. An output's path is
-walked folder by folder, so that no other user can redirect it, by the rules of Linux's
-`fs.protected_*` (sysctl/fs.rst), which many containers turn off.
+walked folder by folder. The rules are those of Linux's `fs.protected_*` (sysctl/fs.rst), which many
+containers turn off.
 """
 
 import errno
@@ -20,7 +20,7 @@ from rollout.errors import InputError
 
 _ROOT = 0
 _MOST_LINKS = 40
-_LOOKS = 4
+_CHECKS_OF_OPEN_FILE = 4
 
 _OWNER_ONLY = 0o600
 _OWNERS_FOLDER = 0o700
@@ -44,31 +44,31 @@ def _is_own_group(gid: int) -> bool:
     return group.gr_name == user and set(group.gr_mem) <= {user}
 
 
-def distrust(path: Path) -> str:
-    """Return why others than this user and root may control a file, or empty.
+def why_distrusted(path: Path) -> str:
+    """Return why others than this user and root may control a file or its folder, or empty.
 
-    It must not be a link. Raises `OSError`.
+    A link is never trusted. Raises `OSError`.
     """
     folder = path.absolute().parent.resolve()
-    return _objection(folder / path.name) or _objection(folder)
+    return _why_untrusted(folder / path.name) or _why_untrusted(folder)
 
 
-def distrust_named(path: Path) -> str:
-    """Return how others could change a file that the operator names, or empty.
+def why_replaceable(path: Path) -> str:
+    """Return how others could replace or write a file that the operator names, or empty.
 
-    Anyone may own it, as in containers. Each link's folder is judged, because Kubernetes mounts
-    Secrets and ConfigMaps as links in read-only mounts.
+    Anyone may own it, as in containers. The folder of each link on the way is judged, because
+    Kubernetes mounts Secrets and ConfigMaps as links in read-only mounts.
     """
-    place = path.absolute()
+    link_or_file = path.absolute()
     for _ in range(_MOST_LINKS):
-        folder = place.parent.resolve()
-        entry = folder / place.name
+        folder = link_or_file.parent.resolve()
+        entry = folder / link_or_file.name
         why = _access_of_others(folder, entry)
         if why:
             return why
         if not entry.is_symlink():
             return ""
-        place = folder / entry.readlink()
+        link_or_file = folder / entry.readlink()
     return f"{path} has too many links"
 
 
@@ -81,18 +81,18 @@ def _access_of_others(folder: Path, entry: Path) -> str:
     if _is_open_to_others(folder_state):
         # In a sticky folder, such as /tmp, only its owner can replace an entry.
         if not folder_state.st_mode & stat.S_ISVTX:
-            return _may_be_written(f"the directory {folder}", folder_state)
+            return _writable_text(f"the directory {folder}", folder_state)
         if entry_state.st_uid not in (os.geteuid(), _ROOT):
             owner = user_name(entry_state.st_uid)
             return f"{entry} belongs to {owner}, in a directory that others can write to"
     is_link = stat.S_ISLNK(entry_state.st_mode)
     if not is_link and _is_open_to_others(entry_state):
-        return _may_be_written(str(entry), entry_state)
+        return _writable_text(str(entry), entry_state)
     return ""
 
 
-def _may_be_written(what: str, state: os.stat_result) -> str:
-    return f"{what} may be written by others (mode {stat.S_IMODE(state.st_mode):04o})"
+def _writable_text(subject: str, state: os.stat_result) -> str:
+    return f"{subject} may be written by others (mode {stat.S_IMODE(state.st_mode):04o})"
 
 
 def is_writable_by_others(path: Path) -> bool:
@@ -105,18 +105,19 @@ def _is_open_to_others(state: os.stat_result) -> bool:
     return bool(state.st_mode & stat.S_IWOTH) or is_writable_by_group
 
 
-def _objection(place: Path) -> str:
-    state = place.lstat()
+def _why_untrusted(path: Path) -> str:
+    """Return why others than this user and root may control a file or folder itself, or empty."""
+    state = path.lstat()
     noun = "the directory " if stat.S_ISDIR(state.st_mode) else ""
     if state.st_uid not in (os.geteuid(), _ROOT):
-        return f"{noun}{place} belongs to {user_name(state.st_uid)}"
+        return f"{noun}{path} belongs to {user_name(state.st_uid)}"
     if stat.S_ISLNK(state.st_mode):
-        return f"{place} is a link"
-    return _may_be_written(f"{noun}{place}", state) if _is_open_to_others(state) else ""
+        return f"{path} is a link"
+    return _writable_text(f"{noun}{path}", state) if _is_open_to_others(state) else ""
 
 
-def _is_read_only(place: Path) -> bool:
-    return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+def _is_read_only(path: Path) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def user_name(uid: int) -> str:
@@ -129,34 +130,36 @@ def user_name(uid: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """An entry of the open `folder`, a descriptor. `path` is its name in messages.
+    """An entry of a folder, which may not exist yet.
 
-    `PermissionError` for what another user has put there.
+    Methods raise `PermissionError` for an entry that another user has put there.
     """
 
+    # An open descriptor.
     folder: int
     name: str
+    # For messages.
     path: Path
 
-    def state(self) -> os.stat_result | None:
-        """Return None if there is no entry."""
+    def read_state(self) -> os.stat_result | None:
+        """Return the entry's status, a link's own; None if there is no entry."""
         try:
             state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_in_proc)
         except FileNotFoundError:
             return None
         # Nobody can put another `..` into a folder.
         is_checked = self._is_shared and self.name != ".."
-        reason = self._objection(state) if is_checked else ""
+        reason = self._why_not_used(state) if is_checked else ""
         if reason:
             noun = "the link " if stat.S_ISLNK(state.st_mode) else ""
-            where = "in a directory that everybody can write to"
-            raise PermissionError(errno.EACCES, f"{noun}{self.path}, {where}, {reason}")
+            subject = f"{noun}{self.path}, in a directory that everybody can write to,"
+            raise PermissionError(errno.EACCES, f"{subject} {reason}")
         return state
 
     def open(self, flags: int, mode: int = _OWNER_ONLY) -> int:
-        """Open, then check the file. `flags` must not truncate it."""
-        self.state()
-        # Opening a pipe that someone puts in its place meanwhile must not block.
+        """Open the file, then check it. `flags` must not truncate it before the check."""
+        self.read_state()
+        # Someone may put a pipe in its place, and opening that must not block.
         non_blocking = os.O_NONBLOCK if self._is_shared else 0
         flags |= self._no_link | non_blocking | os.O_CLOEXEC
         descriptor = os.open(self.name, flags, mode, dir_fd=self.folder)
@@ -172,23 +175,23 @@ class OutputPlace:
     def _check_open(self, descriptor: int) -> None:
         """Check that the open file still has this name, and no other.
 
-        One check could miss a second name that is removed during the opening.
+        Several times, because one check could miss a second name that exists for a moment.
         """
-        for _ in range(_LOOKS):
-            state = self.state()
+        for _ in range(_CHECKS_OF_OPEN_FILE):
+            state = self.read_state()
             if state is None or not os.path.samestat(state, os.fstat(descriptor)):
                 raise PermissionError(errno.EACCES, f"{self.path} is being replaced")
 
     def open_folder(self, *, make: bool) -> int:
-        """Open the folder of this name; `make` creates it."""
+        """Open the folder of this name, which `make` creates if it is missing."""
         if make:
             with suppress(FileExistsError):
                 os.mkdir(self.name, _OWNERS_FOLDER, dir_fd=self.folder)
         return os.open(self.name, _FOLDER | self._no_link, dir_fd=self.folder)
 
-    def target(self) -> Path | None:
-        """Return where a link leads; None if it is none, or only the kernel can follow it."""
-        state = self.state()
+    def read_link(self) -> Path | None:
+        """Return where the link leads; None if it is no link, or only the kernel can follow it."""
+        state = self.read_state()
         if state is None or not stat.S_ISLNK(state.st_mode):
             return None
         # Nobody else may rename the checked link in a sticky folder.
@@ -196,18 +199,20 @@ class OutputPlace:
 
     @property
     def _is_shared(self) -> bool:
+        """Whether everybody can write to the folder."""
         return bool(os.fstat(self.folder).st_mode & stat.S_IWOTH)
 
     @property
     def _is_in_proc(self) -> bool:
-        """Only the kernel can follow the links in /proc."""
+        """Whether the folder is in /proc, whose links only the kernel can follow."""
         return _PROC.is_dir() and os.fstat(self.folder).st_dev == _PROC.stat().st_dev
 
     @property
     def _no_link(self) -> int:
+        """The flag for `open` that refuses links."""
         return 0 if self._is_in_proc else os.O_NOFOLLOW
 
-    def _objection(self, state: os.stat_result) -> str:
+    def _why_not_used(self, state: os.stat_result) -> str:
         """Return why an entry of a shared folder must not be used, or empty."""
         folder = os.fstat(self.folder)
         if state.st_uid not in (os.geteuid(), _ROOT, folder.st_uid):
@@ -221,28 +226,28 @@ class OutputPlace:
 
 @contextmanager
 def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPlace]:
-    """Walk a path as the kernel does; yield its last entry."""
-    at = Path("/")
+    """Walk a path as the kernel does, but check each entry; yield the last one."""
+    walked = Path("/")
     folder = os.open("/", _FOLDER)
     links = 0
     remaining = list(reversed(path.absolute().parts[1:]))
     try:
         while remaining:
             name = remaining.pop()
-            place = OutputPlace(folder, name, at / name)
-            target = place.target()
+            place = OutputPlace(folder, name, walked / name)
+            target = place.read_link()
             if target is None:
                 if not remaining:
                     yield place
                     return
-                at = place.path
+                walked = place.path
                 folder = _replace_descriptor(folder, place.open_folder(make=make_folders))
                 continue
             links += 1
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
             if target.is_absolute():
-                at = Path("/")
+                walked = Path("/")
                 folder = _replace_descriptor(folder, os.open("/", _FOLDER))
             remaining.extend(part for part in reversed(target.parts) if part != "/")
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -256,7 +261,7 @@ def _replace_descriptor(old: int, new: int) -> int:
 
 
 def open_output(path: Path, flags: int) -> int:
-    """Open a file for writing; new files and folders are for the owner only."""
+    """Open a file for writing. New files and folders are for the owner only."""
     with output_place(path, make_folders=True) as place:
         return place.open(flags | os.O_CREAT)
 
@@ -275,7 +280,7 @@ def names_folder(written: str) -> bool:
 
 def check_folder(path: Path) -> None:
     """Raise `InputError` if a folder cannot be made."""
-    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    existing = next(part for part in (path, *path.absolute().parents) if part.exists())
     if not existing.is_dir():
         raise InputError(f"{existing} is not a directory", hint="Give another directory.")
 
@@ -290,7 +295,10 @@ def make_folder(path: Path) -> None:
 
 
 def check_target(path: Path | None) -> None:
-    """Raise `InputError` if a file cannot be written, before work is lost."""
+    """Raise `InputError` if a file cannot be written. None is fine.
+
+    For a check before the work whose result would be lost.
+    """
     if path is None:
         return
     if path.is_dir():
@@ -300,7 +308,7 @@ def check_target(path: Path | None) -> None:
         raise InputError(f"there is no directory {folder}", hint="Create it first.")
     try:
         with output_place(path) as place:
-            place.state()
+            place.read_state()
     except OSError as error:
         raise _unwritable(path, error) from error
 
@@ -308,11 +316,12 @@ def check_target(path: Path | None) -> None:
 def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Write a file so that no reader sees half of it, or raise `InputError`.
 
-    A link's target is replaced; a device or a pipe is written to. Existing files keep their mode.
+    A link's target is replaced, and a device or a pipe is written to. An existing file keeps its
+    mode; a new one gets `mode`, if not None.
     """
     try:
         with output_place(path) as place:
-            existing = place.state()
+            existing = place.read_state()
             if existing is None or stat.S_ISREG(existing.st_mode):
                 _replace(place, content, existing, mode)
             else:
@@ -353,14 +362,14 @@ def _replace(
 
 
 @contextmanager
-def scratch_for(purpose: str) -> Iterator[None]:
-    """Raise `InputError` if there is no writable temporary folder."""
+def needing_temporary_folder(purpose: str) -> Iterator[None]:
+    """Raise `InputError` if `tempfile` finds no folder to write to in this context."""
     try:
         yield
     except FileNotFoundError as error:
+        # Only the error of `tempfile` has no file name.
         if error.filename is not None:
             raise
-        # Only the error of `tempfile` has no file name.
         raise InputError(
             f"{purpose} needs a directory for temporary files,"
             f" and none is writable: {error.strerror}",

@@ -1,6 +1,7 @@
 """Serves metrics, probes and pages over HTTP, or pushes metrics to a Pushgateway.
 
-A push replaces its group. The last success has its own, so that a failed pass does not remove it.
+A push replaces the metrics of its group. The last success has its own group, so that a failed pass
+does not remove it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,12 +40,12 @@ def serve(
     for collector in collectors:
         registry.register(collector)
     ProcessCollector(registry=registry)
-    others = page_application(pages, others="/metrics /healthz /readyz")
-    with serve_http(address, _application(make_wsgi_app(registry), is_ready, others)) as url:
+    page_server = page_application(pages, other_paths="/metrics /healthz /readyz")
+    with serve_http(address, _application(make_wsgi_app(registry), is_ready, page_server)) as url:
         yield url
 
 
-def _application(metrics: Any, is_ready: Callable[[], bool], others: Application) -> Application:
+def _application(metrics: Any, is_ready: Callable[[], bool], pages: Application) -> Application:
     def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         match environ["PATH_INFO"]:
             case "/metrics":
@@ -58,13 +59,15 @@ def _application(metrics: Any, is_ready: Callable[[], bool], others: Application
                 message = "not ready: see the log of the last pass"
                 return plain(respond, "503 Service Unavailable", message)
             case _:
-                return others(environ, respond)
+                return pages(environ, respond)
 
     return application
 
 
 @dataclass(frozen=True, slots=True)
-class _Collected(Collector):
+class _FixedCollector(Collector):
+    """Metrics whose values are known."""
+
     metrics: Sequence[Metric]
 
     def collect(self) -> Sequence[Metric]:
@@ -76,25 +79,27 @@ class PushgatewayError(RolloutError):
 
 
 class Pushgateway:
-    """`url` has no user and password."""
+    """Pushes the metrics of a cluster to a Pushgateway."""
 
     def __init__(self, url: str, cluster: str) -> None:
         auth = check_push_url(url).auth or ""
+        # Without user and password.
         self.url = without_userinfo(url).rstrip("/")
-        # Encoded and decoded, with and without the user.
+        # The password with and without the user, as written in the URL and decoded.
         self._secrets: list[str] = []
-        for form in (auth, unquote(auth)):
-            self._secrets += [form, form.partition(":")[2]]
+        for userinfo in (auth, unquote(auth)):
+            _, _, password = userinfo.partition(":")
+            self._secrets += [userinfo, password]
         self._headers = {"Authorization": basic_authorization(auth)} if auth else {}
         self._cluster = cluster
 
     def push(self, metrics: Collector, last_success: Sequence[Metric], *, is_whole: bool) -> None:
-        """Replace the cluster's group, or only these metrics if not `is_whole`."""
+        """Replace the cluster's metrics, or only those of the same names if not `is_whole`."""
         group = {"instance": self._cluster}
         push = push_to_gateway if is_whole else pushadd_to_gateway
         push(self.url, JOB, metrics, group, handler=self._send)
         if last_success:
-            success = _Collected(last_success)
+            success = _FixedCollector(last_success)
             group["last"] = "success"
             push_to_gateway(self.url, JOB, success, group, handler=self._send)
 
@@ -119,7 +124,7 @@ class Pushgateway:
 
 
 def check_push_url(url: str) -> Url:
-    """Return the parts of a valid URL without a group, or raise `UsageError`."""
+    """Return the URL's parts; raise `UsageError` if it is invalid or names a group."""
     parts = parse_url(url)
     # A path with /metrics/ names a group, which rollout chooses.
     has_group = parts is not None and "/metrics/" in f"{parts.path}/"

@@ -27,60 +27,67 @@ from rollout.model.notification import Note
 
 _BOUNDS = Bounds(seconds=5.0)
 _REFUSALS = range(300, 500)
-_TRANSIENT = frozenset({408, 425, 429})
-_LOGGERS = ("apprise", "urllib3.connectionpool", "requests")
-_WEBHOOK = ("http", "https")
+_TRANSIENT_REFUSALS = frozenset({408, 425, 429})
+_LOGGERS_SHOWING_URLS = ("apprise", "urllib3.connectionpool", "requests")
+_WEBHOOK_SCHEMES = ("http", "https")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
 _LOG = logging.getLogger("rollout.notify")
 # Seconds before each attempt.
-_PAUSES = (0.0, 1.0, 4.0)
-_AT_THE_END = 5.0
+_ATTEMPT_PAUSES = (0.0, 1.0, 4.0)
+_CLOSE_SECONDS = 5.0
 
 
 class DeliveryError(Exception):
-    """The message has no secrets. `final`: do not retry."""
+    """A notification was not delivered. The message has no secrets."""
 
-    def __init__(self, message: str, *, final: bool = False) -> None:
+    def __init__(self, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
-        self.final = final
+        # Another attempt would fail as well.
+        self.is_final = is_final
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The name has no secrets."""
+    """Where notifications are sent."""
 
+    # Has no secrets.
     name: str
-    deliver: Callable[[Note], None] = field(repr=False)
+    # May raise any error.
+    deliver_or_raise: Callable[[Note], None] = field(repr=False)
 
     def send(self, note: Note) -> None:
-        """Deliver, or raise only `DeliveryError`: other messages may hold the URL."""
+        """Deliver, or raise `DeliveryError` and no other error, whose message may hold the URL."""
         try:
-            self.deliver(note)
+            self.deliver_or_raise(note)
         except DeliveryError:
             raise
         except Exception as error:  # noqa: BLE001 - Apprise's services raise anything
             raise DeliveryError(f"it failed ({type(error).__name__})") from None
 
 
-def _webhook(parts: Url) -> Callable[[Note], None]:
-    place = parts._replace(auth=None, fragment=None).url
+def _webhook_delivery(parts: Url) -> Callable[[Note], None]:
+    """Return a function that posts a notification as JSON."""
+    url = parts._replace(auth=None, fragment=None).url
     headers = {"Content-Type": "application/json", "User-Agent": f"rollout/{__version__}"}
     if parts.auth:
         headers["Authorization"] = basic_authorization(parts.auth)
 
     def deliver(note: Note) -> None:
         try:
-            exchange(place, _BOUNDS, headers, body=json_line(note), method="POST", by_proxy=True)
+            exchange(url, _BOUNDS, headers, body=json_line(note), method="POST", by_proxy=True)
         except ExchangeError as error:
-            final = error.status in _REFUSALS and error.status not in _TRANSIENT
-            raise DeliveryError(f"it {error}", final=final) from None
+            is_final = error.status in _REFUSALS and error.status not in _TRANSIENT_REFUSALS
+            raise DeliveryError(f"it {error}", is_final=is_final) from None
 
     return deliver
 
 
-def _service(url: str, name: str) -> Callable[[Note], None]:
-    """Apprise reports failures only in its log, which may hold secrets."""
-    plugin = _apprise().Apprise.instantiate(url)
+def _apprise_delivery(url: str, name: str) -> Callable[[Note], None]:
+    """Return a function that sends a notification through Apprise.
+
+    Apprise says why it failed only in its log, which may hold secrets.
+    """
+    plugin = _import_apprise_silenced().Apprise.instantiate(url)
     if plugin is None:
         raise UsageError(
             f"{name} is not a URL that Apprise understands",
@@ -100,8 +107,8 @@ def _service(url: str, name: str) -> Callable[[Note], None]:
 
 
 @cache
-def _apprise() -> ModuleType:
-    """Import Apprise, and turn off its logs, which show URLs."""
+def _import_apprise_silenced() -> ModuleType:
+    """Import Apprise, and turn off the logs that would show URLs."""
     try:
         module = import_module("apprise")
     except ImportError as error:
@@ -110,7 +117,7 @@ def _apprise() -> ModuleType:
             " installed",
             hint=f"{sys.executable} -m pip install 'apprise>=1.9'",
         ) from error
-    for name in _LOGGERS:
+    for name in _LOGGERS_SHOWING_URLS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return module
 
@@ -129,24 +136,22 @@ def _destination(number: int, url: str) -> Destination:
             f"notification URL {number} has no scheme",
             hint="Write https://… for a webhook, or an Apprise URL: slack://…, mailto://….",
         )
-    if scheme not in _WEBHOOK:
+    if scheme not in _WEBHOOK_SCHEMES:
         name = f"{scheme}:// (URL {number})"
-        return Destination(name, _service(url, name))
+        return Destination(name, _apprise_delivery(url, name))
     parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
             f"notification URL {number} is not a webhook URL", hint="Write it as https://host/path."
         )
-    return Destination(f"{scheme}://{parts.netloc}", _webhook(parts))
+    return Destination(f"{scheme}://{parts.netloc}", _webhook_delivery(parts))
 
 
 class Outbox:
-    """Sends notifications to each destination, in its own daemon thread.
-
-    `warn` gets at most one warning for each.
-    """
+    """Sends notifications to each destination, in a daemon thread for each."""
 
     def __init__(self, destinations: Iterable[Destination], warn: Callable[[str], None]) -> None:
+        """`warn` gets at most one warning for each destination."""
         self._queues = tuple(_DeliveryQueue(destination, warn) for destination in destinations)
 
     def post(self, note: Note) -> None:
@@ -154,7 +159,7 @@ class Outbox:
         for queue in self._queues:
             queue.put(note)
 
-    def close(self, seconds: float = _AT_THE_END) -> None:
+    def close(self, seconds: float = _CLOSE_SECONDS) -> None:
         """Send what is queued within `seconds`, and warn of what is lost."""
         deadline = time.monotonic() + seconds
         for queue in self._queues:
@@ -164,12 +169,14 @@ class Outbox:
 
 
 class _DeliveryQueue:
+    """The notifications that wait for one destination, and the thread that sends them."""
+
     def __init__(self, destination: Destination, warn: Callable[[str], None]) -> None:
         self._destination = destination
         self._warn = warn
         self._waiting: SimpleQueue[Note | None] = SimpleQueue()
         self._has_warned = False
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._thread = threading.Thread(
             target=self._send_all, name=f"notify {destination.name}", daemon=True
         )
@@ -180,37 +187,38 @@ class _DeliveryQueue:
         self._waiting.put(note)
 
     def end(self, deadline: float) -> None:
-        """Wait until the deadline, after which the thread does not warn."""
+        """Wait for the thread until the deadline. After that it sends and warns no more."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             self._warn_once("what was left is not sent, as it did not respond in time")
-        self._over.set()
+        self._ended.set()
 
     def _send_all(self) -> None:
-        while not self._over.is_set():
+        while not self._ended.is_set():
             note = self._waiting.get()
             if note is None:
                 return
             self._send(note)
 
     def _send(self, note: Note) -> None:
-        trouble = ""
-        for pause in _PAUSES:
-            if self._over.wait(pause):
+        """Try several times, then warn."""
+        problem = ""
+        for pause in _ATTEMPT_PAUSES:
+            if self._ended.wait(pause):
                 return
             try:
                 self._destination.send(note)
             except DeliveryError as error:
-                trouble = str(error)
-                _LOG.debug("%s to %s: %s", note.event, self._destination.name, trouble)
-                if error.final:
+                problem = str(error)
+                _LOG.debug("%s to %s: %s", note.event, self._destination.name, problem)
+                if error.is_final:
                     break
             else:
                 _LOG.debug("%s was sent to %s", note.event, self._destination.name)
                 return
-        self._warn_once(trouble)
+        self._warn_once(problem)
 
-    def _warn_once(self, trouble: str) -> None:
-        if not (self._has_warned or self._over.is_set()):
+    def _warn_once(self, problem: str) -> None:
+        if not (self._has_warned or self._ended.is_set()):
             self._has_warned = True
-            self._warn(f"warning: notifications to {self._destination.name}: {trouble}")
+            self._warn(f"warning: notifications to {self._destination.name}: {problem}")

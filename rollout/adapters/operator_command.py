@@ -1,4 +1,4 @@
-"""Runs a command of the operator's, without a shell."""
+"""Runs commands that the operator's settings name, without a shell."""
 
 import os
 import shlex
@@ -11,15 +11,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
-from rollout.adapters.local_files import scratch_for
+from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.secrets import child_environment, without_userinfo
 from rollout.errors import UsageError
 from rollout.model.text import joined
 from rollout.model.tool_output import CommandEnd, last_line, last_lines
 
 _TICK = 0.2
-_GRACE_SECONDS = 5.0
-_MOST_OUTPUT = 4096
+_TERMINATION_SECONDS = 5.0
+_KEPT_OUTPUT = 4096
 _MOST_LINES = 5
 
 
@@ -37,27 +37,28 @@ def split_command(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCommand:
-    """Messages call the command `name`, and its timeout `limit_setting`."""
+    """A command that the operator's settings name."""
 
     words: Sequence[str]
+    # The command's and its timeout's names in messages, such as "gate command".
     name: str
-    limit_setting: str
+    timeout_setting: str
 
-    def ask(
-        self, environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]
+    def run_and_explain(
+        self, environment: Mapping[str, str], seconds: float, is_stopped: Callable[[], bool]
     ) -> str:
-        """Return why the command failed, with its last line; empty if it did not."""
-        end = self.run(environment, seconds, stopped)
+        """Run the command; return why it failed, with its last line, or empty if it did not."""
+        end = self.run(environment, seconds, is_stopped)
         return joined(": ", end.problem, end.reason)
 
     def run(
-        self, environment: Mapping[str, str], seconds: float, stopped: Callable[[], bool]
+        self, environment: Mapping[str, str], seconds: float, is_stopped: Callable[[], bool]
     ) -> CommandEnd:
-        """Run the command until it exits, is `stopped`, or `seconds` are over.
+        """Run the command until it exits, `is_stopped` returns True, or `seconds` are over.
 
         It has its own session, so that all that it started can be killed.
         """
-        with scratch_for(f"a {self.name}"), tempfile.TemporaryFile() as output:
+        with needing_temporary_folder(f"a {self.name}"), tempfile.TemporaryFile() as output:
             try:
                 process = subprocess.Popen(  # noqa: S603 - the operator's own words, no shell
                     self.words,
@@ -69,8 +70,8 @@ class OperatorCommand:
                 )
             except OSError as error:
                 return CommandEnd(f"{self._title} cannot be run: {error.strerror}")
-            problem = self._await_exit(process, seconds, stopped)
-            text = without_userinfo(_tail(output))
+            problem = self._await_exit(process, seconds, is_stopped)
+            text = without_userinfo(_read_tail(output))
         return CommandEnd(problem, last_line(text), last_lines(text, _MOST_LINES))
 
     @property
@@ -78,17 +79,17 @@ class OperatorCommand:
         return f"{self.name} {self.words[0]!r}"
 
     def _await_exit(
-        self, process: subprocess.Popen[bytes], seconds: float, stopped: Callable[[], bool]
+        self, process: subprocess.Popen[bytes], seconds: float, is_stopped: Callable[[], bool]
     ) -> str:
-        """Return why the command failed; empty if it did not."""
+        """Wait for the end of the process, or end it; return why it failed, or empty."""
         end = time.monotonic() + seconds
         while process.poll() is None:
-            if stopped():
-                _end(process)
+            if is_stopped():
+                _terminate(process)
                 return f"{self._title} was stopped before it ended"
             if time.monotonic() >= end:
-                _end(process)
-                return f"{self._title} did not end within {self.limit_setting} {seconds:g}s"
+                _terminate(process)
+                return f"{self._title} did not end within {self.timeout_setting} {seconds:g}s"
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_TICK)
         if process.returncode == 0:
@@ -96,10 +97,11 @@ class OperatorCommand:
         return f"{self._title} exited with {process.returncode}"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
+    """End the process and all that it started."""
     os.killpg(process.pid, signal.SIGTERM)
     try:
-        process.wait(_GRACE_SECONDS)
+        process.wait(_TERMINATION_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -109,7 +111,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _tail(output: IO[bytes]) -> str:
+def _read_tail(output: IO[bytes]) -> str:
     size = output.seek(0, os.SEEK_END)
-    output.seek(max(0, size - _MOST_OUTPUT))
+    output.seek(max(0, size - _KEPT_OUTPUT))
     return output.read().decode(errors="replace")

@@ -11,26 +11,27 @@ POD_VARIABLE = "ROLLOUT_POD_NAME"
 NAMESPACE_VARIABLE = "ROLLOUT_POD_NAMESPACE"
 OWN_POD_VARIABLES = (NODE_VARIABLE, POD_VARIABLE, NAMESPACE_VARIABLE)
 
-# The kubelet sets the first in every container, also without a service account.
-_IN_POD = ("KUBERNETES_SERVICE_HOST", *OWN_POD_VARIABLES)
-_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# One of them is set in a pod. The kubelet sets the first one in every container, even without a
+# service account.
+_POD_VARIABLES = ("KUBERNETES_SERVICE_HOST", *OWN_POD_VARIABLES)
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
-def own_pod() -> OwnPod | None:
+def read_own_pod() -> OwnPod | None:
     """Return what is known of the pod; None outside a pod."""
-    if not any(os.environ.get(name) for name in _IN_POD):
+    if not any(os.environ.get(name) for name in _POD_VARIABLES):
         return None
     return OwnPod(
         node=os.environ.get(NODE_VARIABLE, ""),
-        namespace=os.environ.get(NAMESPACE_VARIABLE) or _content(_NAMESPACE),
+        namespace=os.environ.get(NAMESPACE_VARIABLE) or _read_text(_NAMESPACE_FILE),
         name=os.environ.get(POD_VARIABLE) or socket.gethostname(),
-        boot_id=_content(_BOOT_ID),
+        boot_id=_read_text(_BOOT_ID_FILE),
         server=os.environ.get("KUBERNETES_SERVICE_HOST", ""),
     )
 
 
-def _content(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError):

@@ -12,13 +12,13 @@ def run_program(
     words: Sequence[str],
     *,
     seconds: float,
-    content: bytes = b"",
+    stdin: bytes = b"",
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program with a deadline, and kill it with all that it started.
+    """Run a program. After `seconds`, kill it with all that it started.
 
-    By default its environment is ours without our secrets. Raises `OSError` and
+    By default it gets our environment without our secrets. Raises `OSError` and
     `subprocess.TimeoutExpired`.
     """
     with subprocess.Popen(  # noqa: S603 - the operator's own programs, without a shell
@@ -31,7 +31,7 @@ def run_program(
         start_new_session=True,
     ) as process:
         try:
-            stdout, stderr = process.communicate(content, timeout=seconds)
+            stdout, stderr = process.communicate(stdin, timeout=seconds)
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -17,13 +17,14 @@ TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variab
 # Thousands of alerts are a few megabytes.
 _BOUNDS = Bounds(seconds=10.0, largest=16_000_000)
 _SERIES_LABELS = frozenset({"__name__", "alertstate"})
-_SILENCED = "active=false&silenced=true&inhibited=false&unprocessed=false"
+_SILENCED_ONLY = "active=false&silenced=true&inhibited=false&unprocessed=false"
 
 T = TypeVar("T")
 
 
 class _Sample(msgspec.Struct, frozen=True):
     metric: dict[str, str]
+    # A time and a number as text.
     value: tuple[float, str] = (0.0, "0")
 
     @property
@@ -32,13 +33,16 @@ class _Sample(msgspec.Struct, frozen=True):
 
     @property
     def is_firing(self) -> bool:
-        is_set = bool(self.name) and float(self.value[1]) != 0
+        _, value = self.value
+        is_set = bool(self.name) and float(value) != 0
         return is_set and self.metric.get("alertstate") == "firing"
 
     @property
     def labels(self) -> frozenset[tuple[str, str]]:
         """The labels, without those that the series adds."""
-        return frozenset(item for item in self.metric.items() if item[0] not in _SERIES_LABELS)
+        return frozenset(
+            (name, value) for name, value in self.metric.items() if name not in _SERIES_LABELS
+        )
 
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
@@ -57,14 +61,12 @@ class _SilencedAlert(msgspec.Struct, frozen=True):
 
 
 class PrometheusAlerts:
-    """The firing alerts that match, without those that `alertmanager` has silenced.
-
-    Only Prometheus gets the `token`.
-    """
+    """Reads the firing alerts that match, without silenced ones."""
 
     def __init__(
         self, url: str, *, matchers: Sequence[str] = (), token: str = "", alertmanager: str = ""
     ) -> None:
+        """Without `alertmanager`, its URL, no alert counts as silenced. It never gets the token."""
         self._url = f"{check_url(url).rstrip('/')}/api/v1/query"
         selector = "{" + ",".join(matchers) + "}" if matchers else ""
         self._parameters = urlencode({"query": f"ALERTS{selector}"})
@@ -73,12 +75,15 @@ class PrometheusAlerts:
         if alertmanager:
             self._silenced_alerts_url = f"{check_url(alertmanager).rstrip('/')}/api/v2/alerts"
 
-    def active(self) -> tuple[str, ...]:
-        """Return the alerts' sorted names, or raise `GateError`."""
-        firing = self._firing()
+    def read_active(self) -> tuple[str, ...]:
+        """Return the sorted names of the alerts, or raise `GateError`."""
+        firing = self._read_firing()
+        # The labels of each silenced alert.
         silenced: list[frozenset[tuple[str, str]]] = []
         if firing and self._silenced_alerts_url:
-            alerts = self._get(self._silenced_alerts_url, _SILENCED, {}, tuple[_SilencedAlert, ...])
+            alerts = self._get(
+                self._silenced_alerts_url, _SILENCED_ONLY, {}, tuple[_SilencedAlert, ...]
+            )
             silenced = [frozenset(alert.labels.items()) for alert in alerts]
         names: set[str] = set()
         for sample in firing:
@@ -86,18 +91,18 @@ class PrometheusAlerts:
                 names.add(sample.name)
         return tuple(sorted(names))
 
-    def _firing(self) -> Sequence[_Sample]:
+    def _read_firing(self) -> Sequence[_Sample]:
         try:
             return [sample for sample in self._query() if sample.is_firing]
         except ValueError as error:
-            what = "does not respond like Prometheus: a sample is not a number"
-            raise self._failure(self._url, what) from error
+            problem = "does not respond like Prometheus: a sample is not a number"
+            raise self._gate_error(self._url, problem) from error
 
     def _query(self) -> Iterable[_Sample]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         answer = self._get(self._url, self._parameters, headers, _QueryResponse)
         if answer.status != "success" or answer.data is None or answer.data.result_type != "vector":
-            raise self._failure(self._url, f"has no response: {answer.error or 'not a vector'}")
+            raise self._gate_error(self._url, f"has no response: {answer.error or 'not a vector'}")
         return answer.data.result
 
     def _get(self, url: str, parameters: str, headers: Mapping[str, str], shape: type[T]) -> T:
@@ -105,17 +110,18 @@ class PrometheusAlerts:
             return decoder_of(shape).decode(exchange(f"{url}?{parameters}", _BOUNDS, headers))
         except ExchangeError as error:
             message = f"{error}: {error.text}" if error.text else str(error)
-            raise self._failure(url, message) from error
+            raise self._gate_error(url, message) from error
         except NOT_READ as error:
-            who = "Prometheus" if url == self._url else "Alertmanager"
-            raise self._failure(url, f"does not respond like {who}: {error}") from error
+            program = "Prometheus" if url == self._url else "Alertmanager"
+            raise self._gate_error(url, f"does not respond like {program}: {error}") from error
 
-    def _failure(self, url: str, what: str) -> GateError:
-        return GateError(masked(f"{url} {what}", [self._token]))
+    def _gate_error(self, url: str, problem: str) -> GateError:
+        # The server may have sent the token back.
+        return GateError(masked(f"{url} {problem}", [self._token]))
 
 
 def check_url(url: str) -> str:
-    """Return a URL without password and parameters, or raise `UsageError`."""
+    """Return the URL; raise `UsageError` if it is invalid, or has credentials or parameters."""
     parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
@@ -131,21 +137,22 @@ def check_url(url: str) -> str:
     return url
 
 
-def is_same_place(url: str, other: str) -> bool:
+def has_same_origin(url: str, other: str) -> bool:
     """Whether both URLs have the same scheme, host and port."""
     are_urls = parse_url(url) is not None and parse_url(other) is not None
     return are_urls and urllib3.connection_from_url(url).is_same_host(other)
 
 
 def token_for(url: str, own_url: str, token: str) -> str:
-    """Return the token, stripped, if the URL is at the place of `own_url`.
+    """Return the token to send to a plan's URL; empty if there is none.
 
-    A plan or a record may name another URL, which must not get it. Raises `UsageError`.
+    `own_url` is the one of this process's settings. Raises `UsageError` if the plan names another
+    server, which must not get the token, or if the token cannot be sent.
     """
     if not token.strip():
         return ""
     check_url(url)
-    if not is_same_place(url, own_url):
+    if not has_same_origin(url, own_url):
         raise UsageError(
             f"{TOKEN_VARIABLE} is not sent to {url}: the plan names it, alerts.prometheus-url"
             " does not",

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
-# A shorter text may be part of any word.
-_SHORTEST = 8
-_SENDABLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+# A shorter secret may be part of any word.
+_SHORTEST_SECRET = 8
+_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 # Up to the last @, because a password may contain an unencoded one.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 _PREFIX = "ROLLOUT_"
@@ -17,9 +17,12 @@ _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NO
 
 
 def header_value(text: str) -> str:
-    """Return a stripped header value. The `ValueError` for others does not show it."""
+    """Return the text, stripped, if it can be sent in a header, or raise `ValueError`.
+
+    The error does not show the text.
+    """
     value = text.strip()
-    if not _SENDABLE.fullmatch(value):
+    if not _HEADER_VALUE.fullmatch(value):
         raise ValueError("a line break inside, or a character beyond ASCII")
     return value
 
@@ -35,9 +38,9 @@ def without_userinfo(text: str) -> str:
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Replace secrets in a text: a server may send back what it was sent."""
+    """Return the text without the secrets, because a server may send back what it was sent."""
     for secret in secrets:
-        if len(secret) >= _SHORTEST:
+        if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")
     return text
 

@@ -18,23 +18,19 @@ from rollout.model.progress import NodeFinished, NodeStep, Phase, StepEvent
 from rollout.model.timestamps import timestamp
 from rollout.ports import Clock
 
-_LEASE = timedelta(minutes=5)
+_SILENCE_LENGTH = timedelta(minutes=5)
 _RENEWAL_SECONDS = 120.0
 # Short, because a node waits for its silence before it is cordoned.
 _BOUNDS = Bounds(seconds=5.0, largest=100_000)
 _NOT_FOUND = 404
 
 
-class _Accepted(msgspec.Struct, frozen=True):
-    silence: str = msgspec.field(name="silenceID")
+class _PostedSilence(msgspec.Struct, frozen=True):
+    silence_id: str = msgspec.field(name="silenceID")
 
 
 class NodeSilences:
-    """Silences the alerts of nodes by a run's events.
-
-    An alert's `label` is the node's name, or the host's address with or without a port. If
-    Alertmanager fails, it warns once.
-    """
+    """Silences the alerts of a run's nodes, as its events say. Warns once if that fails."""
 
     def __init__(
         self,
@@ -44,52 +40,57 @@ class NodeSilences:
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
+        """`label` names an alert's node, or its host's address with or without a port.
+
+        `addresses` are those of the hosts, by the name of their nodes.
+        """
         self._url = f"{check_url(url).rstrip('/')}/api/v2/silence"
         self._label = label
         self._addresses = addresses
         self._clock = clock
         self._say = say
-        self._ids: dict[str, str] = {}
+        self._id_by_node: dict[str, str] = {}
         self._in_flight: set[str] = set()
         self._is_failing = False
         self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="silences", daemon=True)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._renew_until_over, name="silences", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._ended.set()
-        for node in list(self._ids):
-            self._end(node)
+        self._is_over.set()
+        for node in list(self._id_by_node):
+            self._delete(node)
 
     def notify(self, event: StepEvent) -> None:
         """Create a silence when a node starts, and delete it when the node has finished."""
         if isinstance(event, NodeFinished):
-            self._end(event.node)
+            self._delete(event.node)
         elif isinstance(event, NodeStep) and event.node not in self._in_flight:
             # While a node waits to start, only its own steps renew the silence.
             if event.phase is not Phase.PENDING:
                 self._in_flight.add(event.node)
-            self._silence(event.node)
+            self._create_or_renew(event.node)
 
-    def _renew(self) -> None:
-        while not self._clock.wait(self._ended, _RENEWAL_SECONDS):
+    def _renew_until_over(self) -> None:
+        while not self._clock.wait(self._is_over, _RENEWAL_SECONDS):
             for node in list(self._in_flight):
-                self._silence(node, renewing=True)
+                self._create_or_renew(node, is_renewal=True)
 
-    def _silence(self, node: str, *, renewing: bool = False) -> None:
+    def _create_or_renew(self, node: str, *, is_renewal: bool = False) -> None:
+        """Create the node's silence, or extend it. `is_renewal`: by the thread, not by an event."""
         with self._lock:
-            if self._ended.is_set() or (renewing and node not in self._in_flight):
+            if self._is_over.is_set() or (is_renewal and node not in self._in_flight):
                 return
-            silence_id = self._ids.get(node, "")
-            if self._is_failing and not renewing:
-                # Other nodes do not wait for Alertmanager; the next renewal tries again.
+            silence_id = self._id_by_node.get(node, "")
+            if self._is_failing and not is_renewal:
+                # Nodes do not wait for an Alertmanager that fails. The next renewal tries again.
                 return
             try:
-                self._ids[node] = self._post(node, silence_id)
+                self._id_by_node[node] = self._post_silence(node, silence_id)
                 self._is_failing = False
             except ExchangeError as error:
                 self._note_failure(node, error)
@@ -97,13 +98,14 @@ class NodeSilences:
     def _note_failure(self, node: str, error: ExchangeError) -> None:
         if error.status == _NOT_FOUND:
             # Alertmanager has lost the silence, so the next post makes a new one.
-            self._ids.pop(node, None)
+            self._id_by_node.pop(node, None)
         if not self._is_failing:
-            what = "alerts of nodes that reboot are not silenced"
-            self._say(f"warning: {what}: Alertmanager {error}")
+            effect = "alerts of nodes that reboot are not silenced"
+            self._say(f"warning: {effect}: Alertmanager {error}")
         self._is_failing = True
 
-    def _post(self, node: str, silence_id: str) -> str:
+    def _post_silence(self, node: str, silence_id: str) -> str:
+        """Create a silence, or extend the one with this ID; return the ID."""
         now = self._clock.now()
         address = self._addresses.get(node, "")
         names = "|".join(re.escape(name) for name in dict.fromkeys((node, address)) if name)
@@ -116,7 +118,7 @@ class NodeSilences:
         silence = {
             "matchers": [matcher],
             "startsAt": timestamp(now),
-            "endsAt": timestamp(now + _LEASE),
+            "endsAt": timestamp(now + _SILENCE_LENGTH),
             "createdBy": "rollout",
             "comment": f"{node} is rebooted for an update",
         }
@@ -124,14 +126,14 @@ class NodeSilences:
             silence["id"] = silence_id
         body = self._send("s", "POST", json_line(silence))
         try:
-            return msgspec.json.decode(body, type=_Accepted).silence
+            return msgspec.json.decode(body, type=_PostedSilence).silence_id
         except NOT_READ as error:
             raise ExchangeError("does not respond like Alertmanager") from error
 
-    def _end(self, node: str) -> None:
+    def _delete(self, node: str) -> None:
         with self._lock:
             self._in_flight.discard(node)
-            silence_id = self._ids.pop(node, "")
+            silence_id = self._id_by_node.pop(node, "")
             if not silence_id:
                 return
             try:
@@ -139,8 +141,8 @@ class NodeSilences:
             except ExchangeError as error:
                 if error.status == _NOT_FOUND:
                     return
-                what = f"the silence of {node} ends by itself in {_LEASE}"
-                self._say(f"warning: {what}: Alertmanager {error}")
+                effect = f"the silence of {node} ends by itself in {_SILENCE_LENGTH}"
+                self._say(f"warning: {effect}: Alertmanager {error}")
 
     def _send(self, path: str, method: str, body: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/json"}

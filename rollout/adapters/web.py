@@ -1,6 +1,6 @@
 """Serves HTTP to a few clients, and read-only pages.
 
-Bounds on connections and their time keep slow clients from holding the server.
+Limits on connections and their time keep slow clients from blocking the server.
 """
 
 import io
@@ -27,12 +27,12 @@ _ADDRESS = re.compile(
 )
 _MOST_PORTS = 65_535
 _MOST_CONNECTIONS = 32
-# Keeps one client from blocking a kubelet's probes. A browser opens six.
-_MOST_OF_ONE = 12
-# Of one read or write, and of a whole connection.
+# Keeps one client from blocking a kubelet's probes. A browser opens six connections.
+_MOST_OF_CLIENT = 12
+# For one read or write, and for a whole connection.
 _IDLE_SECONDS = 10.0
 _CONNECTION_SECONDS = 30.0
-# Of a request's lines. Python alone accepts 100 headers of 64 KB each.
+# In the lines of a request. Python alone accepts 100 headers of 64 KB each.
 _MOST_HEADER_BYTES = 65_536
 _POLL_SECONDS = 0.1
 _NOT_REFRESHED = "refresh=off"
@@ -40,23 +40,25 @@ _NOT_REFRESHED = "refresh=off"
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """`policy` is its Content-Security-Policy; it reloads after `refresh` seconds, never if 0."""
+    """A page to serve."""
 
     html: str
+    # Its Content-Security-Policy.
     policy: str
+    # Seconds until it reloads itself; 0 for never.
     refresh: int = 0
 
 
 class Pages(Protocol):
-    """Pages by their paths."""
+    """Makes pages."""
 
     def __call__(self, path: str, *, refreshes: bool) -> WebPage | None:
-        """Return the page at a path, or None. `refreshes`: it may refresh itself."""
+        """Return the page at a path, or None. `refreshes`: it may reload itself."""
         ...
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host, empty for all addresses, and port, or raise `UsageError`."""
+    """Return host and port, or raise `UsageError`. An empty host means all addresses."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MOST_PORTS:
         raise UsageError(
@@ -67,7 +69,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers each connection in a thread; closes those beyond the limit at once."""
+    """Answers each connection in a thread; closes those beyond a limit at once."""
 
     daemon_threads = True
     block_on_close = False
@@ -75,7 +77,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, family: int, place: Any, application: Application) -> None:
         self.address_family = family
-        self._open = Counter[str]()
+        # How many connections each address has open.
+        self._open_by_client = Counter[str]()
         self._lock = threading.Lock()
         super().__init__(place, _Handler)
         self.set_app(application)
@@ -83,9 +86,12 @@ class _Server(ThreadingMixIn, WSGIServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         client = client_address[0]
         with self._lock:
-            is_full = self._open.total() >= _MOST_CONNECTIONS or self._open[client] >= _MOST_OF_ONE
+            is_full = (
+                self._open_by_client.total() >= _MOST_CONNECTIONS
+                or self._open_by_client[client] >= _MOST_OF_CLIENT
+            )
             if not is_full:
-                self._open[client] += 1
+                self._open_by_client[client] += 1
         if is_full:
             self.shutdown_request(request)
             return
@@ -93,31 +99,31 @@ class _Server(ThreadingMixIn, WSGIServer):
             super().process_request(request, client_address)
         except RuntimeError:
             # No thread could be started. The base class closes the connection.
-            self._forget(client)
+            self._note_closed(client)
             raise
 
-    def _forget(self, client: str) -> None:
+    def _note_closed(self, client: str) -> None:
         with self._lock:
-            self._open[client] -= 1
-            # Leave out the addresses without a connection.
-            self._open = +self._open
+            self._open_by_client[client] -= 1
+            # Unary plus drops the addresses without a connection.
+            self._open_by_client = +self._open_by_client
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        limit = threading.Timer(_CONNECTION_SECONDS, _cut, (request,))
-        limit.daemon = True
+        time_limit = threading.Timer(_CONNECTION_SECONDS, _shut_down, (request,))
+        time_limit.daemon = True
         try:
-            limit.start()
+            time_limit.start()
             super().process_request_thread(request, client_address)
         finally:
-            limit.cancel()
-            self._forget(client_address[0])
+            time_limit.cancel()
+            self._note_closed(client_address[0])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that disconnects early must not cause a traceback."""
+        """Print no traceback for a client that disconnects early."""
 
 
 class _RequestReader(io.BufferedReader):
-    """Limits the bytes of all lines together. A body is read with `read`."""
+    """Limits the bytes of all lines together. A body is not limited."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         super().__init__(raw)
@@ -128,7 +134,7 @@ class _RequestReader(io.BufferedReader):
         line = super().readline(most if size is None or size < 0 else min(size, most))
         self._left -= len(line)
         if self._left < 0:
-            # The base class answers it with status 431.
+            # The base class answers with status 431.
             raise LineTooLong("request")
         return line
 
@@ -148,7 +154,7 @@ class _Handler(WSGIRequestHandler):
         pass
 
 
-def _cut(connection: socket.socket) -> None:
+def _shut_down(connection: socket.socket) -> None:
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -180,8 +186,8 @@ def serve_http(address: str, application: Application) -> Iterator[str]:
         thread.join()
 
 
-def page_application(pages: Pages, *, others: str = "") -> Application:
-    """Serve pages. `others` are paths of no page."""
+def page_application(pages: Pages, *, other_paths: str = "") -> Application:
+    """Serve pages. `other_paths` are paths of no page."""
 
     def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         body = answer(environ, respond)
@@ -202,7 +208,7 @@ def page_application(pages: Pages, *, others: str = "") -> Application:
             kind = type(error).__name__
             return plain(respond, "500 Internal Server Error", f"internal error: {kind}")
         if page is None:
-            return plain(respond, "404 Not Found", f"there are: / {others}".rstrip())
+            return plain(respond, "404 Not Found", f"there are: / {other_paths}".rstrip())
         body = page.html.encode()
         respond("200 OK", _page_headers(page, len(body)))
         return [body]

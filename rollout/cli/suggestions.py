@@ -40,16 +40,16 @@ def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
-    from rollout.adapters.journal import is_server, journals, latest_first, server_of
+    from rollout.adapters.journal import is_same_server, latest_first, list_journals, read_server
     from rollout.adapters.kube.kubeconfig import find_login
 
     with _quiet_terminal(), suppress(Exception):
-        files = latest_first(journals())
+        files = latest_first(list_journals())
         # Runs of the current cluster come first.
         with suppress(Exception):
             cluster = _settings(context).cluster
             server = find_login(cluster.kubeconfig, cluster.context or None).server
-            files = sorted(files, key=lambda path: not is_server(server, server_of(path)))
+            files = sorted(files, key=lambda path: not is_same_server(server, read_server(path)))
         return _starting_with(incomplete, (file.stem for file in files))
     return []
 

@@ -130,11 +130,11 @@ def gate_ports(
                 alerts.url, alert_settings.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")
             ),
             alertmanager=alert_settings.alertmanager_url,
-        ).active
+        ).read_active
     command = None
     if settings.gates.command:
         words = split_command(settings.gates.command)
-        command = OperatorCommand(words, "gate command", "gates.timeout").ask
+        command = OperatorCommand(words, "gate command", "gates.timeout").run_and_explain
     return GatePorts(
         command=command,
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,

@@ -7,10 +7,10 @@ import pytest
 
 from rollout.adapters.ansible.answers import (
     HostAnswer,
-    host_answer,
-    inventory_refusal,
-    program_messages,
-    unreachable,
+    parse_event,
+    split_messages,
+    unreachable_error,
+    why_inventory_failed,
 )
 from rollout.adapters.ansible.inventory import (
     has_safe_names,
@@ -36,7 +36,7 @@ def event(kind: str, **result: Any) -> dict[str, Any]:
 
 
 def test_an_answer_with_the_clients_own_chatter_left_away() -> None:
-    found = host_answer(
+    found = parse_event(
         event(
             "runner_on_ok",
             rc=3,
@@ -49,8 +49,8 @@ def test_an_answer_with_the_clients_own_chatter_left_away() -> None:
 
 
 def test_an_answer_of_a_turn() -> None:
-    found = host_answer(event("runner_item_on_ok", rc=0, stdout="", stderr="", rollout_turn=7))
-    assert found == HostAnswer("worker-1", CommandResult(0, "", ""), turn=7)
+    found = parse_event(event("runner_item_on_ok", rc=0, stdout="", stderr="", rollout_turn=7))
+    assert found == HostAnswer("worker-1", CommandResult(0, "", ""), command_number=7)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_an_answer_of_a_turn() -> None:
     ],
 )
 def test_other_events_are_nobodys_answer(other: dict[str, Any]) -> None:
-    assert host_answer(other) is None
+    assert parse_event(other) is None
 
 
 SSH = "Task failed: Failed to connect to the host via ssh: "
@@ -107,7 +107,7 @@ SSH = "Task failed: Failed to connect to the host via ssh: "
     ],
 )
 def test_why_a_host_is_not_reached(message: str, kind: type[SshError], said: str) -> None:
-    error = unreachable("worker-1", message)
+    error = unreachable_error("worker-1", message)
     assert type(error) is kind
     assert "worker-1" not in error.message
     assert said in error.message
@@ -121,11 +121,11 @@ def test_what_is_no_answer_of_the_host() -> None:
         timedout={"frame": "…", "period": 20},
         msg="Timed out after 20 second(s).",
     )
-    late = host_answer(timed_out)
+    late = parse_event(timed_out)
     assert late is not None
     assert isinstance(late.answer, SshTimeoutError)
     assert "within 20 s" in late.answer.message
-    become = host_answer(event("runner_on_failed", msg="Task failed: Missing sudo password"))
+    become = parse_event(event("runner_on_failed", msg="Task failed: Missing sudo password"))
     assert become is not None
     assert type(become.answer) is SshError
     assert "Missing sudo password" in become.answer.message
@@ -255,11 +255,11 @@ ERROR! Completely failed to parse inventory source /srv/hosts.ini
 def test_why_an_inventory_is_refused_stands_at_the_end_whatever_comes_before(
     before: str, printed: str, reason: str
 ) -> None:
-    assert inventory_refusal(before + printed).endswith(reason)
+    assert why_inventory_failed(before + printed).endswith(reason)
 
 
 def test_each_warning_about_an_inventory_is_told_once() -> None:
     printed = f"{BY_WORLD_WRITABLE}[WARNING]: Invalid characters in group names\nare not replaced\n"
-    messages = program_messages(printed)
+    messages = split_messages(printed)
     assert len(messages) == 2
     assert messages[-1] == "[WARNING]: Invalid characters in group names are not replaced"

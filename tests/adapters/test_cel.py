@@ -98,7 +98,7 @@ def test_the_memory_of_an_expression_is_limited() -> None:
 
 def test_the_time_of_an_expression_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 9,000 iterations compares the whole object, which takes a minute."""
-    monkeypatch.setattr("rollout.adapters.cel._SECONDS", 1.5)
+    monkeypatch.setattr("rollout.adapters.cel._EVALUATION_SECONDS", 1.5)
     body = json.dumps({"status": {"l": [{"text": "x" * 40} for _ in range(9_000)]}}).encode()
     began = time.monotonic()
     with pytest.raises(GateError, match=r"has no value after 1\.5s"):

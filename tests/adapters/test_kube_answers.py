@@ -135,5 +135,5 @@ def test_no_clock_is_told_by_an_answer_without_a_date_or_out_of_a_cache(
     headers: dict[str, str],
 ) -> None:
     there = ServerTime(lambda: 0.0)
-    there.hear(headers, 0.0)
+    there.note_answer(headers, 0.0)
     assert there.now() is None

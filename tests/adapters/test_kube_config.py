@@ -346,7 +346,7 @@ def test_a_new_login_never_leads_to_another_server(tmp_path: Path, context: str 
 def test_a_program_gets_our_stdin_only_where_it_may_ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, gets: str
 ) -> None:
-    monkeypatch.setattr(client_parts().programs, "_may_ask", True)
+    monkeypatch.setattr(client_parts().programs, "_may_use_terminal", True)
     # What gets no stdin of ours is started in a session of its own, which has no terminal either.
     body = (
         "import json, os; gets = 'nothing' if os.getsid(0) == os.getpid() else 'our stdin';"

@@ -35,7 +35,7 @@ def outbox_to(warnings: list[str], *places: Place) -> Outbox:
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_module, "_PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(outbox_module, "_ATTEMPT_PAUSES", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from rollout.adapters.prometheus import (
     TOKEN_VARIABLE,
     PrometheusAlerts,
     check_url,
-    is_same_place,
+    has_same_origin,
     token_for,
 )
 from rollout.errors import GateError, UsageError
@@ -101,7 +101,7 @@ def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
         url = serve(200, json.dumps(alerts).encode())
         source = PrometheusAlerts(prometheus, token="s3cret", alertmanager=url)
         asked.clear()
-        active = source.active()
+        active = source.read_active()
         assert asked == ["Bearer s3cret", None]
         assert silences[-1] == "active=false&silenced=true&inhibited=false&unprocessed=false"
         return active
@@ -111,10 +111,10 @@ def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
     assert counting(*known) == ()
     away = PrometheusAlerts(prometheus, alertmanager=serve(503, b"away"))
     with pytest.raises(GateError, match="/api/v2/alerts answers 503: away"):
-        away.active()
+        away.read_active()
     other = PrometheusAlerts(prometheus, alertmanager=serve(200, b"{}"))
     with pytest.raises(GateError, match="does not respond like Alertmanager"):
-        other.active()
+        other.read_active()
     # with no alert there is nothing to be silenced
     assert (
         PrometheusAlerts(
@@ -125,21 +125,21 @@ def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
                 ).encode(),
             ),
             alertmanager=serve(503, b""),
-        ).active()
+        ).read_active()
         == ()
     )
 
 
 def test_alerts_that_fire_count(serve: Serve) -> None:
-    assert PrometheusAlerts(serve(200, json.dumps(ANSWER).encode())).active() == ("DiskFull",)
+    assert PrometheusAlerts(serve(200, json.dumps(ANSWER).encode())).read_active() == ("DiskFull",)
 
 
 def test_prometheus_itself_matches_labels(serve: Serve) -> None:
     url = serve(200, json.dumps(ANSWER).encode())
     matchers = ('severity=~"critical|page"', 'team!="d,b"')
-    PrometheusAlerts(url, matchers=matchers).active()
+    PrometheusAlerts(url, matchers=matchers).read_active()
     assert queries[-1] == 'ALERTS{severity=~"critical|page",team!="d,b"}'
-    PrometheusAlerts(url).active()
+    PrometheusAlerts(url).read_active()
     assert queries[-1] == "ALERTS"
     for strange in (
         "severity",
@@ -158,7 +158,7 @@ def test_a_token_that_is_sent_back_is_not_shown(serve: Serve) -> None:
     url = serve(403, b"no access for Bearer s3cr3t-s3cr3t")
     source = PrometheusAlerts(url, token="s3cr3t-s3cr3t")
     with pytest.raises(GateError, match="no access for Bearer") as caught:
-        source.active()
+        source.read_active()
     assert "s3cr3t" not in caught.value.message
 
 
@@ -179,7 +179,7 @@ def test_a_token_that_is_sent_back_is_not_shown(serve: Serve) -> None:
     ],
 )
 def test_a_token_goes_only_where_our_own_settings_point(url: str, own: str, *, same: bool) -> None:
-    assert is_same_place(url, own) is same
+    assert has_same_origin(url, own) is same
     if same:
         assert token_for(url, own, " secret\n") == "secret"
     else:
@@ -215,13 +215,13 @@ def test_what_is_no_answer_is_an_error_and_never_no_alerts(
 ) -> None:
     source = PrometheusAlerts(serve(status, body))
     with pytest.raises(GateError):
-        source.active()
+        source.read_active()
 
 
 def test_nobody_there_is_an_error() -> None:
     source = PrometheusAlerts("http://127.0.0.1:1")
     with pytest.raises(GateError, match="cannot be reached"):
-        source.active()
+        source.read_active()
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def pour(stranger: Stranger, connection: socket.socket) -> None:
 
 
 def ask_prometheus(url: str) -> None:
-    PrometheusAlerts(url).active()
+    PrometheusAlerts(url).read_active()
 
 
 def push_slowly(url: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters import journal
-from rollout.adapters.journal import journal_of, journals, runs_directory
+from rollout.adapters.journal import journal_of, list_journals, runs_directory
 from rollout.cli.settings.schema import Settings
 from rollout.cli.stages import web
 from rollout.cli.stages.journals import RecordedRun, read_recorded_run
@@ -120,11 +120,11 @@ def test_the_journals_are_listed_once_for_many_requests(
 
     def count() -> tuple[Path, ...]:
         listed.append("once")
-        return journals()
+        return list_journals()
 
     monkeypatch.setattr(web, "_FRESH_SECONDS", 60.0)
     pages = RunPages(Settings())
-    monkeypatch.setattr(journal, "journals", count)
+    monkeypatch.setattr(journal, "list_journals", count)
     write(RUNS[1], 100, night())
     for path in ("/", f"/runs/{RUNS[1]}", "/runs/unknown", f"/runs/{RUNS[9]}"):
         pages.page(path, refreshes=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.journal import JournalFile
-from rollout.adapters.local_files import distrust, open_output, output_place, write_whole
+from rollout.adapters.local_files import open_output, output_place, why_distrusted, write_whole
 from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import ExitCode, InputError
@@ -52,7 +52,7 @@ def victim(tmp_path: Path) -> Path:
 
 def judge(path: Path) -> None:
     with output_place(path) as place:
-        place.state()
+        place.read_state()
 
 
 def planted(place: Path, target: Path) -> Path:
@@ -295,11 +295,11 @@ def test_the_users_own_group_is_nobody_else(
         monkeypatch.setattr(
             "rollout.adapters.local_files._is_own_group", lambda _gid, is_own=is_own: is_own
         )
-        assert distrust(path) == said
+        assert why_distrusted(path) == said
     path.chmod(0o644)
-    assert distrust(path) == ""
+    assert why_distrusted(path) == ""
     (tmp_path / "link").symlink_to(path)
-    assert "is a link" in distrust(tmp_path / "link")
+    assert "is a link" in why_distrusted(tmp_path / "link")
 
 
 def test_what_belongs_to_neither_us_nor_root_is_distrusted(
@@ -308,7 +308,7 @@ def test_what_belongs_to_neither_us_nor_root_is_distrusted(
     path = settings(tmp_path)
     owner = path.stat().st_uid
     monkeypatch.setattr("os.geteuid", lambda: owner + 1)
-    assert bool(distrust(path)) is not (owner == 0)
+    assert bool(why_distrusted(path)) is not (owner == 0)
 
 
 PLUGIN = """

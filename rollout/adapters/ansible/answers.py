@@ -24,7 +24,8 @@ _RESULT_EVENTS = (
     *("runner_on_ok", "runner_on_failed", "runner_on_unreachable"),
     *("runner_item_on_ok", "runner_item_on_failed"),
 )
-_TURN = "rollout_turn"
+# The playbook adds the number of the command to its result.
+_COMMAND_NUMBER = "rollout_turn"
 _LONGEST = 300
 _CONNECTION_CLOSED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
 
@@ -70,15 +71,17 @@ _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """`turn` numbers the command; None in a run of `probe.yml`."""
+    """A host's answer to a command."""
 
+    # Ansible's name.
     host: str
     answer: Answer
-    turn: int | None = None
+    # None in a run of `probe.yml`, which runs a single command.
+    command_number: int | None = None
 
 
-def host_answer(event: Mapping[str, Any]) -> HostAnswer | None:
-    """Return the answer in an event, or None."""
+def parse_event(event: Mapping[str, Any]) -> HostAnswer | None:
+    """Return the answer in an event of Ansible; None if it has none."""
     data = event.get("event_data") or {}
     if event.get("event") not in _RESULT_EVENTS or data.get("task_action") not in _RAW:
         return None
@@ -87,14 +90,15 @@ def host_answer(event: Mapping[str, Any]) -> HostAnswer | None:
     # A task with a loop reports each item, then all `results` at once.
     if not isinstance(host, str) or not isinstance(result, dict) or "results" in result:
         return None
-    turn = result.get(_TURN)
-    return HostAnswer(host, answer(host, result), turn if isinstance(turn, int) else None)
+    number = result.get(_COMMAND_NUMBER)
+    command_number = number if isinstance(number, int) else None
+    return HostAnswer(host, parse_result(host, result), command_number)
 
 
-def answer(host: str, result: Mapping[str, Any]) -> Answer:
+def parse_result(host: str, result: Mapping[str, Any]) -> Answer:
     """Return the answer in a task's result."""
     if result.get("unreachable"):
-        return unreachable(host, str(result.get("msg", "")))
+        return unreachable_error(host, str(result.get("msg", "")))
     if "timedout" in result:
         period = result["timedout"].get("period") if isinstance(result["timedout"], dict) else None
         within = f" within {period} s" if period else ""
@@ -107,12 +111,12 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
     return CommandResult(status, _text(result, "stdout"), stderr)
 
 
-def unreachable(host: str, message: str) -> SshError:
-    """Map the connection plugin's message to an error."""
+def unreachable_error(host: str, message: str) -> SshError:
+    """Return the error for a message of Ansible's connection plugin."""
     # A banner above the last line may mention timeouts and permissions, too.
-    last = last_line(message, _LONGEST)
-    reason = _UNREACHABLE_PREFIX.sub("", last) or "no reason given"
-    for text in (last, message):
+    message_end = last_line(message, _LONGEST)
+    reason = _UNREACHABLE_PREFIX.sub("", message_end) or "no reason given"
+    for text in (message_end, message):
         for pattern, error_type, hint in _CAUSES:
             if not pattern.search(text):
                 continue
@@ -124,8 +128,8 @@ def unreachable(host: str, message: str) -> SshError:
     return SshUnreachableError(reason, hint=hint)
 
 
-def program_messages(printed: str) -> tuple[str, ...]:
-    """Return a program's messages, each on one line."""
+def split_messages(printed: str) -> tuple[str, ...]:
+    """Return the distinct messages that a program has printed, each on one line."""
     messages: list[str] = []
     for part in _MESSAGE_START.split(printed):
         is_message = _MESSAGE_START.match(part)
@@ -135,7 +139,7 @@ def program_messages(printed: str) -> tuple[str, ...]:
     return tuple(messages)
 
 
-def inventory_refusal(printed: str) -> str:
+def why_inventory_failed(printed: str) -> str:
     """Return why `ansible-inventory` failed; empty if it does not say.
 
     Each plugin that fails writes a warning; the first is from the right plugin.

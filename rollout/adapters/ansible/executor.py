@@ -1,7 +1,8 @@
 """Runs commands on hosts through Ansible.
 
-A run of `probe.yml` asks many hosts. Hosts that are being rebooted share a run of `reboot.yml`,
-which polls for a numbered file with each command. A run ends when this process is gone.
+A run of `probe.yml` asks many hosts one command. Hosts that are being rebooted share a run of
+`reboot.yml`, which polls a folder for a numbered file with each command. A run ends when this
+process is gone.
 """
 
 import hashlib
@@ -17,33 +18,35 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from rollout.adapters.ansible.answers import Answer, host_answer
+from rollout.adapters.ansible.answers import Answer, parse_event
 from rollout.adapters.ansible.inventory import has_safe_names
 from rollout.adapters.ansible.playbook_run import PlaybookRun
-from rollout.adapters.ansible.settings import AnsibleSettings, playbooks
+from rollout.adapters.ansible.settings import AnsibleSettings, find_playbooks
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
 from rollout.gather.hosts.probe import parse_boot
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
 # Each host takes a process of 17 MB.
-_MOST_ATTENDED = 200
+_MOST_HOSTS_OF_QUEUE = 200
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
-_MOST_TURNS: Final = 20_000
+_MOST_COMMANDS: Final = 20_000
 # Ansible's own time for a run: to start, find the command and report its end.
 _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
 
 
 class AnsibleExecutor:
-    """A `HostExecutor`. `RolloutError` without Ansible."""
+    """A `HostExecutor` through Ansible."""
 
     def __init__(self, settings: AnsibleSettings) -> None:
+        """Raise `RolloutError` if Ansible is not installed."""
         settings.check_configuration()
         self._settings = settings
         self._lock = threading.Lock()
-        self._attended: dict[str, CommandQueue] = {}
+        # By Ansible's names of the hosts that are being attended.
+        self._queues: dict[str, CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Run a command in the run of an attended host, else in a new run of about a second.
@@ -51,7 +54,7 @@ class AnsibleExecutor:
         After `SshUnreachableError` the command may have run.
         """
         with self._lock:
-            queue = self._attended.get(host.name)
+            queue = self._queues.get(host.name)
         if queue is not None:
             answer = queue.ask(host, command, timeout=timeout)
         else:
@@ -82,7 +85,7 @@ class AnsibleExecutor:
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
         """Run a command on all hosts, in one run of `probe.yml`."""
-        # By Ansible's names, which may differ from those in `hosts`.
+        # From Ansible's names to those in `hosts`, which may differ.
         waiting: dict[str, str] = {}
         for name, host in hosts.items():
             if has_safe_names(host):
@@ -96,39 +99,39 @@ class AnsibleExecutor:
         events: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         run = PlaybookRun(
             self._settings,
-            playbooks() / "probe.yml",
+            find_playbooks() / "probe.yml",
             [hosts[name] for name in waiting.values()],
             forks=min(concurrency, len(waiting)),
             listener=events.put,
-            ended=lambda: events.put(None),
+            on_end=lambda: events.put(None),
         )
         try:
-            run.begin({"rollout_question": command, "rollout_seconds": math.ceil(timeout)})
+            run.start({"rollout_question": command, "rollout_seconds": math.ceil(timeout)})
             while waiting:
                 event = events.get()
                 if event is None:
                     break
-                answered = host_answer(event)
-                if answered and answered.host in waiting:
-                    yield waiting.pop(answered.host), answered.answer
+                host_answer = parse_event(event)
+                if host_answer and host_answer.host in waiting:
+                    yield waiting.pop(host_answer.host), host_answer.answer
             for _, name in sorted(waiting.items()):
                 yield name, SshUnreachableError(f"Ansible gave no response: {run.last_output}")
         finally:
-            run.end()
+            run.cancel()
 
     @contextmanager
     def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
-        """Keep one run of `reboot.yml` for at most 200 hosts."""
-        attended = [host for host in hosts if has_safe_names(host)][:_MOST_ATTENDED]
+        """Have commands for these hosts, at most 200, share a run of `reboot.yml` meanwhile."""
+        attended = [host for host in hosts if has_safe_names(host)][:_MOST_HOSTS_OF_QUEUE]
         queue = CommandQueue(self._settings, attended)
         with self._lock:
-            self._attended.update({host.name: queue for host in attended})
+            self._queues.update({host.name: queue for host in attended})
         try:
             yield
         finally:
             with self._lock:
                 for host in attended:
-                    self._attended.pop(host.name, None)
+                    self._queues.pop(host.name, None)
             queue.close()
 
 
@@ -139,15 +142,19 @@ def _only_in_boot(boot_id: str, command: str) -> str:
 
 @dataclass(slots=True)
 class _HostCommands:
+    """The commands of one host in a run of `reboot.yml`."""
+
+    # Where the playbook expects them.
     folder: Path
-    next_turn: int = 0
+    next_number: int = 0
+    # The answers that are still awaited, by the command's number.
     answers: "dict[int, Future[Answer]]" = field(default_factory=dict)
 
 
 class CommandQueue:
-    """Gives commands to hosts in one run. For many threads.
+    """Gives commands to hosts in one run of `reboot.yml`. For many threads.
 
-    If the run ends early, open commands fail, and the next starts another run.
+    If the run ends early, the commands under way fail, and the next command starts another run.
     """
 
     def __init__(self, settings: AnsibleSettings, hosts: Sequence[Host]) -> None:
@@ -162,17 +169,17 @@ class CommandQueue:
         answer: Future[Answer] = Future()
         with self._lock:
             if self._run is None:
-                self._run = self._begin_run()
+                self._run = self._start_run()
             commands = self._commands[host.name]
-            turn = commands.next_turn
-            commands.next_turn += 1
-            commands.answers[turn] = answer
-            _write_command(commands.folder, turn, command, math.ceil(timeout))
+            number = commands.next_number
+            commands.next_number += 1
+            commands.answers[number] = answer
+            _write_command(commands.folder, number, command, math.ceil(timeout))
         try:
             return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
-            # Replaces a command that has not started; one that has may still complete.
-            _write_command(commands.folder, turn, "true", 1)
+            # Replaces the command unless it has started. Then it may still complete.
+            _write_command(commands.folder, number, "true", 1)
             return SshTimeoutError(f"Ansible gave no response within {timeout:.3g} s")
 
     def close(self) -> None:
@@ -180,48 +187,52 @@ class CommandQueue:
         with self._lock:
             run = self._run
             for commands in self._commands.values():
-                _write_command(commands.folder, commands.next_turn, "", 1)
-                commands.next_turn += 1
+                # An empty command ends the playbook for the host.
+                _write_command(commands.folder, commands.next_number, "", 1)
+                commands.next_number += 1
         if run is not None and not run.wait(_END_SECONDS):
-            run.end()
+            run.cancel()
 
-    def _begin_run(self) -> PlaybookRun:
+    def _start_run(self) -> PlaybookRun:
         run = PlaybookRun(
             self._settings,
-            playbooks() / "reboot.yml",
+            find_playbooks() / "reboot.yml",
             self._hosts,
             forks=len(self._hosts),
-            listener=self._take_event,
-            ended=lambda: self._end_run(run),
+            listener=self._on_event,
+            on_end=lambda: self._on_end(run),
         )
-        turns = run.folder / "turns"
+        commands_folder = run.folder / "commands"
         self._commands = {}
         for host in self._hosts:
-            # The playbook builds the same name: a host's own may hold any character.
+            # The playbook builds the same name. A host's own name may have any character.
             digest = hashlib.sha1(host.name.encode(), usedforsecurity=False)
-            folder = turns / digest.hexdigest()
+            folder = commands_folder / digest.hexdigest()
             folder.mkdir(parents=True, mode=0o700)
             self._commands[host.name] = _HostCommands(folder)
-        run.begin(
+        run.start(
             {
-                "rollout_turns": str(turns),
+                "rollout_turns": str(commands_folder),
                 "rollout_process": os.getpid(),
-                "rollout_most_turns": _MOST_TURNS,
+                "rollout_most_turns": _MOST_COMMANDS,
                 "rollout_serial": "100%",
             }
         )
         return run
 
-    def _take_event(self, event: Mapping[str, Any]) -> None:
-        answered = host_answer(event)
-        if answered is None or answered.turn is None or answered.host not in self._commands:
+    def _on_event(self, event: Mapping[str, Any]) -> None:
+        host_answer = parse_event(event)
+        if host_answer is None or host_answer.command_number is None:
+            return
+        if host_answer.host not in self._commands:
             return
         with self._lock:
-            answer = self._commands[answered.host].answers.pop(answered.turn, None)
-        if answer is not None:
-            answer.set_result(answered.answer)
+            awaited_answers = self._commands[host_answer.host].answers
+            awaited = awaited_answers.pop(host_answer.command_number, None)
+        if awaited is not None:
+            awaited.set_result(host_answer.answer)
 
-    def _end_run(self, run: PlaybookRun) -> None:
+    def _on_end(self, run: PlaybookRun) -> None:
         with self._lock:
             self._run = None
             commands = list(self._commands.values())
@@ -230,12 +241,12 @@ class CommandQueue:
                 answer.set_result(SshUnreachableError(f"Ansible has ended: {run.last_output}"))
 
 
-def _write_command(folder: Path, turn: int, command: str, timeout: int) -> None:
-    """Write a command for the playbook, in one step: it polls the folder."""
-    partial = folder / f".{turn}"
+def _write_command(folder: Path, number: int, command: str, timeout: int) -> None:
+    """Write a command for the playbook, in one step because the playbook polls the folder."""
+    partial = folder / f".{number}"
     try:
         partial.write_text(json.dumps({"command": command, "seconds": timeout}), encoding="utf-8")
-        partial.replace(folder / str(turn))
+        partial.replace(folder / str(number))
     except FileNotFoundError:
         # The run has ended and removed its folder.
         return

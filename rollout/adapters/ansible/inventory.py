@@ -11,8 +11,8 @@ from typing import Final
 
 import yaml
 
-from rollout.adapters.ansible.answers import inventory_refusal, program_messages
-from rollout.adapters.ansible.settings import AnsibleSettings, programs
+from rollout.adapters.ansible.answers import split_messages, why_inventory_failed
+from rollout.adapters.ansible.settings import AnsibleSettings, find_programs
 from rollout.adapters.input_files import Trust, check_input
 from rollout.adapters.programs import run_program
 from rollout.errors import InventoryError
@@ -21,12 +21,12 @@ from rollout.model.host import DEFAULT_SSH_USER, Host
 from rollout.model.text import joined
 
 TARGETS: Final = "rollout_targets"
-_SAFE = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
-_SECONDS: Final = 120
-_ANOTHER: Final = "Name another with --inventory."
+_SAFE_ARGUMENT = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
+_PROGRAM_SECONDS: Final = 120
+_ANOTHER_HINT: Final = "Name another with --inventory."
 
 
-class _Unsafe(str):
+class _UnsafeText(str):
     """A text that Ansible must not take for a template."""
 
     __slots__ = ()
@@ -37,57 +37,57 @@ class _InventoryDumper(yaml.SafeDumper):
 
 
 _InventoryDumper.add_representer(
-    _Unsafe, lambda dumper, text: dumper.represent_scalar("!unsafe", str(text))
+    _UnsafeText, lambda dumper, text: dumper.represent_scalar("!unsafe", str(text))
 )
 
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
-    """Write the hosts as one group; a user's inventory has their addresses."""
+    """Write the hosts as one group, with their addresses unless the user's inventory has them."""
     members: dict[str, dict[str, object]] = {}
     for host in hosts:
-        members[host.name] = {} if settings.inventory else _connection(host, settings)
+        members[host.name] = {} if settings.inventory else _connection_variables(host, settings)
     path = folder / "targets.yaml"
-    _write(path, {TARGETS: {"hosts": members}})
+    _write_yaml(path, {TARGETS: {"hosts": members}})
     return path
 
 
 def write_variables(folder: Path, variables: Mapping[str, object]) -> Path:
     """Write a file for `-e @FILE`."""
     path = folder / "variables.yaml"
-    _write(path, _unsafe(variables))
+    _write_yaml(path, _mark_unsafe(variables))
     return path
 
 
 def has_safe_names(host: Host) -> bool:
     """Whether name, address and user are safe as arguments."""
     words = (host.name, host.address, host.user or DEFAULT_SSH_USER)
-    return all(map(_SAFE.fullmatch, words))
+    return all(map(_SAFE_ARGUMENT.fullmatch, words))
 
 
-def _connection(host: Host, settings: AnsibleSettings) -> dict[str, object]:
-    variables: dict[str, object] = {"ansible_host": _Unsafe(host.address)}
-    # Otherwise ssh's own configuration decides.
+def _connection_variables(host: Host, settings: AnsibleSettings) -> dict[str, object]:
+    variables: dict[str, object] = {"ansible_host": _UnsafeText(host.address)}
+    # Without them, ssh's own configuration decides.
     if settings.port is not None:
         variables["ansible_port"] = host.port
     if settings.user is not None:
-        variables["ansible_user"] = _Unsafe(host.user)
+        variables["ansible_user"] = _UnsafeText(host.user)
     return variables
 
 
-def _write(path: Path, document: object) -> None:
+def _write_yaml(path: Path, document: object) -> None:
     text = yaml.dump(document, Dumper=_InventoryDumper, sort_keys=False, allow_unicode=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
 
 
-def _unsafe(value: object) -> object:
+def _mark_unsafe(value: object) -> object:
     if isinstance(value, str):
-        return _Unsafe(value)
+        return _UnsafeText(value)
     if isinstance(value, Mapping):
-        return {key: _unsafe(item) for key, item in value.items()}
+        return {key: _mark_unsafe(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_unsafe(item) for item in value]
+        return [_mark_unsafe(item) for item in value]
     return value
 
 
@@ -99,17 +99,17 @@ def read_inventory(
     `by_ansible`: Ansible also runs the commands.
     """
     if not path.exists():
-        raise InventoryError(f"inventory {path}: no such file", hint=_ANOTHER)
+        raise InventoryError(f"inventory {path}: no such file", hint=_ANOTHER_HINT)
     try:
         if not path.is_dir():
             check_input(path, trust=Trust.OWNER)
     except OSError as error:
         message = f"cannot read inventory {path}: {error.strerror}"
-        raise InventoryError(message, hint=_ANOTHER) from error
+        raise InventoryError(message, hint=_ANOTHER_HINT) from error
     try:
         program = run_program(
-            [str(programs() / "ansible-inventory"), "-i", str(path.absolute()), "--list"],
-            seconds=_SECONDS,
+            [str(find_programs() / "ansible-inventory"), "-i", str(path.absolute()), "--list"],
+            seconds=_PROGRAM_SECONDS,
             environment={**settings.environment, **settings.variables()},
             folder=settings.folder,
         )
@@ -123,11 +123,11 @@ def read_inventory(
     except (ValueError, RecursionError):
         document = None
     if document is None:
-        why = inventory_refusal(stderr) or "ansible-inventory prints no JSON"
+        why = why_inventory_failed(stderr) or "ansible-inventory prints no JSON"
         raise InventoryError(f"inventory {path}: {why}", hint=hint)
     inventory = inventory_of(document, defaults, by_ansible=by_ansible)
     if not inventory.hosts:
-        why = inventory_refusal(stderr)
+        why = why_inventory_failed(stderr)
         raise InventoryError(joined(": ", f"inventory {path} names no host", why), hint=hint)
-    messages = (f"inventory {path}: {message}" for message in program_messages(stderr))
+    messages = (f"inventory {path}: {message}" for message in split_messages(stderr))
     return replace(inventory, warnings=(*messages, *inventory.warnings))

@@ -1,6 +1,7 @@
-"""Runs a playbook through ansible-runner.
+"""Runs playbooks through ansible-runner.
 
-Its files may hold secrets, so each run has a folder for its owner only, and removes it.
+The files of a run may hold secrets, so they are in a folder for their owner only, which is removed
+at the end.
 """
 
 import os
@@ -16,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
-from rollout.adapters.ansible.settings import AnsibleSettings, programs
+from rollout.adapters.ansible.settings import AnsibleSettings, find_programs
 from rollout.adapters.input_files import Trust, check_input
-from rollout.adapters.local_files import scratch_for
+from rollout.adapters.local_files import needing_temporary_folder
 from rollout.errors import InputError
 from rollout.execution.node.context import Occasion
 from rollout.model.host import Host
@@ -28,16 +29,17 @@ from rollout.model.tool_output import last_line
 Listener = Callable[[Mapping[str, Any]], None]
 
 _POLL_SECONDS: Final = 1
-_END_SECONDS: Final = 15.0
+_CANCEL_SECONDS: Final = 15.0
 _LAST_LINES: Final = 12
 _ERROR_STARTS = ("[ERROR]", "ERROR!", "fatal:")
 
-_TICK: Final = 0.5
+_CHECK_SECONDS: Final = 0.5
 _LONGEST: Final = 300
-# PARENT PROGRAM [ARGUMENTS]: replaces itself by a program that ends with its parent. Ansible would
-# survive a killed rollout, because ansible-runner makes it ignore the loss of its terminal.
-# Elsewhere than on Linux it ends when no commands come. A container's parent may be process 1.
-_TIED: Final = """
+# A program for `python -c`, with the arguments PARENT PROGRAM [ARGUMENT]…: replaces itself by a
+# program that is killed when its parent ends. Ansible would survive a killed rollout, because
+# ansible-runner makes it ignore the loss of its terminal. Elsewhere than on Linux it ends when no
+# commands come. PARENT is compared, because process 1 may be a parent in a container.
+_TIED_TO_PARENT: Final = """
 import ctypes, os, signal, sys
 if sys.platform.startswith("linux"):
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -45,13 +47,13 @@ if sys.platform.startswith("linux"):
         sys.exit(1)
 os.execv(sys.argv[2], sys.argv[2:])
 """
-_FAILED: Final = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
+_FAILURE_EVENTS: Final = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
 
 
 class PlaybookRun:
-    """A playbook that runs on some hosts in its own thread after `begin`.
+    """A playbook that runs on some hosts, in its own thread.
 
-    That thread calls `listener` with each event, and at the end `ended`.
+    That thread calls `listener` with each event, and `on_end` at the end.
     """
 
     def __init__(
@@ -62,41 +64,42 @@ class PlaybookRun:
         *,
         forks: int,
         listener: Listener,
-        ended: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        with scratch_for("Ansible"):
+        with needing_temporary_folder("Ansible"):
             self.folder = Path(tempfile.mkdtemp(prefix="rollout-"))
+        # Ansible's exit status; None before the end.
         self.status: int | None = None
         self._settings = settings
         self._playbook = playbook
         self._hosts = hosts
         self._forks = max(1, forks)
         self._listener = listener
-        self._ended = ended
+        self._on_end = on_end
         self._canceled = threading.Event()
         self._output: deque[str] = deque(maxlen=_LAST_LINES)
-        self._thread = threading.Thread(target=self._main, name="ansible", daemon=True)
+        self._thread = threading.Thread(target=self._run_playbook, name="ansible", daemon=True)
 
-    def begin(self, variables: Mapping[str, object]) -> None:
-        """Start with these variables, which are no templates."""
+    def start(self, variables: Mapping[str, object]) -> None:
+        """Start the run. Ansible takes no variable for a template."""
         inventory = write_inventory(self.folder, self._settings, self._hosts)
         file = write_variables(self.folder, variables)
         words = ["-i", str(inventory), "--limit", TARGETS, "-e", f"@{file}"]
         words += ["--forks", str(self._forks)]
         if self._settings.inventory:
-            # The user's inventory says how to reach hosts, and ours selects them.
+            # The user's inventory says how to reach hosts. Ours selects the hosts.
             words = ["-i", str(self._settings.inventory.absolute()), *words]
         self._arguments = shlex.join(words)
         self._thread.start()
 
-    def end(self) -> None:
-        """Cancel the run, and wait for its end."""
+    def cancel(self) -> None:
+        """Cancel the run unless it has ended, and wait for its end."""
         self._canceled.set()
         if self._thread.ident is not None:
-            self._thread.join(_END_SECONDS)
+            self._thread.join(_CANCEL_SECONDS)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end; return whether it has come."""
+        """Wait for the end; return whether the run has ended in time."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -106,11 +109,11 @@ class PlaybookRun:
         lines = list(self._output)
         for number, line in enumerate(lines):
             if line.startswith(_ERROR_STARTS):
-                # Ansible quotes the task after its error.
+                # Also the lines after the error, in which Ansible quotes the task.
                 return excerpt(" ".join(lines[number:]), 400)
         return last_line("\n".join(lines), 400) or f"exit status {self.status}"
 
-    def _main(self) -> None:
+    def _run_playbook(self) -> None:
         import ansible_runner  # noqa: PLC0415 - loaded by those alone who run through it
 
         private = self.folder / "run"
@@ -136,20 +139,20 @@ class PlaybookRun:
             self._output.append(f"{type(error).__name__}: {error}")
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
-            self._ended()
+            self._on_end()
 
     def _write_program(self) -> None:
         """Write an `ansible-playbook` for this run that ends with this process."""
         folder = self.folder / "bin"
         folder.mkdir()
-        python = (sys.executable, "-I", "-S", "-c", _TIED)
-        command = (*python, str(os.getpid()), str(programs() / "ansible-playbook"))
+        python = (sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT)
+        command = (*python, str(os.getpid()), str(find_programs() / "ansible-playbook"))
         program = folder / "ansible-playbook"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
         program.chmod(0o700)
 
     def _on_status(self, status: Mapping[str, Any], runner_config: Any) -> None:
-        """Remove files about the environment as soon as Ansible runs."""
+        """Remove files that show the environment as soon as Ansible runs."""
         if status.get("status") == "running":
             shutil.rmtree(self.folder / "run" / "env", ignore_errors=True)
             Path(runner_config.artifact_dir, "command").unlink(missing_ok=True)
@@ -164,12 +167,10 @@ class PlaybookRun:
 
 
 class AnsiblePlaybooks:
-    """Runs the operator's playbooks.
-
-    `InputError` for an unsafe file, `RolloutError` without Ansible.
-    """
+    """Runs the operator's playbooks."""
 
     def __init__(self, settings: AnsibleSettings, files: Mapping[Occasion, Path]) -> None:
+        """Raise `InputError` for an unsafe file, `RolloutError` without Ansible."""
         settings.check_configuration()
         for occasion, file in files.items():
             if not file.is_file():
@@ -194,7 +195,11 @@ class AnsiblePlaybooks:
         check: Callable[[], None],
         notice: Callable[[str], None],
     ) -> str:
-        """Return why the playbook failed; empty if it passed, or if there is none."""
+        """Run the occasion's playbook; return why it failed, empty if it passed or there is none.
+
+        `check` is called again and again, and may raise an error to end the run. `notice` gets the
+        names of tasks.
+        """
         file = self._files.get(occasion)
         if file is None:
             return ""
@@ -205,7 +210,7 @@ class AnsiblePlaybooks:
             task = excerpt(str(data.get("task") or ""))
             if event.get("event") == "playbook_on_task_start" and task:
                 notice(task)
-            if event.get("event") in _FAILED and not data.get("ignore_errors"):
+            if event.get("event") in _FAILURE_EVENTS and not data.get("ignore_errors"):
                 result = data.get("res") or {}
                 why = str(result.get("msg") or result.get("stderr") or "no reason given")
                 if result.get("assertion"):
@@ -214,14 +219,14 @@ class AnsiblePlaybooks:
 
         run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=take_event)
         try:
-            run.begin(variables)
+            run.start(variables)
             end = time.monotonic() + seconds
-            while not run.wait(_TICK):
+            while not run.wait(_CHECK_SECONDS):
                 check()
                 if time.monotonic() >= end:
                     return f"it did not end within gates.hook-timeout {seconds:g}s"
         finally:
-            run.end()
+            run.cancel()
         if run.status == 0:
             # A play that selects no host passes as well.
             return ""

@@ -1,6 +1,6 @@
 """Settings for Ansible, from rollout's and the user's own configuration.
 
-A preference of rollout yields to the user's configuration file, environment and inventory.
+The user's configuration file, environment and inventory take precedence over rollout's preferences.
 """
 
 import configparser
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rollout.adapters.local_files import distrust, scratch_for
+from rollout.adapters.local_files import needing_temporary_folder, why_distrusted
 from rollout.adapters.secrets import is_secret
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER, HostKeyChecking
@@ -36,29 +36,29 @@ _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class AnsibleSettings:
-    """How to reach hosts; None for what is not set.
+    """How Ansible reaches hosts. None means that a setting is not given."""
 
-    Without an `inventory` the Nodes are the inventory. `ssh_config` may be `none`, as for ssh.
-    """
-
+    # If None, the Nodes are the inventory.
     inventory: Path | None = None
     user: str | None = None
     port: int | None = None
     key_file: Path | None = None
     known_hosts: Path | None = None
+    # `none` means no file, as for ssh.
     ssh_config: Path | None = None
     host_key_checking: HostKeyChecking = HostKeyChecking.STRICT
+    # The current folder and environment, as Ansible sees them.
     folder: Path = field(default_factory=Path.cwd)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def check_configuration(self) -> None:
-        """Raise an error if Ansible is missing or unsafe to use."""
+        """Raise an error if Ansible is missing, or its configuration is unsafe or invalid."""
         try:
             import ansible_runner  # noqa: F401, PLC0415 - loaded only when needed
         except ImportError as error:
             raise RolloutError(_MISSING, hint=_INSTALL) from error
-        # Both are evaluated for their errors.
-        programs()
+        find_programs()
+        # Read for its errors.
         _ = self._config
         if self.key_file is not None and "$" in str(self.key_file.absolute()):
             key = printable(str(self.key_file))
@@ -67,33 +67,30 @@ class AnsibleSettings:
                 hint="Put the key, or a link to it, at a path without one.",
             )
 
-    def variables(self, run: Path | None = None) -> dict[str, str]:
-        """Return what is added to the environment of Ansible's programs.
-
-        `run` is a run's folder.
-        """
-        path = [str(programs()), self.environment.get("PATH", os.defpath)]
-        if run is not None:
-            path.insert(0, str(run / "bin"))
-        with scratch_for("Ansible"):
-            temporary = str(run or tempfile.gettempdir())
+    def variables(self, run_folder: Path | None = None) -> dict[str, str]:
+        """Return what is added to the environment of Ansible's programs."""
+        path = [str(find_programs()), self.environment.get("PATH", os.defpath)]
+        if run_folder is not None:
+            path.insert(0, str(run_folder / "bin"))
+        with needing_temporary_folder("Ansible"):
+            temporary = str(run_folder or tempfile.gettempdir())
         variables = {
             "PATH": os.pathsep.join(path),
             "ANSIBLE_HOST_KEY_CHECKING": "True",
-            "ANSIBLE_SSH_ARGS": shlex.join(self._ssh_arguments(run)),
-            # ansible-runner only adds to this process's environment, so secrets are overwritten.
+            "ANSIBLE_SSH_ARGS": shlex.join(self._ssh_arguments(run_folder)),
+            # ansible-runner passes on this process's environment, so secrets are overwritten.
             **dict.fromkeys(filter(is_secret, self.environment), ""),
             **self._preferences(temporary),
         }
         if self.key_file is not None:
-            # Ansible passes it on in quotes, and ssh expands %h and the like in it.
+            # Ansible gives it to ssh in quotes, and ssh expands %h and the like in it.
             variables["ANSIBLE_PRIVATE_KEY_FILE"] = escape_quotes(str(self.key_file.absolute()))
         if self._config_file is not None:
             variables["ANSIBLE_CONFIG"] = str(self._config_file)
         return variables
 
     def ssh_config_text(self) -> str:
-        """Return the client configuration, which ends with the default user."""
+        """Return ssh's configuration: the user's files, then the default user."""
         files = ["~/.ssh/config", "/etc/ssh/ssh_config"]
         if self.ssh_config == _NO_FILE:
             files = []
@@ -102,18 +99,19 @@ class AnsibleSettings:
         includes = [f"Include {file}\n" for file in files]
         return "".join((*includes, f"Host *\nUser {DEFAULT_SSH_USER}\n"))
 
-    def _ssh_arguments(self, run: Path | None) -> tuple[str, ...]:
+    def _ssh_arguments(self, run_folder: Path | None) -> tuple[str, ...]:
         arguments = [*_CHECKING[self.host_key_checking]]
         if self.known_hosts is not None:
             arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(self.known_hosts.absolute()))}"]
-        if run is not None:
-            arguments += ["-F", str(run / "ssh_config")]
+        if run_folder is not None:
+            arguments += ["-F", str(run_folder / "ssh_config")]
         user_arguments = self._user_value("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")
         if user_arguments is None:
             return (*arguments, *_OWN_SSH_ARGUMENTS)
         return (*arguments, *shlex.split(user_arguments))
 
-    def _preferences(self, temporary: str) -> dict[str, str]:
+    def _preferences(self, temporary_folder: str) -> dict[str, str]:
+        """Return the variables of rollout's preferences that the user has not set."""
         any_unparsed = "any_unparsed_is_failed"
         preferred = [
             # A terminal would merge stdout and stderr.
@@ -125,7 +123,7 @@ class AnsibleSettings:
             # With half an inventory, hosts would be missing.
             ("inventory", any_unparsed, f"ANSIBLE_INVENTORY_{any_unparsed.upper()}", "True"),
             # The default, the home folder, may be read-only in a container.
-            ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary),
+            ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary_folder),
         ]
         preferences = {
             name: value
@@ -154,16 +152,16 @@ class AnsibleSettings:
             path = path / "ansible.cfg" if path.is_dir() else path
             if _is_readable(path):
                 return path
-        here = self.folder / "ansible.cfg"
-        if _is_readable(here):
-            reason = distrust(here)
+        in_folder = self.folder / "ansible.cfg"
+        if _is_readable(in_folder):
+            reason = why_distrusted(in_folder)
             if reason:
                 raise UsageError(
                     f"ansible.cfg of the current directory is refused: {reason}",
                     hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it:"
                     " run rollout in another directory.",
                 )
-            return here
+            return in_folder
         home = Path(self.environment.get("HOME", "/"))
         others = (home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg"))
         return next(filter(_is_readable, others), None)
@@ -184,16 +182,16 @@ def _is_readable(path: Path) -> bool:
     return os.access(path, os.R_OK) and not path.is_dir()
 
 
-def programs() -> Path:
-    """Return the folder of Ansible's programs, which is this interpreter's."""
+def find_programs() -> Path:
+    """Return the folder of Ansible's programs, beside this interpreter, or raise `RolloutError`."""
     folder = Path(sys.executable).parent
     if not (folder / "ansible-playbook").exists():
         raise RolloutError(_MISSING, hint=_INSTALL)
     return folder
 
 
-def playbooks() -> Path:
-    """Return the folder of playbooks, installed or in a checkout."""
+def find_playbooks() -> Path:
+    """Return the folder of rollout's playbooks, installed or in a checkout."""
     package = Path(str(importlib.resources.files("rollout")))
     installed = package / "playbooks"
     return installed if installed.is_dir() else package.parent / "playbooks"

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import cast
 
 from rollout.adapters.calendar.lines import Block, ContentLine
-from rollout.adapters.calendar.repeats import Repeats, read_rule
+from rollout.adapters.calendar.repeats import RecurrenceRule, read_rule
 from rollout.adapters.calendar.zones import Zones
 from rollout.planning.eligibility.windows import Interval
 
@@ -17,21 +17,24 @@ _TIME = r"\d{8}T\d{6}Z?"
 _DURATION = (
     r"\+?P(?=\d|T\d)(?:\d{1,6}W)?(?:\d{1,6}D)?(?:T(?=\d)(?:\d{1,6}H)?(?:\d{1,6}M)?(?:\d{1,6}S)?)?"
 )
-_VALUES = {
+_VALUE_PATTERNS = {
     "": rf"{_DATE}|{_TIME}",
     "DATE": _DATE,
     "DATE-TIME": _TIME,
     "PERIOD": rf"{_TIME}/(?:{_TIME}|{_DURATION})",
     "DURATION": _DURATION,
 }
-_LISTS_OF_VALUES = {
-    kind: re.compile(rf"(?:{value})(?:,(?:{value}))*", re.ASCII) for kind, value in _VALUES.items()
+_VALUE_LIST_PATTERNS = {
+    kind: re.compile(rf"(?:{value})(?:,(?:{value}))*", re.ASCII)
+    for kind, value in _VALUE_PATTERNS.items()
 }
-_TIMES = frozenset({"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID"})
-_ONCE = ("DTSTART", "DTEND", "DURATION", "RECURRENCE-ID", "STATUS", "UID")
-_LISTS = frozenset({"RDATE", "EXDATE"})
+_TIME_PROPERTIES = frozenset(
+    {"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID"}
+)
+_AT_MOST_ONCE = ("DTSTART", "DTEND", "DURATION", "RECURRENCE-ID", "STATUS", "UID")
+_LIST_PROPERTIES = frozenset({"RDATE", "EXDATE"})
 # Properties of RFC 5545, 7986, 9073 and 9253 that do not affect times.
-_OTHERS = frozenset(
+_PROPERTIES_WITHOUT_EFFECT = frozenset(
     {
         *("ATTACH", "ATTENDEE", "CALENDAR-ADDRESS", "CATEGORIES", "CLASS", "COLOR", "COMMENT"),
         *("CONCEPT", "CONFERENCE", "CONTACT", "CREATED", "DESCRIPTION", "DTSTAMP", "GEO", "IMAGE"),
@@ -41,12 +44,12 @@ _OTHERS = frozenset(
         *("STRUCTURED-DATA", "STYLED-DESCRIPTION", "SUMMARY", "TRANSP", "UID", "URL"),
     }
 )
-_INNER = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
+_INNER_BLOCKS = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
 _DAY = timedelta(days=1)
 _LAST_OF_DAY = _DAY - timedelta.resolution
 # Time zones must not move times out of `datetime`'s range.
-_FIRST = datetime(1, 1, 3, tzinfo=UTC)
-_LAST = datetime(9999, 1, 1, tzinfo=UTC)
+_EARLIEST = datetime(1, 1, 3, tzinfo=UTC)
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
 Period = tuple[datetime, datetime | timedelta]
 Value = date | timedelta | Period
@@ -54,21 +57,24 @@ Value = date | timedelta | Period
 
 @dataclass(frozen=True)
 class CalendarEvent:
-    """An event. Times without a time zone are in the calendar's."""
+    """An event of a calendar, which may recur. Times without a zone are in the calendar's zone."""
 
     block: Block
     zones: Zones
 
     def check(self) -> None:
-        """Raise `CalendarError` for anything that is not understood."""
+        """Raise `CalendarError` for anything that is invalid or not understood."""
         for inner in self.block.blocks:
-            if inner.name not in _INNER and not inner.name.startswith("X-"):
+            if inner.name not in _INNER_BLOCKS and not inner.name.startswith("X-"):
                 inner.refuse("an event has no such part")
         for line in self.block.lines:
-            if line.name not in _TIMES | _OTHERS and not line.name.startswith("X-"):
+            if (
+                line.name not in _TIME_PROPERTIES | _PROPERTIES_WITHOUT_EFFECT
+                and not line.name.startswith("X-")
+            ):
                 line.refuse("an event has no such property, or it is not understood")
-        for name in _ONCE:
-            # Raises if there are two.
+        for name in _AT_MOST_ONCE:
+            # Raises an error if there are two.
             self.block.one(name)
         if self.block.one("DTSTART") is None:
             self.block.refuse("an event without DTSTART")
@@ -76,7 +82,7 @@ class CalendarEvent:
         if end and self.block.one("DURATION"):
             end.refuse("DTEND and DURATION exclude each other")
         if self.replaced:
-            # Raises if the value is invalid.
+            # Raises an error if the value is invalid.
             self.values(self.replaced)
             if not self.uid:
                 self.block.refuse("RECURRENCE-ID without UID")
@@ -84,29 +90,29 @@ class CalendarEvent:
 
     @property
     def uid(self) -> str:
-        """The UID, shared with events that replace an occurrence."""
+        """The UID, which events that replace an occurrence share; empty for none."""
         line = self.block.one("UID")
         return line.value if line else ""
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it is canceled."""
+        """Whether the event is canceled."""
         line = self.block.one("STATUS")
         return line is not None and line.value.strip().upper() == "CANCELLED"
 
     @property
     def replaced(self) -> ContentLine | None:
-        """The occurrence that this event replaces."""
+        """The property with the occurrence of another event that this one replaces, or None."""
         return self.block.one("RECURRENCE-ID")
 
     @cached_property
     def start(self) -> date:
-        """The start of the first occurrence."""
-        return self._date(next(self.block.all("DTSTART")))
+        """The start of the first occurrence; a plain date for an event of whole days."""
+        return self._single_date(next(self.block.all("DTSTART")))
 
     @property
     def zone(self) -> tzinfo:
-        """The time zone of its occurrences."""
+        """The time zone of the occurrences."""
         own = self.start.tzinfo if isinstance(self.start, datetime) else None
         return own or self.zones.of_calendar
 
@@ -116,32 +122,32 @@ class CalendarEvent:
             _local_time(self._check_form(line, value), self.zone) for value in self.values(line)
         ]
 
-    def openings(
+    def occurrences(
         self, replaced: Iterable[ContentLine], horizon: Interval
     ) -> Iterator[Interval | None]:
         """Yield the occurrences within the horizon, except the replaced ones.
 
-        Others yield None, so that the caller can check its time limit.
+        For other occurrences it yields None, so that the caller can check its time limit.
         """
         first = _local_time(self.start, self.zone)
         last = _local_time(horizon.end, self.zone)
-        local_length = self._end - first
+        length_by_clocks = self._end - first
         exact_length = _to_utc(self._end, self.zone) - _to_utc(first, self.zone)
-        periods = self._periods()
-        for local_begin in self._begins(first, periods, replaced):
+        period_ends = self._period_ends()
+        for local_begin in self._occurrence_starts(first, period_ends, replaced):
             if local_begin > last:
                 return
             begin = _to_utc(local_begin, self.zone)
-            ends = [*periods.get(local_begin, ())]
-            # If clocks change meanwhile: calendar days or exact hours, whichever is longer.
-            ends.append(_to_utc(_add_clamped(local_begin, local_length), self.zone))
+            ends = [*period_ends.get(local_begin, ())]
+            # If clocks change meanwhile, the two lengths differ. The longer one counts.
+            ends.append(_to_utc(_add_clamped(local_begin, length_by_clocks), self.zone))
             if isinstance(self.start, datetime):
-                ends.append(min(begin + min(exact_length, _LAST - begin), _LAST))
+                ends.append(min(begin + min(exact_length, _LATEST - begin), _LATEST))
             end = max(ends)
             is_within = begin < end and begin < horizon.end and horizon.begin < end
             yield Interval(begin, end) if is_within else None
 
-    def _begins(
+    def _occurrence_starts(
         self, first: datetime, periods: Iterable[datetime], replaced: Iterable[ContentLine]
     ) -> Iterator[datetime]:
         from dateutil.rrule import rruleset, rrulestr  # noqa: PLC0415 - slow to import
@@ -152,7 +158,7 @@ class CalendarEvent:
             rule = read_rule(line)
             repeats = rrulestr(rule.text, dtstart=first)
             if rule.until:
-                repeats = repeats.replace(until=self._until(line, rule))
+                repeats = repeats.replace(until=self._rule_end(line, rule))
             begins.rrule(repeats)
         for begin in periods:
             begins.rdate(begin)
@@ -165,8 +171,8 @@ class CalendarEvent:
                 begins.exdate(begin)
         return iter(begins)
 
-    def _periods(self) -> dict[datetime, list[datetime]]:
-        """Return the ends, in UTC, of the periods that begin at each local time."""
+    def _period_ends(self) -> dict[datetime, list[datetime]]:
+        """Return by local start the ends, in UTC, of the periods that RDATE lists."""
         periods = dict[datetime, list[datetime]]()
         for line in filter(_is_period, self.block.all("RDATE")):
             for begin, end in cast("Sequence[Period]", self.values(line)):
@@ -177,17 +183,17 @@ class CalendarEvent:
                 if until <= begin:
                     line.refuse("a period ends before it begins")
                 ends = periods.setdefault(_local_time(begin, self.zone), [])
-                ends.append(_instant(until, self.zone))
+                ends.append(_instant_in_utc(until, self.zone))
         return periods
 
-    def _until(self, line: ContentLine, rule: Repeats) -> datetime:
-        """Return the local end of a rule, the latest possible in another form than DTSTART.
+    def _rule_end(self, line: ContentLine, rule: RecurrenceRule) -> datetime:
+        """Return UNTIL as a local time. In another form than DTSTART it means the latest possible.
 
-        Google and Outlook write dates for events with times, Exchange times for whole days.
+        Google and Outlook write dates for events with times, and Exchange times for whole days.
         """
-        if not _LISTS_OF_VALUES[""].fullmatch(rule.until) or "," in rule.until:
+        if not _VALUE_LIST_PATTERNS[""].fullmatch(rule.until) or "," in rule.until:
             line.refuse("UNTIL is neither a date nor a time")
-        (until,) = _read(line, rule.until, None)
+        (until,) = _parse_values(line, rule.until, None)
         if not isinstance(until, datetime):
             day = _local_time(cast("date", until), self.zone)
             return _add_clamped(day, _LAST_OF_DAY) if isinstance(self.start, datetime) else day
@@ -198,7 +204,7 @@ class CalendarEvent:
         return max(as_written, by_clocks)
 
     def _check_form(self, line: ContentLine, value: Value) -> date:
-        """Return the value; `CalendarError` if it is not in DTSTART's form."""
+        """Return the value, or raise `CalendarError` if it is not in DTSTART's form."""
         is_time = isinstance(value, datetime)
         if not isinstance(value, date) or is_time != isinstance(self.start, datetime):
             line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
@@ -212,7 +218,7 @@ class CalendarEvent:
         first = _local_time(self.start, self.zone)
         line = self.block.one("DTEND")
         if line:
-            return _local_time(self._check_form(line, self._date(line)), self.zone)
+            return _local_time(self._check_form(line, self._single_date(line)), self.zone)
         line = self.block.one("DURATION")
         if line:
             length = cast("timedelta", self.values(line)[0])
@@ -225,17 +231,17 @@ class CalendarEvent:
         line = self.block.one("DTEND") or self.block.one("DURATION")
         if line is None:
             return
-        first = _instant(self.start, self.zone)
+        first = _instant_in_utc(self.start, self.zone)
         end = _to_utc(self._end, self.zone)
         if line.name == "DTEND":
             # It may have its own time zone.
-            end = _instant(self._date(line), self.zone)
+            end = _instant_in_utc(self._single_date(line), self.zone)
         if end < first:
             line.refuse("the event ends before it begins")
         if end == first and not isinstance(self.start, datetime):
             line.refuse("the event of whole days has none: DTEND is the day after the last")
 
-    def _date(self, line: ContentLine) -> date:
+    def _single_date(self, line: ContentLine) -> date:
         return cast("date", self.values(line)[0])
 
     def values(self, line: ContentLine) -> Sequence[Value]:
@@ -248,13 +254,13 @@ class CalendarEvent:
                 line.refuse(f"{name} is not understood here")
         special_kinds = {"RDATE": ("", "DATE", "DATE-TIME", "PERIOD"), "DURATION": ("DURATION",)}
         kinds = special_kinds.get(line.name, ("", "DATE", "DATE-TIME"))
-        if kind not in kinds or not _LISTS_OF_VALUES[kind].fullmatch(line.value):
+        if kind not in kinds or not _VALUE_LIST_PATTERNS[kind].fullmatch(line.value):
             line.refuse(f"it is not what {line.name} may say")
-        if "," in line.value and line.name not in _LISTS:
+        if "," in line.value and line.name not in _LIST_PROPERTIES:
             line.refuse("there are two values")
         if zone is not None:
             self._check_zone(line, zone)
-        return _read(line, line.value, zone)
+        return _parse_values(line, line.value, zone)
 
     def _check_zone(self, line: ContentLine, zone: str) -> None:
         if not self.zones.has(zone):
@@ -265,7 +271,7 @@ class CalendarEvent:
             line.refuse("a date has no time zone")
 
 
-def _read(line: ContentLine, text: str, zone: str | None) -> Sequence[Value]:
+def _parse_values(line: ContentLine, text: str, zone: str | None) -> Sequence[Value]:
     from icalendar import vDDDLists  # noqa: PLC0415 - slow to import
 
     try:
@@ -280,7 +286,7 @@ def _is_period(line: ContentLine) -> bool:
 
 
 def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return the zone's time without a time zone; for a day, its midnight."""
+    """Return the time in this zone, without a `tzinfo`; for a day, its midnight."""
     if not isinstance(day_or_time, datetime):
         return datetime.combine(day_or_time, datetime.min.time())
     if day_or_time.tzinfo is None:
@@ -298,8 +304,8 @@ def _add_clamped(begin: datetime, length: timedelta) -> datetime:
         return datetime.max.replace(tzinfo=begin.tzinfo)
 
 
-def _instant(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return a time, or the start of a day, in UTC. `zone` is the default."""
+def _instant_in_utc(day_or_time: date, zone: tzinfo) -> datetime:
+    """Return a time, or the start of a day, in UTC. `zone` is for a time without a zone."""
     if isinstance(day_or_time, datetime) and day_or_time.tzinfo:
         # Only a time with a zone says which of two equal local times it is.
         return _to_utc(day_or_time, day_or_time.tzinfo, fold=day_or_time.fold)
@@ -307,8 +313,8 @@ def _instant(day_or_time: date, zone: tzinfo) -> datetime:
 
 
 def _to_utc(local: datetime, zone: tzinfo, *, fold: int = 0) -> datetime:
-    """`fold` is 1 for the second of two equal local times."""
+    """Return a local time in UTC. `fold` is 1 for the second of two equal local times."""
     try:
-        return min(max(local.replace(tzinfo=zone, fold=fold).astimezone(UTC), _FIRST), _LAST)
+        return min(max(local.replace(tzinfo=zone, fold=fold).astimezone(UTC), _EARLIEST), _LATEST)
     except OverflowError:
-        return _FIRST if local.year == _FIRST.year else _LAST
+        return _EARLIEST if local.year == _EARLIEST.year else _LATEST

@@ -12,14 +12,14 @@ _PARAMETER = rf"[A-Za-z0-9-]+={_PARAMETER_VALUE}(?:,{_PARAMETER_VALUE})*"
 _LINE = re.compile(
     rf"(?P<name>[A-Za-z0-9-]+)(?P<parameters>(?:;{_PARAMETER})*):(?P<value>.*)", re.DOTALL
 )
-_EACH_PARAMETER = re.compile(rf";({_PARAMETER})")
+_PARAMETERS = re.compile(rf";({_PARAMETER})")
 _LONGEST_QUOTE = 60
 # Calendars nest three deep: an alarm of an event of the calendar.
-_DEEPEST = 10
+_DEEPEST_NESTING = 10
 
 
 class CalendarError(ValueError):
-    """`number` is the line in the file."""
+    """A calendar's file is invalid or not understood, at a line with this number."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
@@ -27,12 +27,15 @@ class CalendarError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ContentLine:
-    """An unfolded property, its name in capitals; `number` is its first line."""
+    """A property, which may be folded over several lines of the file."""
 
+    # Of its first line.
     number: int
+    # In capitals, as are the names of the parameters.
     name: str
     parameters: Mapping[str, str]
     value: str
+    # All of it, unfolded.
     text: str
 
     def refuse(self, why: str) -> NoReturn:
@@ -45,7 +48,7 @@ class ContentLine:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A component."""
+    """A component, such as a calendar or an event: what is between BEGIN and END."""
 
     name: str
     number: int
@@ -68,20 +71,21 @@ class Block:
         raise CalendarError(self.number, f"{self.name}: {why}")
 
     def text(self) -> str:
-        """Return iCalendar text."""
+        """Return the block as text of iCalendar."""
         inner = (block.text() for block in self.blocks)
         lines = (f"{line.text}\r\n" for line in self.lines)
         return "".join((f"BEGIN:{self.name}\r\n", *lines, *inner, f"END:{self.name}\r\n"))
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """A limit on CPU time for a calendar, in this thread."""
+class TimeLimit:
+    """A limit on the CPU time that this thread spends on a calendar."""
 
+    # A time of `time.thread_time`.
     end: float
 
     @classmethod
-    def of(cls, seconds: float) -> "Patience":
+    def of(cls, seconds: float) -> "TimeLimit":
         """Return a limit that begins now."""
         return cls(time.thread_time() + seconds)
 
@@ -92,14 +96,14 @@ class Patience:
 
 
 def read_calendar_block(content: bytes) -> Block:
-    """Return the only VCALENDAR, or raise `CalendarError`."""
+    """Parse a file; return its only VCALENDAR, or raise `CalendarError`."""
     root = Block("", 1)
     open_blocks = [root]
-    for number, raw in _unfold(content):
-        line = _content_line(number, raw)
+    for number, raw in _unfold_lines(content):
+        line = _parse_line(number, raw)
         block = open_blocks[-1]
         if line.name == "BEGIN":
-            if len(open_blocks) > _DEEPEST:
+            if len(open_blocks) > _DEEPEST_NESTING:
                 line.refuse("it is nested too deeply")
             inner = Block(line.value.strip().upper(), line.number)
             block.blocks.append(inner)
@@ -127,8 +131,8 @@ def _only_calendar(blocks: list[Block]) -> Block:
     return blocks[0]
 
 
-def _unfold(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield unfolded, numbered lines without empty ones. A fold may split a character."""
+def _unfold_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield unfolded lines with their numbers, without empty ones. A fold may split a character."""
     lines: list[tuple[int, list[bytes]]] = []
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         line = raw.removesuffix(b"\r")
@@ -140,7 +144,7 @@ def _unfold(content: bytes) -> Iterator[tuple[int, bytes]]:
         yield number, b"".join(parts)
 
 
-def _content_line(number: int, raw: bytes) -> ContentLine:
+def _parse_line(number: int, raw: bytes) -> ContentLine:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -150,7 +154,7 @@ def _content_line(number: int, raw: bytes) -> ContentLine:
         invalid = ContentLine(number=number, name="", parameters={}, value="", text=text)
         invalid.refuse("it is no line of iCalendar, NAME:VALUE")
     parameters = dict[str, str]()
-    for written in _EACH_PARAMETER.findall(match["parameters"]):
+    for written in _PARAMETERS.findall(match["parameters"]):
         name, _, value = written.partition("=")
         if name.upper() in parameters:
             raise CalendarError(number, f"{name} is given twice")

@@ -14,64 +14,69 @@ _DAY = "MO|TU|WE|TH|FR|SA|SU"
 _WEEKDAY = re.compile(rf"(?:([+-]?)(\d{{1,2}}))?({_DAY})", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,3}", re.ASCII)
 _POSITIVE = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
-_MOST_ORDINAL = {"YEARLY": 53, "MONTHLY": 5}
+_HIGHEST_ORDINALS = {"YEARLY": 53, "MONTHLY": 5}
 # How often an event may occur in one day.
-_MOST_A_DAY = 24
+_MOST_PER_DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbers:
-    """The numbers in a list of a rule, and the frequencies that allow the list."""
+class _NumberRange:
+    """The numbers that a list in a rule may have, and the frequencies that allow the list."""
 
     least: int
     most: int
+    # Negative numbers count back from the end.
     may_count_back: bool = False
     frequencies: tuple[str, ...] = _FREQUENCIES
 
-    def has(self, written: str) -> bool:
+    def allows(self, written: str) -> bool:
         if not _NUMBER.fullmatch(written):
             return False
         number = abs(int(written)) if self.may_count_back else int(written)
         return self.least <= number <= self.most
 
 
-_LISTS: Mapping[str, _Numbers] = {
-    "BYMONTH": _Numbers(1, 12),
-    "BYWEEKNO": _Numbers(1, 53, may_count_back=True, frequencies=("YEARLY",)),
-    "BYYEARDAY": _Numbers(1, 366, may_count_back=True, frequencies=("YEARLY",)),
-    "BYMONTHDAY": _Numbers(1, 31, may_count_back=True, frequencies=("YEARLY", "MONTHLY", "DAILY")),
-    "BYHOUR": _Numbers(0, 23),
-    "BYMINUTE": _Numbers(0, 59),
-    "BYSECOND": _Numbers(0, 59),
-    "BYSETPOS": _Numbers(1, 366, may_count_back=True),
+_LISTS: Mapping[str, _NumberRange] = {
+    "BYMONTH": _NumberRange(1, 12),
+    "BYWEEKNO": _NumberRange(1, 53, may_count_back=True, frequencies=("YEARLY",)),
+    "BYYEARDAY": _NumberRange(1, 366, may_count_back=True, frequencies=("YEARLY",)),
+    "BYMONTHDAY": _NumberRange(
+        1, 31, may_count_back=True, frequencies=("YEARLY", "MONTHLY", "DAILY")
+    ),
+    "BYHOUR": _NumberRange(0, 23),
+    "BYMINUTE": _NumberRange(0, 59),
+    "BYSECOND": _NumberRange(0, 59),
+    "BYSETPOS": _NumberRange(1, 366, may_count_back=True),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
-    """A valid rule without UNTIL, and UNTIL's value, which may be empty."""
+class RecurrenceRule:
+    """A valid recurrence rule."""
 
+    # Without UNTIL.
     text: str
+    # The value of UNTIL; empty for none.
     until: str
 
 
-def read_rule(line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES) -> Repeats:
+def read_rule(line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES) -> RecurrenceRule:
     """Return the rule of a line, or raise `CalendarError`."""
-    parts = _parts(line)
+    parts = _split_parts(line)
     frequency = parts.get("FREQ", "")
     if frequency not in frequencies:
         line.refuse(f"FREQ is not one of {', '.join(frequencies)}")
-    _check_extent(line, parts)
+    _check_repetition(line, parts)
     for name, value in parts.items():
         if name in _LISTS:
             _check_numbers(line, name, value.split(","), frequency)
     _check_weekdays(line, parts, frequency)
     _check_times(line, parts)
     text = ";".join(f"{name}={value}" for name, value in parts.items() if name != "UNTIL")
-    return Repeats(text, parts.get("UNTIL", ""))
+    return RecurrenceRule(text, parts.get("UNTIL", ""))
 
 
-def _check_extent(line: ContentLine, parts: Mapping[str, str]) -> None:
+def _check_repetition(line: ContentLine, parts: Mapping[str, str]) -> None:
     for name in ("INTERVAL", "COUNT"):
         if name in parts and not _POSITIVE.fullmatch(parts[name]):
             line.refuse(f"{name} is not a number from 1 to 999999999")
@@ -88,11 +93,11 @@ def _check_times(line: ContentLine, parts: Mapping[str, str]) -> None:
     times_a_day = 1
     for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
         times_a_day *= parts.get(name, "").count(",") + 1
-    if times_a_day > _MOST_A_DAY:
-        line.refuse(f"it repeats more than {_MOST_A_DAY} times a day")
+    if times_a_day > _MOST_PER_DAY:
+        line.refuse(f"it repeats more than {_MOST_PER_DAY} times a day")
 
 
-def _parts(line: ContentLine) -> Mapping[str, str]:
+def _split_parts(line: ContentLine) -> Mapping[str, str]:
     known = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_LISTS}
     parts = dict[str, str]()
     for written in line.value.upper().removesuffix(";").split(";"):
@@ -111,14 +116,14 @@ def _check_numbers(line: ContentLine, name: str, values: list[str], frequency: s
         line.refuse(f"{name} has no meaning beside FREQ={frequency}")
     back = ", or counted back from the end" if numbers.may_count_back else ""
     for value in values:
-        if not numbers.has(value):
+        if not numbers.allows(value):
             line.refuse(f"{value!r} in {name} is not from {numbers.least} to {numbers.most}{back}")
 
 
 def _check_weekdays(line: ContentLine, parts: Mapping[str, str], frequency: str) -> None:
-    most = _MOST_ORDINAL.get(frequency, 0)
+    most = _HIGHEST_ORDINALS.get(frequency, 0)
     if "BYMONTH" in parts:
-        most = min(most, _MOST_ORDINAL["MONTHLY"])
+        most = min(most, _HIGHEST_ORDINALS["MONTHLY"])
     if "BYWEEKNO" in parts:
         most = 0
     days = parts["BYDAY"].split(",") if "BYDAY" in parts else ()

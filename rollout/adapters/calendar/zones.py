@@ -3,12 +3,12 @@
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 
-from rollout.adapters.calendar.lines import Block, CalendarError, ContentLine, Patience
+from rollout.adapters.calendar.lines import Block, CalendarError, ContentLine, TimeLimit
 from rollout.adapters.calendar.repeats import read_rule
 from rollout.errors import UsageError
 from rollout.planning.eligibility.windows import check_zone
 
-_OF_CALENDAR = "X-WR-TIMEZONE"
+_CALENDAR_ZONE = "X-WR-TIMEZONE"
 _PARTS = ("STANDARD", "DAYLIGHT")
 # icalendar and dateutil raise these for invalid definitions.
 _INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
@@ -18,7 +18,9 @@ _INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, Overf
 class Zones:
     """The time zones that a file may name."""
 
+    # For times without a time zone.
     of_calendar: tzinfo
+    # Those that the file itself defines.
     defined: frozenset[str]
 
     def has(self, name: str) -> bool:
@@ -33,21 +35,21 @@ class Zones:
         )
 
 
-def read_zones(calendar: Block, patience: Patience, default: tzinfo) -> Zones:
+def read_zones(calendar: Block, time_limit: TimeLimit, default: tzinfo) -> Zones:
     """Return a calendar's time zones, or raise `CalendarError`.
 
-    Outlook defines only the time zone of its events, so a single definition is the calendar's.
-    Without any the calendar has the `default`.
+    A single definition is the calendar's own zone, because Outlook defines only that of its events.
+    A calendar without a zone has the `default`.
     """
     blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
-    zones = Zones(default, _define(blocks, patience))
-    line = calendar.one(_OF_CALENDAR)
+    zones = Zones(default, _register(blocks, time_limit))
+    line = calendar.one(_CALENDAR_ZONE)
     if line is None and len(blocks) == 1:
         line = blocks[0].one("TZID")
-    return replace(zones, of_calendar=_zone(line, zones)) if line else zones
+    return replace(zones, of_calendar=_find_zone(line, zones)) if line else zones
 
 
-def _zone(line: ContentLine, zones: Zones) -> tzinfo:
+def _find_zone(line: ContentLine, zones: Zones) -> tzinfo:
     from icalendar.timezone import tzp  # noqa: PLC0415 - slow to import
 
     name = line.value.strip().strip("/")
@@ -57,14 +59,14 @@ def _zone(line: ContentLine, zones: Zones) -> tzinfo:
     return zone
 
 
-def _define(blocks: list[Block], patience: Patience) -> frozenset[str]:
-    """Register this file's time zones with icalendar, and forget other files'."""
+def _register(blocks: list[Block], time_limit: TimeLimit) -> frozenset[str]:
+    """Register this file's time zones with icalendar, instead of other files'; return the names."""
     from icalendar import Timezone, use_zoneinfo  # noqa: PLC0415 - slow to import
 
     use_zoneinfo()  # type: ignore[no-untyped-call]
     names = set[str]()
     for block in blocks:
-        patience.check(block)
+        time_limit.check(block)
         line = block.one("TZID")
         if line is None:
             block.refuse("a time zone without TZID")

@@ -30,17 +30,17 @@ _CLIENT_CERT_HINT = (
     "The server rejects the client certificate of the kubeconfig's user. Renew the certificate."
 )
 _PROXY_HINT = "Check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment."
-# The ssl module has no exception classes for these failures.
-_VERIFICATION = "CERTIFICATE_VERIFY_FAILED"
-_BY_DATE = ("certificate has expired", "certificate is not yet valid")
-_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
-_ALERTS = (
+# Parts of messages, because the ssl module has no exception classes for these failures.
+_VERIFICATION_MARKER = "CERTIFICATE_VERIFY_FAILED"
+_DATE_MARKERS = ("certificate has expired", "certificate is not yet valid")
+_NOT_TLS_MARKERS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+_TLS_ALERTS = (
     *("ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA", "ALERT_CERTIFICATE"),
     *("CERTIFICATE_REQUIRED", "ALERT_HANDSHAKE_FAILURE"),
 )
-_BROKEN = (http.ProtocolError, http.DecodeError)
+_BROKEN_CONNECTION = (http.ProtocolError, http.DecodeError)
 # Exception classes with a message and a hint. The first match counts.
-_SENTENCES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
+_MESSAGES_BY_ERROR: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
     (http.NameResolutionError, "the host name of {server} cannot be resolved", _DNS_HINT),
     (http.ProxyError, "no connection to {server} through the proxy: {cause}", _PROXY_HINT),
     (http.NewConnectionError, "no connection to {server}: {cause}", _REACH_HINT),
@@ -50,7 +50,7 @@ _SENTENCES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str]
         _REACH_HINT,
     ),
     ((http.ReadTimeoutError, TimeoutError), "{server} did not respond {request} in time", ""),
-    (_BROKEN, "the connection to {server} broke during {request}: {cause}", ""),
+    (_BROKEN_CONNECTION, "the connection to {server} broke during {request}: {cause}", ""),
     (Exception, "{request} at {server} failed: {cause}", _REACH_HINT),
 )
 
@@ -63,22 +63,23 @@ class _ResponseBody(wire.Wire, frozen=True):
 
 
 def check_answer(body: bytes, method: str, path: str) -> str:
-    """Check a body; return the token of the next page, or an empty one.
+    """Return the token of a list's next page; empty if there is none.
 
-    `ApiUnavailableError` if it does not answer this request.
+    Raises `ApiUnavailableError` if the body is no answer to this request.
     """
     request = f"{method} {path}"
     try:
-        read = wire.decoder_of(_ResponseBody).decode(body)
+        answer = wire.decoder_of(_ResponseBody).decode(body)
     except NOT_READ as error:
         raise invalid_answer(request, error) from error
-    if not _is_answer(read, method, path):
-        kind = read.kind or "unknown"
-        raise invalid_answer(request, f"it is of kind {kind} ({read.api_version or 'no version'})")
-    return read.metadata.continue_token
+    if not _is_of_expected_kind(answer, method, path):
+        kind = answer.kind or "unknown"
+        version = answer.api_version or "no version"
+        raise invalid_answer(request, f"it is of kind {kind} ({version})")
+    return answer.metadata.continue_token
 
 
-def _is_answer(read: _ResponseBody, method: str, path: str) -> bool:
+def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
     """Whether a body has the kind that its path asks for.
 
     Only `/api/VERSION/…` and `/apis/GROUP/VERSION/…` have kinds.
@@ -88,27 +89,28 @@ def _is_answer(read: _ResponseBody, method: str, path: str) -> bool:
         return True
     version_parts = 1 if root == "api" else 2
     version = "/".join(parts[:version_parts])
-    rest = parts[version_parts:]
+    object_parts = parts[version_parts:]
     # `namespaces/NAME` alone is the namespace itself.
-    if rest[:1] == ["namespaces"] and len(rest) > 2:  # noqa: PLR2004
-        rest = rest[2:]
-    resource, name, subresource = (*rest, "", "", "")[:3]
+    if object_parts[:1] == ["namespaces"] and len(object_parts) > 2:  # noqa: PLR2004
+        object_parts = object_parts[2:]
+    resource, name, subresource = (*object_parts, "", "", "")[:3]
     if not resource:
         has_version = len(parts) == version_parts
-        return read.kind == (_DISCOVERY if has_version else _GROUP_DISCOVERY)
-    if subresource and read.kind.lower() == subresource:
+        return answer.kind == (_DISCOVERY if has_version else _GROUP_DISCOVERY)
+    if subresource and answer.kind.lower() == subresource:
         return True
-    if read.kind == "Status":
-        # The request left no object, or acted on another one.
-        return (method == "DELETE" or bool(subresource)) and bytes(read.status) == _SUCCESS
-    kind = read.kind
+    if answer.kind == "Status":
+        # The request has left no object, or has acted on another one.
+        may_be_status = method == "DELETE" or bool(subresource)
+        return may_be_status and bytes(answer.status) == _SUCCESS
+    kind = answer.kind
     if method == "GET" and not name:
         if not kind.endswith("List"):
             return False
         kind = kind.removesuffix("List")
     # The plural of a custom resource need not follow from its kind.
     is_custom = method == "GET" and bool(name) and "." in version
-    return read.api_version == version and (is_custom or _plural(kind) == resource)
+    return answer.api_version == version and (is_custom or _plural(kind) == resource)
 
 
 def _plural(kind: str) -> str:
@@ -119,45 +121,50 @@ def _plural(kind: str) -> str:
 
 
 def exchange_error(error: Exception, server: str, request: str) -> ApiError:
-    """Return the error of a failed exchange."""
+    """Return the error for an exception of the HTTP client."""
     if isinstance(error, http.SSLError | ssl.SSLError):
         return _tls_error(error, server)
     cause = "the answer ended early" if _ended_early(error) else _cause(error)
-    matching = [(text, hint) for kinds, text, hint in _SENTENCES if isinstance(error, kinds)]
-    text, hint = matching[0]
+    text, hint = next(
+        (text, hint) for kinds, text, hint in _MESSAGES_BY_ERROR if isinstance(error, kinds)
+    )
     return ApiUnavailableError(text.format(server=server, request=request, cause=cause), hint=hint)
 
 
 def is_broken_off(error: Exception) -> bool:
     """Whether the server closed the connection without an answer."""
-    return isinstance(error, http.ProtocolError) or isinstance(_innermost(error), ssl.SSLEOFError)
+    return isinstance(error, http.ProtocolError) or isinstance(
+        _innermost_error(error), ssl.SSLEOFError
+    )
 
 
 def _ended_early(error: Exception) -> bool:
     invalid = isinstance(error, http.InvalidChunkLength)
-    return isinstance(error, _BROKEN) and (invalid or isinstance(_innermost(error), ValueError))
+    return isinstance(error, _BROKEN_CONNECTION) and (
+        invalid or isinstance(_innermost_error(error), ValueError)
+    )
 
 
 def _tls_error(error: Exception, server: str) -> ApiError:
     text = str(error)
     cause = _cause(error)
-    if _VERIFICATION in text:
-        hint = _DATE_HINT if any(marker in text for marker in _BY_DATE) else _CA_HINT
+    if _VERIFICATION_MARKER in text:
+        hint = _DATE_HINT if any(marker in text for marker in _DATE_MARKERS) else _CA_HINT
         return ApiError(f"the certificate of {server} cannot be verified: {cause}", hint=hint)
-    if any(marker in text for marker in _NOT_TLS):
+    if any(marker in text for marker in _NOT_TLS_MARKERS):
         return ApiError(f"no TLS with {server}: {cause}", hint=_PLAIN_HINT)
-    if any(marker in text for marker in _ALERTS):
+    if any(marker in text for marker in _TLS_ALERTS):
         return ApiError(f"{server} ended the TLS handshake: {cause}", hint=_CLIENT_CERT_HINT)
     return ApiUnavailableError(f"the TLS connection to {server} broke: {cause}", hint=_REACH_HINT)
 
 
 def _cause(error: BaseException) -> str:
-    inner = _innermost(error)
+    inner = _innermost_error(error)
     text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
     return str(text) or type(inner).__name__
 
 
-def _innermost(error: BaseException) -> BaseException:
+def _innermost_error(error: BaseException) -> BaseException:
     wrapped = (part for part in error.args if isinstance(part, BaseException))
     below = error.__cause__ or error.__context__ or next(wrapped, None)
-    return error if below is None else _innermost(below)
+    return error if below is None else _innermost_error(below)

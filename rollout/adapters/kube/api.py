@@ -34,27 +34,28 @@ DEFAULT_PAGE = "500"
 _LOG = logging.getLogger("rollout.api")
 _JSON = "application/json"
 _PATCH = "application/merge-patch+json"
-_READABLE = "=/,!:"
+_CHARACTERS_TO_SHOW = "=/,!:"
 _UNAUTHORIZED = 401
 _SUCCESS = range(200, 300)
 _CHUNK = 1 << 16
-_WATCH_SLACK = 10.0
+_WATCH_SLACK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to connect, and to wait for the next bytes.
-
-    A whole body may take `body_patience` times `read`.
-    """
+    """The timeouts of a request, in seconds."""
 
     connect: float = 5.0
+    # Until the next bytes.
     read: float = 30.0
+    # How many times `read` a whole body may take.
     body_patience: float = 10
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
+    """An HTTP request to the API server."""
+
     method: str
     path: str
     query: Query
@@ -70,7 +71,7 @@ class _Request:
         query = dict(self.query)
         if "continue" in query:
             query["continue"] = "more"
-        return f"{self} ?{urlencode(query, safe=_READABLE)}" if query else str(self)
+        return f"{self} ?{urlencode(query, safe=_CHARACTERS_TO_SHOW)}" if query else str(self)
 
     def url(self, server: str) -> str:
         query = f"?{urlencode(self.query)}" if self.query else ""
@@ -86,10 +87,10 @@ class _Request:
 def connect(
     kubeconfig: Path | None, context: str | None, *, timeouts: Timeouts | None = None
 ) -> "KubeApi":
-    """Make a client; `KubeconfigError` if the kubeconfig cannot be used.
+    """Return a client; raise `KubeconfigError` if the kubeconfig cannot be used.
 
     `kubeconfig` None means KUBECONFIG, else ~/.kube/config, else the pod's service account. Nothing
-    is sent yet.
+    is sent to the server yet.
     """
     access = RenewableSession(kubeconfig, context)
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
@@ -124,12 +125,12 @@ class KubeApi:
 
     def get(self, path: str, query: Query | None = None) -> bytes:
         """Return the body of a GET."""
-        return self._fetch("GET", path, query)
+        return self._request_body("GET", path, query)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Yield a list's pages. Raises `ApiGoneError`.
+        """Yield a list's pages. Raises `ApiGoneError` if the list was read too slowly.
 
-        The next page is fetched while the caller reads one.
+        The next page is fetched while the caller reads the current one.
         """
         parameters = {"limit": DEFAULT_PAGE, **(query or {})}
         request = _Request("GET", path, parameters, self._timeouts.read)
@@ -143,26 +144,26 @@ class KubeApi:
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
         """POST `body`; return the answer's body."""
-        return self._fetch("POST", path, query, body)
+        return self._request_body("POST", path, query, body)
 
     def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
         """PUT `body`; return the answer's body."""
-        return self._fetch("PUT", path, query, body)
+        return self._request_body("PUT", path, query, body)
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Send a JSON merge patch; return the answer's body."""
-        return self._fetch("PATCH", path, query, body)
+        return self._request_body("PATCH", path, query, body)
 
     def delete(self, path: str, body: object | None = None) -> bytes:
         """DELETE with `body` as DeleteOptions; return the answer's body."""
-        return self._fetch("DELETE", path, None, body)
+        return self._request_body("DELETE", path, None, body)
 
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Watch with bookmarks for `seconds`.
+        """Watch with bookmarks for `seconds`. The context yields the lines.
 
-        Leaving the context, from any thread, ends it at once. A lost connection raises
+        Leaving the context, from any thread, ends the watch at once. A lost connection raises
         `ApiUnavailableError`.
         """
         parameters = {
@@ -171,13 +172,16 @@ class KubeApi:
             "watch": "true",
             "timeoutSeconds": str(max(1, round(seconds))),
         }
-        read_timeout = seconds + _WATCH_SLACK
+        read_timeout = seconds + _WATCH_SLACK_SECONDS
         request = _Request("GET", path, parameters, read_timeout, encoding="identity")
         return WatchStream(
-            lambda: self._answer(request), lambda error: self._error_of(error, request)
+            lambda: self._require_success(request),
+            lambda error: self._note_failed_exchange(error, request),
         )
 
-    def _fetch(self, method: str, path: str, query: Query | None, body: object = None) -> bytes:
+    def _request_body(
+        self, method: str, path: str, query: Query | None, body: object = None
+    ) -> bytes:
         request = _Request(
             method=method,
             path=path,
@@ -185,31 +189,35 @@ class KubeApi:
             read_timeout=self._timeouts.read,
             body=body,
         )
-        return self._exchange(request)[0]
+        body, _ = self._exchange(request)
+        return body
 
     def _exchange(self, request: _Request) -> tuple[bytes, str]:
-        """Return the body, and the token of a list's next page or an empty one."""
-        response = self._answer(request)
-        at = self._server_time.reading()
+        """Return the body, and the token of a list's next page, which may be empty."""
+        response = self._require_success(request)
+        arrival = self._server_time.arrival()
         try:
-            body = self._read(response)
+            body = self._read_body(response)
             token = check_answer(body, request.method, request.path)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise self._error_of(error, request, status=response.status) from error
+            raise self._note_failed_exchange(error, request, status=response.status) from error
         except ApiUnavailableError:
             self._recovery.note_outage()
             raise
-        self._server_time.hear(response.headers, at)
+        self._server_time.note_answer(response.headers, arrival)
         return body, token
 
-    def _error_of(self, error: Exception, request: _Request, *, status: int = 0) -> ApiError:
+    def _note_failed_exchange(
+        self, error: Exception, request: _Request, *, status: int = 0
+    ) -> ApiError:
+        """Note the outage, and return the error of a request that got no answer."""
         self._recovery.note_outage()
-        failed = exchange_error(error, self.server, str(request))
-        failed.status = status
-        return failed
+        api_error = exchange_error(error, self.server, str(request))
+        api_error.status = status
+        return api_error
 
-    def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """The deadline also stops a server that sends single bytes."""
+    def _read_body(self, response: urllib3.BaseHTTPResponse) -> bytes:
+        """Read a body with a deadline, because a server may send single bytes for ever."""
         deadline = time.monotonic() + self._timeouts.read * self._timeouts.body_patience
         try:
             body = b"".join(_chunks(response, deadline))
@@ -219,32 +227,36 @@ class KubeApi:
         response.release_conn()
         return body
 
-    def _answer(self, request: _Request) -> urllib3.BaseHTTPResponse:
+    def _require_success(self, request: _Request) -> urllib3.BaseHTTPResponse:
+        """Return the response with its body unread; raise `ApiError` unless it is a success.
+
+        If the server rejects the credentials, they are renewed once.
+        """
         session = self._access.session
-        response = self._send(session, request)
+        response = self._send_with_retry(session, request)
         if response.status == _UNAUTHORIZED:
             response.close()
-            response = self._send(self._access.renewed(session), request)
+            response = self._send_with_retry(self._access.log_in_again(session), request)
         if response.status in _SUCCESS:
             self._recovery.note_acceptance()
             return response
-        raise self._refusal(response, request)
+        raise self._refusal_error(response, request)
 
-    def _send(
-        self, session: ApiSession, request: _Request, *, again: bool = True
+    def _send_with_retry(
+        self, session: ApiSession, request: _Request, *, may_repeat: bool = True
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request, and a GET again if its connection breaks."""
+        """Send a request, and a GET may_repeat if its connection breaks."""
         try:
-            return self._transmit(session, request)
+            return self._send_once(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            failed = self._error_of(error, request)
-            if again and request.method == "GET" and is_broken_off(error):
-                return self._send(session, request, again=False)
-            raise failed from error
+            api_error = self._note_failed_exchange(error, request)
+            if may_repeat and request.method == "GET" and is_broken_off(error):
+                return self._send_with_retry(session, request, may_repeat=False)
+            raise api_error from error
 
-    def _transmit(self, session: ApiSession, request: _Request) -> urllib3.BaseHTTPResponse:
+    def _send_once(self, session: ApiSession, request: _Request) -> urllib3.BaseHTTPResponse:
         headers = session.with_credentials(request.headers())
-        began = time.monotonic()
+        started = time.monotonic()
         outcome = "interrupted"
         try:
             response = session.pool.request(
@@ -262,18 +274,18 @@ class KubeApi:
             outcome = type(error).__name__
             raise
         finally:
-            milliseconds = (time.monotonic() - began) * 1000
+            milliseconds = (time.monotonic() - started) * 1000
             _LOG.debug("%s: %s, %.0f ms", request.for_log(), outcome, milliseconds)
         return response
 
-    def _refusal(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:
+    def _refusal_error(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:
         try:
-            body = self._access.session.without_credentials(self._read(response))
+            body = self._access.session.without_credentials(self._read_body(response))
         except (urllib3.exceptions.HTTPError, OSError):
             body = b""
         retry_after = response.headers.get("Retry-After", "")
         error = failure(response.status, body, request=str(request), retry_after=retry_after)
-        return self._recovery.judge(error)
+        return self._recovery.classify(error)
 
 
 def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """Imports only what is used of the `kubernetes` package, and limits credential programs.
 
-Importing any part imports all: 20 MB of memory, and twice the CPU time of a short command. So empty
-packages stand in. If that fails, the package is imported whole.
+Importing any part of the package imports all of it, which takes 20 MB of memory and twice the CPU
+time of a short command. So empty packages stand in for the real ones during the import. If that
+fails, the package is imported whole.
 """
 
 import importlib
@@ -24,34 +25,34 @@ from rollout.adapters.secrets import child_environment
 
 _LOG = logging.getLogger("rollout.api")
 _PACKAGE = "kubernetes"
-_LAZY: Mapping[str, Mapping[str, str]] = {
+_LAZY_OBJECTS: Mapping[str, Mapping[str, str]] = {
     "kubernetes.client": {"ApiClient": "kubernetes.client.ApiClient"},
     "requests_oauthlib": {"OAuth2Session": "requests_oauthlib.OAuth2Session"},
     "oauthlib": {"oauth2": "oauthlib.oauth2"},
     "oauthlib.oauth2": {},
 }
-_EMPTY = (_PACKAGE, f"{_PACKAGE}.client", f"{_PACKAGE}.config", f"{_PACKAGE}.utils")
+_EMPTY_PACKAGES = (_PACKAGE, f"{_PACKAGE}.client", f"{_PACKAGE}.config", f"{_PACKAGE}.utils")
 _LOCK = threading.Lock()
 
 _EXEC_INFO = "KUBERNETES_EXEC_INFO"
 # Seconds that a credential program may take. Those of cloud providers take one to ten.
 LOGIN_LIMIT = 30.0
-_PAUSE = 30.0
+_HANG_PAUSE = 30.0
 
 
 def client_parts() -> SimpleNamespace:
-    """Return the package's modules, and `programs`, which runs credential programs."""
+    """Return the package's modules by name, and `programs`, which runs credential programs."""
     with _LOCK:
-        return _load()
+        return _load_once()
 
 
 @cache
-def _load() -> SimpleNamespace:
-    """Once something else has imported the package, empty ones save nothing."""
+def _load_once() -> SimpleNamespace:
+    # If something else has imported the package, empty packages save nothing.
     if _PACKAGE in sys.modules:
         return _import_parts()
     try:
-        with _empty_packages():
+        with _in_empty_packages():
             return _import_parts()
     except Exception as error:  # noqa: BLE001 - another version can be imported whole
         _LOG.info("the kubernetes package is loaded whole: %s", error)
@@ -63,7 +64,7 @@ def _import_parts() -> SimpleNamespace:
     from kubernetes.client import configuration, rest  # noqa: PLC0415
     from kubernetes.config import exec_provider, incluster_config, kube_config  # noqa: PLC0415
 
-    programs = Programs()
+    programs = CredentialPrograms()
     # The package starts credential programs through its `subprocess`.
     vars(exec_provider)["subprocess"] = programs
     return SimpleNamespace(
@@ -89,10 +90,10 @@ class _LazyObject:
 
 
 @contextmanager
-def _empty_packages() -> Iterator[None]:
-    """Put empty packages in place of the real ones."""
+def _in_empty_packages() -> Iterator[None]:
+    """Put empty packages in place of the real ones meanwhile."""
     replaced = {name: module for name, module in sys.modules.items() if _is_replaced(name)}
-    stand_ins = _stand_ins()
+    stand_ins = _make_stand_ins()
     sys.modules.update(stand_ins)
     try:
         # The loader imports this class from the package.
@@ -107,76 +108,81 @@ def _empty_packages() -> Iterator[None]:
 
 
 def _is_replaced(name: str) -> bool:
-    return name.partition(".")[0] == _PACKAGE or name in _LAZY
+    return name.partition(".")[0] == _PACKAGE or name in _LAZY_OBJECTS
 
 
-def _stand_ins() -> dict[str, ModuleType]:
+def _make_stand_ins() -> dict[str, ModuleType]:
     specification = find_spec(_PACKAGE)
     if specification is None or not specification.submodule_search_locations:
         raise ImportError("it is no package")
-    modules = {name: ModuleType(name) for name in (*_EMPTY, *_LAZY)}
+    modules = {name: ModuleType(name) for name in (*_EMPTY_PACKAGES, *_LAZY_OBJECTS)}
     folders = specification.submodule_search_locations
-    for name in _EMPTY:
+    for name in _EMPTY_PACKAGES:
         below = name.split(".")[1:]
         vars(modules[name])["__path__"] = ["/".join((folder, *below)) for folder in folders]
-    for name, objects in _LAZY.items():
+    for name, objects in _LAZY_OBJECTS.items():
         for attribute, origin in objects.items():
             vars(modules[name])[attribute] = _LazyObject(origin)
     return modules
 
 
-class Programs:
-    """Replaces `subprocess` in the package: hides our secrets and sets a deadline.
+class CredentialPrograms:
+    """Replaces `subprocess` in the package, to hide our secrets and to set a deadline.
 
-    Without one a rollout could lose its lock.
+    Without a deadline, a rollout could lose its lock.
     """
 
     PIPE = subprocess.PIPE
 
     def __init__(self) -> None:
-        self._may_ask = sys.stdin is not None and sys.stdin.isatty()
+        self._may_use_terminal = sys.stdin is not None and sys.stdin.isatty()
+        # By program: until when it is not started again, by the monotonic clock.
         self._hung_until: dict[str, float] = {}
 
-    def ask_nothing(self) -> None:
+    def use_no_terminal(self) -> None:
         """Keep programs from the terminal, for `interactiveMode: Never`."""
-        self._may_ask = False
+        self._may_use_terminal = False
 
     def Popen(  # noqa: N802
         self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Any, **options: Any
     ) -> Any:
-        """Run the program to its end.
+        """Run the program to its end, unlike the original. Return its output and status.
 
-        `TimeoutError` if it hangs, or hung less than `_PAUSE` seconds ago.
+        `TimeoutError` if it hangs, or hung less than `_HANG_PAUSE` seconds ago.
         """
         environment = child_environment(env)
-        if self._may_ask:
+        if self._may_use_terminal:
             # Only the first program may use the terminal.
-            self._may_ask = False
+            self._may_use_terminal = False
             process = subprocess.Popen(arguments, env=environment, cwd=cwd, **options)  # noqa: S603
             stdout, stderr = process.communicate()
             # A stream that went to the terminal is None, which the package does not expect.
             return _process_result((stdout or "", stderr or ""), process.returncode)
         environment[_EXEC_INFO] = _without_terminal(environment[_EXEC_INFO])
-        hung = TimeoutError(f"no response within {LOGIN_LIMIT:.0f}s")
+        timeout_error = TimeoutError(f"no response within {LOGIN_LIMIT:.0f}s")
         if time.monotonic() < self._hung_until.get(arguments[0], 0.0):
-            raise hung
+            raise timeout_error
         try:
             done = run_program(arguments, seconds=LOGIN_LIMIT, environment=environment, folder=cwd)
         except subprocess.TimeoutExpired:
-            self._hung_until[arguments[0]] = time.monotonic() + _PAUSE
+            self._hung_until[arguments[0]] = time.monotonic() + _HANG_PAUSE
             # This exception's message holds the arguments, which may be secret.
-            raise hung from None
+            raise timeout_error from None
         stdout = done.stdout.decode(errors="replace")
         stderr = done.stderr.decode(errors="replace")
         return _process_result((stdout, stderr), done.returncode)
 
 
 def _process_result(printed: tuple[str, str], status: int) -> Any:
+    """Return what the package uses of a `Popen`."""
     return SimpleNamespace(communicate=lambda: printed, wait=lambda: status)
 
 
 def _without_terminal(info: str) -> str:
-    """The package judges by stdout, but the program does not get our stdin."""
+    """Return the program's KUBERNETES_EXEC_INFO with `interactive` off.
+
+    The package sets it by our stdout, but the program does not get our stdin.
+    """
     document = json.loads(info)
     document["spec"]["interactive"] = False
     return json.dumps(document)

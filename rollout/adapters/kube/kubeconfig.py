@@ -1,6 +1,6 @@
 """Chooses and checks a kubeconfig and a context.
 
-The client library silently continues without a user that does not exist.
+The client library does not check enough: it continues without a user that does not exist.
 """
 
 import os
@@ -21,9 +21,9 @@ from rollout.errors import KubeconfigError
 from rollout.model.yaml_text import read_yaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-_DEFAULT = "~/.kube/config"
+_DEFAULT_FILE = "~/.kube/config"
 _MOST_NAMES = 20
-_CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
+_CHOOSE_HINT = "Name one with --kubeconfig or KUBECONFIG."
 
 # The auth providers that the client library knows. It silently ignores others.
 _AUTH_PROVIDERS = frozenset({"oidc", "gcp", "azure"})
@@ -112,7 +112,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
-    """One file."""
+    """One file, of which several may be merged."""
 
     clusters: tuple[Entry, ...] | None = None
     contexts: tuple[Entry, ...] | None = None
@@ -122,23 +122,25 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The chosen context, with its cluster and user.
-
-    `origin` names the files in messages. `program` prints credentials.
-    """
+    """The chosen context, with its cluster and user."""
 
     files: tuple[Path, ...]
+    # Names the files in messages.
     origin: str
     context: str
+    # Empty if the context names no user.
     user: str
+    # Prints the credentials; None if they come from elsewhere.
     program: Program | None
+    # Empty for none.
     proxy: str
     server: str
+    # Headers.
     impersonation: tuple[tuple[str, str], ...] = ()
 
 
-class _Merged:
-    """Several files as one. As for kubectl, the first entry of a name counts."""
+class _MergedKubeconfig:
+    """Several files as one. As for kubectl, the first file that has an entry of a name counts."""
 
     def __init__(self, files: tuple[Path, ...]) -> None:
         self.files = files
@@ -146,9 +148,9 @@ class _Merged:
         self.contexts: dict[str, ContextEntry] = {}
         self.clusters: dict[str, ClusterEntry] = {}
         self.users: dict[str, Mapping[str, Any]] = {}
-        # Entries of earlier files replace those of later ones.
+        # In reverse, so that entries of earlier files replace those of later ones.
         for path in reversed(files):
-            file = _read(path)
+            file = _read_file(path)
             self.current = file.current_context or self.current
             for entry in file.contexts or ():
                 self.contexts[entry.name] = entry.context or ContextEntry()
@@ -161,30 +163,31 @@ class _Merged:
         return ", ".join(map(str, self.files))
 
     def choose(self, name: str | None) -> Login:
+        """Return the login of a context, or of the current one. Raises `KubeconfigError`."""
         name = name or self.current
         if name is None:
-            raise self._incomplete(f"{self} has no current context")
+            raise self._choice_error(f"{self} has no current context")
         if name not in self.contexts:
-            raise self._incomplete(f"{self} has no context {name!r}")
+            raise self._choice_error(f"{self} has no context {name!r}")
         cluster = self.contexts[name].cluster
         user = self.contexts[name].user
         if not cluster:
-            raise self._incomplete(f"context {name!r} of {self} names no cluster")
+            raise self._choice_error(f"context {name!r} of {self} names no cluster")
         for kind, wanted, known in (
             ("cluster", cluster, self.clusters.keys()),
             ("user", user, self.users.keys()),
         ):
             if wanted and wanted not in known:
-                raise self._incomplete(
+                raise self._choice_error(
                     f"context {name!r} names {kind} {wanted!r}, which {self} does not define"
                 )
-        problem = _problem_of_server(self.clusters[cluster].server or "")
+        problem = _why_server_unusable(self.clusters[cluster].server or "")
         if problem:
             raise KubeconfigError(
                 f"cluster {cluster!r} of {self} has {problem}",
                 hint="Write it as `server: https://HOST:PORT`, or choose another context.",
             )
-        login = self._user(user) if user else UserEntry()
+        login = self._require_valid_user(user) if user else UserEntry()
         if login.token_file:
             _check_token_file(self.files[0].parent / login.token_file)
         return Login(
@@ -198,8 +201,8 @@ class _Merged:
             impersonation=login.impersonation(),
         )
 
-    def _user(self, name: str) -> UserEntry:
-        """`KubeconfigError` for a field that would be ignored."""
+    def _require_valid_user(self, name: str) -> UserEntry:
+        """Return a user; raise `KubeconfigError` if the client library would ignore a field."""
         try:
             user = msgspec.convert(self.users[name], UserEntry)
         except msgspec.ValidationError as error:
@@ -208,22 +211,24 @@ class _Merged:
                 hint="An unknown field may select another identity. Remove it, or choose another"
                 " context.",
             ) from error
-        problem = _problem_of_user(user)
+        problem = _why_user_unusable(user)
         if problem:
             message = f"user {name!r} of {self} {problem}"
             raise KubeconfigError(message, hint="Check it with: kubectl config view")
         return user
 
-    def _incomplete(self, message: str) -> KubeconfigError:
+    def _choice_error(self, message: str) -> KubeconfigError:
+        """Return an error whose hint lists the contexts."""
         names = list(self.contexts)
         if not names:
-            return KubeconfigError(message, hint=f"It has no context at all. {_CHOOSE}")
+            return KubeconfigError(message, hint=f"It has no context at all. {_CHOOSE_HINT}")
         if len(names) > _MOST_NAMES:
             names = [*names[:_MOST_NAMES], "…"]
         return KubeconfigError(message, hint=f"Name one with --context: {', '.join(names)}.")
 
 
-def _problem_of_user(user: UserEntry) -> str:
+def _why_user_unusable(user: UserEntry) -> str:
+    """Return what is wrong with a user, as the rest of a sentence about them, or empty."""
     if user.impersonation() and not user.impersonate:
         return (
             "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user"
@@ -240,45 +245,46 @@ def _problem_of_user(user: UserEntry) -> str:
 
 def find_login(kubeconfig: Path | None, context: str | None) -> Login:
     """Choose and check a context, or raise `KubeconfigError`."""
-    return _Merged(_paths(kubeconfig)).choose(context)
+    return _MergedKubeconfig(_find_files(kubeconfig)).choose(context)
 
 
 def in_cluster() -> bool:
     """Whether this runs in a pod without a kubeconfig."""
-    if os.environ.get("KUBECONFIG") or Path(_DEFAULT).expanduser().exists():
+    if os.environ.get("KUBECONFIG") or Path(_DEFAULT_FILE).expanduser().exists():
         return False
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
 
 
-def _paths(kubeconfig: Path | None) -> tuple[Path, ...]:
+def _find_files(kubeconfig: Path | None) -> tuple[Path, ...]:
     if kubeconfig is not None:
-        return (_existing(kubeconfig.expanduser()),)
+        return (_require_file(kubeconfig.expanduser()),)
     parts = os.environ.get("KUBECONFIG", "").split(os.pathsep)
     paths = tuple(Path(part).expanduser() for part in parts if part)
     if not paths:
-        return (_existing(Path(_DEFAULT).expanduser()),)
-    # As in kubectl, skip missing files, but not all of them.
-    return tuple(path for path in paths if path.exists()) or (_existing(paths[0]),)
+        return (_require_file(Path(_DEFAULT_FILE).expanduser()),)
+    # As for kubectl, some of the files may be missing, but not all.
+    existing = tuple(path for path in paths if path.exists())
+    return existing or (_require_file(paths[0]),)
 
 
-def _existing(path: Path) -> Path:
+def _require_file(path: Path) -> Path:
     if not path.exists():
-        hint = f"{_CHOOSE} Without a cluster: rollout demo"
+        hint = f"{_CHOOSE_HINT} Without a cluster: rollout demo"
         raise KubeconfigError(f"there is no kubeconfig {path}", hint=hint)
     return path
 
 
-def _read(path: Path) -> KubeconfigFile:
+def _read_file(path: Path) -> KubeconfigFile:
     try:
         content = read_yaml(read_input(path, trust=Trust.OWNER).decode())
     except OSError as error:
         message = f"kubeconfig {path} cannot be read: {error.strerror}"
-        raise KubeconfigError(message, hint=_CHOOSE) from error
+        raise KubeconfigError(message, hint=_CHOOSE_HINT) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         message = f"kubeconfig {path} is not YAML: {_why_not_yaml(error)}"
-        raise KubeconfigError(message, hint=_CHOOSE) from error
+        raise KubeconfigError(message, hint=_CHOOSE_HINT) from error
     if content is None:
-        raise KubeconfigError(f"kubeconfig {path} is empty", hint=_CHOOSE)
+        raise KubeconfigError(f"kubeconfig {path} is empty", hint=_CHOOSE_HINT)
     try:
         return msgspec.convert(content, KubeconfigFile)
     except msgspec.ValidationError as error:
@@ -287,14 +293,17 @@ def _read(path: Path) -> KubeconfigFile:
 
 
 def _check_token_file(path: Path) -> None:
-    """Refuse a file that would block the client, which reports a missing one."""
+    """Raise `KubeconfigError` for a file that would block the client.
+
+    The client itself reports a missing one.
+    """
     try:
         check_input(path)
     except FileNotFoundError:
         return
     except OSError as error:
         message = f"token file {path} cannot be read: {error.strerror}"
-        raise KubeconfigError(message, hint=_CHOOSE) from error
+        raise KubeconfigError(message, hint=_CHOOSE_HINT) from error
 
 
 def _why_not_yaml(error: Exception) -> str:
@@ -305,8 +314,8 @@ def _why_not_yaml(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _problem_of_server(server: str) -> str:
-    """Return what is wrong with a server's address, or empty."""
+def _why_server_unusable(server: str) -> str:
+    """Return what a cluster has instead of a server's valid address, or empty."""
     if not server:
         return "no server address"
     with suppress(ValueError):

@@ -1,8 +1,8 @@
 """Credentials and connections from a kubeconfig, through the `kubernetes` package.
 
-Its loader writes certificates and keys into temporary files, which a killed process would leave, so
-they are read and removed at once. Files that the kubeconfig names are read for each connection,
-because they may be replaced.
+The package's loader writes embedded certificates and keys into temporary files, which a killed
+process would leave. So these are read and removed at once. Files that the kubeconfig names are read
+for each connection, because they may be replaced.
 """
 
 import logging
@@ -30,7 +30,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from rollout.adapters.kube.client_parts import client_parts
 from rollout.adapters.kube.kubeconfig import Login, Program, find_login, in_cluster
-from rollout.adapters.local_files import scratch_for
+from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiError, ApiUnavailableError, InputError, KubeconfigError
 from rollout.model.tool_output import last_line
@@ -38,43 +38,49 @@ from rollout.model.tool_output import last_line
 _UNAUTHORIZED = 401
 _MOST_RECORDS = 100
 # Connections kept for reuse; more threads open more.
-_CONNECTIONS = 64
+_KEPT_CONNECTIONS = 64
+# Seconds after a failed login until the next one.
 _LOGIN_PAUSE = 5.0
+# How long after an outage an API server may still be starting.
 _STARTING_SECONDS = 60.0
 # How early credentials are renewed: a minute, or a fifth of a short lifetime.
-_MOST_MARGIN = timedelta(minutes=1)
+_LONGEST_MARGIN = timedelta(minutes=1)
 _SHARE_OF_LIFETIME = 0.2
-_REFUSALS = (_UNAUTHORIZED, 403)
+_REFUSAL_STATUSES = (_UNAUTHORIZED, 403)
 _CREDENTIALS_HINT = "Check the token, or the file or program that it comes from."
 _SOCKS = "socks"
-_OF_ENVIRONMENT = "the proxy of the environment"
+_ENVIRONMENT_PROXY = "the proxy of the environment"
 _PROXY_HINT = "Check HTTPS_PROXY and NO_PROXY: a proxy is http://HOST:PORT."
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 
 @dataclass(frozen=True, slots=True)
 class ApiSession:
-    """Connections with credentials. `context` is empty without a kubeconfig."""
+    """Connections to an API server, with credentials."""
 
     server: str
     pool: urllib3.PoolManager
+    # The package's object, which has the credentials.
     configuration: Any
+    # Empty without a kubeconfig.
     context: str = ""
+    # Headers.
     impersonation: tuple[tuple[str, str], ...] = ()
-    renewing: threading.Lock = field(default_factory=threading.Lock)
+    # Held while credentials are read, which may renew them.
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
-        """Add the credentials, and renew them before they expire.
+        """Return the headers with the credentials, which are renewed if they expire soon.
 
-        `ApiUnavailableError` if no header can carry them: later ones may be valid.
+        `ApiUnavailableError` if a header cannot carry them. Later credentials may be valid.
         """
-        with self.renewing, _no_file_left(), _error_log():
+        with self.lock, _removing_temporary_files(), _collecting_errors():
             settings = self.configuration.auth_settings()
         complete = HTTPHeaderDict(headers)
         try:
-            for item in settings.values():
-                if item["value"]:
-                    complete[item["key"]] = header_value(item["value"])
+            for setting in settings.values():
+                if setting["value"]:
+                    complete[setting["key"]] = header_value(setting["value"])
         except ValueError as error:
             raise ApiUnavailableError(
                 f"the kubeconfig's credentials cannot be sent: they have {error}",
@@ -86,7 +92,7 @@ class ApiSession:
         return complete
 
     def without_credentials(self, body: bytes) -> bytes:
-        """Mask the credentials in an answer: a server may send them back."""
+        """Return an answer with masked credentials, because a server may send them back."""
         secrets = []
         for value in self.configuration.api_key.values():
             # The last word, without a scheme such as `Bearer`.
@@ -96,12 +102,12 @@ class ApiSession:
 
 
 def open_session(kubeconfig: Path | None, context: str | None) -> ApiSession:
-    """Log in and prepare connections. Nothing is sent yet."""
+    """Log in and prepare connections; nothing is sent yet. Raises `KubeconfigError`."""
     if kubeconfig is None and in_cluster():
-        return _session(_service_account(context), proxy="")
+        return _make_session(_configure_service_account(context), proxy="")
     login = find_login(kubeconfig, context)
-    with _no_file_left():
-        session = _session(_configuration(login), proxy=login.proxy)
+    with _removing_temporary_files():
+        session = _make_session(_configure(login), proxy=login.proxy)
     return replace(session, context=login.context, impersonation=_impersonation(login))
 
 
@@ -116,15 +122,15 @@ def _impersonation(login: Login) -> tuple[tuple[str, str], ...]:
 
 
 @contextmanager
-def _no_file_left() -> Iterator[None]:
+def _removing_temporary_files() -> Iterator[None]:
     try:
         yield
     finally:
-        # The package itself does so only when the process ends.
+        # The package itself removes them only when the process ends.
         client_parts().kube_config._cleanup_temp_files()  # noqa: SLF001
 
 
-def _service_account(context: str | None) -> Any:
+def _configure_service_account(context: str | None) -> Any:
     if context:
         raise KubeconfigError(
             f"there is no context {context!r}: the pod's service account is used",
@@ -132,20 +138,20 @@ def _service_account(context: str | None) -> Any:
         )
     parts = client_parts()
     configuration = parts.configuration.Configuration()
-    with _translate_errors("the pod's service account"):
+    with _raising_kubeconfig_errors("the pod's service account"):
         parts.incluster_config.load_incluster_config(configuration)
     return configuration
 
 
-def _configuration(login: Login) -> Any:
+def _configure(login: Login) -> Any:
     parts = client_parts()
     if login.program and login.program.interactive_mode == "Never":
-        parts.programs.ask_nothing()
+        parts.programs.use_no_terminal()
     configuration = parts.configuration.Configuration()
     with (
-        _translate_errors(login.origin),
-        scratch_for("a kubeconfig with certificates in it"),
-        _error_log() as records,
+        _raising_kubeconfig_errors(login.origin),
+        needing_temporary_folder("a kubeconfig with certificates in it"),
+        _collecting_errors() as records,
     ):
         # Only the private loader knows when the credentials expire.
         loader = parts.kube_config._get_kube_config_loader(  # noqa: SLF001
@@ -153,14 +159,14 @@ def _configuration(login: Login) -> Any:
             active_context=login.context,
         )
         loader.load_and_set(configuration)
-        Renewal(loader).watch_over(configuration)
+        Renewal(loader).renew_when_due(configuration)
     if login.program and not (configuration.api_key or configuration.cert_file):
         why = f": {last_line(records[-1].getMessage())}" if records else ""
-        raise _no_credentials(login, login.program, why)
+        raise _no_credentials_error(login, login.program, why)
     return configuration
 
 
-def _no_credentials(login: Login, program: Program, why: str) -> KubeconfigError:
+def _no_credentials_error(login: Login, program: Program, why: str) -> KubeconfigError:
     by_hand = f"Run it manually, or see user {login.user!r} in {login.origin}."
     return KubeconfigError(
         f"{program.command} gave no credentials{why}", hint=program.install_hint or by_hand
@@ -170,41 +176,44 @@ def _no_credentials(login: Login, program: Program, why: str) -> KubeconfigError
 class Renewal:
     """Renews credentials shortly before they expire.
 
-    The package does so five minutes before: for short-lived ones, at every request.
+    The package does so five minutes before that: for short-lived ones, at every request.
     """
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
-        self._due: datetime | None = None
+        # None for credentials without an expiry, which are renewed only after a 401.
+        self._renewal_due: datetime | None = None
 
-    def watch_over(self, configuration: Any) -> None:
-        """Renew when due; without an expiry, only after a 401."""
-        self._due = _renewal_time(getattr(self._loader, "expiry", None), datetime.now(UTC))
+    def renew_when_due(self, configuration: Any) -> None:
+        """Have the configuration's credentials renewed when that is due."""
+        self._renewal_due = _renewal_time(getattr(self._loader, "expiry", None), datetime.now(UTC))
         configuration.refresh_api_key_hook = self._renew_if_due
 
     def _renew_if_due(self, configuration: Any) -> None:
-        if self._due is not None and datetime.now(UTC) >= self._due:
+        if self._renewal_due is not None and datetime.now(UTC) >= self._renewal_due:
             self._loader.load_and_set(configuration)
-            self.watch_over(configuration)
+            self.renew_when_due(configuration)
 
 
 def _renewal_time(expiry: datetime | None, fetched_at: datetime) -> datetime | None:
-    """Return None if the credentials have no expiry, or have expired."""
+    """Return when to renew credentials; None if they have no expiry, or have expired already."""
     if expiry is None or expiry <= fetched_at:
         return None
-    return expiry - min(_MOST_MARGIN, (expiry - fetched_at) * _SHARE_OF_LIFETIME)
+    return expiry - min(_LONGEST_MARGIN, (expiry - fetched_at) * _SHARE_OF_LIFETIME)
 
 
-def _session(configuration: Any, *, proxy: str) -> ApiSession:
+def _make_session(configuration: Any, *, proxy: str) -> ApiSession:
     tls_context = _tls_context(configuration)
     _check_credentials(configuration)
     _choose_proxy(configuration, proxy)
-    configuration.connection_pool_maxsize = _CONNECTIONS
+    configuration.connection_pool_maxsize = _KEPT_CONNECTIONS
     configuration.socket_options = _keep_alive_options()
     # Without PySocks urllib3 warns; this module's error says what to install.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
     is_proxy_of_environment = configuration.proxy and not proxy
-    with _translate_errors(_OF_ENVIRONMENT if is_proxy_of_environment else "the kubeconfig"):
+    with _raising_kubeconfig_errors(
+        _ENVIRONMENT_PROXY if is_proxy_of_environment else "the kubeconfig"
+    ):
         pool = client_parts().rest.RESTClientObject(configuration).pool_manager
     if tls_context is not None:
         pool.connection_pool_kw["ssl_context"] = tls_context
@@ -226,9 +235,9 @@ def _keep_alive_options() -> list[tuple[int, int, int]]:
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext | None:
-    """Return a TLS context of embedded certificates; None if they are in files.
+    """Return a TLS context with the embedded certificates; None if the kubeconfig has none.
 
-    Reports unusable certificates before the first request.
+    Raises `KubeconfigError` for unusable certificates, before the first request.
     """
     context = create_urllib3_context(
         cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
@@ -248,7 +257,7 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
                 f"the {kind} of the kubeconfig cannot be used: {error}",
                 hint="It must be PEM, and a key without a passphrase.",
             ) from error
-    # The package has written no file, so the kubeconfig names files.
+    # The package writes files only for embedded certificates.
     if not client_parts().kube_config._temp_files:  # noqa: SLF001
         return None
     if configuration.verify_ssl and not configuration.ssl_ca_cert:
@@ -256,7 +265,7 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
     configuration.ssl_ca_cert = None
     configuration.cert_file = None
     configuration.key_file = None
-    # As with kubectl, the same authorities sign an HTTPS proxy's certificate.
+    # As for kubectl, the same authorities sign an HTTPS proxy's certificate.
     configuration.proxy_ssl_context = context
     return context
 
@@ -273,7 +282,7 @@ def _check_credentials(configuration: Any) -> None:
 def _choose_proxy(configuration: Any, proxy: str) -> None:
     """Set the kubeconfig's proxy, else the environment's except for loopback, as Go does.
 
-    As for kubectl and curl, HOST:PORT means an HTTP proxy.
+    HOST:PORT in the environment means an HTTP proxy, as for kubectl and curl.
     """
     if proxy:
         configuration.proxy = proxy
@@ -285,7 +294,7 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
 
 
 @contextmanager
-def _translate_errors(origin: str) -> Iterator[None]:
+def _raising_kubeconfig_errors(origin: str) -> Iterator[None]:
     """Raise `KubeconfigError` for any error of the package."""
     try:
         yield
@@ -301,13 +310,15 @@ def _translate_errors(origin: str) -> Iterator[None]:
     except Exception as error:
         raise KubeconfigError(
             f"{origin} cannot be used: {without_userinfo(str(error))}",
-            hint=_PROXY_HINT if origin == _OF_ENVIRONMENT else "Check it with: kubectl config view",
+            hint=_PROXY_HINT
+            if origin == _ENVIRONMENT_PROXY
+            else "Check it with: kubectl config view",
         ) from error
 
 
 @contextmanager
-def _error_log() -> Iterator[list[logging.LogRecord]]:
-    """Collect logged errors: the package only logs some failures."""
+def _collecting_errors() -> Iterator[list[logging.LogRecord]]:
+    """Yield a list that collects logged errors, because the package only logs some failures."""
     listener = BufferingHandler(_MOST_RECORDS)
     listener.setLevel(logging.ERROR)
     logging.getLogger().addHandler(listener)
@@ -318,44 +329,45 @@ def _error_log() -> Iterator[list[logging.LogRecord]]:
 
 
 class RenewableSession:
-    """Logs in again when the server rejects its credentials.
-
-    It keeps its context and server. `ApiUnavailableError` if a renewal fails.
-    """
+    """A session that can be replaced by a new login to the same context and server."""
 
     def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
         self._kubeconfig = kubeconfig
         self._session = open_session(kubeconfig, context)
-        self._renewing = threading.Lock()
-        self._refusal = KubeconfigError("")
-        self._locked_out_until = float("-inf")
+        self._login_lock = threading.Lock()
+        # Why the last login failed, and until when none is tried again.
+        self._login_error = KubeconfigError("")
+        self._no_login_until = float("-inf")
 
     @property
     def session(self) -> ApiSession:
         """The latest session."""
         return self._session
 
-    def renewed(self, refused: ApiSession) -> ApiSession:
-        """Log in again, once for all threads that were refused together."""
-        with self._renewing:
+    def log_in_again(self, refused: ApiSession) -> ApiSession:
+        """Return a session with new credentials, or raise `ApiUnavailableError`.
+
+        Threads that were refused together share one login.
+        """
+        with self._login_lock:
             if self._session is refused:
-                self._session = self._login_anew()
+                self._session = self._log_in_or_fail()
             return self._session
 
-    def _login_anew(self) -> ApiSession:
-        if time.monotonic() >= self._locked_out_until:
+    def _log_in_or_fail(self) -> ApiSession:
+        if time.monotonic() >= self._no_login_until:
             try:
-                return self._open_again()
+                return self._open_same_server()
             except KubeconfigError as error:
-                self._refusal = error
-                self._locked_out_until = time.monotonic() + _LOGIN_PAUSE
+                self._login_error = error
+                self._no_login_until = time.monotonic() + _LOGIN_PAUSE
         raise ApiUnavailableError(
-            f"the credentials have expired and cannot be renewed: {self._refusal.message}",
+            f"the credentials have expired and cannot be renewed: {self._login_error.message}",
             status=_UNAUTHORIZED,
-            hint=self._refusal.hint,
-        ) from self._refusal
+            hint=self._login_error.hint,
+        ) from self._login_error
 
-    def _open_again(self) -> ApiSession:
+    def _open_same_server(self) -> ApiSession:
         first = self._session
         session = open_session(self._kubeconfig, first.context or None)
         if session.server != first.server:
@@ -368,10 +380,10 @@ class RenewableSession:
 
 
 class Recovery:
-    """Decides whether a refusal is final or may pass. For many threads.
+    """Tells refusals that may pass from final ones. For many threads.
 
-    A starting API server refuses until it knows the cluster's roles. Credentials that were accepted
-    once may have expired.
+    A starting API server refuses requests until it knows the cluster's roles. Credentials that were
+    accepted before may have expired.
     """
 
     def __init__(self) -> None:
@@ -383,28 +395,28 @@ class Recovery:
         self._was_accepted = True
 
     def note_outage(self) -> None:
-        """Note that the server is unavailable."""
+        """Note that the server was unavailable just now."""
         self._latest_outage = time.monotonic()
 
-    def judge(self, error: ApiError) -> ApiError:
-        """Return the refusal, or an `ApiUnavailableError` if it may pass.
-
-        A refusal with causes is about the object, so it is final.
-        """
+    def classify(self, error: ApiError) -> ApiError:
+        """Return the error, or an `ApiUnavailableError` instead of a refusal that may pass."""
         if isinstance(error, ApiUnavailableError):
             self.note_outage()
             return error
         if error.status == _UNAUTHORIZED and self._was_accepted:
             why = "credentials that the API server accepted before are refused"
-            return _unavailable(error, why)
-        if error.status not in _REFUSALS or error.causes:
+            return _as_unavailable(error, why)
+        # A refusal with causes is about the object, so it is final.
+        if error.status not in _REFUSAL_STATUSES or error.causes:
             return error
         if time.monotonic() - self._latest_outage <= _STARTING_SECONDS:
-            return _unavailable(error, "the API server was unavailable and still refuses requests")
+            return _as_unavailable(
+                error, "the API server was unavailable and still refuses requests"
+            )
         return error
 
 
-def _unavailable(error: ApiError, why: str) -> ApiUnavailableError:
+def _as_unavailable(error: ApiError, why: str) -> ApiUnavailableError:
     return ApiUnavailableError(
         f"{why}: {error.message}", status=error.status, reason=error.reason, hint=error.hint
     )

@@ -1,4 +1,4 @@
-"""The lines of a watch.
+"""Reads the lines of a watch until another thread ends it.
 
 Closing a socket does not wake its reader, but shutting down the reading side does.
 """
@@ -13,11 +13,11 @@ import urllib3.exceptions
 from rollout.errors import ApiError
 
 _CHUNK = 1 << 16
-_LEAVING_SECONDS = 1.0
+_READER_SECONDS = 1.0
 
 
 class WatchStream:
-    """Entering sends the request. Leaving, from any thread, ends the watch."""
+    """A watch. Entering sends the request. Leaving, from any thread, ends the watch."""
 
     def __init__(
         self,
@@ -27,49 +27,50 @@ class WatchStream:
         self._connect = connect
         self._translate = translate
         self._response: urllib3.BaseHTTPResponse | None = None
-        self._reading = threading.Lock()
-        self._closed = False
+        self._read_lock = threading.Lock()
+        self._is_left = False
 
     def __enter__(self) -> Iterator[bytes]:
         response = self._connect()
         self._response = response
-        if self._closed:
+        # After the assignment: if the watch was left before it, nobody has disconnected.
+        if self._is_left:
             self._disconnect(response)
-        return self._lines()
+        return self._read_lines()
 
     def __exit__(self, *_error: object) -> None:
-        self._closed = True
+        self._is_left = True
         if self._response is not None:
             self._disconnect(self._response)
 
-    def _lines(self) -> Iterator[bytes]:
+    def _read_lines(self) -> Iterator[bytes]:
         pending = b""
-        while chunk := self._next_chunk():
+        while chunk := self._read_chunk():
             *lines, pending = (pending + chunk).split(b"\n")
             for line in filter(bytes.strip, lines):
-                if self._closed:
+                if self._is_left:
                     return
                 yield line
 
-    def _next_chunk(self) -> bytes:
+    def _read_chunk(self) -> bytes:
         try:
-            with self._reading:
-                if self._closed or self._response is None:
+            with self._read_lock:
+                if self._is_left or self._response is None:
                     return b""
                 return self._response.read1(_CHUNK)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            # Another thread has ended the watch and shut the socket down.
-            if self._closed:
+            # Another thread has left the watch, and shut the socket down.
+            if self._is_left:
                 return b""
             raise self._translate(error) from error
 
     def _disconnect(self, response: urllib3.BaseHTTPResponse) -> None:
-        """Wake the reader, wait until it has left, then close the response."""
-        # RuntimeError and ValueError: the stream has ended, and its connection is reused.
+        """Wake the reader, wait until it has returned, then close the response."""
+        # RuntimeError and ValueError: the stream has ended, and its connection may be in use again.
         with contextlib.suppress(RuntimeError, ValueError, OSError):
             response.shutdown()
-        if self._reading.acquire(timeout=_LEAVING_SECONDS):
+        if self._read_lock.acquire(timeout=_READER_SECONDS):
             try:
                 response.close()
             finally:
-                self._reading.release()
+                self._read_lock.release()

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from rollout.adapters.input_files import read_input
-from rollout.adapters.local_files import scratch_for
+from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.ssh.known_hosts import USUAL_FILES
 from rollout.adapters.ssh.openssh import (
     FILE_LISTS,
@@ -93,7 +93,7 @@ def with_ssh_config(
     text = files.read_text().encode(errors="surrogateescape")
     if not with_address:
         return unconfigured
-    with scratch_for("ssh"), NamedTemporaryFile() as file:
+    with needing_temporary_folder("ssh"), NamedTemporaryFile() as file:
         # Not a pipe: with `Match final` ssh reads its configuration twice.
         file.write(text)
         file.flush()

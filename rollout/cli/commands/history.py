@@ -80,7 +80,7 @@ def _check(run: str, settings: Given) -> None:
 
 
 def _runs_here() -> Iterator[RunReport]:
-    for path in journal.journals():
+    for path in journal.list_journals():
         try:
             yield read_recorded_run(path).run
         except InputError as error:
@@ -146,7 +146,7 @@ def _read_run(run: str, settings: Given) -> RecordedRun:
 
 
 def _find_journal(run: str, settings: Given) -> Path:
-    paths = journal.journals()
+    paths = journal.list_journals()
     if not paths:
         folder = printable(str(journal.runs_directory()))
         raise InputError(f"no run is recorded in {folder}", hint=OR_PATH)
@@ -173,11 +173,11 @@ def _last_journal(paths: Sequence[Path], settings: Given) -> Path:
     server = login.server if login else ""
     latest = journal.latest_first(paths)
     for path in latest:
-        if journal.is_server(server, journal.server_of(path)):
+        if journal.is_same_server(server, journal.read_server(path)):
             say(f"The last run: {printable(path.stem)}.")
             return path
     path = latest[0]
-    where = printable(journal.server_of(path).removeprefix("https://")) or "an unknown cluster"
+    where = printable(journal.read_server(path).removeprefix("https://")) or "an unknown cluster"
     if server:
         here = printable(server.removeprefix("https://"))
         say(f"No run on {here}, the current cluster, is recorded here.")

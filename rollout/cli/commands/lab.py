@@ -318,9 +318,9 @@ def _own_path() -> Path | None:
 
 
 def _require_lab(purpose: str) -> None:
-    from rollout.adapters.local_files import scratch_for
+    from rollout.adapters.local_files import needing_temporary_folder
 
-    with scratch_for(purpose):
+    with needing_temporary_folder(purpose):
         # asyncssh writes a temporary file to find its libraries.
         from rollout.lab import require_libraries
 

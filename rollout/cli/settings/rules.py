@@ -159,7 +159,7 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
     be the policy's.
     """
     from rollout.adapters.cel import check_expression
-    from rollout.adapters.prometheus import is_same_place
+    from rollout.adapters.prometheus import has_same_origin
 
     for rule in policy.gates.healthy:
         check_expression(rule.expression)
@@ -177,7 +177,7 @@ def refuse_another_process(settings: Given, policy: Policy) -> None:
         )
     url = settings.alerts.prometheus_url
     planned_url = policy.gates.alerts.url
-    if "alerts.prometheus-url" in settings.typed and not is_same_place(url, planned_url):
+    if "alerts.prometheus-url" in settings.typed and not has_same_origin(url, planned_url):
         planned = planned_url or "no Prometheus"
         raise UsageError(
             f"alerts.prometheus-url is {url}, but this was planned with {planned}",

@@ -2,7 +2,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rollout.adapters.own_pod import own_pod
+from rollout.adapters.own_pod import read_own_pod
 from rollout.adapters.ssh.config import NO_FILE, with_ssh_config
 from rollout.cli import wiring
 from rollout.cli.log import stage
@@ -79,7 +79,7 @@ def _poll(
 
 
 def _own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
-    own = own_pod()
+    own = read_own_pod()
     if own is None:
         return None
     pod: Pod | None = None

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from rollout import __version__
-from rollout.adapters.journal import JournalFile, Record, journal_of, journals, read_journal
+from rollout.adapters.journal import JournalFile, Record, journal_of, list_journals, read_journal
 from rollout.adapters.local_files import write_whole
 from rollout.adapters.notify import Outbox, destinations
 from rollout.cli import failures, wiring
@@ -54,7 +54,7 @@ _LAST_DELIVERY_SECONDS = 5.0
 
 def past_runs(cluster: ClusterIdentity) -> Past:
     try:
-        latest = sorted(journals(), key=lambda path: path.stat().st_mtime)[-_PAST_RUNS:]
+        latest = sorted(list_journals(), key=lambda path: path.stat().st_mtime)[-_PAST_RUNS:]
         return read_past((read_journal(path) for path in latest), cluster.uid)
     except OSError:
         return NO_PAST

@@ -136,7 +136,7 @@ class RunPages:
     def _list_journals(self) -> Mapping[str, Path]:
         """The latest run comes first."""
         own = self.settings.output.journal
-        files = journal.latest_first(journal.journals())[:_MOST_RUNS]
+        files = journal.latest_first(journal.list_journals())[:_MOST_RUNS]
         if own is not None and own.is_file():
             files = [own, *files]
         return {file.stem: file for file in files if is_run_id(file.stem) or file == own}
