@@ -38,8 +38,8 @@ _KUBERNETES_DOMAIN = ".k8s.io"
 SELF_SET = "node.kubernetes.io/"
 
 
-class ReadyState(StrEnum):
-    """Status of the Ready condition; UNKNOWN if it is missing."""
+class ConditionStatus(StrEnum):
+    """The status of a condition of a Node or pod."""
 
     TRUE = "True"
     FALSE = "False"
@@ -77,7 +77,8 @@ class Node:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     unschedulable: bool
-    ready: ReadyState
+    # Unknown as well if there is no Ready condition.
+    ready: ConditionStatus
     ready_message: str
     taints: tuple[Taint, ...]
     addresses: tuple[NodeAddress, ...]
@@ -115,7 +116,7 @@ class Node:
     @property
     def is_ready(self) -> bool:
         """Whether the kubelet reports Ready."""
-        return self.ready is ReadyState.TRUE
+        return self.ready is ConditionStatus.TRUE
 
     @property
     def is_control_plane(self) -> bool:

@@ -27,7 +27,7 @@ from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Settler
 from rollout.gather.cluster.snapshot import read_identity, read_nodes
 from rollout.model import marks
-from rollout.model.cluster import ClusterIdentity, Node, ReadyState
+from rollout.model.cluster import ClusterIdentity, ConditionStatus, Node
 from rollout.model.finding import Unsettled
 from rollout.model.fleetlock import Slot, Slots, SlotState
 from rollout.model.node_marks import is_returned_by
@@ -413,5 +413,5 @@ class Worker:
             self._context.book.change(partial(Slots.free, run_id=slot.run_id))
             return
         # A kubelet that reports NotReady is not absent.
-        state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED
+        state = SlotState.ABSENT if node.ready is ConditionStatus.UNKNOWN else SlotState.FAILED
         self._context.book.change(partial(Slots.fail, run_id=slot.run_id, state=state))

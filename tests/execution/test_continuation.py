@@ -8,7 +8,7 @@ from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import MarkedNode, Unfinished
 from rollout.execution.rollout.continuation import plan_continuation, restrict_rules, rules_of
 from rollout.model import marks
-from rollout.model.cluster import ReadyState, Taint
+from rollout.model.cluster import ConditionStatus, Taint
 from rollout.model.gates import AlertPolicy, GatePolicy
 from rollout.model.plan import BlockerKind
 from rollout.model.policy import Policy, Pool
@@ -90,7 +90,10 @@ def test_a_member_of_the_control_plane_that_is_brought_back_first_blocks_no_othe
     given = control_plane("cp-1", "cp-2", "cp-3", unready="cp-1")
     marked = {marks.RUN: "this", marks.PHASE: phase}
     down = replace(
-        given.snapshot.nodes[0], ready=ReadyState.UNKNOWN, unschedulable=True, annotations=marked
+        given.snapshot.nodes[0],
+        ready=ConditionStatus.UNKNOWN,
+        unschedulable=True,
+        annotations=marked,
     )
     plan = build_plan(given)
     item = MarkedNode(plan.nodes[0], phase, "this", cordoned=True)
@@ -126,7 +129,11 @@ def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back
     }
     taints = (Taint("node.kubernetes.io/unreachable", "", "NoSchedule"),)
     down = replace(
-        nodes[0], ready=ReadyState.UNKNOWN, unschedulable=True, annotations=marked, taints=taints
+        nodes[0],
+        ready=ConditionStatus.UNKNOWN,
+        unschedulable=True,
+        annotations=marked,
+        taints=taints,
     )
     begun = MarkedNode(
         next(each for each in plan.nodes if each.name == "w-1"),

@@ -11,12 +11,12 @@ from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import WatchEvent, decode_watch_line
 from rollout.model.cluster import (
     Budget,
+    ConditionStatus,
     LabelSelector,
     Node,
     OwnerRef,
     Pod,
     PodPhase,
-    ReadyState,
     Resources,
 )
 from rollout.model.deployment import Deployment
@@ -262,13 +262,13 @@ def test_what_is_null_is_absent() -> None:
 @pytest.mark.parametrize(
     ("conditions", "ready"),
     [
-        ([], ReadyState.UNKNOWN),
-        ([{"type": "Ready", "status": "True"}], ReadyState.TRUE),
-        ([{"type": "Ready", "status": "Unknown"}], ReadyState.UNKNOWN),
-        ([{"type": "Ready", "status": "Maybe"}], ReadyState.UNKNOWN),
+        ([], ConditionStatus.UNKNOWN),
+        ([{"type": "Ready", "status": "True"}], ConditionStatus.TRUE),
+        ([{"type": "Ready", "status": "Unknown"}], ConditionStatus.UNKNOWN),
+        ([{"type": "Ready", "status": "Maybe"}], ConditionStatus.UNKNOWN),
     ],
 )
-def test_readiness_of_a_node(conditions: list[Json], ready: ReadyState) -> None:
+def test_readiness_of_a_node(conditions: list[Json], ready: ConditionStatus) -> None:
     assert node({"metadata": {"name": "n"}, "status": {"conditions": conditions}}).ready is ready
 
 

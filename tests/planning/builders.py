@@ -12,13 +12,13 @@ from rollout.model.cluster import (
     Budget,
     ClusterIdentity,
     ClusterSnapshot,
+    ConditionStatus,
     DaemonSet,
     LabelSelector,
     Node,
     OwnerRef,
     Pod,
     PodPhase,
-    ReadyState,
     Resources,
 )
 from rollout.model.deployment import Deployment, DeploymentProgress
@@ -46,7 +46,7 @@ def node(name: str, *, ready: bool = True, **changes: object) -> Node:
         labels={},
         annotations={},
         unschedulable=False,
-        ready=ReadyState.TRUE if ready else ReadyState.FALSE,
+        ready=ConditionStatus.TRUE if ready else ConditionStatus.FALSE,
         ready_message="" if ready else "container runtime is down",
         taints=(),
         addresses=(),

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from rollout.model import marks
-from rollout.model.cluster import CONTROL_PLANE_LABELS, Node, PodPhase, ReadyState
+from rollout.model.cluster import CONTROL_PLANE_LABELS, ConditionStatus, Node, PodPhase
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.plan import BlockerKind
 from rollout.model.policy import (
@@ -93,7 +93,7 @@ def test_nodes_that_run_no_member_are_none_unless_their_role_or_their_silence_sa
     assert not blocked(five)
     assert quorums(without_pods_on(given, *FIVE[1:])) == {"cp-1"}
     nodes = five.snapshot.nodes
-    silent = (replace(one, ready=ReadyState.UNKNOWN) for one in nodes[3:])
+    silent = (replace(one, ready=ConditionStatus.UNKNOWN) for one in nodes[3:])
     assert quorums(with_nodes(five, *silent)) == {"cp-1", "cp-2", "cp-3"}
     labelled = [replace(one, labels={**one.labels, ETCD: ""}) for one in nodes]
     assert quorums(with_nodes(five, *labelled)) == {"cp-1", "cp-2", "cp-3"}
@@ -105,7 +105,10 @@ BEGUN = {marks.RUN: "r", marks.PHASE: "ready"}
 
 @pytest.mark.parametrize(
     ("names", "change"),
-    [(FIVE, {"ready": ReadyState.FALSE}), (THREE, {"unschedulable": True, "annotations": BEGUN})],
+    [
+        (FIVE, {"ready": ConditionStatus.FALSE}),
+        (THREE, {"unschedulable": True, "annotations": BEGUN}),
+    ],
     ids=["away", "back, and cordoned by a rollout that was killed"],
 )
 def test_beside_one_that_is_away_none_goes_though_etcd_has_its_majority(

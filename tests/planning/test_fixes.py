@@ -14,11 +14,11 @@ from rollout.cli.stages.refusals import refusing_blockers
 from rollout.model import marks
 from rollout.model.cluster import (
     Budget,
+    ConditionStatus,
     Node,
     OwnerRef,
     PersistentVolume,
     Pod,
-    ReadyState,
     Resources,
     StoredData,
 )
@@ -176,7 +176,7 @@ def with_healthy_ceph(given: PlanInputs) -> PlanInputs:
 def back(given: PlanInputs, names: Sequence[str]) -> PlanInputs:
     """These nodes are Ready, schedulable and without marks."""
     nodes = tuple(
-        replace(node, ready=ReadyState.TRUE, unschedulable=False, annotations={})
+        replace(node, ready=ConditionStatus.TRUE, unschedulable=False, annotations={})
         if node.name in names
         else node
         for node in given.snapshot.nodes
@@ -376,7 +376,7 @@ def lone_replica() -> PlanInputs:
 
 
 CONTROL_PLANES: dict[str, PlanInputs] = {
-    "a-control-plane-node-is-not-ready": members(3, ready=ReadyState.FALSE),
+    "a-control-plane-node-is-not-ready": members(3, ready=ConditionStatus.FALSE),
     "a-control-plane-node-failed-before": members(3, unschedulable=True, annotations=FAILED_BEFORE),
     "a-control-plane-node-is-under-way": members(3, unschedulable=True, annotations=UNDER_WAY),
     "a-static-pod-is-not-ready": members(5, unready=["cp-1"]),

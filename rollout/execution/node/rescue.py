@@ -24,7 +24,7 @@ from rollout.execution.node.reboot import await_boot, look_again
 from rollout.execution.node.ssh_host import SshHost
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
-from rollout.model.cluster import Node, ReadyState
+from rollout.model.cluster import ConditionStatus, Node
 from rollout.model.detection import Source
 from rollout.model.progress import NodeRescued, Outcome, Phase
 from rollout.model.rescue import RescueVariable
@@ -105,7 +105,7 @@ def _mark_rescued(task: NodeTask) -> None:
                 return None
             raise StepError("it may have been started for this reboot before")
         # A kubelet that reports NotReady is up, too.
-        if node.ready is not ReadyState.UNKNOWN:
+        if node.ready is not ConditionStatus.UNKNOWN:
             raise StepError(f"its Node's Ready condition is {node.ready}, not Unknown")
         has_written = True
         return {"metadata": {"annotations": {marks.RESCUED: task.planned.boot_id}}}

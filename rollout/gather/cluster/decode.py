@@ -19,6 +19,7 @@ from rollout.gather.cluster.wire import decoder_of
 from rollout.model.cluster import (
     ANYWHERE,
     Budget,
+    ConditionStatus,
     DaemonSet,
     Node,
     OwnerRef,
@@ -26,7 +27,6 @@ from rollout.model.cluster import (
     Placement,
     Pod,
     PodPhase,
-    ReadyState,
     Resources,
     VolumeAttachment,
 )
@@ -41,7 +41,7 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _NODE_CRITICAL = "system-node-critical"
 
 _NO_CONDITION = wire.Condition()
-_STATES = frozenset(ReadyState)
+_CONDITION_STATUSES = frozenset(ConditionStatus)
 _PHASES = frozenset(PodPhase)
 _LIFECYCLE = frozenset(Lifecycle)
 _SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
@@ -115,7 +115,9 @@ def node(read: wire.WireNode) -> Node:
         labels=meta.labels,
         annotations=meta.annotations,
         unschedulable=read.spec.unschedulable,
-        ready=ReadyState(ready.status) if ready.status in _STATES else ReadyState.UNKNOWN,
+        ready=ConditionStatus(ready.status)
+        if ready.status in _CONDITION_STATUSES
+        else ConditionStatus.UNKNOWN,
         ready_message=ready.message,
         taints=read.spec.taints,
         addresses=read.status.addresses,
@@ -134,7 +136,7 @@ def _lifecycle(conditions: Iterable[wire.Condition]) -> tuple[LifecycleCondition
     return tuple(
         LifecycleCondition(
             type=Lifecycle(condition.type),
-            is_true=condition.status == ReadyState.TRUE,
+            is_true=condition.status == ConditionStatus.TRUE,
             reason=condition.reason,
             since=condition.last_transition_time or "",
         )
@@ -153,7 +155,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
     conditions = _by_type(read.status.conditions)
     scheduled = conditions.get("PodScheduled", _NO_CONDITION)
     readiness = conditions.get("Ready", _NO_CONDITION)
-    ready = readiness.status == ReadyState.TRUE
+    ready = readiness.status == ConditionStatus.TRUE
     since = readiness.last_transition_time or scheduled.last_transition_time or ""
     owner = shared.owner(meta.owner_references)
     mirror = MIRROR_ANNOTATION in meta.annotations

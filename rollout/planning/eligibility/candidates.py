@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from rollout.model import finding as findings
 from rollout.model import marks
-from rollout.model.cluster import Node, Pod, ReadyState
+from rollout.model.cluster import ConditionStatus, Node, Pod
 from rollout.model.demand import PodDemand
 from rollout.model.detection import Source, SourceAnswer
 from rollout.model.finding import NodeFinding
@@ -106,7 +106,7 @@ def _why_not_ready(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     if node.is_ready:
         return None
-    return findings.NodeNotReady(node.ready is ReadyState.UNKNOWN, node.ready_message)
+    return findings.NodeNotReady(node.ready is ConditionStatus.UNKNOWN, node.ready_message)
 
 
 def _why_cordoned(candidate: Candidate) -> NodeFinding | None:

@@ -8,7 +8,7 @@ from operator import and_
 from typing import Any, TypeVar
 
 from rollout.model import marks
-from rollout.model.cluster import SELF_SET, ClusterSnapshot, Node, Pod, ReadyState
+from rollout.model.cluster import SELF_SET, ClusterSnapshot, ConditionStatus, Node, Pod
 from rollout.model.gates import AlertPolicy
 from rollout.model.placement import CORDON, Taint
 from rollout.model.plan import Blocker, BlockerKind, PlannedNode, RolloutPlan, Wave
@@ -58,7 +58,7 @@ def _as_if_back(node: Node) -> Node:
     annotations = node.annotations.items()
     return replace(
         node,
-        ready=ReadyState.TRUE,
+        ready=ConditionStatus.TRUE,
         unschedulable=stays_cordoned,
         taints=tuple(taints),
         annotations={name: value for name, value in annotations if name not in marks.TRANSIENT},
