@@ -1,4 +1,7 @@
-"""The gates of a policy, the gate command and the confirmation of waves."""
+"""The gates of a policy, the gate command and the confirmation of waves.
+
+`NodeEngine` lists where the gates are asked about a node, and why that often.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -38,20 +41,21 @@ from rollout.wording import text
 _FRESH_SECONDS = 5.0
 # Stands for all nodes where a node's name is expected.
 _ANY_NODE = ""
-_ASSUMED = Duration(600)
+# If the plan has no estimate.
+_ASSUMED_ESTIMATE = Duration(600)
 # Characters; Linux allows 128 KiB.
 _LONGEST_VARIABLE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """Why a node may not start now; None if it may.
+    """Whether a node may start now."""
 
-    `is_final`: waiting does not help. `is_general`: it applies to all nodes.
-    """
-
+    # Why it may not; None if it may.
     finding: Finding | None = None
+    # Whether waiting does not help.
     is_final: bool = False
+    # Whether the finding applies to all nodes.
     is_general: bool = False
 
 
@@ -71,29 +75,29 @@ AlertSource = Callable[[], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class GatePorts:
-    """What the gates need besides the cluster.
-
-    `evaluate` is for gates.healthy. `deadline` is the end of the process's time.
-    """
+    """What the gates need besides the cluster; None if it is not used."""
 
     command: GateCommand | None = None
     confirmation: Confirmation | None = None
     alerts: AlertSource | None = None
+    # For gates.healthy.
     evaluate: HealthEvaluation | None = None
     playbooks: NodePlaybooks | None = None
     rescue: Rescue | None = None
+    # When this process has to end.
     deadline: Deadline | None = None
 
 
 @dataclass
 class PolicyGates:
-    """All gates of one run. The run's thread and its nodes' threads use it."""
+    """All gates of one run. Used by its thread, and by the threads of its nodes."""
 
     plan: RolloutPlan
     cluster: PatientApi
     report: Reporter
     stop: StopRequest
     ports: GatePorts
+    # None if another check covers held versions and pauses.
     memory: RunMemory | None = None
 
     def __post_init__(self) -> None:
@@ -109,17 +113,18 @@ class PolicyGates:
         self._awaits_controllers = is_fleetlock_run(self.plan.plan_id) or any(
             warning.kind is WarningKind.BUDGET_MANAGED for warning in self.plan.warnings
         )
+        # By node, or for `_ANY_NODE`.
         self._deadlines: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
-            lambda: _alerts_of(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
+            lambda: _check_alert_source(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
         )
         self.health = ObjectHealth(self.cluster, self._policy.healthy, self.ports.evaluate)
         self._unhealthy = CachedValue(self.health.find_problem, _FRESH_SECONDS, self.cluster.clock)
-        # Cheapest first. The bounded ones hold a node for gates.timeout at most.
-        control_plane = partial(self._check_blockers, control_plane_blockers)
-        stored = partial(self._check_blockers, stored_blockers)
-        self._bounded = (
+        control_plane = partial(self._check_blockers, find_control_plane_blockers)
+        stored = partial(self._check_blockers, find_storage_blockers)
+        # Hold a node for gates.timeout at most.
+        self._bounded_checks = (
             self._check_blocking_pods,
             control_plane,
             stored,
@@ -127,11 +132,12 @@ class PolicyGates:
             self._check_alerts,
             self._check_health,
         )
-        self._conditions = (
+        # Cheapest first.
+        self._checks = (
             self._check_time_left,
             self._check_window,
             self._check_memory,
-            *self._bounded,
+            *self._bounded_checks,
         )
 
     def run_rollout_command(self) -> None:
@@ -147,6 +153,7 @@ class PolicyGates:
     def ask_to_start_wave(self, wave: Wave) -> Finding | None:
         """Ask the operator and the gate command; return why the wave may not start."""
         now = self.cluster.clock.now()
+        # With windows.wait, each node waits for the window.
         closed = None if self._policy.windows.wait else self._schedule.why_closed(now)
         if closed:
             return closed
@@ -157,15 +164,15 @@ class PolicyGates:
         return self._run_command("wave", _wave_variables(wave, self.plan))
 
     def ask(self, node: PlannedNode) -> GateAnswer:
-        """Return why the node may not start now. `ask_before_cordon` checks again."""
-        for condition in self._conditions:
-            answer = condition(node)
+        """Return whether the node may start. Once gates.timeout is over, the answer is final."""
+        for check in self._checks:
+            answer = check(node)
             finding = answer.finding
             if finding is None:
                 continue
             about = _ANY_NODE if answer.is_general else node.name
-            is_bounded = condition in self._bounded and not answer.is_final
-            if is_bounded and self._deadline_of(about).expired:
+            is_bounded = check in self._bounded_checks and not answer.is_final
+            if is_bounded and self._start_deadline(about).expired:
                 timeout = findings.GateTimeout(finding, self._policy.timeout)
                 return GateAnswer(timeout, is_final=True, is_general=answer.is_general)
             if not answer.is_final:
@@ -178,11 +185,12 @@ class PolicyGates:
         return OPEN
 
     def ask_before_cordon(self, node: PlannedNode) -> Finding | None:
-        """Check the slow conditions first, so that little time passes until the cordon."""
+        """Return why the node may not be cordoned now, or None."""
         if self.memory is not None:
             self.memory.expire()
-        for condition in reversed(self._conditions):
-            finding = condition(node).finding
+        # The slow checks first, so that little time passes between the others and the cordon.
+        for check in reversed(self._checks):
+            finding = check(node).finding
             if finding:
                 return finding
         return None
@@ -254,7 +262,7 @@ class PolicyGates:
             # The wave's estimate includes the longest wait for pods to complete.
             timeout = pools_of(self.plan.policy).rules(node.pool).drain.timeout
             drain = min(drain, round(node.wait_seconds + timeout))
-        return drain + wave.estimate.reboot or _ASSUMED
+        return drain + wave.estimate.reboot or _ASSUMED_ESTIMATE
 
     def _check_time_left(self, node: PlannedNode) -> GateAnswer:
         needed = self._estimate_seconds(node)
@@ -302,8 +310,8 @@ class PolicyGates:
         problem = self._unhealthy.get() if self._policy.healthy else None
         return GateAnswer(problem, is_general=problem is not None)
 
-    def _deadline_of(self, about: str) -> Deadline:
-        """Return when gates.timeout ends; the first call starts it."""
+    def _start_deadline(self, about: str) -> Deadline:
+        """Return the end of gates.timeout, which the first call starts."""
         return self._deadlines.setdefault(about, self.cluster.deadline(self._policy.timeout))
 
     def _end_wait(self, about: str) -> None:
@@ -315,7 +323,7 @@ class PolicyGates:
             self.report.notice(f"{about or 'no node can be rebooted now'}: {text(finding)}")
 
 
-def _alerts_of(
+def _check_alert_source(
     source: AlertSource | None,
 ) -> findings.AlertsFiring | findings.AlertsUnreadable | None:
     try:
@@ -341,7 +349,7 @@ def _node_names(wave: Wave) -> str:
     return names[: names.rindex(" ", 0, _LONGEST_VARIABLE)]
 
 
-def control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
+def find_control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
     """Return why the control plane cannot lose this node now."""
     try:
         if not is_control_plane(read_node(api, name), policy):
@@ -353,7 +361,7 @@ def control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterab
     return ControlPlane.of(nodes, pods, policy, api.server_time()).blockers(name)
 
 
-def stored_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
+def find_storage_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
     """Return why stored data needs this node now; empty if the storage cannot be read."""
     pods = read_node_pods(api, name)
     namespaces = {pod.namespace for pod in pods if pod.is_osd}

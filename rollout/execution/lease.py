@@ -18,24 +18,26 @@ from rollout.model.text import is_run_id, name_excerpt
 from rollout.model.timestamps import elapsed, parse_timestamp
 from rollout.ports import Clock, ClusterApi
 
+# The duration of a Lease by default.
 SECONDS = 30
 RENEWALS_PER_DURATION = 3
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """The lock as read from the Lease.
+    """The lock as read from the Lease."""
 
-    `holder` is empty if nobody holds it, `process` if unknown. `renewed` is by the holder's clock,
-    `written` by the API server's.
-    """
-
+    # Empty if nobody holds it.
     holder: str
+    # Changes with each renewal.
     version: str
+    # Between two renewals.
     renewal_seconds: float
     run: str = ""
+    # The last renewal, by the holder's clock and by the API server's.
     renewed: datetime | None = None
     written: datetime | None = None
+    # Empty if unknown.
     process: str = ""
 
     @property
@@ -53,6 +55,8 @@ NO_LEASE = LeaseState("", "", 0.0)
 
 
 class LeaseMeta(msgspec.Struct, rename="camel"):
+    """The part of a Lease's metadata that an update has to keep."""
+
     name: str
     uid: str = ""
     resource_version: str = ""
@@ -144,13 +148,12 @@ _PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LeaseSnapshot:
-    """The Lease at one moment. `now` is the API server's time, None if unknown.
-
-    `has_ended`: the holder was a process on this machine, and has ended.
-    """
+    """The Lease at one moment."""
 
     lease: LeaseState = NO_LEASE
+    # By the API server's clock; None if unknown.
     now: datetime | None = None
+    # Whether the holder was a process on this machine that has ended.
     has_ended: bool = False
 
     @property
@@ -158,8 +161,8 @@ class LeaseSnapshot:
         return self.lease.holder
 
     @property
-    def one_clock(self) -> bool:
-        """Whether `age` is by the API server's clock alone."""
+    def has_exact_age(self) -> bool:
+        """Whether the API server's clock alone gives the age."""
         return self.lease.written is not None
 
     @property
@@ -184,7 +187,7 @@ class LeaseSnapshot:
         if age <= self.lease.renewal_seconds + _RENEWAL_SLACK:
             return True
         # The API server's timestamps have whole seconds.
-        if self.one_clock and age > self.lease.duration + _RENEWAL_SLACK:
+        if self.has_exact_age and age > self.lease.duration + _RENEWAL_SLACK:
             return False
         return None
 
@@ -198,37 +201,38 @@ class HolderState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """The Lease as last seen, unchanged since monotonic `since`."""
+    """The Lease as last seen."""
 
     lease: LeaseState = NO_LEASE
+    # In monotonic seconds; unchanged since then.
     since: float = 0.0
-    renewed: bool = False
-    ended: bool = False
+    # Whether a renewal by this holder was seen.
+    is_renewed: bool = False
+    # Whether the holder's process has ended.
+    has_ended: bool = False
 
 
 @dataclass
 class LeaseWatch:
-    """Watches a Lease: a living holder renews it within its duration.
-
-    `has_ended`: whether the holder was a process on this machine, and has ended.
-    """
+    """Watches a Lease: a living holder renews it within its duration."""
 
     clock: Clock
+    # Whether the holder was a process on this machine that has ended.
     has_ended: Callable[[LeaseState], bool] = lambda _lease: False
-    _sight: _Sighting = _Sighting()
+    _last: _Sighting = _Sighting()
 
     @property
     def holder(self) -> str:
-        return self._sight.lease.holder
+        return self._last.lease.holder
 
     @property
-    def stale(self) -> str:
+    def expired_version(self) -> str:
         """The version of a Lease that may be taken over, else empty."""
-        return self._sight.lease.version if self.state is HolderState.GONE else ""
+        return self._last.lease.version if self.state is HolderState.GONE else ""
 
     @property
     def seconds_unrenewed(self) -> float:
-        return self.clock.monotonic() - self._sight.since
+        return self.clock.monotonic() - self._last.since
 
     def observe(self, lease: LeaseState, now: datetime | None = None) -> HolderState:
         """Add an observation; return what is known about the holder.
@@ -236,38 +240,38 @@ class LeaseWatch:
         A recent renewal by the API server's time `now` proves a living holder. An old one proves
         nothing: one of several API servers may lag behind.
         """
-        sight = self._sight
+        last = self._last
         snapshot = LeaseSnapshot(lease, now)
-        is_recent = snapshot.one_clock and snapshot.alive is True
-        is_same_holder = lease.holder == sight.lease.holder
-        if not is_same_holder or lease.version != sight.lease.version:
+        is_recent = snapshot.has_exact_age and snapshot.alive is True
+        is_same_holder = lease.holder == last.lease.holder
+        if not is_same_holder or lease.version != last.lease.version:
             is_renewed = bool(lease.holder) and is_same_holder
-            sight = _Sighting(lease, self.clock.monotonic(), is_renewed or is_recent)
-        self._sight = replace(sight, ended=sight.ended or self.has_ended(lease))
+            last = _Sighting(lease, self.clock.monotonic(), is_renewed or is_recent)
+        self._last = replace(last, has_ended=last.has_ended or self.has_ended(lease))
         return self.state
 
     @property
     def state(self) -> HolderState:
         """GONE: its process on this machine has ended, or its duration passed without a renewal."""
-        sight = self._sight
-        if not sight.lease.holder:
+        last = self._last
+        if not last.lease.holder:
             return HolderState.NOBODY
-        if sight.ended or self.seconds_unrenewed >= sight.lease.duration:
+        if last.has_ended or self.seconds_unrenewed >= last.lease.duration:
             return HolderState.GONE
-        return HolderState.ALIVE if sight.renewed else HolderState.UNKNOWN
+        return HolderState.ALIVE if last.is_renewed else HolderState.UNKNOWN
 
 
-def await_sign(
+def await_renewal(
     watch: LeaseWatch,
     read: Callable[[], LeaseState],
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
 ) -> HolderState:
-    """Watch for a renewal if one look does not tell whether the holder is alive."""
+    """Return the holder's state. Watch for a renewal if one look does not tell it."""
     lease = read()
     can_tell_age = lease.written is not None and now() is not None
     state = watch.observe(lease, now())
-    # The age is known and too high, so the renewal is overdue.
+    # If the age is known and no recent renewal was seen, it is overdue, and waiting is useless.
     if state is not HolderState.UNKNOWN or can_tell_age:
         return state
     seconds = lease.renewal_seconds + _RENEWAL_SLACK
@@ -284,25 +288,25 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
     `age`: seconds since the last renewal, None if unknown.
     """
     holder = lease.holder_text
-    place, _, process = holder.rpartition("/")
-    what = "a rollout is running"
-    watching = "rollout status --watch"
+    machine, _, process = holder.rpartition("/")
+    activity = "a rollout is running"
+    watch_command = "rollout status --watch"
     if is_fleetlock_run(lease.run):
-        what = "the FleetLock server is taking hosts through their reboots"
-        watching = "rollout fleetlock status"
-    where = holder
-    signs = []
+        activity = "the FleetLock server is taking hosts through their reboots"
+        watch_command = "rollout fleetlock status"
+    location = holder
+    remarks = []
     if process.isdecimal():
-        where = place
-        signs.append(f"process {process}")
+        location = machine
+        remarks.append(f"process {process}")
     if age is not None:
-        signs.append(f"renewed {elapsed(age)} ago")
-    remark = f" ({', '.join(signs)})" if signs else ""
+        remarks.append(f"renewed {elapsed(age)} ago")
+    remark = f" ({', '.join(remarks)})" if remarks else ""
     left = lease.duration - (age or 0.0)
     return LockedError(
-        f"{what} on {where}{remark}",
+        f"{activity} on {location}{remark}",
         details=(
-            f"To watch it:     {watching}",
+            f"To watch it:     {watch_command}",
             "To stop it:      rollout pause --all        (it finishes the nodes in flight)",
         ),
         hint=(

@@ -1,8 +1,8 @@
 """The lock that allows one rollout at a time: a Lease, renewed in the background.
 
-Clocks of two machines are never compared. Another's Lease is abandoned once this machine saw no
-renewal for its duration. Our own is held while its last renewal is younger than its duration. Each
-write names the version it read, so only one of two writers succeeds.
+The clocks of two machines are never compared. Another process's Lease has expired once this machine
+has seen no renewal for its duration. Our own is held while its last renewal is younger than that.
+Each write names the version that it read, so only one of two writers succeeds.
 """
 
 import threading
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 _FIRST_PAUSE = 0.25
 # A write must begin within this share of the duration, because it takes time to arrive.
-_SURE_SHARE = 0.8
+_SAFE_SHARE = 0.8
 _NOTICE_INTERVAL = 10.0
 # Seconds to release the lock when the process ends at once.
 _LAST_SECONDS = 2.0
@@ -59,17 +59,17 @@ _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
-    """Who takes the Lease, and how.
-
-    `seconds`: its duration. `force_unlock`: the run whose Lease is taken at once. `process` is
-    unique. `watch`: what was seen of the Lease before.
-    """
+    """Who takes the Lease, and how."""
 
     holder: str
     namespace: str = marks.LEASE_NAMESPACE
+    # How long the Lease is valid without a renewal.
     seconds: int = SECONDS
+    # The run whose Lease is taken at once, empty for none.
     force_unlock: str = ""
+    # Unique.
     process: str = ""
+    # What was seen of the Lease before.
     watch: LeaseWatch | None = None
 
 
@@ -98,15 +98,16 @@ class LeaseLock:
         self._metadata = LeaseMeta(marks.LEASE_NAME)
         self._acquired = ""
         self._transitions = 0
-        # Who took the Lease: None if it is not lost, empty if nobody holds it.
-        self._lost_to: str | None = None
+        self._is_lost = False
+        # Who has taken the lost Lease, empty if it is free.
+        self._new_holder = ""
         self._thread = threading.Thread(
             target=self._keep_renewing, name="lease-renewal", daemon=True
         )
 
     def __enter__(self) -> Self:
         self._acquire()
-        self.stop.add_exit_action(self._release_at_once)
+        self.stop.add_exit_action(self._release_in_a_hurry)
         self._thread.start()
         return self
 
@@ -125,12 +126,12 @@ class LeaseLock:
                 hint="This process has ended; nothing further is done by it.",
             )
         age = self._clock.monotonic() - self._renewed_at
-        if self._lost_to is None and age >= self.request.seconds * _SURE_SHARE:
+        if not self._is_lost and age >= self.request.seconds * _SAFE_SHARE:
             self._renew_patiently()
-        if self._lost_to is not None:
-            holder = f"held by {name_excerpt(self._lost_to)}" if self._lost_to else "free"
+        if self._is_lost:
+            state = f"held by {name_excerpt(self._new_holder)}" if self._new_holder else "free"
             raise FencedError(
-                f"the Lease {self.request.namespace}/{marks.LEASE_NAME} is {holder} now",
+                f"the Lease {self.request.namespace}/{marks.LEASE_NAME} is {state} now",
                 hint="This process stops here; see who runs the other rollout.",
             )
 
@@ -141,12 +142,13 @@ class LeaseLock:
 
         retry_until(self.cluster.deadline(), renew, self.cluster.notice, retriable=_is_retriable)
 
-    def _is_mine(self, lease: Lease) -> bool:
-        """Whether this process took it: two containers may have the same holder name."""
-        return (lease.held_by, lease.spec.acquire_time) == (self.request.holder, self._acquired)
+    def _is_ours(self, lease: Lease) -> bool:
+        # The time tells apart two containers with the same holder name.
+        is_same_time = lease.spec.acquire_time == self._acquired
+        return lease.held_by == self.request.holder and is_same_time
 
     def _is_unchanged(self, before: Lease | None, current: Lease) -> bool:
-        """Whether the conflict came from a write that did not take, renew or release the lock.
+        """Whether nobody has taken, renewed or released the lock since it was read.
 
         Renewals by a holder that is unlocked by force do not count.
         """
@@ -175,16 +177,16 @@ class LeaseLock:
         """Create or replace the Lease; a conflict may come from our own lost answer."""
         while True:
             try:
-                self._retry(lambda: self._hold_by(write))
+                self._retry(lambda: self._write_and_note(write))
             except ApiConflictError as error:
                 current = self._read()
                 if current is None or not (
-                    self._is_mine(current) or self._is_unchanged(before, current)
+                    self._is_ours(current) or self._is_unchanged(before, current)
                 ):
                     raise _conflict_error(current) from error
-                # It is unknown when the write arrived, so the next check renews the Lease.
                 self._metadata = current.metadata
-                if self._is_mine(current):
+                if self._is_ours(current):
+                    # It is unknown when the write arrived, so the next check renews the Lease.
                     return
             else:
                 return
@@ -205,10 +207,10 @@ class LeaseLock:
         run = lease.state.run
         if not named or named == run:
             return
-        for_which_run = f"for run {name_excerpt(run)}" if run else "and names no run"
+        for_run = f"for run {name_excerpt(run)}" if run else "and names no run"
         unlock = unlock_commands(lease.state, self.request.namespace)
         raise BlockedError(
-            f"--force-unlock {named}, but {lease.state.holder_text} holds the lock {for_which_run}",
+            f"--force-unlock {named}, but {lease.state.holder_text} holds the lock {for_run}",
             hint=f"Once you are sure that no process is working on it: {unlock}",
         )
 
@@ -229,7 +231,7 @@ class LeaseLock:
         return lease
 
     def _observe(self, lease: Lease) -> HolderState:
-        """Return whether the holder is gone; `LockedError` if it lives or has just ended."""
+        """Return GONE or UNKNOWN; `LockedError` if the holder lives or has just ended."""
         state = self._watch.observe(lease.state)
         if state is HolderState.NOBODY:
             raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
@@ -245,8 +247,9 @@ class LeaseLock:
             f" process is gone: {unlock}"
         )
 
-    def _hold_by(self, write: Callable[[], bytes | None]) -> None:
-        """Write the Lease. Its duration counts from when the write was sent."""
+    def _write_and_note(self, write: Callable[[], bytes | None]) -> None:
+        """Write the Lease, and note its version and when it was renewed."""
+        # Its duration counts from then, because the answer may be late.
         sent = self._clock.monotonic()
         answer = write()
         if answer is not None:
@@ -272,12 +275,12 @@ class LeaseLock:
 
     def _renew(self) -> None:
         with self._mutex:
-            if self._lost_to is not None or self._ended.is_set():
+            if self._is_lost or self._ended.is_set():
                 return
             try:
-                self._hold_by(lambda: self._write(self._hurried))
+                self._write_and_note(lambda: self._write(self._hurried))
             except ApiNotFoundError:
-                self._lost_to = ""
+                self._is_lost = True
 
     def _write(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
         """Write the Lease; return None if another process has taken it.
@@ -288,8 +291,9 @@ class LeaseLock:
             return api.replace(self._path, self._body(released=released))
         except ApiConflictError:
             current = read_lease_object(api, self.request.namespace)
-            if current is None or not self._is_mine(current):
-                self._lost_to = current.held_by if current else ""
+            if current is None or not self._is_ours(current):
+                self._new_holder = current.held_by if current else ""
+                self._is_lost = True
                 return None
             self._metadata = current.metadata
             return api.replace(self._path, self._body(released=released))
@@ -299,11 +303,11 @@ class LeaseLock:
         with self._mutex, suppress(ApiError):
             retry_until(deadline, lambda: self._release_by(self._hurried), self.cluster.notice)
 
-    def _release_at_once(self) -> None:
+    def _release_in_a_hurry(self) -> None:
         """Release the Lease because the process ends. No check passes any more."""
         self._leaving.set()
         self._ended.set()
-        # An unanswered renewal is not awaited: a conflict with it is resolved.
+        # Does not wait for a renewal without an answer, because a conflict with it is resolved.
         is_acquired = self._mutex.acquire(timeout=_LAST_SECONDS)
         try:
             self._release_by(self.cluster.api.within(_LAST_SECONDS))
@@ -312,7 +316,7 @@ class LeaseLock:
                 self._mutex.release()
 
     def _release_by(self, api: ClusterApi) -> None:
-        if self._lost_to is None:
+        if not self._is_lost:
             self._write(api, released=True)
 
     def _body(self, *, released: bool = False) -> dict[str, Any]:

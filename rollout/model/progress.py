@@ -195,7 +195,7 @@ class RunResult:
     @property
     def not_done(self) -> tuple[NotDone, ...]:
         """Return the nodes that should have been rebooted but were not."""
-        nodes = list(excluded_by_trouble(self.excluded))
+        nodes = list(wrongly_left_out(self.excluded))
         for skipped in self.skipped:
             if skipped.reason is None or skipped.reason.is_trouble:
                 reason = skipped.reason or Outcome.SKIPPED
@@ -223,7 +223,7 @@ class RunResult:
         return not (self.failed or self.not_started or self.not_done)
 
 
-def excluded_by_trouble(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
+def wrongly_left_out(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
     """Return the excluded nodes that should have been rebooted."""
     return tuple(
         NotDone(exclusion.node, exclusion.reason, exclusion.message, exclusion.version)

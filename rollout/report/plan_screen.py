@@ -20,7 +20,7 @@ from rollout.model.plan import (
     TimeEstimate,
     Wave,
 )
-from rollout.model.progress import RunResult, excluded_by_trouble
+from rollout.model.progress import RunResult, wrongly_left_out
 from rollout.model.text import (
     counted,
     grouped,
@@ -428,7 +428,7 @@ def _in_words(seconds: float) -> str:
 
 def no_nodes_text(plan: RolloutPlan) -> str:
     """`Nothing to do` is only said if no problem excludes a node."""
-    in_trouble = excluded_by_trouble(plan.excluded)
+    in_trouble = wrongly_left_out(plan.excluded)
     left_out = RunResult((), excluded=plan.excluded).left_out
     if plan.policy.rollback and not in_trouble and set(left_out) == {ExclusionReason.NO_UPDATE}:
         version = printable(plan.policy.rollback)

@@ -3,7 +3,7 @@ from typing import Literal, TypedDict
 
 from rollout.execution.lease import LeaseSnapshot
 from rollout.execution.node.transitions import BEFORE_REBOOT
-from rollout.execution.record.unfinished import LastRun, MarkedNode, RunWord, Unfinished, word_of
+from rollout.execution.record.unfinished import LastRun, MarkedNode, RunState, Unfinished, run_state
 from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.completion import AwaitedPod
 from rollout.model.fleetlock import is_fleetlock_run
@@ -43,7 +43,7 @@ _PASSES_STOPPED = (
 )
 
 
-def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
+def heading(unfinished: Unfinished, word: RunState = RunState.UNFINISHED) -> str:
     if unfinished.is_only_taints:
         if unfinished.tainted:
             left = f"soft taint, on {_nodes(unfinished.tainted)}"
@@ -57,21 +57,21 @@ def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
         return f"{shortened(names)} {verb} still cordoned by the aborted rollout {run}"
     if is_of_fleetlock(unfinished):
         state = "has left nodes over"
-        if unfinished.blocks:
+        if unfinished.blocks_others:
             state = "is taking hosts through their reboots"
         return f"the FleetLock server {state}, run {run}: {_counts(unfinished)}"
     return _rollout_heading(unfinished, word)
 
 
-def _rollout_heading(unfinished: Unfinished, word: RunWord) -> str:
+def _rollout_heading(unfinished: Unfinished, word: RunState) -> str:
     record = unfinished.record
     name = rollout_name(unfinished.run)
     by = f"by {printable(record.started_by)}" if record.started_by else ""
     at = f"at {printable(record.started_at)}" if record.started_at else ""
     start = f", started {joined(' ', by, at)}," if by or at else ""
-    if not unfinished.blocks and word is not RunWord.RUNNING:
+    if not unfinished.blocks_others and word is not RunState.RUNNING:
         state = "ended unfinished"
-    elif word is RunWord.INTERRUPTED:
+    elif word is RunState.INTERRUPTED:
         state = f"was interrupted{_wave_text(unfinished)}"
     else:
         state = f"is {word}{_wave_text(unfinished)}"
@@ -127,14 +127,14 @@ def under_way(unfinished: Unfinished, waits: Mapping[str, str]) -> Mapping[str, 
     A node that was rolled back has no phase, because its version shows that.
     """
     phases: dict[str, Phase] = {}
-    for name, outcome in unfinished.given_back.items():
+    for name, outcome in unfinished.failed_in_service.items():
         if outcome in _FAILED_IN_SERVICE:
             phases[name] = Phase.FAILED
     # Marks on a node are newer than the record.
     for entry in unfinished.marked_nodes:
         phases[entry.node.name] = entry.phase
     # Nodes left over from an ended rollout do not wait for it.
-    if unfinished.blocks:
+    if unfinished.blocks_others:
         for node in unfinished.untouched_nodes:
             phases[node.name] = Phase.PENDING
     waves = _waves_by_node(unfinished)
@@ -168,7 +168,7 @@ def is_of_fleetlock(unfinished: Unfinished) -> bool:
 def _counts(unfinished: Unfinished) -> str:
     groups = {
         "in progress": unfinished.in_flight,
-        "failed": [*unfinished.failed, *unfinished.given_back],
+        "failed": [*unfinished.failed, *unfinished.failed_in_service],
         "done": unfinished.done,
         "not begun": unfinished.untouched_nodes,
         "with marks that are not understood": unfinished.unclear,
@@ -201,7 +201,7 @@ def resume_text(
     for result in inherited.stranded:
         states[result.node] = f"left as it is: {printable(result.message)}"
     failed = [marked.node.name for marked in unfinished.failed if marked.node.name not in states]
-    failed += unfinished.given_back
+    failed += unfinished.failed_in_service
     lines = list(_lines(unfinished, lock, states, alive=lock.alive))
     unplanned = [name for name in failed if name not in planned]
     if unplanned:
@@ -293,14 +293,14 @@ def run_text(
     for name, why in unfinished.unclear.items():
         states[name] = f"not understood: {printable(why)}"
     title, *details = _lines(unfinished, lock, states, alive=alive)
-    is_idle = alive is False and (unfinished.blocks or unfinished.is_only_taints)
+    is_idle = alive is False and (unfinished.blocks_others or unfinished.is_only_taints)
     return joined("\n", title, _idle_text(unfinished) if is_idle else "", *details)
 
 
 def _lines(
     unfinished: Unfinished, lock: LeaseSnapshot, states: Mapping[str, str], *, alive: bool | None
 ) -> Iterator[str]:
-    yield capitalize(heading(unfinished, word_of(unfinished, alive=alive)))
+    yield capitalize(heading(unfinished, run_state(unfinished, alive=alive)))
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
         yield f"  {holder} held the lock, and has ended: it was a process on this machine"
@@ -314,7 +314,7 @@ def _lines(
 
 
 def _idle_text(unfinished: Unfinished) -> str:
-    if not unfinished.blocks:
+    if not unfinished.blocks_others:
         return f"  {ways_out(unfinished)}"
     ways = ways_out(unfinished)
     if unfinished.record.unattended:
@@ -349,7 +349,7 @@ def run_document(
     state: Literal["running", "interrupted", "ended"] = "ended"
     if alive:
         state = "running"
-    elif unfinished.blocks:
+    elif unfinished.blocks_others:
         state = "interrupted"
     started = unfinished.marked_nodes
     return {
@@ -359,7 +359,10 @@ def run_document(
         "started_by": unfinished.record.started_by,
         "started_at": unfinished.record.started_at,
         "nodes": {marked.node.name: marked.phase for marked in started},
-        "failed": [*(marked.node.name for marked in unfinished.failed), *unfinished.given_back],
+        "failed": [
+            *(marked.node.name for marked in unfinished.failed),
+            *unfinished.failed_in_service,
+        ],
         "done": unfinished.done,
         "not_begun": [node.name for node in unfinished.untouched_nodes],
         "not_understood": unfinished.unclear,

@@ -264,7 +264,7 @@ class SlotAdmission:
             if not is_fleetlock_run(node.annotations.get(marks.RUN, ""))
         )
         unfinished = assess(self._record.get(), without_slot_marks)
-        if unfinished is not None and unfinished.blocks:
+        if unfinished is not None and unfinished.blocks_others:
             state = f"{rollout_name(unfinished.run)} is running or interrupted"
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{state}: rollout resume, or rollout abort")
 

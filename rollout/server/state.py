@@ -14,7 +14,7 @@ from rollout.execution.lease import (
     HolderState,
     LeaseState,
     LeaseWatch,
-    await_sign,
+    await_renewal,
     read_lease,
 )
 from rollout.execution.lock import LeaseLock
@@ -177,7 +177,7 @@ class Leadership:
             return
         state = self.watch.state
         if state is HolderState.UNKNOWN:
-            state = await_sign(self.watch, self._read_lease_again, lambda _message: None)
+            state = await_renewal(self.watch, self._read_lease_again, lambda _message: None)
         if state is not HolderState.ALIVE or not is_fleetlock_run(self._lease.run):
             raise FencedError("no FleetLock server is known to hold the Lease")
 

@@ -223,7 +223,7 @@ class SlotRunner:
         others_away = self.context.book.latest.nodes - {slot.node}
         try:
             why_unsettled = engine.settler.wait_until_settled(
-                health_before, index=1, expected_away=others_away, stop=self.server_stop
+                health_before, wave=1, expected_away=others_away, stop=self.server_stop
             )
         except ApiError as error:
             why_unsettled = error.message

@@ -19,7 +19,7 @@ from rollout.execution.node.context import NodeContext, NodePlaybooks, Rescue
 from rollout.execution.record.record import Health
 from rollout.execution.rollout import waves
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.settle import Before
+from rollout.execution.rollout.settle import NodeBaseline
 from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner
 from rollout.model.cluster import Node
 from rollout.model.finding import ControllerMoving, Finding
@@ -180,15 +180,18 @@ class World(AbstractContextManager["World"]):
     # Settler
 
     def measure(
-        self, nodes: Sequence[str], _in_flight: Mapping[str, Before]
-    ) -> Mapping[str, Before]:
-        return {node: Before(Health({}, frozenset()), {node: 1}) for node in nodes}
+        self, nodes: Sequence[str], _in_flight: Mapping[str, NodeBaseline]
+    ) -> Mapping[str, NodeBaseline]:
+        return {node: NodeBaseline(Health({}, frozenset()), {node: 1}) for node in nodes}
 
     def read_readiness(self) -> Self:
         return self
 
-    def missing(
-        self, before: Before, _expected: frozenset[str], _in_flight: Mapping[str, Before]
+    def find_missing(
+        self,
+        before: NodeBaseline,
+        _expected: frozenset[str],
+        _in_flight: Mapping[str, NodeBaseline],
     ) -> str:
         (name,) = before.pods
         return (
@@ -209,11 +212,11 @@ class World(AbstractContextManager["World"]):
         progress = WaveProgress(wave, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
         runner = WaveRunner(
             run_node=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
-            unavailable=lambda: frozenset(
+            read_unavailable=lambda: frozenset(
                 {*self.away(self.clock.seconds), *self.ledger.left_cordoned}
             ),
             clock=self.clock,
-            rule=StopRule(self.stop, self.ledger, failures),
+            stop_rule=StopRule(self.stop, self.ledger, failures),
             settle_timeout=float(self.policy.settle_timeout),
             away_limit=replace(self.pools, most=limit),
             ledger=self.ledger,

@@ -15,7 +15,7 @@ from rollout.execution.lease import (
     LeaseSnapshot,
     LeaseState,
     LeaseWatch,
-    await_sign,
+    await_renewal,
     locked_error,
     read_lease,
     unlock_commands,
@@ -79,7 +79,7 @@ def looked(api: KubeApi, renewed_at: float | None = None) -> tuple[bool, float]:
     """What came of it, and how long it took."""
     passing = Passing(api, renewed_at)
     watch = LeaseWatch(passing)
-    state = await_sign(watch, lambda: read_lease(api, "kube-system"), lambda _message: None)
+    state = await_renewal(watch, lambda: read_lease(api, "kube-system"), lambda _message: None)
     return state is HolderState.ALIVE, passing.seconds
 
 
@@ -121,7 +121,7 @@ def test_the_wait_for_a_foreign_holder_names_it_short(api: KubeApi) -> None:
     hold(api, 30, FOREIGN)
     notices: list[str] = []
     watch = LeaseWatch(Passing(api))
-    await_sign(watch, lambda: read_lease(api, "kube-system"), notices.append)
+    await_renewal(watch, lambda: read_lease(api, "kube-system"), notices.append)
     assert_short_and_safe(notices[0])
 
 
@@ -161,12 +161,12 @@ def test_a_watch_tells_a_living_holder_from_one_that_is_gone() -> None:
     assert watch.observe(LeaseState("ann", "3", 10)) is HolderState.ALIVE
     clock.seconds = 58.9
     assert watch.observe(LeaseState("ann", "3", 10)) == HolderState.ALIVE
-    assert watch.stale == ""
+    assert watch.expired_version == ""
     clock.seconds = 59
     assert watch.observe(LeaseState("ann", "3", 10)) == HolderState.GONE
-    assert watch.stale == "3"
+    assert watch.expired_version == "3"
     assert watch.observe(LeaseState("bob", "4", 10)) == HolderState.UNKNOWN
-    assert watch.stale == ""
+    assert watch.expired_version == ""
     clock.seconds = 200
     assert watch.state is HolderState.GONE
     assert watch.observe(LeaseState("", "5", 10)) is HolderState.NOBODY
@@ -194,7 +194,7 @@ def test_a_process_of_this_machine_that_ends_while_it_is_watched_is_gone_at_once
     assert watch.observe(lease, NOW) is HolderState.UNKNOWN
     ended.append("p")
     assert watch.observe(lease) == HolderState.GONE
-    assert watch.stale == "1"
+    assert watch.expired_version == "1"
 
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)

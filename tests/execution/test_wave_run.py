@@ -172,9 +172,9 @@ class Hanging:
         ledger = Ledger()
         runner = WaveRunner(
             run_node=self.run_node,
-            unavailable=self.unavailable,
+            read_unavailable=self.unavailable,
             clock=SystemClock(hurried=20),
-            rule=StopRule(StopRequest(), ledger, failures_allowed=1),
+            stop_rule=StopRule(StopRequest(), ledger, failures_allowed=1),
             settle_timeout=1,
             ledger=ledger,
             notice=self.notice,

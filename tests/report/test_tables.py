@@ -197,7 +197,7 @@ def test_a_newer_version_than_the_one_that_was_rolled_back_from_is_looked_for() 
 
 def test_a_failed_node_that_is_in_service_again_counts_as_failed_like_in_the_heading() -> None:
     record = StoredRecord("run", "", "", ended=True, plan=None)
-    run = Unfinished(record, given_back={"node-1": "drain-failed", "node-2": "rolled-back"})
+    run = Unfinished(record, failed_in_service={"node-1": "drain-failed", "node-2": "rolled-back"})
     states = under_way(run, {})
     assert {name: entry.phase for name, entry in states.items()} == {"node-1": Phase.FAILED}
 

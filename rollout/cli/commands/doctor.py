@@ -26,7 +26,7 @@ from rollout.cli.stages.status import rollout_beside
 from rollout.errors import ApiError, ExitCode, RolloutError
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import record_document
-from rollout.execution.record.unfinished import word_of
+from rollout.execution.record.unfinished import run_state
 from rollout.gather.cluster.documents import memory_of
 from rollout.gather.cluster.rights import apply_rights, has_right, missing_rights
 from rollout.gather.cluster.snapshot import read_identity
@@ -232,9 +232,9 @@ def _lock(api: ClusterApi, namespace: str) -> Check:
         subject,
         holder,
         is_alive=is_alive,
-        unfinished=heading(unfinished, word_of(unfinished, alive=is_alive)),
+        unfinished=heading(unfinished, run_state(unfinished, alive=is_alive)),
         ways_out=ways_out(unfinished),
-        blocks=unfinished.blocks,
+        blocks=unfinished.blocks_others,
     )
 
 

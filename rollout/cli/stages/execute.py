@@ -32,7 +32,7 @@ from rollout.execution.lock import LockRequest
 from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse as rehearse_on_server
-from rollout.execution.rollout.run import RunPorts, RunRequest, run_plan
+from rollout.execution.rollout.wiring import RunPorts, RunRequest, wire_rollout
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason
@@ -132,7 +132,8 @@ def run_and_show(execution: Execution) -> RunResult:
                 watch=execution.watch,
                 force_unlock=execution.force_unlock,
             )
-            result = run_plan(_run_request(prepared), ports, lock, execution.stop)
+            rollout = wire_rollout(_run_request(prepared), ports, lock, execution.stop)
+            result = rollout.run()
         note(result_counts(result))
         # The summary must not fail if the login broke meanwhile.
         discard_lost_terminals()

@@ -10,7 +10,7 @@ from rollout.execution.lease import (
     LeaseSnapshot,
     LeaseState,
     LeaseWatch,
-    await_sign,
+    await_renewal,
     locked_error,
     read_lease,
 )
@@ -46,7 +46,7 @@ def lock_snapshot(api: ClusterApi, namespace: str) -> LeaseSnapshot:
 
 
 def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
-    state = await_sign(lock_watch(), lambda: with_patience(read_lease, api, namespace), say)
+    state = await_renewal(lock_watch(), lambda: with_patience(read_lease, api, namespace), say)
     return state is HolderState.ALIVE
 
 
@@ -64,7 +64,7 @@ def refuse_if_locked(
     """
     watch = watch or lock_watch()
     try:
-        state = await_sign(
+        state = await_renewal(
             watch, lambda: with_patience(read_lease, api, namespace), say, api.server_time
         )
     except ApiError as error:
@@ -74,5 +74,5 @@ def refuse_if_locked(
         return None
     if state is HolderState.ALIVE:
         seen = lock_snapshot(api, namespace)
-        raise locked_error(seen.lease, namespace, age=seen.age if seen.one_clock else None)
+        raise locked_error(seen.lease, namespace, age=seen.age if seen.has_exact_age else None)
     return watch

@@ -154,7 +154,7 @@ class Operation:
     def _idle(self, clock: Clock, until: float) -> None:
         watch = self.watch
         # The pass has already tried to take over this state of the Lease.
-        tried = watch.stale
+        tried = watch.expired_version
         api: ClusterApi | None = None
         # The pass has reported the missing connection.
         with suppress(RolloutError):
@@ -165,7 +165,7 @@ class Operation:
                     watch.observe(read_lease(api, self.settings.lock.namespace))
             is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
             is_due = is_free and clock.monotonic() >= until
-            may_take_over = watch.stale not in ("", tried)
+            may_take_over = watch.expired_version not in ("", tried)
             if is_due or may_take_over:
                 return
             clock.wait(self.process_stop, _LOOK_AGAIN)
@@ -190,7 +190,7 @@ class _Pass:
 
     def make(self) -> ExitCode:
         api = self.connections.api
-        # This only checks the lock. `run_plan` takes it, after the plan was made.
+        # This only checks the lock. `Rollout.run` takes it, after the plan was made.
         refuse_if_locked(api, self.request.namespace, self.operation.watch)
         nodes = read_nodes(api)
         unfinished = find_unfinished_among(api, self.request.namespace, nodes)
@@ -215,7 +215,7 @@ class _Pass:
         """Raise `BlockedError` if the record is garbled."""
         if unfinished.is_garbled:
             raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
-        has_work = unfinished.blocks or _has_waiting_nodes(unfinished, nodes)
+        has_work = unfinished.blocks_others or _has_waiting_nodes(unfinished, nodes)
         # Only a person starts a rollback, whatever the record says.
         is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
         if not is_unattended:

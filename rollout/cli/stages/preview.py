@@ -25,7 +25,7 @@ from rollout.gather.cluster.copying import CopiedPace, copy_document
 from rollout.gather.cluster.snapshot import CachedPages
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import Blocker, ExclusionReason, RolloutPlan
-from rollout.model.progress import excluded_by_trouble
+from rollout.model.progress import wrongly_left_out
 from rollout.model.text import shell_word
 from rollout.planning.drain.completion import seconds_left_by_owner
 from rollout.planning.plan.build import PlanInputs, decide
@@ -170,7 +170,7 @@ def exit_code(made: Preview, *, detailed: bool) -> ExitCode:
         reasons = {left.reason for left in plan.excluded} - {ExclusionReason.EXCLUDED}
         is_blind = not plan.waves and reasons == {ExclusionReason.UNREACHABLE}
         return ExitCode.PARTIAL if is_blind else ExitCode.OK
-    missing = excluded_by_trouble(plan.excluded)
+    missing = wrongly_left_out(plan.excluded)
     if plan.waves or any(node.reason is ExclusionReason.DEFERRED for node in missing):
         return ExitCode.CHANGES
     return ExitCode.PARTIAL if missing else ExitCode.OK

@@ -11,7 +11,7 @@ from rollout.cli.terminal import say
 from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedError
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import may_have_begun
-from rollout.execution.record.unfinished import Unfinished, word_of
+from rollout.execution.record.unfinished import Unfinished, run_state
 from rollout.gather.cluster.documents import memory_of, read_slots, slots_of
 from rollout.gather.cluster.rights import apply_rights, has_right, missing_rights
 from rollout.model import marks
@@ -85,13 +85,13 @@ def replaceable_unfinished(
     """
     unfinished = find_unfinished_among(api, namespace, nodes)
     replaced: Unfinished | None = None
-    if unfinished is not None and unfinished.blocks:
+    if unfinished is not None and unfinished.blocks_others:
         _refuse_if_begun(api, namespace, unfinished, nodes)
     elif unfinished is not None and unfinished.untouched_nodes:
         # Without remaining nodes, there is nothing to replace.
         replaced = unfinished
     if replaced is not None and replaced.was_stopped and not may_replace_stopped:
-        standing = heading(replaced, word_of(replaced, alive=False))
+        standing = heading(replaced, run_state(replaced, alive=False))
         raise LockedError(standing, hint=f"Before another apply: {ways_out(replaced)}.")
     _refuse_unreadable_fleetlock(api, namespace)
     return replaced
@@ -104,7 +104,7 @@ def _refuse_if_begun(
     alive = lock_snapshot(api, namespace).alive
     if alive or unfinished.is_garbled or may_have_begun(unfinished.run, nodes):
         hint = f"If no process is working on it: {ways_out(unfinished)}."
-        raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
+        raise LockedError(heading(unfinished, run_state(unfinished, alive=alive)), hint=hint)
 
 
 def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:

@@ -111,7 +111,7 @@ def prepare_resumption(
         include_held=Allow.HELD in settings.nodes.allow,
     )
     run = PreparedRun(
-        request, rest.plan, targets, rest.selected, inherited=rest.inherited, proven=proven
+        request, rest.plan, targets, rest.percentage_base, inherited=rest.inherited, proven=proven
     )
     _show_remaining_plan(connections.api, run, unfinished, snapshot, retry_failed=retry_failed)
     plan = without_accepted_blockers(run.plan, unfinished.record.plan)

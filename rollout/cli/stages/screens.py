@@ -5,11 +5,11 @@ from rollout.cli.settings.reading import Given
 from rollout.cli.stages.prepare import PreparedRun
 from rollout.cli.stages.request import Fresh, Interrupted, Request, Saved, Unattended
 from rollout.cli.stages.status import why_closed
-from rollout.execution.record.unfinished import RunWord, Unfinished
+from rollout.execution.record.unfinished import RunState, Unfinished
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
-from rollout.model.progress import excluded_by_trouble
+from rollout.model.progress import wrongly_left_out
 from rollout.model.text import capitalize, counted, grouped, printable, shell_word
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.plan.rules import relaxed_rules
@@ -55,7 +55,7 @@ def next_without_waves(plan: RolloutPlan, settings: Given) -> str:
     """Return the command that explains a plan without nodes; empty if none is needed."""
     if plan.waves:
         return ""
-    reasons = {node.reason for node in excluded_by_trouble(plan.excluded)}
+    reasons = {node.reason for node in wrongly_left_out(plan.excluded)}
     reasons.discard(ExclusionReason.DEFERRED)
     is_current = all(left.update.is_current for left in plan.excluded if left.update)
     if not reasons and is_current:
@@ -72,7 +72,7 @@ def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:
 
 
 def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
-    standing = capitalize(heading(unfinished, RunWord.ENDED))
+    standing = capitalize(heading(unfinished, RunState.ENDED))
     if asks:
         return f"{standing}. Answering yes discards it. To continue it instead: rollout resume"
     return f"{standing}. This rollout replaces it."

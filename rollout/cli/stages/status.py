@@ -22,11 +22,11 @@ from rollout.execution.lease import LeaseSnapshot, read_lease
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import (
     LastRun,
-    RunWord,
+    RunState,
     Unfinished,
     assess,
     last_run,
-    word_of,
+    run_state,
 )
 from rollout.gather.cluster import snapshot
 from rollout.model.cluster import Node
@@ -114,12 +114,12 @@ def rollout_beside(
 
     Both are empty without a rollout, or without the right to read it.
     """
-    word = RunWord.UNFINISHED
+    word = RunState.UNFINISHED
     unfinished = None
     with suppress(ApiError):
         unfinished = assess(read_record(api, namespace), nodes)
         if unfinished is not None:
-            word = word_of(unfinished, alive=lock_snapshot(api, namespace).alive)
+            word = run_state(unfinished, alive=lock_snapshot(api, namespace).alive)
     if unfinished is None:
         return FollowUp(), {}
     sentence = f"{capitalize(wording.heading(unfinished, word))}."
@@ -128,27 +128,27 @@ def rollout_beside(
     return beside, wording.under_way(unfinished, waits)
 
 
-def _follow_up(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
-    if word is RunWord.RUNNING:
+def _follow_up(unfinished: Unfinished, word: RunState, sentence: str) -> FollowUp:
+    if word is RunState.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     if unfinished.is_aborted:
         after_abort = wording.ways_after_abort(unfinished)
         return FollowUp.of_ways(sentence, after_abort, is_first=keeps_apply_out(unfinished))
-    failed = [*(marked.node.name for marked in unfinished.failed), *unfinished.given_back]
-    if failed and not unfinished.blocks and not wording.is_of_fleetlock(unfinished):
+    failed = [*(marked.node.name for marked in unfinished.failed), *unfinished.failed_in_service]
+    if failed and not unfinished.blocks_others and not wording.is_of_fleetlock(unfinished):
         return _follow_up_after_failures(unfinished, failed, sentence)
     command = "rollout resume" if _is_resumed_by_hand(unfinished, word) else "rollout status --run"
     return FollowUp(sentence, command, is_first=keeps_apply_out(unfinished))
 
 
-def _is_resumed_by_hand(unfinished: Unfinished, word: RunWord) -> bool:
+def _is_resumed_by_hand(unfinished: Unfinished, word: RunState) -> bool:
     """Return False if `operate` continues it, or if its record is unreadable."""
     record = unfinished.record
     if record.unattended or record.problem:
         return False
-    if word is RunWord.ENDED:
+    if word is RunState.ENDED:
         return bool(unfinished.untouched_nodes)
-    return word is RunWord.INTERRUPTED
+    return word is RunState.INTERRUPTED
 
 
 def _follow_up_after_failures(
@@ -164,7 +164,7 @@ def _follow_up_after_failures(
 
 
 def keeps_apply_out(unfinished: Unfinished) -> bool:
-    return unfinished.blocks or unfinished.was_stopped
+    return unfinished.blocks_others or unfinished.was_stopped
 
 
 def show_nodes(connections: Connections, request: Request, *, only_pending: bool) -> None:
@@ -270,7 +270,7 @@ class _RolloutSnapshot:
 
     @property
     def is_over(self) -> bool:
-        is_unfinished = self.unfinished is not None and self.unfinished.blocks
+        is_unfinished = self.unfinished is not None and self.unfinished.blocks_others
         return not is_unfinished and self.lock.alive is False
 
     def document(self) -> bytes:

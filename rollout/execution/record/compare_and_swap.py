@@ -1,4 +1,4 @@
-"""Changes documents in the cluster, and retries on a conflict."""
+"""Changes documents in the cluster, and retries after a conflict."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -29,7 +29,7 @@ def rewrite(
 ) -> T:
     """Change a document; return its new content. Raises `ApiError`.
 
-    `change` runs again after each conflict.
+    After a conflict, `change` runs again.
     """
 
     def attempt() -> T:

@@ -1,6 +1,6 @@
-"""The memory that outlives a rollout.
+"""The memory that outlives a rollout: failed nodes, held versions and pauses.
 
-After a failed write a change counts in this process, and the next write repeats it.
+After a failed write, a change counts in this process, and the next write repeats it.
 """
 
 import threading
@@ -42,9 +42,9 @@ from rollout.wording import cause
 
 Change = Callable[[Memory], Memory]
 
-# In seconds: how long a read is fresh, and how long a node waits for a write.
-_FRESH = 1.0
-_PATIENCE = 30.0
+_FRESH_SECONDS = 1.0
+# How long a node waits for a write.
+_WRITE_SECONDS = 30.0
 
 
 def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool = False) -> Memory:
@@ -53,12 +53,12 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
     An unreadable memory is an error, unless `anew` replaces it.
     """
 
-    def changed(memory: Memory) -> Memory:
+    def change_readable(memory: Memory) -> Memory:
         if memory.problem and not anew:
             raise ApiError(f"{memory.problem}: it is left as it is")
         return change(NO_MEMORY if memory.problem else memory)
 
-    return rewrite(api, memory_of(namespace), read_stored_memory, changed)
+    return rewrite(api, memory_of(namespace), read_stored_memory, change_readable)
 
 
 def require_memory(memory: Memory) -> None:
@@ -72,7 +72,7 @@ def require_memory(memory: Memory) -> None:
 
 
 def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
-    """Return why a dry run could not write the memory, or None.
+    """Return why the memory cannot be written, by a dry run; else None.
 
     Raises `ApiUnavailableError`.
     """
@@ -87,13 +87,11 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
 
 @dataclass
 class _EndNote:
-    """A change that notes a node's end, and whether the version was held just before.
-
-    Someone may have released the version since this run last read the memory.
-    """
+    """A change that notes a node's end."""
 
     ended: EndedNode
     now: datetime
+    # Whether the version was held just before: someone may have released it meanwhile.
     was_held: bool = False
 
     def __call__(self, memory: Memory) -> Memory:
@@ -103,12 +101,7 @@ class _EndNote:
 
 @dataclass
 class RunMemory:
-    """What one run reads from the memory and writes to it. For many threads.
-
-    `include_held` reboots nodes despite held versions, and `retried` nodes in any case. If
-    `unattended`, nodes start only while the memory is writable. `proven` is what another cluster
-    has proved, None if it need not.
-    """
+    """What one run reads from the memory and writes to it. For many threads."""
 
     cluster: PatientApi
     check_may_act: Guard
@@ -116,13 +109,20 @@ class RunMemory:
     run: str
     namespace: str
     failures_allowed: int
+    # Whether nodes start despite a held version.
     include_held: bool
+    # Nodes that start despite a held version in any case.
     retried: frozenset[str] = frozenset()
+    # Whether nodes start only while the memory is writable.
     unattended: bool = False
+    # What another cluster has proven; None if no proof is needed.
     proven: ProvenVersions | None = None
+    # Versions that this run's failures have put on hold, as reported.
     newly_held: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    # Changes that are not written yet.
     _pending: list[Change] = field(default_factory=list)
+    # As last read, with the pending changes.
     _seen: Memory = NO_MEMORY
     _seen_at: float = float("-inf")
     _is_expired: bool = False
@@ -132,6 +132,7 @@ class RunMemory:
     _has_tried_to_write: bool = False
 
     def expire(self) -> None:
+        """Have the next question read the memory again."""
         with self._lock:
             self._is_expired = True
 
@@ -176,8 +177,8 @@ class RunMemory:
             version for version in versions if why_held(seen, version, self.failures_allowed)
         )
 
-    def begin_by_hand(self) -> None:
-        """End the pause after an abort, because a person starts a rollout."""
+    def end_abort_pause(self) -> None:
+        """End the pause that an abort has set, because a person starts a rollout."""
         with self._lock:
             if self._read().aborted is not None:
                 self._pending.append(partial(replace, aborted=None))
@@ -194,6 +195,7 @@ class RunMemory:
             self.report.tell(VersionHeld(self.report.now, version, (), cause(held)))
 
     def note_end(self, planned: PlannedNode, end: NodeEnd) -> None:
+        """Store how the node ended. If that puts its version on hold, `report_held` says so."""
         version = planned.staged_version
         ended = EndedNode(
             node=planned.name,
@@ -205,7 +207,8 @@ class RunMemory:
         )
         note = _EndNote(ended, self._now)
         with self._lock:
-            if self._seen_at > float("-inf") and note(self._seen) == self._seen:
+            has_been_read = self._seen_at > float("-inf")
+            if has_been_read and note(self._seen) == self._seen:
                 return
             self._pending.append(note)
             self._write()
@@ -217,6 +220,7 @@ class RunMemory:
         return self.include_held or node in self.retried
 
     def report_held(self) -> None:
+        """Report the versions that this run's failures have put on hold since the last call."""
         with self._lock:
             held = self._unreported
             self._unreported = {}
@@ -235,7 +239,7 @@ class RunMemory:
         return memory
 
     def _why_unwritable(self) -> MemoryUnwritable | None:
-        """Return why an unattended run could not remember a failure. The dry run is made once."""
+        """Return why an unattended run could not remember a failure, by one dry run; or None."""
         if not self.unattended:
             return None
         with self._lock:
@@ -251,7 +255,7 @@ class RunMemory:
 
     def _read(self) -> Memory:
         now = self.cluster.clock.monotonic()
-        if now - self._seen_at < _FRESH and not self._is_expired:
+        if now - self._seen_at < _FRESH_SECONDS and not self._is_expired:
             return self._seen
         self._is_expired = False
         try:
@@ -268,7 +272,7 @@ class RunMemory:
     def _write(self) -> None:
         try:
             self.check_may_act()
-            deadline = self.cluster.deadline_within(_PATIENCE)
+            deadline = self.cluster.deadline_within(_WRITE_SECONDS)
             self._seen = self.cluster.ask(self._rewrite, deadline)
         except FencedError:
             return

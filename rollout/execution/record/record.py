@@ -1,7 +1,7 @@
 """A run's record: its plan in a ConfigMap beside the Lease, to continue from any machine.
 
-It is written before the first node starts; once marked as ended it blocks no other rollout. It is
-understood completely or not used, because others may write ConfigMaps.
+It is written before the first node starts, and blocks other rollouts until it is marked as ended.
+It is understood completely or not used, because others may write ConfigMaps.
 """
 
 import base64
@@ -43,24 +43,24 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Health before a wave: its nodes' workloads, and the nodes that were Ready."""
+    """Health before a wave: its nodes' workloads by UID, and the nodes that were Ready."""
 
     workloads: Mapping[str, Workload]
     ready_nodes: frozenset[str]
 
     @classmethod
     def of_all(cls, measurements: "Iterable[Health]") -> "Health":
-        """The first measurement of a workload counts."""
         workloads: dict[str, Workload] = {}
         ready_nodes: set[str] = set()
         for health in measurements:
+            # The first measurement of a workload counts.
             workloads = {**health.workloads, **workloads}
             ready_nodes |= health.ready_nodes
         return cls(workloads, frozenset(ready_nodes))
 
 
 class _StoredWave(msgspec.Struct):
-    """The last wave that was started, 0 if unknown, and the health before it."""
+    """The last wave that was started (0 if unknown), and the health before it."""
 
     workloads: Mapping[str, Workload] = {}
     ready_nodes: frozenset[str] = frozenset()
@@ -75,24 +75,25 @@ class _StoredWave(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """`problem` says why it is not understood; `plan` and `health` are then None.
-
-    `is_missing`: only marks on Nodes imply this record. `started_at` is RFC 3339 by the starting
-    process's clock. `health` precedes the wave in flight. `last_wave` is 0 if unknown.
-    `unattended`: `rollout operate` started or last continued it.
-    """
+    """A record as read from the cluster."""
 
     run: str = ""
     started_by: str = ""
+    # RFC 3339, by the clock of the process that started the run.
     started_at: str = ""
     ended: bool = False
     plan: RolloutPlan | None = None
+    # Why the record is not understood; `plan` and `health` are None then.
     problem: str = ""
     resource_version: str = ""
+    # Before the wave in flight.
     health: Health | None = None
+    # 0 if unknown.
     last_wave: int = 0
+    # Whether there is no record, and only marks on Nodes tell of the run.
     is_missing: bool = False
     stopped: bool = False
+    # Whether `rollout operate` started the run or last continued it.
     unattended: bool = False
 
 
@@ -116,6 +117,7 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
 
 def may_have_begun(run: str, nodes: Iterable[Node]) -> bool:
+    """Whether the run may have started a node: any node has marks, or a result of the run."""
     return any(has_marks(node) or last_result(node).get("run") == run for node in nodes)
 
 
@@ -189,7 +191,7 @@ def _check_annotations(annotations: dict[str, str]) -> None:
 
 
 def _last_wave(config_map: _ConfigMap) -> _StoredWave:
-    """Refuse damaged health: without it the next wave would not wait for workloads."""
+    # Damaged health is refused, because the next wave would not wait for workloads without it.
     try:
         wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
     except NOT_READ as error:
@@ -246,13 +248,13 @@ _WAY_OUT = "Undo what it began and remove its record: rollout abort."
 
 @dataclass
 class RunRecord:
-    """Writes a run's record. `notice` reports one that could not be removed."""
+    """Writes the record of one run."""
 
     cluster: PatientApi
     document: Document
     notice: Callable[[str], None]
     unattended: bool = False
-    # Waits for `replace_older`, because another run's record is in place.
+    # The body to write by `replace_older`, while another run's record is in place.
     _deferred: dict[str, Any] | None = field(default=None, init=False)
     _last_wave: int = field(default=0, init=False)
 
@@ -301,6 +303,7 @@ class RunRecord:
         self.cluster.ask(lambda api: api.create(self.document.collection, body))
 
     def _refuse_unfinished(self, stored: StoredRecord, run: str) -> None:
+        """Raise `BlockedError` if the record is another run's that is unfinished or unclear."""
         if stored.problem:
             raise BlockedError(
                 f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT
@@ -313,9 +316,9 @@ class RunRecord:
             )
 
     def take_up(self, run: str, rules: Policy) -> None:
-        """Mark the record as unfinished again, or raise `LockedError` if it is another's.
+        """Mark the record as unfinished again; `LockedError` if it is not this run's any more.
 
-        Of `rules`, only the timeouts replace those in the record.
+        Only the timeouts of `rules` replace those in the record.
         """
         stored = self._read_stored()
         if stored is None or stored.problem or stored.plan is None or stored.run != run:
@@ -346,7 +349,7 @@ class RunRecord:
     def end(self, *, complete: bool, stopped: bool = False) -> None:
         """Remove the record if `complete`, else mark it as ended. Errors are only reported.
 
-        Another run's record that was not replaced stays.
+        Another run's record that was not replaced stays as it is.
         """
         if self._deferred is not None:
             return

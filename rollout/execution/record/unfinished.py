@@ -45,26 +45,25 @@ class MarkedNode:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that was interrupted, or ended with nodes left over.
-
-    `failed` nodes are still cordoned; `given_back` ones failed but are in service (name to
-    outcome). `untouched_nodes` have neither marks nor a result, `gone` ones left the cluster.
-    `unclear` ones have marks that are not understood (name to reason), so they are not touched.
-
-    `tainted` and `conditioned` are nodes with rollout's soft taint or conditions. `is_aborted`: the
-    record is removed, and all nodes with marks were aborted.
-    """
+    """A run that was interrupted, or ended with nodes left over."""
 
     record: StoredRecord
     in_flight: tuple[MarkedNode, ...] = ()
+    # Still cordoned.
     failed: tuple[MarkedNode, ...] = ()
-    given_back: Mapping[str, str] = field(default_factory=dict)
+    # The outcome of nodes that failed and were returned.
+    failed_in_service: Mapping[str, str] = field(default_factory=dict)
     done: tuple[str, ...] = ()
+    # With neither marks nor a result.
     untouched_nodes: tuple[PlannedNode, ...] = ()
+    # Why the marks of a node are not understood, so that it is not touched.
     unclear: Mapping[str, str] = field(default_factory=dict)
+    # No longer in the cluster.
     gone: tuple[str, ...] = ()
+    # With rollout's soft taint, or with its conditions.
     tainted: tuple[str, ...] = ()
     conditioned: tuple[str, ...] = ()
+    # Whether the record is removed, and all nodes with marks were aborted.
     is_aborted: bool = False
 
     @property
@@ -77,7 +76,8 @@ class Unfinished:
         return self.record.is_missing and not (self.marked_nodes or self.unclear)
 
     @property
-    def blocks(self) -> bool:
+    def blocks_others(self) -> bool:
+        """Whether no other rollout may start."""
         return bool(self.in_flight or self.unclear) or not self.record.ended or self.is_garbled
 
     @property
@@ -86,10 +86,13 @@ class Unfinished:
 
     @property
     def only_failed_left(self) -> bool:
-        return not (self.blocks or self.untouched_nodes) and bool(self.failed or self.given_back)
+        return not (self.blocks_others or self.untouched_nodes) and bool(
+            self.failed or self.failed_in_service
+        )
 
     @property
     def is_garbled(self) -> bool:
+        """Whether there is a record that is not understood."""
         return bool(self.record.problem) and not self.record.is_missing
 
     @property
@@ -100,21 +103,20 @@ class Unfinished:
         return nodes[0].run if nodes else ""
 
 
-class RunWord(StrEnum):
-    """`UNFINISHED` if it is unknown whether the process lives."""
-
+class RunState(StrEnum):
     RUNNING = "running"
     INTERRUPTED = "interrupted"
     ENDED = "ended"
+    # If it is unknown whether the process lives.
     UNFINISHED = "unfinished"
 
 
-def word_of(unfinished: Unfinished, *, alive: bool | None) -> RunWord:
+def run_state(unfinished: Unfinished, *, alive: bool | None) -> RunState:
     if alive:
-        return RunWord.RUNNING
-    if not unfinished.blocks:
-        return RunWord.ENDED
-    return RunWord.UNFINISHED if alive is None else RunWord.INTERRUPTED
+        return RunState.RUNNING
+    if not unfinished.blocks_others:
+        return RunState.ENDED
+    return RunState.UNFINISHED if alive is None else RunState.INTERRUPTED
 
 
 def read_unfinished(
@@ -153,7 +155,7 @@ def assess(
         record=stored,
         in_flight=tuple(entry for entry in understood if entry.phase is not Phase.FAILED),
         failed=tuple(entry for entry in understood if entry.phase is Phase.FAILED),
-        given_back={
+        failed_in_service={
             name: outcome for name, outcome in outcomes.items() if outcome != Outcome.SUCCEEDED
         },
         done=tuple(name for name, outcome in outcomes.items() if outcome == Outcome.SUCCEEDED),
@@ -182,10 +184,12 @@ def _read_marks(
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The last run that ended on a node, `at` RFC 3339, and its node count by outcome."""
+    """The last run that ended on a node."""
 
     run: str
+    # RFC 3339.
     at: str
+    # The number of nodes by outcome.
     outcomes: Mapping[str, int]
 
 
@@ -271,7 +275,7 @@ def stranded(
 ) -> tuple[NodeResult, ...]:
     """Return a result for each node that is unclear or cannot be continued.
 
-    `hosts` are the Nodes with a known host.
+    `hosts`: the nodes whose hosts are known.
     """
     results = []
     for name, why in unfinished.unclear.items():

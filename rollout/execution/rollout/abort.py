@@ -1,4 +1,4 @@
-"""Undo what a rollout has started: its cordons, marks and record."""
+"""Undoes what a rollout has started: its cordons, marks and record."""
 
 from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,10 +45,10 @@ def abort(
     wait: float,
     stop: StopRequest | None = None,
 ) -> Aborted:
-    """Take the Lease, then undo any rollout.
+    """Take the Lease, and undo any rollout.
 
-    `wait`: seconds to watch a node that may be rebooting. A `stop` leaves the other nodes as they
-    are, or raises `InterruptedRunError` before the Lease is held.
+    `wait`: seconds to watch a node that may be rebooting. A `stop` leaves the remaining nodes as
+    they are. Before the Lease is held, it raises `InterruptedRunError`.
     """
     stop = stop or StopRequest()
     report = Reporter(observers, clock)
@@ -75,12 +75,15 @@ def abort(
 
 @dataclass(frozen=True, slots=True)
 class _Undoing:
+    """An abort that holds the Lease."""
+
     hosts: RolloutHosts
     observers: Sequence[Observer]
     lock: LockRequest
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
+    # Seconds to watch a node that may be rebooting.
     wait: float
     stop: StopRequest
 
@@ -173,30 +176,33 @@ class _Undoing:
     def _undo_node(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:
         task = self._task(marked, report, policy)
         edge: Edge | None = None
-        message = ""
+        problem = ""
+        left_cordoned = True
         version = ""
         try:
             self._check_stop()
             if marked.phase not in BEFORE_REBOOT:
                 self._wait_until_safe(task)
                 self._undo_rollback(task)
-            version = self._version_now(task)
+            version = self._read_version(task)
             require_edge(marked.phase, Edge.RETURNED)
             return_node(task, Outcome.ABORTED, version)
             edge = Edge.RETURNED
+            left_cordoned = False
         except (ApiNotFoundError, MarksGoneError) as error:
-            # The cordon and the marks are gone with the Node.
-            message = "" if find_node_loss(task) else error.message
+            # The cordon and the marks are gone if the Node is.
+            left_cordoned = find_node_loss(task) is None
+            problem = error.message if left_cordoned else ""
         except RolloutError as error:
-            message = error.message
+            problem = error.message
         result = NodeResult(
             node=task.name,
             outcome=Outcome.ABORTED,
             phase=marked.phase,
             seconds=task.seconds,
-            message=message,
+            message=problem,
             version=version,
-            left_cordoned=bool(message),
+            left_cordoned=left_cordoned,
             edge=edge,
         )
         report.node_finished(result)
@@ -213,7 +219,8 @@ class _Undoing:
             policy=policy,
         )
 
-    def _version_now(self, task: NodeTask) -> str:
+    def _read_version(self, task: NodeTask) -> str:
+        """Return the version that the host runs, empty if unknown."""
         if task.read_node().boot_id == task.planned.boot_id:
             return task.planned.running_version
         if task.name not in self.hosts:

@@ -12,7 +12,7 @@ from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Pool, Selection
-from rollout.model.progress import NodeResult, NotDone, Outcome, excluded_by_trouble
+from rollout.model.progress import NodeResult, NotDone, Outcome, wrongly_left_out
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.candidates import is_control_plane, requested_nodes
 from rollout.planning.eligibility.pools import DEFAULT, Pools, pools_of
@@ -30,18 +30,21 @@ from rollout.planning.plan.joining import (
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The rest of a rollout. `selected`: how many nodes percentages refer to."""
+    """The rest of a rollout, planned."""
 
     plan: RolloutPlan
     inherited: Inheritance
-    selected: int
+    # How many nodes percentages refer to.
+    percentage_base: int
     retried: tuple[str, ...]
 
 
 def has_something_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
-    failed = retry_failed and (unfinished.failed or unfinished.given_back)
-    nodes = unfinished.in_flight or unfinished.unclear or unfinished.untouched_nodes or failed
-    return bool(nodes) or unfinished.is_garbled or not unfinished.record.ended
+    if unfinished.is_garbled or not unfinished.record.ended:
+        return True
+    if retry_failed and (unfinished.failed or unfinished.failed_in_service):
+        return True
+    return bool(unfinished.in_flight or unfinished.unclear or unfinished.untouched_nodes)
 
 
 def rules_of(unfinished: Unfinished) -> Policy:
@@ -55,31 +58,32 @@ def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[st
     `selected`, the pools have changed, or too many nodes have failed. If no node is in flight,
     today's gates apply.
     """
-    known = unfinished.record.plan
-    if known is None:
+    plan = unfinished.record.plan
+    if plan is None:
         return unfinished
-    rules = stricter_policy(known.policy, today, len(requested_nodes(known)))
-    if not unfinished.blocks:
+    rules = stricter_policy(plan.policy, today, len(requested_nodes(plan)))
+    if not unfinished.blocks_others:
         rules = replace(rules, gates=today.gates)
-    record = replace(unfinished.record, plan=replace(known, policy=rules))
-    under_rules = replace(unfinished, record=record)
-    if is_regrouped(known.policy, today) or has_failed_enough(under_rules):
-        return replace(under_rules, untouched_nodes=())
+    record = replace(unfinished.record, plan=replace(plan, policy=rules))
+    restricted = replace(unfinished, record=record)
+    if is_regrouped(plan.policy, today) or has_failed_enough(restricted):
+        return replace(restricted, untouched_nodes=())
     untouched = tuple(node for node in unfinished.untouched_nodes if node.name in selected)
-    return replace(under_rules, untouched_nodes=untouched)
+    return replace(restricted, untouched_nodes=untouched)
 
 
 def has_failed_enough(unfinished: Unfinished) -> bool:
     plan = unfinished.record.plan
     limit = plan.policy.failures_allowed(len(requested_nodes(plan))) if plan else 1
-    failures = _failures(unfinished)
+    failures = _count_all_failures(unfinished)
     return failures > 0 and failures >= limit
 
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
+    """Return the nodes without marks that are still to be rebooted."""
     nodes = {node.name for node in unfinished.untouched_nodes}
     if retry_failed:
-        nodes.update(unfinished.given_back)
+        nodes.update(unfinished.failed_in_service)
     return frozenset(nodes)
 
 
@@ -114,14 +118,15 @@ def plan_continuation(
     left_behind = stranded(unfinished, marked, nodes_with_host)
     taken_up = _without_stranded(marked, left_behind)
     before = unfinished.record.plan
-    selected = len(inputs.snapshot.nodes) if before is None else len(requested_nodes(before))
+    nodes = inputs.snapshot.nodes if before is None else requested_nodes(before)
+    percentage_base = len(nodes)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     policy = _relax(rules_of(unfinished), skip_blocked=skip_blocked, include_held=include_held)
     of_pending = replace(
         _inputs_beside(taken_up, unfinished, inputs),
         selected=tuple(sorted(pending)),
-        policy=_with_counts(policy, unfinished, inputs.snapshot, selected),
-        retried=frozenset(unfinished.given_back if retry_failed else ()),
+        policy=_policy_of_rest(policy, unfinished, inputs.snapshot, percentage_base),
+        retried=frozenset(unfinished.failed_in_service if retry_failed else ()),
     )
     ended = _count_ended_waves(unfinished, taken_up, pending)
     nodes_taken_up = tuple(entry.node for entry in taken_up)
@@ -133,12 +138,12 @@ def plan_continuation(
         plan,
         left_behind=left_behind,
         retried=of_pending.retried.union(retried),
-        failures_allowed=policy.failures_allowed(selected),
+        failures_allowed=policy.failures_allowed(percentage_base),
         retry_failed=retry_failed,
     )
     present = {node.name for node in inputs.snapshot.nodes}
     whole_plan = with_earlier_exclusions(plan, before, present)
-    return Continuation(whole_plan, inherited, selected, retried)
+    return Continuation(whole_plan, inherited, percentage_base, retried)
 
 
 def _inputs_beside(
@@ -171,8 +176,8 @@ def _inheritance(
     cordoned = [entry for entry in unfinished.failed if entry.cordoned and entry not in taken_up]
     failed = _earlier_failures(unfinished)
     if retry_failed:
-        troubled = {node.node for node in excluded_by_trouble(plan.excluded)}
-        failed = [node for node in failed if node.node in troubled]
+        left_out = {node.node for node in wrongly_left_out(plan.excluded)}
+        failed = [node for node in failed if node.node in left_out]
     return Inheritance(
         taken_up={entry.node.name: entry.run for entry in taken_up},
         left_cordoned=frozenset(entry.node.name for entry in cordoned),
@@ -188,12 +193,12 @@ def _inheritance(
 def _count_ended_waves(
     unfinished: Unfinished, taken_up: Sequence[MarkedNode], pending: Iterable[str]
 ) -> int:
-    last = unfinished.record.last_wave
+    ended = unfinished.record.last_wave
     if any(entry in unfinished.in_flight for entry in taken_up):
         # The wave of a taken-up node continues under its number.
-        last -= 1
+        ended -= 1
     left = {*pending, *(entry.node.name for entry in taken_up)}
-    return max(last, count_finished_waves(unfinished.record.plan, left))
+    return max(ended, count_finished_waves(unfinished.record.plan, left))
 
 
 def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
@@ -205,7 +210,7 @@ def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
         entry.node.name for entry in unfinished.failed if entry.run == unfinished.record.run
     ]
     ends = dict.fromkeys(cordoned, (Outcome.FAILED, "left cordoned"))
-    for name, word in unfinished.given_back.items():
+    for name, word in unfinished.failed_in_service.items():
         outcome = Outcome(word) if word in set(Outcome) else Outcome.FAILED
         ends[name] = (outcome, "returned")
     return [
@@ -216,40 +221,41 @@ def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
 
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
     """Return the failures that count: none if they are retried, or had reached the limit."""
-    failures = 0 if retry_failed else _failures(unfinished)
+    failures = 0 if retry_failed else _count_all_failures(unfinished)
     return failures if failures < limit else 0
 
 
-def _failures(unfinished: Unfinished) -> int:
-    stayed = sum(1 for entry in unfinished.failed if entry.run == unfinished.record.run)
-    returned = sum(1 for outcome in unfinished.given_back.values() if outcome != Outcome.SKIPPED)
-    return stayed + returned
+def _count_all_failures(unfinished: Unfinished) -> int:
+    cordoned = sum(1 for entry in unfinished.failed if entry.run == unfinished.record.run)
+    outcomes = unfinished.failed_in_service.values()
+    in_service = sum(1 for outcome in outcomes if outcome != Outcome.SKIPPED)
+    return cordoned + in_service
 
 
 @dataclass(frozen=True, slots=True)
 class _PoolProgress:
-    """Of a pool: its nodes in the rollout, its started nodes and its started workers."""
+    """How many nodes of a pool are in the rollout, and how many were started."""
 
     size: int = 0
     started: int = 0
-    workers: int = 0
+    started_workers: int = 0
 
-    def canary(self, rules: Policy) -> int:
+    def remaining_canary(self, rules: Policy) -> int:
         return max(0, rules.canary - self.started)
 
-    def ramp(self, rules: Policy) -> tuple[Count, ...]:
+    def remaining_ramp(self, rules: Policy) -> tuple[Count, ...]:
         steps = [step.of(self.size) for step in rules.ramp]
-        return remaining_ramp(steps, self.workers - rules.canary)
+        return remaining_ramp(steps, self.started_workers - rules.canary)
 
 
-def _with_counts(
-    policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, selected: int
+def _policy_of_rest(
+    policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, percentage_base: int
 ) -> Policy:
-    """Return the policy for the rest: counts for percentages, and no canaries that are done."""
+    """Return the policy with counts for percentages, and without canaries that are done."""
     pools = pools_of(policy)
     plan = unfinished.record.plan
     default = ""
-    sizes: Mapping[str, int] = {default: selected}
+    sizes: Mapping[str, int] = {default: percentage_base}
     if policy.pools and plan is not None:
         default = DEFAULT
         requested = requested_nodes(plan)
@@ -258,21 +264,26 @@ def _with_counts(
     remaining_pools = list[Pool]()
     for pool in policy.pools:
         rules = pools.rules(pool.name)
-        done = progress.get(pool.name, _PoolProgress())
+        of_pool = progress.get(pool.name, _PoolProgress())
         limit = pool.max_unavailable
         if limit is not None:
-            limit = Count(limit.of(done.size))
+            limit = Count(limit.of(of_pool.size))
         remaining_pools.append(
-            replace(pool, max_unavailable=limit, canary=done.canary(rules), ramp=done.ramp(rules))
+            replace(
+                pool,
+                max_unavailable=limit,
+                canary=of_pool.remaining_canary(rules),
+                ramp=of_pool.remaining_ramp(rules),
+            )
         )
     of_default = progress.get(default, _PoolProgress())
     return replace(
         policy,
-        max_unavailable=Count(policy.max_unavailable.of(selected)),
-        max_failures=Count(policy.max_failures.of(selected)),
+        max_unavailable=Count(policy.max_unavailable.of(percentage_base)),
+        max_failures=Count(policy.max_failures.of(percentage_base)),
         pools=tuple(remaining_pools),
-        canary=of_default.canary(policy),
-        ramp=of_default.ramp(policy),
+        canary=of_default.remaining_canary(policy),
+        ramp=of_default.remaining_ramp(policy),
     )
 
 
@@ -295,7 +306,7 @@ def _pools_of_started_nodes(
 ) -> Mapping[str, str]:
     labels = {node.name: node.labels for node in snapshot.nodes}
     planned = {entry.node.name: entry.node.pool for entry in unfinished.in_flight}
-    found = dict[str, str]()
+    pool_of = dict[str, str]()
     for name in (*unfinished.done, *planned):
-        found[name] = planned.get(name) or pools.pool_of(labels.get(name, {}))
-    return found
+        pool_of[name] = planned.get(name) or pools.pool_of(labels.get(name, {}))
+    return pool_of

@@ -1,4 +1,4 @@
-"""Results of a rollout: so far, of an earlier process, of an abort and of a rehearsal."""
+"""Results of a rollout: of this process, of an earlier one, of an abort and of a rehearsal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,11 +12,14 @@ from rollout.wording import text
 
 @dataclass(slots=True)
 class Ledger:
-    """The rollout's results so far; `..._before` are an earlier process's."""
+    """The results of a rollout so far."""
 
+    # Nodes that succeeded or failed.
     finished: list[NodeResult] = field(default_factory=list)
     skipped: list[NotStarted] = field(default_factory=list)
+    # Nodes that a resume starts.
     not_started: list[NotStarted] = field(default_factory=list)
+    # What earlier processes of this rollout left.
     cordoned_before: frozenset[str] = frozenset()
     failures_before: int = 0
 
@@ -26,7 +29,7 @@ class Ledger:
 
     @property
     def left_cordoned(self) -> frozenset[str]:
-        """Failed nodes that stay cordoned: they use up the limit."""
+        """The failed nodes that stay cordoned, and so use up the limit."""
         left_cordoned = {result.node for result in self.finished if result.left_cordoned}
         return self.cordoned_before | left_cordoned
 
@@ -46,8 +49,11 @@ class Ledger:
         return node in given_up or any(result.node == node for result in self.finished)
 
     def add(self, result: NodeResult) -> None:
-        """Add a node's result. A node that was returned for a stop counts as not started."""
-        if result.outcome is Outcome.ABORTED and result.reason is None:
+        """Add a node's result."""
+        # A node that a stop or the end of a window returned may start again; one with a reason to
+        # be left out may not.
+        may_start_again = result.outcome is Outcome.ABORTED and result.reason is None
+        if may_start_again:
             self.not_started.append(NotStarted(result.node, result.message))
         elif result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
             skipped = NotStarted(
@@ -68,41 +74,43 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """What an earlier process has left of this rollout.
+    """What an earlier process has left of this rollout."""
 
-    taken_up: the run ID in the marks of each node that this process continues.
-    health: from before the interrupted wave.
-    failed: nodes that are not retried.
-    stranded: started nodes that this process cannot continue.
-    left_over: nodes that the new plan leaves out.
-    blocked: why no other node may start.
-    """
-
+    # The nodes that this process continues, with the run ID in their marks.
     taken_up: Mapping[str, str] = field(default_factory=dict)
     left_cordoned: frozenset[str] = frozenset()
+    # From before the interrupted wave.
     health: Health | None = None
+    # How many failures count against --max-failures.
     failures: int = 0
+    # Failed nodes that are not retried.
     failed: tuple[NotDone, ...] = ()
+    # Started nodes that this process cannot continue.
     stranded: tuple[NodeResult, ...] = ()
     retried: frozenset[str] = frozenset()
+    # Nodes of the earlier plan that the new one leaves out.
     left_over: tuple[str, ...] = ()
+    # Why no other node may start.
     blocked: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The result of an abort; `left_...` give the reason by node.
+    """The result of an abort."""
 
-    `run` is empty if unknown. `stops_passes`: unattended passes start no more nodes.
-    """
-
+    # Empty if unknown.
     run: str
     reverted: tuple[str, ...]
+    # Why each node stays cordoned.
     left_cordoned: Mapping[str, str]
     untainted: tuple[str, ...] = ()
+    # Why each node keeps the soft taint.
     left_tainted: Mapping[str, str] = field(default_factory=dict)
+    # Whether the abort itself was stopped.
     stopped: bool = False
+    # Whether unattended passes start no more nodes.
     stops_passes: bool = False
+    # What each node runs, if known.
     versions: Mapping[str, str] = field(default_factory=dict)
 
 

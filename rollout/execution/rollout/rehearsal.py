@@ -1,6 +1,6 @@
-"""The rehearsal of a rollout: every write of the plan as a server-side dry run.
+"""Rehearses a rollout: every cordon and eviction of the plan as a server-side dry run.
 
-Evictions that are allowed one by one may not be allowed together. Reboots are not rehearsed.
+Evictions that are allowed one by one may not be allowed together.
 """
 
 from collections.abc import Sequence

@@ -1,92 +1,77 @@
-"""Carry out a plan: take the Lease, write the record, run the waves, report the result.
+"""Carries out a plan: takes the Lease, writes the record, runs the waves, reports the result.
 
-From a plan to the cordon of a node:
+From a plan to the result of a node:
 
-    run_plan            takes the Lease, and releases it at the end
-    Rollout.carry_out   writes the record, and keeps the soft taints
-    Rollout._run_wave   asks the gates, and lets the cluster settle afterwards
-    WaveRunner.run      starts a thread per node once the limit has room
-    Rollout._run_node   finds the node's host and steps
-    Engine.run_node     adds what all nodes share
-    process_node        takes the steps, one per phase
-    claim, write_node   check the node again, mark it and cordon it
+    Rollout.run           takes the Lease, and releases it at the end
+    Rollout._carry_out    writes the record, and keeps the soft taints
+    Rollout._run_wave     asks the gates, and lets the cluster settle afterwards
+    WaveRunner.run        starts a thread per node once the limit has room
+    Rollout._run_node     finds the node's host and steps
+    Engine.run_node       adds what all nodes share
+    process_node          takes the steps, one per phase:
+      claim               checks the node again, marks it and cordons it
+      drain               evicts its pods
+      ask_for_reboot      sends the reboot command to the host
+      await_boot          waits for another boot ID
+      succeed             waits for the node's own pods
+      return_node         uncordons the node, and replaces its marks by the result
+    Ledger.add            counts the result
+
+What is stored where:
+
+    marks     annotations on a Node, while it is in progress: from where to continue it
+    record    a ConfigMap, while the rollout is unfinished: the plan, to continue the rollout
+    memory    a ConfigMap that outlives rollouts: failed nodes, held versions and pauses
+    ledger    in this process: its results, for the limits and the final report
+    journal   a local file: all events, for people; nothing is decided by it
 """
 
-from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
-from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.events import NodeEvents
-from rollout.execution.gates import GatePorts, PolicyGates
-from rollout.execution.lock import LeaseLock, LockRequest
-from rollout.execution.node.conditions import NodeConditions
+from rollout.execution.lock import LeaseLock
 from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.node.steps import ssh_steps
 from rollout.execution.node.tainting import Tainting
-from rollout.execution.record.memory import RunMemory
-from rollout.execution.record.record import Health, RunRecord, may_have_begun, record_document
+from rollout.execution.record.record import Health, RunRecord, may_have_begun
 from rollout.execution.rollout.engine import Engine
 from rollout.execution.rollout.ledger import Inheritance, Ledger
-from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
-from rollout.model.cluster import Node
 from rollout.model.finding import ApiUnavailable, Finding, Unsettled
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
-from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
-from rollout.planning.eligibility.away import AwayLimit, away_reasons
-from rollout.planning.eligibility.candidates import requested_nodes
-from rollout.planning.eligibility.evidence import ProvenVersions
+from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, wrongly_left_out
+from rollout.planning.eligibility.away import away_reasons
 from rollout.planning.eligibility.memory import NodeEnd
-from rollout.ports import Clock, ClusterApi, Observer
 from rollout.wording.words import defect
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """The plan to run, or the rest of one if it is `inherited`.
-
-    `percentage_base`: how many nodes percentages refer to. `own_node`: the node under this process.
-    `unattended`: a later pass continues. `proven`: by another cluster; None if no proof is needed.
-    """
-
-    plan: RolloutPlan
-    percentage_base: int
-    own_node: OwnNode | None
-    unattended: bool
-    proven: ProvenVersions | None
-    inherited: Inheritance | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPorts:
-    api: ClusterApi
-    hosts: RolloutHosts
-    clock: Clock
-    gate_ports: GatePorts
-    observers: Sequence[Observer]
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """See `RunRequest`."""
+    """A plan that is carried out once, by `run`. `wire_rollout` creates it."""
 
     hosts: RolloutHosts
     engine: Engine
-    rule: StopRule
+    stop_rule: StopRule
+    lease: LeaseLock
+    events: NodeEvents
     record: RunRecord
     tainting: Tainting
-    inherited: Inheritance
+    # None for a new rollout.
+    inheritance: Inheritance | None
+    # Of the Lease.
     holder: str
+    # The node that this process runs on.
     own_node: OwnNode | None
+    # Whether a later pass of `rollout operate` continues what is left.
     unattended: bool
-    _strangers: set[str] = field(default_factory=set)
+    # Rollouts under another lock that were reported.
+    _reported_rollouts: set[str] = field(default_factory=set)
 
     @property
     def plan(self) -> RolloutPlan:
@@ -96,14 +81,29 @@ class Rollout:
     def ledger(self) -> Ledger:
         return self.engine.ledger
 
-    def carry_out(self, *, is_new: bool) -> RunResult:
+    @property
+    def inherited(self) -> Inheritance:
+        return self.inheritance or Inheritance()
+
+    def run(self) -> RunResult:
+        """Run the plan, or the rest of one.
+
+        `BlockedError` if another rollout holds the Lease or is unfinished, or if the inherited
+        record has changed; `InterruptedRunError` if stopped before the start.
+        """
+        with self.lease, self.events:
+            result = self._carry_out()
+        self.engine.report.finished(result)
+        return result
+
+    def _carry_out(self) -> RunResult:
         """Run all waves. The record stays if anything is left to continue."""
         self.engine.gates.run_rollout_command()
         if self.plan.policy.rollback:
             self.engine.memory.hold(self.plan.policy.rollback, self.holder)
-        self._begin_record(is_new=is_new)
+        self._begin_record()
         if not self.unattended:
-            self.engine.memory.begin_by_hand()
+            self.engine.memory.end_abort_pause()
         self.engine.report.plan(self.plan)
         in_flight = self.inherited.taken_up.keys()
         waiting = {node.name for node in self.plan.nodes} - in_flight
@@ -114,15 +114,15 @@ class Rollout:
             if own:
                 self._mark_for_later(own)
                 kept.add(own.name)
-        is_over = False
+        is_complete = False
         if not self.ledger.is_fenced and self._may_act():
-            is_over = self._is_over(is_new=is_new)
-            self.record.end(complete=is_over, stopped=self.engine.stop.is_due)
-        return self._result(resumable=not is_over)
+            is_complete = self._has_nothing_left()
+            self.record.end(complete=is_complete, stopped=self.engine.stop.is_due)
+        return self._result(resumable=not is_complete)
 
-    def _begin_record(self, *, is_new: bool) -> None:
-        """Write or take up the record; another run's ended one stays until a node starts."""
-        if is_new:
+    def _begin_record(self) -> None:
+        """Write or take up the record. Another run's ended one stays until a node starts."""
+        if self.inheritance is None:
             self.record.write_or_defer(self.plan, self.holder)
         else:
             self.record.take_up(self.plan.plan_id, self.plan.policy)
@@ -149,18 +149,19 @@ class Rollout:
                 why = self._run_wave(wave, runner)
             except ApiError as error:
                 why = ApiUnavailable(error.message)
-                left = [node for node in wave.nodes if not self.ledger.has(node.name)]
-                self.ledger.give_up(left, why)
+                not_ended = [node for node in wave.nodes if not self.ledger.has(node.name)]
+                self.ledger.give_up(not_ended, why)
 
     def _why_not_to_run(self, wave: Wave) -> Finding | None:
-        if self._is_taken_up(wave):
-            return self.rule.why_none_continues()
-        return self.inherited.blocked or self.rule.why_none_starts()
+        if self._has_taken_up_node(wave):
+            return self.stop_rule.why_none_continues()
+        return self.inherited.blocked or self.stop_rule.why_none_starts()
 
-    def _is_taken_up(self, wave: Wave) -> bool:
+    def _has_taken_up_node(self, wave: Wave) -> bool:
         return any(node.name in self.inherited.taken_up for node in wave.nodes)
 
     def _settle_after_interruption(self) -> Finding | None:
+        """Let the cluster settle from the wave of an earlier process; return why it has not."""
         health = self.inherited.health
         waves = self.plan.waves
         if health is None or not waves or self.inherited.taken_up:
@@ -173,7 +174,7 @@ class Rollout:
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
         """Run a wave as far as its gates allow; return why no other wave may follow."""
         refusal = self.engine.gates.ask_to_start_wave(wave)
-        allowed = self._give_up_untouched(wave, refusal) if refusal else wave
+        allowed = self._reduce_to_taken_up(wave, refusal) if refusal else wave
         if refusal and not allowed.nodes:
             return refusal
         self._begin_wave(allowed)
@@ -182,14 +183,14 @@ class Rollout:
         progress = WaveProgress(allowed, self.engine.settler, self.ledger, store_health)
         with self.hosts.attending(allowed.nodes):
             runner.run(progress)
-        why = refusal or progress.why
-        # Spares the wait; the next wave checks the rule again.
+        why = refusal or progress.why_none_follows
         is_last = wave is self.plan.waves[-1]
-        if why or is_last or self.rule.why_none_starts():
+        # If no other wave follows, the cluster need not settle.
+        if why or is_last or self.stop_rule.why_none_starts():
             return why
         if before:
             return self._settle_after(allowed, before)
-        # A rolling part settles node by node.
+        # A rolling part has its own health before each node.
         return progress.wait_until_settled(self.engine.stop)
 
     def _begin_wave(self, wave: Wave) -> None:
@@ -198,15 +199,16 @@ class Rollout:
             self.record.replace_older(self.plan.plan_id)
         self.engine.report.wave(wave, self.plan.last_wave)
 
-    def _give_up_untouched(self, wave: Wave, why: Finding) -> Wave:
+    def _reduce_to_taken_up(self, wave: Wave, why: Finding) -> Wave:
         """Give up the nodes that no earlier process started; return the wave with the others."""
         taken_up = tuple(node for node in wave.nodes if node.name in self.inherited.taken_up)
         self.ledger.give_up([node for node in wave.nodes if node not in taken_up], why)
         return replace(wave, nodes=taken_up)
 
     def _measure_before(self, wave: Wave) -> Health:
+        """Measure the health before the wave, and store it for a process that continues."""
         health = self.engine.settler.measure_together([node.name for node in wave.nodes])
-        if self.inherited.health and self._is_taken_up(wave):
+        if self.inherited.health and self._has_taken_up_node(wave):
             health = Health.of_all((self.inherited.health, health))
         self._store_health(wave.index, health)
         return health
@@ -216,7 +218,7 @@ class Rollout:
             self.record.store_health(wave, health)
 
     def _settle_after(self, wave: Wave, before: Health) -> Finding | None:
-        """Let the cluster settle and soak if a node was started; return why no wave may follow."""
+        """Let the cluster settle and soak, if a node was started; return why no wave may follow."""
         finished = {result.node for result in self.ledger.finished}
         if not any(node.name in finished for node in wave.nodes):
             return None
@@ -231,6 +233,7 @@ class Rollout:
     def _wait_until_settled(
         self, before: Health, index: int, *, after: int = 0
     ) -> Unsettled | None:
+        """Return why no wave may follow, or None. `after`: the wave to blame, 0 if unknown."""
         missing = self.engine.settler.wait_until_settled(
             before, index, self.ledger.left_cordoned, self.engine.stop
         )
@@ -245,9 +248,9 @@ class Rollout:
         nodes = engine.cluster.ask(read_nodes) if policy.pools else ()
         return WaveRunner(
             run_node=self._run_node,
-            unavailable=self._read_unavailable,
+            read_unavailable=self._read_unavailable,
             clock=engine.cluster.clock,
-            rule=self.rule,
+            stop_rule=self.stop_rule,
             settle_timeout=policy.settle_timeout,
             away_limit=engine.away_limit_of(nodes),
             ledger=self.ledger,
@@ -263,8 +266,8 @@ class Rollout:
         for node in nodes:
             run = node.annotations.get(marks.RUN, "")
             is_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
-            if run and not is_failed and run not in own | self._strangers:
-                self._strangers.add(run)
+            if run and not is_failed and run not in own | self._reported_rollouts:
+                self._reported_rollouts.add(run)
                 self.engine.report.notice(
                     f"warning: the rollout {run} has {node.name} in flight, under a lock in another"
                     " lock.namespace: its nodes count as unavailable here. Give every command the"
@@ -300,7 +303,7 @@ class Rollout:
         return result
 
     def _soft_taints(self) -> AbstractContextManager[set[str]]:
-        """Keep the soft taint on waiting nodes until the exit, or for good if added to the set."""
+        """Keep the soft taint on waiting nodes until the exit, or longer if added to the set."""
         excluded = {node.node: node.reason for node in self.plan.excluded}
         planned = {node.name for node in self.plan.nodes}
         if not self.plan.policy.prefer_no_schedule_taint:
@@ -313,6 +316,7 @@ class Rollout:
         return self.tainting.while_waiting(waiting=waiting, others=excluded)
 
     def _deferred_own_node(self) -> OwnNode | None:
+        """Return the node of this process if it is left to a later one, else None."""
         own = self.own_node
         reasons = {node.node: node.reason for node in self.ledger.skipped}
         reasons |= {node.node: node.reason for node in self.plan.excluded}
@@ -324,12 +328,13 @@ class Rollout:
         is_tainted = self.plan.policy.prefer_no_schedule_taint
         self.tainting.mark_deferred(own.name, own.marker or self.holder, taint=is_tainted)
 
-    def _is_over(self, *, is_new: bool) -> bool:
-        troubled = {node.node for node in excluded_by_trouble(self.plan.excluded)}
-        is_anything_left = self.inherited.failed or troubled.intersection(self.inherited.left_over)
+    def _has_nothing_left(self) -> bool:
+        """Whether no node is left to continue, retry or undo, so that the record can go."""
+        left_out = {node.node for node in wrongly_left_out(self.plan.excluded)}
+        is_anything_left = self.inherited.failed or left_out.intersection(self.inherited.left_over)
         if self.ledger.is_complete and not is_anything_left:
             return True
-        if not is_new or self.ledger.finished:
+        if self.inheritance is not None or self.ledger.finished:
             return False
         try:
             return not may_have_begun(self.plan.plan_id, self.engine.cluster.ask(read_nodes))
@@ -366,109 +371,4 @@ def _defect_result(planned: PlannedNode, error: Exception, seconds: float) -> No
         seconds=seconds,
         message=defect(error),
         left_cordoned=True,
-    )
-
-
-def run_plan(
-    request: RunRequest, ports: RunPorts, lock: LockRequest, stop: StopRequest
-) -> RunResult:
-    """Run a plan, or the rest of one.
-
-    `BlockedError` if another rollout holds the Lease or is unfinished, or if the inherited record
-    has changed; `InterruptedRunError` if stopped before the start.
-    """
-    plan = request.plan
-    events = NodeEvents(
-        ports.api, plan.plan_id, plan.nodes, observers=ports.observers, clock=ports.clock
-    )
-    report = events.report
-    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report))
-    lease = LeaseLock(cluster, lock, plan.plan_id, stop=stop, notice=report.notice)
-    rest = request.inherited or Inheritance()
-    memory = _memory(
-        request, lock.namespace, cluster=cluster, check_may_act=lease.check, report=report
-    )
-    ledger = Ledger(cordoned_before=rest.left_cordoned, failures_before=rest.failures)
-    rule = StopRule(stop, ledger, memory.failures_allowed)
-    engine = _engine(
-        request,
-        rule,
-        ports.gate_ports,
-        cluster=cluster,
-        check_may_act=lease.check,
-        report=report,
-        memory=memory,
-    )
-    rollout = Rollout(
-        hosts=ports.hosts,
-        engine=engine,
-        rule=rule,
-        record=RunRecord(
-            cluster, record_document(lock.namespace), report.notice, request.unattended
-        ),
-        tainting=Tainting(cluster, lease.check, report, stop),
-        inherited=rest,
-        holder=lock.holder,
-        own_node=request.own_node,
-        unattended=request.unattended,
-    )
-    with lease, events:
-        result = rollout.carry_out(is_new=request.inherited is None)
-    report.finished(result)
-    return result
-
-
-def _memory(
-    request: RunRequest,
-    namespace: str,
-    *,
-    cluster: PatientApi,
-    check_may_act: Guard,
-    report: Reporter,
-) -> RunMemory:
-    plan = request.plan
-    return RunMemory(
-        cluster,
-        check_may_act,
-        report,
-        run=plan.plan_id,
-        namespace=namespace,
-        failures_allowed=plan.policy.failures_allowed(request.percentage_base),
-        include_held=plan.policy.include_held,
-        retried=request.inherited.retried if request.inherited else frozenset(),
-        unattended=request.unattended,
-        proven=request.proven,
-    )
-
-
-def _engine(
-    request: RunRequest,
-    rule: StopRule,
-    gate_ports: GatePorts,
-    *,
-    cluster: PatientApi,
-    check_may_act: Guard,
-    report: Reporter,
-    memory: RunMemory,
-) -> Engine:
-    plan = request.plan
-    requested = requested_nodes(plan)
-
-    def away_limit_of(nodes: Iterable[Node]) -> AwayLimit:
-        return AwayLimit.of(plan.policy, request.percentage_base, requested, nodes)
-
-    gates = PolicyGates(plan, cluster, report, stop=rule.stop, ports=gate_ports, memory=memory)
-    return Engine(
-        plan=plan,
-        cluster=cluster,
-        check_may_act=check_may_act,
-        report=report,
-        stop=rule.stop,
-        gates=gates,
-        memory=memory,
-        ledger=rule.ledger,
-        settler=Settler(cluster, report, plan.policy, gates.health.find_problem),
-        conditions=NodeConditions.of_plan(plan, cluster, check_may_act, report),
-        away_limit_of=away_limit_of,
-        why_none_starts=rule.why_none_starts,
     )

@@ -1,4 +1,4 @@
-"""Between waves: wait until workloads and nodes are as healthy as before the wave."""
+"""Waits until workloads and nodes are as healthy as before a wave or a node."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,72 +16,81 @@ from rollout.model.text import listed
 from rollout.ports import ClusterApi
 from rollout.wording import text
 
-_PAUSE = 1.0
-# A pause is so many times as long as the reading before it.
+# While something is missing, a pause is so many times as long as the reading before it.
 _PAUSE_PER_READING = 10.0
 _SHORTEST_PAUSE = 0.2
+_LONGEST_PAUSE = 1.0
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """Health before a node was started. `pods` counts its ready pods by their owner's UID."""
+class NodeBaseline:
+    """The health before a node is started."""
 
     health: Health
+    # The number of the node's ready pods, by their owner's UID.
     pods: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadinessSnapshot:
-    """The cluster at one moment.
+    """The cluster at one moment, read as far as a question needs it."""
 
-    `ready_on` counts the ready pods of a node by their owner's UID. `current` reads a workload
-    again. `unhealthy` checks gates.healthy.
-    """
+    unready_nodes: frozenset[str]
+    # The number of a node's ready pods, by their owner's UID.
+    count_ready_pods: Callable[[str], Counter[str]]
+    # None if the workload is gone.
+    read_workload: Callable[[Workload], Workload | None]
+    # Checks gates.healthy.
+    find_problem: Callable[[], Finding | None]
 
-    unready: frozenset[str]
-    ready_on: Callable[[str], Counter[str]]
-    current: Callable[[Workload], Workload | None]
-    unhealthy: Callable[[], Finding | None]
-
-    def missing(
-        self, before: Before, expected_away: frozenset[str], in_flight: Mapping[str, Before]
+    def find_missing(
+        self,
+        baseline: NodeBaseline,
+        expected_away: frozenset[str],
+        in_flight: Mapping[str, NodeBaseline],
     ) -> str:
-        """Return what is missing since `before`, not counting the pods of nodes in flight."""
-        lacking = self.shortages(before.health.workloads.values(), in_flight)
-        return self.missing_text(lacking.values(), before.health.ready_nodes - expected_away)
+        """Return what is missing since the baseline, empty if nothing is.
 
-    def shortages(
-        self, workloads: Iterable[Workload], in_flight: Mapping[str, Before]
+        Nodes in flight may still lack the pods that were evicted from them.
+        """
+        shortages = self.find_shortages(baseline.health.workloads.values(), in_flight)
+        expected_ready = baseline.health.ready_nodes - expected_away
+        return self.describe_missing(shortages.values(), expected_ready)
+
+    def find_shortages(
+        self, workloads: Iterable[Workload], in_flight: Mapping[str, NodeBaseline]
     ) -> Mapping[str, str]:
-        lacking = {}
+        """Return which workloads have fewer ready pods than before: a clause by UID."""
+        shortages = {}
         for workload in workloads:
-            shortage = self._shortage(workload, in_flight)
+            shortage = self._find_shortage(workload, in_flight)
             if shortage:
-                lacking[workload.uid] = shortage
-        return lacking
+                shortages[workload.uid] = shortage
+        return shortages
 
-    def missing_text(self, lacking: Iterable[str], expected_ready: frozenset[str]) -> str:
-        unready = sorted(expected_ready & self.unready)
+    def describe_missing(self, shortages: Iterable[str], expected_ready: frozenset[str]) -> str:
+        """Return the shortages and unready nodes, else what gates.healthy lacks, else empty."""
+        unready = sorted(expected_ready & self.unready_nodes)
         nodes = [f"node {name} is no longer Ready" for name in unready]
-        missing = listed([*lacking, *nodes], _NAMED)
+        missing = listed([*shortages, *nodes], _NAMED)
         if missing:
             return missing
-        unhealthy = self.unhealthy()
-        return text(unhealthy) if unhealthy else ""
+        problem = self.find_problem()
+        return text(problem) if problem else ""
 
-    def _shortage(self, earlier: Workload, in_flight: Mapping[str, Before]) -> str:
-        now = self.current(earlier)
+    def _find_shortage(self, earlier: Workload, in_flight: Mapping[str, NodeBaseline]) -> str:
+        now = self.read_workload(earlier)
         if now is None:
             return ""
         wanted = min(earlier.ready, now.desired)
         if now.ready >= wanted:
             return ""
         evicted = 0
-        for node, before in in_flight.items():
-            count = before.pods.get(earlier.uid, 0)
+        for node, baseline in in_flight.items():
+            count = baseline.pods.get(earlier.uid, 0)
             if count:
-                evicted += max(0, count - self.ready_on(node)[earlier.uid])
+                evicted += max(0, count - self.count_ready_pods(node)[earlier.uid])
         if now.ready + evicted >= wanted:
             return ""
         return f"{earlier.key} has {now.ready} of {wanted} pods ready"
@@ -89,31 +98,38 @@ class ReadinessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Settler:
+    """Measures the health of nodes' workloads, and waits until it is back."""
+
     cluster: PatientApi
     report: Reporter
     policy: Policy
-    unhealthy: Callable[[], Finding | None]
+    # Checks gates.healthy.
+    find_problem: Callable[[], Finding | None]
 
     def measure_together(self, nodes: Sequence[str]) -> Health:
-        return Health.of_all(before.health for before in self.measure(nodes, {}).values())
+        """Return the health before these nodes start at once."""
+        return Health.of_all(baseline.health for baseline in self.measure(nodes, {}).values())
 
     def measure(
-        self, nodes: Sequence[str], in_flight: Mapping[str, Before]
-    ) -> Mapping[str, Before]:
+        self, nodes: Sequence[str], in_flight: Mapping[str, NodeBaseline]
+    ) -> Mapping[str, NodeBaseline]:
         """Return the health before each of these nodes starts.
 
-        Pods on nodes in flight count, because they come back.
+        What nodes in flight have taken away counts as healthy, because it comes back.
         """
         deadline = self.cluster.deadline()
-        pods = {node: self.cluster.ask(partial(_ready_on, node=node), deadline) for node in nodes}
-        earlier = Health.of_all(before.health for before in in_flight.values())
+        pods = {
+            node: self.cluster.ask(partial(_count_ready_pods, node=node), deadline)
+            for node in nodes
+        }
+        earlier = Health.of_all(baseline.health for baseline in in_flight.values())
         workloads = {**self.cluster.ask(read_workloads, deadline), **earlier.workloads}
         nodes_now = self.cluster.ask(read_nodes, deadline)
         ready = frozenset(node.name for node in nodes_now if node.is_ready) | in_flight.keys()
         measured = {}
         for node, counts in pods.items():
             owners = {uid: workloads[uid] for uid in counts if uid in workloads}
-            measured[node] = Before(Health(owners, ready), counts)
+            measured[node] = NodeBaseline(Health(owners, ready), counts)
         return measured
 
     def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
@@ -121,44 +137,45 @@ class Settler:
         # A deleted Node was removed on purpose and is not unhealthy.
         nodes = self.cluster.ask(read_nodes, until)
         return ReadinessSnapshot(
-            unready=frozenset(node.name for node in nodes if not node.is_ready),
-            ready_on=cache(lambda node: self.cluster.ask(partial(_ready_on, node=node), until)),
-            current=lambda workload: self.cluster.ask(
+            unready_nodes=frozenset(node.name for node in nodes if not node.is_ready),
+            count_ready_pods=cache(
+                lambda node: self.cluster.ask(partial(_count_ready_pods, node=node), until)
+            ),
+            read_workload=lambda workload: self.cluster.ask(
                 lambda api: read_workload(api, workload), until
             ),
-            unhealthy=cache(self.unhealthy),
+            find_problem=cache(self.find_problem),
         )
 
     def wait_until_settled(
-        self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest
+        self, before: Health, wave: int, expected_away: frozenset[str], stop: StopRequest
     ) -> str:
-        """Return what is missing at the deadline, empty if nothing is.
-
-        To spare requests, settled workloads are read again only once all have settled.
-        """
+        """Wait until the health is as before; return what is still missing, or empty."""
         deadline = self.cluster.deadline(self.policy.settle_timeout)
+        # To spare requests, settled workloads are read again only once all have settled.
         workloads = before.workloads
         healthy_checks = 0
         while True:
             began = self.cluster.clock.monotonic()
             snapshot = self.read_readiness(deadline)
-            lacking = snapshot.shortages(workloads.values(), {})
-            missing = snapshot.missing_text(lacking.values(), before.ready_nodes - expected_away)
-            is_relapse = bool(missing and healthy_checks)
+            shortages = snapshot.find_shortages(workloads.values(), {})
+            expected_ready = before.ready_nodes - expected_away
+            missing = snapshot.describe_missing(shortages.values(), expected_ready)
+            is_relapse = bool(missing) and healthy_checks > 0
             healthy_checks = 0 if missing else healthy_checks + 1
-            unsettled = {uid: workloads[uid] for uid in lacking}
+            unsettled = {uid: workloads[uid] for uid in shortages}
             workloads = before.workloads if healthy_checks or is_relapse else unsettled
             if healthy_checks >= self.policy.gates.health_checks or deadline.expired or stop.is_due:
                 return missing
-            pause = _PAUSE
+            pause = _LONGEST_PAUSE
             if missing:
-                self.report.settling(index, missing)
+                self.report.settling(wave, missing)
                 reading = self.cluster.clock.monotonic() - began
-                pause = min(_PAUSE, max(_SHORTEST_PAUSE, _PAUSE_PER_READING * reading))
+                pause = min(pause, max(_SHORTEST_PAUSE, _PAUSE_PER_READING * reading))
             self.cluster.clock.wait(stop, pause)
 
 
-def _ready_on(api: ClusterApi, node: str) -> Counter[str]:
+def _count_ready_pods(api: ClusterApi, node: str) -> Counter[str]:
     ready: Counter[str] = Counter()
     for pod in read_node_pods(api, node):
         if pod.owner is not None:

@@ -1,4 +1,4 @@
-"""Run the nodes of one wave, in parallel or rolling, a thread per node, within the limit."""
+"""Runs the nodes of one wave, in parallel or rolling, a thread per node, within the limit."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -11,7 +11,7 @@ from rollout.execution.base.deadline import Deadline, StopRequest
 from rollout.execution.gates import GateAnswer
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.settle import Before, Settler
+from rollout.execution.rollout.settle import NodeBaseline, Settler
 from rollout.model.finding import ApiUnavailable, FailureLimit, Finding, LeaseLost, Unsettled
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
@@ -22,23 +22,25 @@ from rollout.ports import Clock
 from rollout.threads import in_background
 from rollout.wording import text
 
-_LOOK_AGAIN = 2.0
-_LOOK_AGAIN_AT_HEALTH = 1.0
-_PAUSE = 1.0
+# Seconds between decisions.
+_PAUSE = 2.0
+_PAUSE_WHILE_SETTLING = 1.0
+# Seconds between checks of whether the cluster has settled.
+_SETTLE_PAUSE = 1.0
 _NAMED = 5
 
 
 @dataclass(slots=True)
 class _SettlingNode:
-    """A node that has ended, but from which the cluster has not settled.
-
-    `soaks`: once settled, it soaks and has to settle again.
-    """
+    """A node that has ended, but from which the cluster has not settled."""
 
     deadline: Deadline
-    again: Deadline
+    next_check: Deadline
+    # Whether the node soaks once the cluster has settled, which has to settle again then.
     soaks: bool
+    # In a row.
     healthy_checks: int = 0
+    # As last reported.
     missing: str = ""
 
 
@@ -46,25 +48,27 @@ class _SettlingNode:
 class WaveProgress:
     """How far a wave is, and which of its nodes may start next. Used by one thread.
 
-    In a rolling part, a node stays in flight until the cluster has settled from it. `keep` stores
-    the health before these nodes. `why`: why no other node may start.
+    In a rolling part, a node stays in flight until the cluster has settled from it.
     """
 
     wave: Wave
     settler: Settler
     ledger: Ledger
-    keep: Callable[[Health], None]
-    why: Finding | None = None
-    _before: dict[str, Before] = field(default_factory=dict)
-    _ended: dict[str, _SettlingNode] = field(default_factory=dict)
+    # Stores the health before the nodes in flight of a rolling part.
+    store_health: Callable[[Health], None]
+    why_none_follows: Finding | None = None
+    # Of a rolling part's nodes in flight.
+    _baselines: dict[str, NodeBaseline] = field(default_factory=dict)
+    _settling: dict[str, _SettlingNode] = field(default_factory=dict)
 
     @property
     def unsettled(self) -> frozenset[str]:
-        return frozenset(self._ended)
+        return frozenset(self._settling)
 
     def candidates(
         self, waiting: Sequence[PlannedNode], in_flight: Collection[str]
     ) -> Iterator[PlannedNode]:
+        """Return the nodes that the layout of the wave allows to start now, in order."""
         if self.wave.rolling is None:
             return iter(waiting)
         nodes = {node.name: node for node in waiting}
@@ -75,38 +79,41 @@ class WaveProgress:
     def measure_before(self, nodes: Sequence[PlannedNode]) -> None:
         if self.wave.rolling is None:
             return
-        self._before.update(self.settler.measure([node.name for node in nodes], self._before))
-        self.keep(Health.of_all(before.health for before in self._before.values()))
+        names = [node.name for node in nodes]
+        self._baselines.update(self.settler.measure(names, self._baselines))
+        self.store_health(Health.of_all(node.health for node in self._baselines.values()))
 
     def note_end(self, result: NodeResult) -> None:
         # Only in a rolling part is health measured before each node.
-        if result.node in self._before:
-            self._ended[result.node] = _SettlingNode(
-                deadline=self._patience(),
-                again=self._pause(0),
+        if result.node in self._baselines:
+            self._settling[result.node] = _SettlingNode(
+                deadline=self._settle_deadline(),
+                next_check=self._deadline_in(0),
                 soaks=result.succeeded and bool(self.settler.policy.gates.soak),
             )
 
     def check_settling(self, running: frozenset[str]) -> Finding | None:
-        due = {name: ended for name, ended in self._ended.items() if ended.again.expired}
+        """Check the nodes whose next check is due; return why no other node may start."""
+        due = {name: node for name, node in self._settling.items() if node.next_check.expired}
         if not due:
-            return self.why
+            return self.why_none_follows
         snapshot = self.settler.read_readiness()
         expected_away = running | self.ledger.left_cordoned
-        in_flight = {name: before for name, before in self._before.items() if name in running}
-        for name, ended in due.items():
-            missing = snapshot.missing(self._before[name], expected_away, in_flight)
-            self._judge(name, ended, missing)
-        return self.why
+        in_flight = {name: before for name, before in self._baselines.items() if name in running}
+        for name, node in due.items():
+            missing = snapshot.find_missing(self._baselines[name], expected_away, in_flight)
+            self._note_check(name, node, missing)
+        return self.why_none_follows
 
     def wait_until_settled(self, stop: StopRequest) -> Finding | None:
-        while self._ended and not (self.check_settling(frozenset()) or stop.is_due):
-            if self._ended:
-                self.settler.cluster.clock.wait(stop, _PAUSE)
-        return self.why
+        """Wait for the last nodes of a rolling part; return why no other node may start."""
+        while self._settling and not (self.check_settling(frozenset()) or stop.is_due):
+            if self._settling:
+                self.settler.cluster.clock.wait(stop, _SETTLE_PAUSE)
+        return self.why_none_follows
 
-    def _judge(self, name: str, ended: _SettlingNode, missing: str) -> None:
-        ended.again = self._pause(_PAUSE)
+    def _note_check(self, name: str, ended: _SettlingNode, missing: str) -> None:
+        ended.next_check = self._deadline_in(_SETTLE_PAUSE)
         ended.healthy_checks = 0 if missing else ended.healthy_checks + 1
         is_over = ended.deadline.expired
         has_settled = ended.healthy_checks >= self.settler.policy.gates.health_checks
@@ -114,7 +121,8 @@ class WaveProgress:
             self._free_or_soak(name, ended)
         elif is_over:
             timeout = self.settler.policy.settle_timeout
-            self.why = self.why or Unsettled(timeout, missing, node=name)
+            unsettled = Unsettled(timeout, missing, node=name)
+            self.why_none_follows = self.why_none_follows or unsettled
             self._free(name)
         elif missing and missing != ended.missing:
             ended.missing = missing
@@ -126,26 +134,24 @@ class WaveProgress:
             return
         soak = self.settler.policy.gates.soak
         self.settler.report.notice(f"{name} is back; soaking for {soak}")
-        self._ended[name] = _SettlingNode(
-            deadline=self._patience(soak), again=self._pause(soak), soaks=False
+        self._settling[name] = _SettlingNode(
+            deadline=self._settle_deadline(soak), next_check=self._deadline_in(soak), soaks=False
         )
 
     def _free(self, name: str) -> None:
-        del self._ended[name], self._before[name]
+        """The node is no longer in flight."""
+        del self._settling[name], self._baselines[name]
 
-    def _patience(self, later: float = 0.0) -> Deadline:
-        return self.settler.cluster.deadline(later + self.settler.policy.settle_timeout)
+    def _settle_deadline(self, soak: float = 0.0) -> Deadline:
+        return self._deadline_in(soak + self.settler.policy.settle_timeout)
 
-    def _pause(self, seconds: float) -> Deadline:
+    def _deadline_in(self, seconds: float) -> Deadline:
         return self.settler.cluster.deadline(seconds)
 
 
 @dataclass
 class NodeThreads:
-    """Runs nodes, a thread per node. Its exit waits for running nodes.
-
-    It does not wait after a KeyboardInterrupt: a host may hang, and its node stops at the lock.
-    """
+    """Runs nodes, a thread per node. Its exit waits for running nodes."""
 
     run_node: Callable[[PlannedNode], NodeResult]
     notice: Callable[[str], None]
@@ -159,7 +165,7 @@ class NodeThreads:
         self._running[in_background(lambda: self.run_node(node), f"node-{node.name}")] = node.name
 
     def wait_for_results(self, seconds: float | None) -> Sequence[NodeResult]:
-        """Return the nodes that have ended, after waiting at most `seconds` for the first."""
+        """Wait at most `seconds` until a node has ended; return the results of those that have."""
         done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
         for future in done:
             del self._running[future]
@@ -174,19 +180,21 @@ class NodeThreads:
             self.notice(
                 f"internal error: no more nodes are started, those in flight are finished: {nodes}"
             )
+        # After a KeyboardInterrupt, a host may hang. Its node stops once the lock is released.
         if error is None or isinstance(error, Exception):
             wait(self._running)
 
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """When a rollout starts no other node, or does not even continue those in flight before."""
+    """Decides when a rollout starts no other node."""
 
     stop: StopRequest
     ledger: Ledger
     failures_allowed: int
 
     def why_none_continues(self) -> Finding | None:
+        """Return why not even the nodes of an earlier process are continued, or None."""
         if self.ledger.is_fenced:
             return LeaseLost()
         return self.stop.reason if self.stop.is_due else None
@@ -214,14 +222,14 @@ class Decision:
     give_up: Sequence[GivenUp] = ()
 
     @property
-    def waits(self) -> bool:
+    def is_to_wait(self) -> bool:
         return not (self.begin or self.give_up)
 
     def still_waiting(self, nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
-        gone = {node.name for node in self.begin}
+        decided = {node.name for node in self.begin}
         for given_up in self.give_up:
-            gone.update(node.name for node in given_up.nodes)
-        return [node for node in nodes if node.name not in gone]
+            decided.update(node.name for node in given_up.nodes)
+        return [node for node in nodes if node.name not in decided]
 
 
 _WAIT = Decision()
@@ -229,28 +237,37 @@ _WAIT = Decision()
 
 @dataclass(slots=True)
 class _WaitingNodes:
-    """The nodes of a wave that are not started yet. Used by one thread.
-
-    `taken_up`: an earlier process started them. `patience`: how long to wait for room.
-    """
+    """The nodes of a wave that this process has not started yet. Used by one thread."""
 
     nodes: list[PlannedNode]
+    # Nodes that an earlier process has started.
     taken_up: frozenset[str]
-    patience: Deadline | None = None
+    # How long to wait for room in the limit; None while a node is in flight.
+    room_deadline: Deadline | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WaveRunner:
-    """Runs waves one after another into one ledger.
+    """Runs waves one after another, and adds their results to the ledger.
 
-    Nodes of `taken_up` use up the limit already and continue in any case. A node that is refused
-    right before its cordon waits again.
+    It decides again and again which nodes start, by the first rule that applies:
+
+    1. Nodes that an earlier process has started continue, unless a stop is due or the lock is lost.
+       They use up the limit already.
+    2. If no other node may start, because of a stop, failures, a node from which the cluster does
+       not settle, or an unavailable API server, all waiting nodes are given up.
+    3. The gates are asked about each candidate for which the limit has room. The node starts, waits
+       or is given up.
+    4. If nothing starts and no node is in flight, the nodes wait until others are back, and are
+       given up after --settle-timeout.
+
+    A node that is refused right before its cordon waits again.
     """
 
     run_node: Callable[[PlannedNode], NodeResult]
-    unavailable: Callable[[], frozenset[str]]
+    read_unavailable: Callable[[], frozenset[str]]
     clock: Clock
-    rule: StopRule
+    stop_rule: StopRule
     settle_timeout: float
     away_limit: AwayLimit
     ledger: Ledger
@@ -268,42 +285,44 @@ class WaveRunner:
                 for given_up in decision.give_up:
                     self.ledger.give_up(given_up.nodes, given_up.why)
                 waiting.nodes = decision.still_waiting(waiting.nodes)
-                pause = _LOOK_AGAIN_AT_HEALTH if progress.unsettled else _LOOK_AGAIN
+                pause = _PAUSE_WHILE_SETTLING if progress.unsettled else _PAUSE
                 if running.nodes:
                     results = running.wait_for_results(pause if waiting.nodes else None)
                     self._enter_results(results, waiting, progress)
-                elif decision.waits:
-                    self.clock.wait(self.rule.stop, pause)
+                elif decision.is_to_wait:
+                    self.clock.wait(self.stop_rule.stop, pause)
 
     def _decide(
         self, waiting: _WaitingNodes, running: frozenset[str], progress: WaveProgress
     ) -> Decision:
-        decision = self._decide_now(waiting, running, progress)
+        decision = self._start_or_give_up(waiting, running, progress)
         if decision.begin or running or progress.unsettled:
-            waiting.patience = None
+            waiting.room_deadline = None
             return decision
-        return self._decide_without_room(waiting) if decision.waits else decision
+        return self._wait_for_room(waiting) if decision.is_to_wait else decision
 
-    def _decide_now(
+    def _start_or_give_up(
         self, waiting: _WaitingNodes, running: frozenset[str], progress: WaveProgress
     ) -> Decision:
+        """Apply rules 1 to 3."""
         if not waiting.nodes:
             return _WAIT
         taken_up = [node for node in waiting.nodes if node.name in waiting.taken_up]
-        if taken_up and not self.rule.why_none_continues():
+        if taken_up and not self.stop_rule.why_none_continues():
             return Decision(begin=taken_up)
         why: Finding | None
         try:
-            why = self.rule.why_none_starts() or progress.check_settling(running)
+            why = self.stop_rule.why_none_starts() or progress.check_settling(running)
         except ApiError as error:
             why = ApiUnavailable(error.message)
         if why:
             return Decision(give_up=[GivenUp(waiting.nodes, why)])
-        return self._decide_within_limit(waiting.nodes, running | progress.unsettled, progress)
+        return self._ask_about_candidates(waiting.nodes, running | progress.unsettled, progress)
 
-    def _decide_within_limit(
+    def _ask_about_candidates(
         self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], progress: WaveProgress
     ) -> Decision:
+        """Apply rule 3."""
         left = [node for node in waiting if node.name not in in_flight]
         # If no node has room even with all others available, do not ask the API server.
         if self._first_with_room(progress.candidates(left, in_flight), away=frozenset()) is None:
@@ -313,7 +332,7 @@ class WaveRunner:
         checked = set[str]()
         try:
             # These use up the limit, and so does each node that starts now.
-            away = in_flight | self.unavailable()
+            away = in_flight | self.read_unavailable()
             while True:
                 node = self._first_with_room(progress.candidates(left, in_flight), away, checked)
                 if node is None:
@@ -348,18 +367,20 @@ class WaveRunner:
                 return node
         return None
 
-    def _decide_without_room(self, waiting: _WaitingNodes) -> Decision:
-        if waiting.patience is None:
+    def _wait_for_room(self, waiting: _WaitingNodes) -> Decision:
+        """Apply rule 4."""
+        if waiting.room_deadline is None:
             self._report_full(waiting.nodes)
-            waiting.patience = Deadline(self.clock, self.settle_timeout)
-        if not waiting.patience.expired:
+            waiting.room_deadline = Deadline(self.clock, self.settle_timeout)
+        if not waiting.room_deadline.expired:
             return _WAIT
-        full = self.away_limit.waiting_by_limit(waiting.nodes, self.unavailable())
+        # A node that the limit would admit is held by a gate, which has its own timeout.
+        full = self.away_limit.waiting_by_limit(waiting.nodes, self.read_unavailable())
         return Decision(give_up=[GivenUp(nodes, why) for why, nodes in full.items()])
 
     def _report_full(self, waiting: Sequence[PlannedNode]) -> None:
         with suppress(ApiError):
-            for why in self.away_limit.waiting_by_limit(waiting, self.unavailable()):
+            for why in self.away_limit.waiting_by_limit(waiting, self.read_unavailable()):
                 self.notice(f"waiting for nodes to be back: {text(why)}")
 
     def _enter_results(

@@ -1,0 +1,179 @@
+"""Creates a `Rollout` and its parts."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.reporting import OutageNotice, Reporter
+from rollout.execution.events import NodeEvents
+from rollout.execution.gates import GatePorts, PolicyGates
+from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.node.conditions import NodeConditions
+from rollout.execution.node.ssh_host import RolloutHosts
+from rollout.execution.node.tainting import Tainting
+from rollout.execution.record.memory import RunMemory
+from rollout.execution.record.record import RunRecord, record_document
+from rollout.execution.rollout.engine import Engine
+from rollout.execution.rollout.ledger import Inheritance, Ledger
+from rollout.execution.rollout.run import Rollout
+from rollout.execution.rollout.settle import Settler
+from rollout.execution.rollout.waves import StopRule
+from rollout.model.cluster import Node
+from rollout.model.own_node import OwnNode
+from rollout.model.plan import RolloutPlan
+from rollout.planning.eligibility.away import AwayLimit
+from rollout.planning.eligibility.candidates import requested_nodes
+from rollout.planning.eligibility.evidence import ProvenVersions
+from rollout.ports import Clock, ClusterApi, Observer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """The plan to run, or the rest of one."""
+
+    plan: RolloutPlan
+    # How many nodes percentages refer to.
+    percentage_base: int
+    # The node that this process runs on.
+    own_node: OwnNode | None
+    # Whether a later pass of `rollout operate` continues what is left.
+    unattended: bool
+    # What another cluster has proven; None if no proof is needed.
+    proven: ProvenVersions | None
+    # What an earlier process has left of this rollout; None for a new one.
+    inherited: Inheritance | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPorts:
+    """What a rollout needs from outside of the engine."""
+
+    api: ClusterApi
+    hosts: RolloutHosts
+    clock: Clock
+    gate_ports: GatePorts
+    observers: Sequence[Observer]
+
+
+def wire_rollout(
+    request: RunRequest, ports: RunPorts, lock: LockRequest, stop: StopRequest
+) -> Rollout:
+    return _Wiring(request, ports, lock, stop).rollout()
+
+
+@dataclass
+class _Wiring:
+    """The parts of one rollout, each created when it is first needed."""
+
+    request: RunRequest
+    ports: RunPorts
+    lock: LockRequest
+    stop: StopRequest
+
+    def rollout(self) -> Rollout:
+        return Rollout(
+            hosts=self.ports.hosts,
+            engine=self.engine,
+            stop_rule=self.stop_rule,
+            lease=self.lease,
+            events=self.events,
+            record=RunRecord(
+                self.cluster,
+                record_document(self.lock.namespace),
+                self.report.notice,
+                self.request.unattended,
+            ),
+            tainting=Tainting(self.cluster, self.lease.check, self.report, self.stop),
+            inheritance=self.request.inherited,
+            holder=self.lock.holder,
+            own_node=self.request.own_node,
+            unattended=self.request.unattended,
+        )
+
+    @property
+    def plan(self) -> RolloutPlan:
+        return self.request.plan
+
+    @property
+    def report(self) -> Reporter:
+        return self.events.report
+
+    @cached_property
+    def events(self) -> NodeEvents:
+        return NodeEvents(
+            self.ports.api,
+            self.plan.plan_id,
+            self.plan.nodes,
+            observers=self.ports.observers,
+            clock=self.ports.clock,
+        )
+
+    @cached_property
+    def cluster(self) -> PatientApi:
+        return PatientApi(self.ports.api, self.ports.clock, OutageNotice(self.report))
+
+    @cached_property
+    def lease(self) -> LeaseLock:
+        return LeaseLock(
+            self.cluster, self.lock, self.plan.plan_id, stop=self.stop, notice=self.report.notice
+        )
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        inherited = self.request.inherited or Inheritance()
+        return Ledger(cordoned_before=inherited.left_cordoned, failures_before=inherited.failures)
+
+    @cached_property
+    def memory(self) -> RunMemory:
+        policy = self.plan.policy
+        return RunMemory(
+            self.cluster,
+            self.lease.check,
+            self.report,
+            run=self.plan.plan_id,
+            namespace=self.lock.namespace,
+            failures_allowed=policy.failures_allowed(self.request.percentage_base),
+            include_held=policy.include_held,
+            retried=self.request.inherited.retried if self.request.inherited else frozenset(),
+            unattended=self.request.unattended,
+            proven=self.request.proven,
+        )
+
+    @cached_property
+    def stop_rule(self) -> StopRule:
+        return StopRule(self.stop, self.ledger, self.memory.failures_allowed)
+
+    @cached_property
+    def gates(self) -> PolicyGates:
+        return PolicyGates(
+            self.plan,
+            self.cluster,
+            self.report,
+            stop=self.stop,
+            ports=self.ports.gate_ports,
+            memory=self.memory,
+        )
+
+    @cached_property
+    def engine(self) -> Engine:
+        plan = self.plan
+        requested = requested_nodes(plan)
+
+        def away_limit_of(nodes: Iterable[Node]) -> AwayLimit:
+            return AwayLimit.of(plan.policy, self.request.percentage_base, requested, nodes)
+
+        return Engine(
+            plan=plan,
+            cluster=self.cluster,
+            check_may_act=self.lease.check,
+            report=self.report,
+            stop=self.stop,
+            gates=self.gates,
+            memory=self.memory,
+            ledger=self.ledger,
+            settler=Settler(self.cluster, self.report, plan.policy, self.gates.health.find_problem),
+            conditions=NodeConditions.of_plan(plan, self.cluster, self.lease.check, self.report),
+            away_limit_of=away_limit_of,
+            why_none_starts=self.stop_rule.why_none_starts,
+        )
