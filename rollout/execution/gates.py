@@ -1,6 +1,6 @@
 """The gates of a policy, the gate command and the confirmation of waves.
 
-`NodeEngine` lists where the gates are asked about a node, and why that often.
+`NodeEngine` lists where the gates are asked about a node.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -51,11 +51,11 @@ _LONGEST_VARIABLE = 100_000
 class GateAnswer:
     """Whether a node may start now."""
 
-    # Why it may not; None if it may.
+    # None if it may.
     finding: Finding | None = None
     # Whether waiting does not help.
     is_final: bool = False
-    # Whether the finding applies to all nodes.
+    # Whether it applies to all nodes.
     is_general: bool = False
 
 
@@ -97,7 +97,6 @@ class PolicyGates:
     report: Reporter
     stop: StopRequest
     ports: GatePorts
-    # None if another check covers held versions and pauses.
     memory: RunMemory | None = None
 
     def __post_init__(self) -> None:
@@ -113,7 +112,7 @@ class PolicyGates:
         self._awaits_controllers = is_fleetlock_run(self.plan.plan_id) or any(
             warning.kind is WarningKind.BUDGET_MANAGED for warning in self.plan.warnings
         )
-        # By node, or for `_ANY_NODE`.
+        # By node, or by `_ANY_NODE`.
         self._deadlines: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
@@ -153,7 +152,6 @@ class PolicyGates:
     def ask_to_start_wave(self, wave: Wave) -> Finding | None:
         """Ask the operator and the gate command; return why the wave may not start."""
         now = self.cluster.clock.now()
-        # With windows.wait, each node waits for the window.
         closed = None if self._policy.windows.wait else self._schedule.why_closed(now)
         if closed:
             return closed
@@ -164,7 +162,7 @@ class PolicyGates:
         return self._run_command("wave", _wave_variables(wave, self.plan))
 
     def ask(self, node: PlannedNode) -> GateAnswer:
-        """Return whether the node may start. Once gates.timeout is over, the answer is final."""
+        """Return whether the node may start. After gates.timeout, the answer is final."""
         for check in self._checks:
             answer = check(node)
             finding = answer.finding
@@ -185,10 +183,9 @@ class PolicyGates:
         return OPEN
 
     def ask_before_cordon(self, node: PlannedNode) -> Finding | None:
-        """Return why the node may not be cordoned now, or None."""
         if self.memory is not None:
             self.memory.expire()
-        # The slow checks first, so that little time passes between the others and the cordon.
+        # The slow checks first, so that little time passes until the cordon.
         for check in reversed(self._checks):
             finding = check(node).finding
             if finding:

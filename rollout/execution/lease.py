@@ -18,7 +18,7 @@ from rollout.model.text import is_run_id, name_excerpt
 from rollout.model.timestamps import elapsed, parse_timestamp
 from rollout.ports import Clock, ClusterApi
 
-# The duration of a Lease by default.
+# The default duration.
 SECONDS = 30
 RENEWALS_PER_DURATION = 3
 
@@ -31,11 +31,11 @@ class LeaseState:
     holder: str
     # Changes with each renewal.
     version: str
-    # Between two renewals.
     renewal_seconds: float
     run: str = ""
-    # The last renewal, by the holder's clock and by the API server's.
+    # By the holder's clock.
     renewed: datetime | None = None
+    # The same by the API server's clock.
     written: datetime | None = None
     # Empty if unknown.
     process: str = ""
@@ -55,8 +55,6 @@ NO_LEASE = LeaseState("", "", 0.0)
 
 
 class LeaseMeta(msgspec.Struct, rename="camel"):
-    """The part of a Lease's metadata that an update has to keep."""
-
     name: str
     uid: str = ""
     resource_version: str = ""
@@ -151,9 +149,9 @@ class LeaseSnapshot:
     """The Lease at one moment."""
 
     lease: LeaseState = NO_LEASE
-    # By the API server's clock; None if unknown.
+    # By the API server's clock.
     now: datetime | None = None
-    # Whether the holder was a process on this machine that has ended.
+    # Whether the holder's process was on this machine and has ended.
     has_ended: bool = False
 
     @property
@@ -201,14 +199,12 @@ class HolderState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """The Lease as last seen."""
+    """The Lease as last seen, unchanged since monotonic `since`."""
 
     lease: LeaseState = NO_LEASE
-    # In monotonic seconds; unchanged since then.
     since: float = 0.0
-    # Whether a renewal by this holder was seen.
+    # Whether its holder was seen to renew it.
     is_renewed: bool = False
-    # Whether the holder's process has ended.
     has_ended: bool = False
 
 
@@ -217,7 +213,7 @@ class LeaseWatch:
     """Watches a Lease: a living holder renews it within its duration."""
 
     clock: Clock
-    # Whether the holder was a process on this machine that has ended.
+    # Whether the holder's process was on this machine and has ended.
     has_ended: Callable[[LeaseState], bool] = lambda _lease: False
     _last: _Sighting = _Sighting()
 
@@ -267,11 +263,11 @@ def await_renewal(
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
 ) -> HolderState:
-    """Return the holder's state. Watch for a renewal if one look does not tell it."""
+    """Watch for a renewal if one look does not tell whether the holder is alive."""
     lease = read()
     can_tell_age = lease.written is not None and now() is not None
     state = watch.observe(lease, now())
-    # If the age is known and no recent renewal was seen, it is overdue, and waiting is useless.
+    # A known age is too high then, so the renewal is overdue.
     if state is not HolderState.UNKNOWN or can_tell_age:
         return state
     seconds = lease.renewal_seconds + _RENEWAL_SLACK

@@ -63,13 +63,13 @@ class LockRequest:
 
     holder: str
     namespace: str = marks.LEASE_NAMESPACE
-    # How long the Lease is valid without a renewal.
+    # The duration of the Lease.
     seconds: int = SECONDS
-    # The run whose Lease is taken at once, empty for none.
+    # The run whose Lease is taken at once.
     force_unlock: str = ""
     # Unique.
     process: str = ""
-    # What was seen of the Lease before.
+    # What was seen before.
     watch: LeaseWatch | None = None
 
 
@@ -99,7 +99,7 @@ class LeaseLock:
         self._acquired = ""
         self._transitions = 0
         self._is_lost = False
-        # Who has taken the lost Lease, empty if it is free.
+        # Of the lost Lease, empty if it is free.
         self._new_holder = ""
         self._thread = threading.Thread(
             target=self._keep_renewing, name="lease-renewal", daemon=True
@@ -231,7 +231,7 @@ class LeaseLock:
         return lease
 
     def _observe(self, lease: Lease) -> HolderState:
-        """Return GONE or UNKNOWN; `LockedError` if the holder lives or has just ended."""
+        """Return whether the holder is gone; `LockedError` if it lives or has just ended."""
         state = self._watch.observe(lease.state)
         if state is HolderState.NOBODY:
             raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
@@ -248,8 +248,7 @@ class LeaseLock:
         )
 
     def _write_and_note(self, write: Callable[[], bytes | None]) -> None:
-        """Write the Lease, and note its version and when it was renewed."""
-        # Its duration counts from then, because the answer may be late.
+        # The duration counts from when the write was sent.
         sent = self._clock.monotonic()
         answer = write()
         if answer is not None:
@@ -307,7 +306,7 @@ class LeaseLock:
         """Release the Lease because the process ends. No check passes any more."""
         self._leaving.set()
         self._ended.set()
-        # Does not wait for a renewal without an answer, because a conflict with it is resolved.
+        # An unanswered renewal is not awaited: a conflict with it is resolved.
         is_acquired = self._mutex.acquire(timeout=_LAST_SECONDS)
         try:
             self._release_by(self.cluster.api.within(_LAST_SECONDS))

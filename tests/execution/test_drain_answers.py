@@ -252,7 +252,7 @@ def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(
     server.call(lambda: server.store.remove(PODS, "db-0", "default"))
     add_node(server, "n2")
     add_pod(server, where, "db-0", owned=STATEFUL)
-    assert request_removal(api, pod, PATIENT).answer is EvictionResult.GONE
+    assert request_removal(api, pod, PATIENT).result is EvictionResult.GONE
     assert statuses(server) == []
     assert disrupted(server, "db-0") == {}
     assert pods_on(server, where) == {"db-0"}
@@ -269,9 +269,9 @@ def test_a_namesake_that_came_this_moment_is_saved_by_the_uid(
     add_node(server, "n2")
     add_pod(server, "n2", "db-0", owned=RS)
     policy = DrainPolicy(disable_eviction=deleting)
-    assert request_removal(api, pod, policy).answer is EvictionResult.LATER
+    assert request_removal(api, pod, policy).result is EvictionResult.LATER
     assert pods_on(server, "n2") == {"db-0"}
-    assert request_removal(api, pod, policy, again=True).answer is EvictionResult.GONE
+    assert request_removal(api, pod, policy, again=True).result is EvictionResult.GONE
     asked_for = (
         asked(server, "delete", "pods") if deleting else asked(server, "create", "pods/eviction")
     )
@@ -472,7 +472,7 @@ def test_each_answer_has_its_meaning(
     answer: tuple[int, bytes], meaning: EvictionResult, tmp_path: Path
 ) -> None:
     attempt = asked_once(tmp_path, answer, {})
-    assert attempt.answer is meaning, attempt.message
+    assert attempt.result is meaning, attempt.message
 
 
 DELETIONS = [
@@ -500,7 +500,7 @@ def test_an_answer_to_a_deletion_means_the_same(
     answer: tuple[int, bytes], meaning: EvictionResult, tmp_path: Path
 ) -> None:
     attempt = asked_once(tmp_path, answer, {}, DrainPolicy(disable_eviction=True))
-    assert attempt.answer is meaning
+    assert attempt.result is meaning
 
 
 DENIALS = [

@@ -11,7 +11,7 @@ import pytest
 
 from rollout.errors import DrainError
 from rollout.execution.drain.drain import drain
-from rollout.execution.drain.task import DrainProgress, Precedence
+from rollout.execution.drain.task import DrainDemand, Precedence
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.model.policy import Critical, DrainPolicy
@@ -189,13 +189,13 @@ def move_what_is_asked_for(server: StandaloneApi, number: int) -> None:
 
 def update(drains: Precedence, **standings: tuple[int, int]) -> None:
     for node, (left, wanted) in standings.items():
-        drains.update(node, DrainProgress(left, {"shop/web": wanted}))
+        drains.update(node, DrainDemand(left, {"shop/web": wanted}))
 
 
 def test_a_drain_that_has_used_up_half_of_its_time_goes_before_those_that_have_not() -> None:
     drains = Precedence()
     update(drains, near=(1, 1))
-    drains.update("late", DrainProgress(5, {"shop/web": 5}, pressed=True))
+    drains.update("late", DrainDemand(5, {"shop/web": 5}, is_urgent=True))
     assert drains.defer_to("late", "shop/web", 1, 0.0) == ""
     assert drains.defer_to("near", "shop/web", 1, 0.0) == "late"
 

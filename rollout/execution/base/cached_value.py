@@ -16,8 +16,8 @@ class CachedValue(Generic[T]):
     # How long a value is kept at least.
     seconds: float
     clock: Clock
-    # A value that takes long to read is kept longer, so that reading takes at most this share of
-    # the time; but not for more than `longest` seconds.
+    # A value is kept longer if reading would take more than this share of the time, but at most
+    # `longest` seconds.
     share: float = 1.0
     longest: float = float("inf")
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -14,9 +14,9 @@ from rollout.ports import Clock, ClusterApi, Event
 
 T = TypeVar("T")
 
-# The cause in a 429 that says: a disruption budget refuses the eviction.
+# The cause in a 429 if a disruption budget refuses the eviction.
 BUDGET_CAUSE = "DisruptionBudget"
-# Names the steps of all nodes as one caller of `PatientApi`.
+# The steps of all nodes, as one caller of `PatientApi`.
 STEPS = "steps"
 _GROWING_PAUSE = wait_exponential(0.25, max=5.0)
 _LONGEST_RETRY_AFTER = 30.0
@@ -44,7 +44,6 @@ class Deadline:
         self._end = self._clock.monotonic() + seconds
 
     def pause(self, seconds: float) -> None:
-        """Sleep for `seconds`, but not beyond the deadline."""
         self._clock.sleep(min(seconds, self.remaining))
 
     def sleep_unless(self, event: Event) -> None:
@@ -58,7 +57,6 @@ class Deadline:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the API server is unavailable or throttles requests."""
     if isinstance(error, TooManyRequestsError):
         return not error.has_cause(BUDGET_CAUSE)
     return isinstance(error, ApiUnavailableError)
@@ -84,10 +82,9 @@ def retry_until(
     retriable: Callable[[BaseException], bool] = is_transient,
     sleep: Callable[[float], None] | None = None,
 ) -> T:
-    """Return the result of `action`, repeated with growing pauses while its errors are retriable.
+    """Repeat `action` with growing pauses while its errors are retriable; return its result.
 
-    `notice` gets each error. At the deadline, the last one is raised. `sleep` may raise an error to
-    end the retries.
+    `notice` gets each error. At the deadline, the last is raised. `sleep` may raise one to stop.
     """
     retrying = Retrying(
         retry=retry_if_exception(retriable),
@@ -126,18 +123,16 @@ class PatientApi:
 
     api: ClusterApi
     clock: Clock
-    # Gets the error of each failed attempt.
     notice: Callable[[BaseException], None] = _tell_nobody
-    # How long requests without a deadline wait in one outage, all of them together.
+    # How long all requests without a deadline together wait in one outage.
     seconds: float = field(default_factory=lambda: _PATIENCE)
-    # By caller, because an answer to one caller says nothing about the requests of another.
+    # By caller: an answer to one says nothing about the requests of another.
     _outages: dict[str, _Outage] = field(default_factory=dict)
 
     @property
     def patience_left(self) -> float:
         """Return the seconds left to wait in this outage."""
         now = self.clock.monotonic()
-        # The outage begins with the caller that noticed it first.
         began = now
         for outage in tuple(self._outages.values()):
             if now - outage.last_failed < _FAILURE_VALID_SECONDS:
@@ -146,7 +141,7 @@ class PatientApi:
 
     @contextmanager
     def noting_outage(self, caller: str) -> Iterator[None]:
-        """Note whether the server answers the request inside; most errors are answers, too."""
+        """Note whether the server answers. Most errors are answers, too."""
         sent = self.clock.monotonic()
         try:
             yield
@@ -178,7 +173,7 @@ class PatientApi:
         return retry_until(deadline or self.deadline(), once, self.notice)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """Return a deadline in `seconds`, by default when the patience of this outage ends."""
+        """By default, it is when the patience of this outage ends."""
         return Deadline(self.clock, self.patience_left if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
@@ -191,9 +186,9 @@ class StopRequest:
 
     # When the stop becomes due without a request; None for never.
     deadline: Deadline | None = None
-    # The stop of the whole process, which also stops this part of it.
+    # Also stops this part of the process.
     process_stop: "StopRequest | None" = None
-    # Whether nodes in flight that are not rebooting yet are returned instead of finished.
+    # Whether nodes that are not rebooting yet are returned.
     revert: bool = False
     _event: threading.Event = field(default_factory=threading.Event)
     _exit_actions: list[Callable[[], object]] = field(default_factory=list)
@@ -213,14 +208,14 @@ class StopRequest:
 
     @property
     def is_requested(self) -> bool:
-        """Whether somebody asked to stop, or the process stops; not at the `deadline` alone."""
+        """Whether somebody asked for the stop. Its own deadline does not count."""
         if self._event.is_set():
             return True
         return self.process_stop is not None and self.process_stop.is_due
 
     @property
     def is_due(self) -> bool:
-        """Whether to start no further node: the stop is requested, or its deadline has passed."""
+        """Whether the stop is requested, or its deadline has passed."""
         is_late = self.deadline is not None and self.deadline.expired
         return is_late or self.is_requested
 
@@ -235,7 +230,7 @@ class StopRequest:
         return DeadlineReached()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds` until the stop is due; return whether it is, as an `Event`."""
+        """Wait at most `seconds` until the stop is due; return whether it is."""
         if self.deadline is not None:
             seconds = min(seconds, self.deadline.remaining)
         self._event.wait(seconds)

@@ -17,15 +17,13 @@ HealthEvaluation = Callable[[str, bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class ObjectHealth:
-    """The health of the objects in gates.healthy, read anew with each call."""
+    """Evaluates gates.healthy."""
 
     cluster: PatientApi
     rules: Sequence[HealthRule]
-    # None if this process cannot evaluate expressions.
     evaluate: HealthEvaluation | None
 
     def find_problem(self) -> ObjectUnhealthy | ObjectHealthUnknown | None:
-        """Return the first object that is not known to be healthy, or None."""
         for rule in self.rules:
             problem = self._check(rule)
             if problem is not None:

@@ -21,7 +21,6 @@ from rollout.ports import ClusterApi, Query
 T = TypeVar("T", Node, Pod, Budget)
 
 _WATCH_SECONDS = 600.0
-# Seconds between attempts to watch.
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 5.0
 # A watch that ends sooner counts as a failure.
@@ -30,19 +29,19 @@ _SHORTEST_WATCH = 1.0
 
 @dataclass
 class LiveView(Generic[T]):
-    """The objects at a path of the API, kept up to date while the view is entered."""
+    """The objects at a path, kept up to date while the view is entered."""
 
     cluster: PatientApi
     path: str
     query: Query
-    # An object is decoded into the type `shape`, which `project` turns into the model's type.
+    # JSON is decoded into this type, which `project` turns into the model's.
     shape: type[Any]
     project: Callable[[Any], T]
-    # When entering gives up the first list.
+    # For the first list.
     deadline: Deadline
     # Set at each change of `items`; its reader clears it.
     changed: threading.Event = field(default_factory=threading.Event)
-    # If False, the view is entered at once: empty, with `generation` 0 until the first list.
+    # If False, the view starts empty, with `generation` 0.
     lists_first: bool = True
     _objects: dict[str, T] = field(default_factory=dict)
     _version: str = ""
@@ -65,7 +64,7 @@ class LiveView(Generic[T]):
         self._disconnect()
 
     def resync(self) -> None:
-        """List the objects again, because a silent watch may have lost its server."""
+        """List again: a silent watch may have lost its server."""
         self._needs_list = True
         self._disconnect()
 
@@ -79,7 +78,7 @@ class LiveView(Generic[T]):
 
     @property
     def generation(self) -> int:
-        """The number of changes so far; 0 before the first list."""
+        """The number of changes; 0 before the first list."""
         return self._generation
 
     def _list(self, api: ClusterApi) -> None:
@@ -104,7 +103,7 @@ class LiveView(Generic[T]):
                 pause = min(_LONGEST_PAUSE, pause * 2)
 
     def _list_and_watch(self) -> bool:
-        """Watch until the connection ends, after a list if one is needed; return if it lasted."""
+        """List if needed, and watch until the connection ends; return whether it lasted."""
         began = float("inf")
         try:
             if self._needs_list:

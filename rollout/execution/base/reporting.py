@@ -34,14 +34,14 @@ _ROLLOUT = ""
 
 @dataclass
 class Reporter:
-    """Makes events and sends them to each observer in order.
+    """Sends events to each observer in order.
 
-    An observer that raises an error gets no more events.
+    An observer that raises an error gets no more of them.
     """
 
     observers: Sequence[Observer]
     clock: Clock
-    # What each node waits for, as last reported, so that no wait is reported twice in a row.
+    # As last reported, by node.
     _waits: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -81,10 +81,10 @@ class Reporter:
         activity: Activity | None = None,
         awaited: tuple[AwaitedPod, ...] = (),
     ) -> None:
-        """Report what a node does or waits for, unless its last event says the same.
+        """Report what a node does, unless its last event says the same.
 
-        `endings`: seconds that its pods took to terminate, by owner. `staged`: a version that was
-        not planned. `edge`: the move into the phase.
+        `endings`: seconds that pods took to terminate, by owner. `staged`: an unplanned version.
+        `edge`: the move into the phase.
         """
         if self._note_wait(node, (phase, detail, endings)):
             step = NodeStep(
@@ -101,7 +101,7 @@ class Reporter:
             self.tell(step)
 
     def _note_wait(self, node: str, wait: object) -> bool:
-        """Note what a node waits for; return whether it is new."""
+        """Return whether the wait is new."""
         before = self._waits.get(node)
         self._waits[node] = wait
         return before != wait
@@ -129,7 +129,6 @@ class OutageNotice:
 
     report: Reporter
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    # In seconds since the epoch.
     _noticed_at: float = float("-inf")
 
     def __call__(self, error: BaseException) -> None:

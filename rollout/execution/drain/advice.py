@@ -21,20 +21,20 @@ _LAST_RESORT = (
 
 
 def steps_for_stuck(pod: Pod) -> Sequence[str]:
-    where = f"-n {shell_word(pod.namespace)} {shell_word(pod.name)}"
+    target = f"-n {shell_word(pod.namespace)} {shell_word(pod.name)}"
     if pod.finalizers:
         owners = listed(pod.finalizers, _MOST_FINALIZERS)
         return (
-            f"kubectl get pod {where} -o yaml",
+            f"kubectl get pod {target} -o yaml",
             (
                 f"repair the controller that has to remove its finalizers ({owners}): not even"
                 " --force deletes it before"
             ),
         )
     return (
-        f"kubectl describe pod {where}",
+        f"kubectl describe pod {target}",
         _RUNTIME,
-        f"{_LAST_RESORT}: kubectl delete pod {where} --force",
+        f"{_LAST_RESORT}: kubectl delete pod {target} --force",
     )
 
 
@@ -53,8 +53,8 @@ def look_at_controller(namespace: str, controller: OwnerRef) -> str:
 def look_at_rollout(deployment: str) -> Sequence[str]:
     """Return commands that show why a Deployment (namespace/name) does not replace its pods."""
     namespace, _, name = deployment.partition("/")
-    where = f"-n {shell_word(namespace)} {shell_word(f'deployment/{name}')}"
+    target = f"-n {shell_word(namespace)} {shell_word(f'deployment/{name}')}"
     return (
-        f"kubectl rollout status {where} --watch=false",
-        f"kubectl describe {where}",
+        f"kubectl rollout status {target} --watch=false",
+        f"kubectl describe {target}",
     )

@@ -92,7 +92,7 @@ class BlockedReason:
 
 @dataclass(slots=True)
 class _BlockedPod:
-    """`began` and `reported_at` are monotonic seconds."""
+    """A pod that cannot be evicted now. `began` and `reported_at` are monotonic seconds."""
 
     pod: Pod
     reason: BlockedReason
@@ -102,7 +102,7 @@ class _BlockedPod:
     reported_at: float = 0.0
 
     @property
-    def pause(self) -> float:
+    def report_pause(self) -> float:
         if self.reported is None or self.reported.holder != self.reason.holder:
             return 0.0
         return _REPEAT_SECONDS if self.reported == self.reason else _SAME_BUDGET_SECONDS
@@ -110,19 +110,21 @@ class _BlockedPod:
 
 @dataclass
 class HeldPods:
+    """The blocked pods of one drain."""
+
     task: NodeTask
     deadline: Deadline
-    _holds: dict[str, _BlockedPod] = field(default_factory=dict)
+    _by_uid: dict[str, _BlockedPod] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self._holds)
+        return len(self._by_uid)
 
     def hold(self, pod: Pod, reason: BlockedReason) -> None:
         began = _BlockedPod(pod, reason, self.task.report.now, self.task.now)
-        self._holds.setdefault(pod.uid, began).reason = reason
+        self._by_uid.setdefault(pod.uid, began).reason = reason
 
     def release(self, uid: str) -> None:
-        hold = self._holds.pop(uid, None)
+        hold = self._by_uid.pop(uid, None)
         if hold is not None and hold.reported is not None:
             report = self.task.report
             report.tell(
@@ -136,11 +138,11 @@ class HeldPods:
             )
 
     def keep_only(self, uids: frozenset[str]) -> None:
-        for uid in self._holds.keys() - uids:
+        for uid in self._by_uid.keys() - uids:
             self.release(uid)
 
     def reason_of(self, pod: Pod) -> BlockedReason | None:
-        hold = self._holds.get(pod.uid)
+        hold = self._by_uid.get(pod.uid)
         return hold.reason if hold else None
 
     def why_blocked(self, pod: Pod) -> str:
@@ -158,8 +160,8 @@ class HeldPods:
 
     def report(self) -> None:
         now = self.task.now
-        for hold in self._holds.values():
-            if now - hold.began >= _REPORT_AFTER and now - hold.reported_at >= hold.pause:
+        for hold in self._by_uid.values():
+            if now - hold.began >= _REPORT_AFTER and now - hold.reported_at >= hold.report_pause:
                 self._report(hold, now)
 
     def _report(self, hold: _BlockedPod, now: float) -> None:

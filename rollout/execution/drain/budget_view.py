@@ -17,27 +17,28 @@ from rollout.model.cluster import Budget, Pod, PodPhase
 from rollout.planning.drain.budgets import BudgetIndex, bypasses_budget
 
 _POLICY, _, _PLURAL = BUDGETS.rpartition("/")
-_UNSEEN_SECONDS = 1.0
+# How long a budget's status may lag behind an eviction.
+_LAG_SECONDS = 1.0
 _FIRST_RETRY = 30.0
 _LONGEST_RETRY = 480.0
 
 
 @dataclass(slots=True)
 class _Account:
-    """What is known about a budget beyond its status. Times are monotonic seconds.
+    """What is known about a budget beyond its status. Times are monotonic seconds."""
 
-    Before `until`, at most `expected` evictions are allowed: the status may lag behind. A budget
-    that has refused one at `refused_version` is tried again at `retry_at`.
-    """
-
-    expected: int = 0
-    until: float = 0.0
+    # Applies until `lag_ends`, because the status may not show the last evictions.
+    expected_allowance: int = 0
+    lag_ends: float = 0.0
+    # The budget's version when it refused an eviction. It is tried again at `retry_at`.
     refused_version: str | None = None
     retry_at: float = 0.0
     retry_pause: float = _FIRST_RETRY
 
 
 class BudgetView:
+    """The budgets at the last `refresh`, and the evictions since then."""
+
     def __init__(self, view: LiveView[Budget]) -> None:
         self._view = view
         self._accounts: dict[str, _Account] = {}
@@ -75,20 +76,22 @@ class BudgetView:
         """Return how many evictions the budget allows now."""
         account = self._accounts.setdefault(budget.key, _Account())
         if not budget.disruptions_allowed:
-            account.until = 0.0
+            account.lag_ends = 0.0
             return 0
         if account.refused_version == budget.version:
             return 1 if now >= account.retry_at else 0
         account.refused_version = None
-        if budget.disruptions_allowed <= account.expected:
-            account.until = 0.0
-        return account.expected if now < account.until else budget.disruptions_allowed
+        if budget.disruptions_allowed <= account.expected_allowance:
+            account.lag_ends = 0.0
+        if now < account.lag_ends:
+            return account.expected_allowance
+        return budget.disruptions_allowed
 
     def note_sent(self, budget: Budget, now: float) -> None:
         allowed = self.allowance(budget, now)
         account = self._accounts[budget.key]
-        account.expected = max(0, allowed - 1)
-        account.until = now + _UNSEEN_SECONDS
+        account.expected_allowance = max(0, allowed - 1)
+        account.lag_ends = now + _LAG_SECONDS
         account.retry_at = now + account.retry_pause
 
     def note_allowed(self, key: str) -> None:
@@ -102,7 +105,6 @@ class BudgetView:
         account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
 
     def resync(self) -> None:
-        """List the budgets again: a silent watch may have lost its server."""
         self._view.resync()
 
 

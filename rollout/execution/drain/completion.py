@@ -29,13 +29,12 @@ class StillRunningError(StepError):
 
 @dataclass(slots=True)
 class CompletionWait:
-    """The wait of one drain.
-
-    `deadline` is None before the first awaited pod. `is_over`: pods that are left are evicted.
-    """
+    """The wait of one drain."""
 
     task: NodeTask
+    # None before the first awaited pod.
     deadline: Deadline | None = None
+    # Whether pods that are left are evicted.
     is_over: bool = False
 
     @property
@@ -52,7 +51,7 @@ class CompletionWait:
         if not awaited:
             return
         if self.deadline is None:
-            self.deadline = self._deadline()
+            self.deadline = self._read_deadline()
         if not self.deadline.expired:
             return
         if self.policy.fallback is CompletionFallback.RETURN:
@@ -63,7 +62,7 @@ class CompletionWait:
             f" drain.wait-for-completion-timeout {self.policy.timeout} are evicted"
         )
 
-    def _deadline(self) -> Deadline:
+    def _read_deadline(self) -> Deadline:
         cluster = self.task.cluster
         began = cluster.ask(lambda api: read_phase_time(api, self.task.name))
         now = cluster.api.server_time()

@@ -32,7 +32,9 @@ def find_busy_controller(
         # A terminating pod has no replacement yet.
         leaving = [pod for pod in read_node_pods(api, other.name) if not pod.finished]
         shared = own.keys & NodeControllers.of(leaving, index).keys
-        awaited = shared & _awaited(api, pods, index) if shared else shared
+        if not shared:
+            continue
+        awaited = shared & _find_awaited(api, pods, index)
         if awaited:
             return ControllerMoving(controller_in(min(awaited)), other.name)
     return None
@@ -47,7 +49,7 @@ def _is_in_flight(node: Node) -> bool:
     return has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
 
 
-def _awaited(api: ClusterApi, pods: Iterable[Pod], index: BudgetIndex) -> frozenset[str]:
+def _find_awaited(api: ClusterApi, pods: Iterable[Pod], index: BudgetIndex) -> frozenset[str]:
     """Return the controllers that have to open a budget of these pods now, on any node."""
     namespaces = {pod.namespace for pod in pods if NodeControllers.of((pod,), index).keys}
     neighbors = list[Pod]()

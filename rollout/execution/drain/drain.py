@@ -43,6 +43,8 @@ _TICK = 0.25
 
 @dataclass(slots=True)
 class _DaemonSetLookup:
+    """The cluster's DaemonSets, read again for each new pod of one."""
+
     task: NodeTask
     deadline: Deadline
     daemon_sets: Sequence[DaemonSet] | None = None
@@ -73,7 +75,7 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
     with watch_node_pods(cluster, task.name, deadline, wakeup) as pods:
         daemon_sets = _DaemonSetLookup(task, deadline)
         rules = daemon_sets.rules_for(pods.items())
-        leaving = must_go(pods.items(), rules)
+        leaving = pods_to_remove(pods.items(), rules)
         if not leaving:
             return ()
         namespaces = {pod.namespace for pod in leaving}
@@ -93,10 +95,12 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
                     wakeup=wakeup,
                 ).run()
             finally:
-                task.precedence.leave(task.name)
+                task.precedence.remove(task.name)
 
 
-def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> tuple[Pod, ...]:
+def pods_to_remove(
+    pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False
+) -> tuple[Pod, ...]:
     """Return the pods to evict or to await, in a stable order; `DrainError` if one must stay.
 
     `begun`: other pods have been evicted already.
@@ -117,7 +121,7 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
 
 
 def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
-    """`DrainError` if a pod has two budgets: no API server evicts it."""
+    """`DrainError` if a pod has two budgets, because no API server evicts it."""
     names = []
     for pod in pods:
         conflicting = budgets.conflicting_budgets(pod)
@@ -133,33 +137,32 @@ def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _PodsLeft:
-    evicted: tuple[Pod, ...]
+    to_evict: tuple[Pod, ...]
     awaited: tuple[Pod, ...]
 
     @property
     def is_empty(self) -> bool:
-        return not (self.evicted or self.awaited)
+        return not (self.to_evict or self.awaited)
 
 
 @dataclass(frozen=True, slots=True)
 class _Drain:
-    """`wakeup` is set when a view changes or an eviction is answered.
-
-    `deadline` is for evictions; waiting for pods to complete restarts it.
-    """
+    """The drain of one node, while its live views are open."""
 
     task: NodeTask
+    # For evictions; waiting for pods to complete restarts it.
     deadline: Deadline
     pods: LiveView[Pod]
     daemon_sets: _DaemonSetLookup
     budgets: BudgetView
     completion: CompletionWait
+    # Set by a change of a view, or an answer.
     wakeup: threading.Event
 
     def run(self) -> tuple[tuple[str, float], ...]:
         task = self.task
         held = HeldPods(task, self.deadline)
-        returning = ReturningPods.since(task, self.pods.items())
+        returning = ReturningPods.beside(task, self.pods.items())
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.name}") as pool:
             evictor = Evictor(
                 task,
@@ -173,7 +176,7 @@ class _Drain:
             waiting = Waiting(task, evictor, held)
             try:
                 while True:
-                    left = self._observe_left(self.pods.items(), returning)
+                    left = self._pods_left(self.pods.items(), returning)
                     if left.is_empty:
                         break
                     evictor.collect()
@@ -186,29 +189,29 @@ class _Drain:
                         self._restart()
                     task.check_may_act()
                     self.budgets.refresh()
-                    evictor.start(returning.due(left.evicted))
+                    evictor.start(returning.due_for_eviction(left.to_evict))
                     held.report()
-                    waiting.report(left.evicted, left.awaited)
-                    waiting.relist_if_quiet(self.pods, self.budgets, left.evicted)
+                    waiting.report(left.to_evict, left.awaited)
+                    waiting.relist_if_quiet(self.pods, self.budgets, left.to_evict)
                     task.cluster.clock.wait(self.wakeup, min(_TICK, self.deadline.remaining))
                     self.wakeup.clear()
             finally:
                 evictor.finish()
                 waiting.close(self.pods.items())
             held.keep_only(frozenset())
-            return tuple(sorted(waiting.longest.items()))
+            return tuple(sorted(waiting.longest_terminations.items()))
 
-    def _observe_left(self, pods: Sequence[Pod], returning: ReturningPods) -> _PodsLeft:
+    def _pods_left(self, pods: Sequence[Pod], returning: ReturningPods) -> _PodsLeft:
         rules = self.daemon_sets.rules_for(pods)
-        leaving = must_go(pods, rules, begun=True)
+        leaving = pods_to_remove(pods, rules, begun=True)
         awaited = self.completion.awaited_among(leaving, rules)
-        evicted = [pod for pod in leaving if pod not in awaited]
-        returning.note_arrivals(evicted)
-        return _PodsLeft(returning.worth_evicting(evicted), awaited)
+        others = [pod for pod in leaving if pod not in awaited]
+        returning.note_arrivals(others)
+        return _PodsLeft(returning.worth_evicting(others), awaited)
 
     def _wait_for_completion(self, left: _PodsLeft) -> None:
         self.completion.check(left.awaited)
-        if self.completion.is_over or not left.evicted:
+        if self.completion.is_over or not left.to_evict:
             self._restart()
 
     def _restart(self) -> None:
@@ -220,8 +223,8 @@ class _Drain:
         timeout = f"--drain-timeout {task.policy.drain.timeout}"
         try:
             fresh = read_node_pods(task.cluster.api, task.name)
-            remaining = self._observe_left(fresh, returning).evicted
-            why_stuck = _why_stuck(task) or self._why_unmoved(remaining, waiting)
+            remaining = self._pods_left(fresh, returning).to_evict
+            why_stuck = _find_node_trouble(task) or self._find_lone_pod(remaining, waiting)
         except ApiError as error:
             raise DrainError(
                 f"the API server was unavailable at the end of {timeout}: {error.message}"
@@ -236,7 +239,8 @@ class _Drain:
                 needed_seconds=waiting.needed_seconds(remaining),
             )
 
-    def _why_unmoved(self, pods: Sequence[Pod], waiting: Waiting) -> str:
+    def _find_lone_pod(self, pods: Sequence[Pod], waiting: Waiting) -> str:
+        """Return a clause on an owner whose budget cannot open for its only pod; or empty."""
         api = self.task.cluster.api
         for pod in pods:
             reason = waiting.held.reason_of(pod)
@@ -250,7 +254,8 @@ class _Drain:
         return ""
 
 
-def _why_stuck(task: NodeTask) -> str:
+def _find_node_trouble(task: NodeTask) -> str:
+    """Return a clause on why no pod can end, or empty."""
     try:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:

@@ -22,29 +22,26 @@ from rollout.model.selectors import parse_selector
 from rollout.planning.drain.budgets import bypasses_budget, critical_budget
 from rollout.ports import ClusterApi
 
-LOOK_AGAIN = 2.0
-"""Seconds for which a rule that allows no eviction is not checked again."""
-
-# Seconds: longer than any request lasts, so an evicted pod shows as such.
-_UNSEEN = 120.0
+# How long a rule that allows no eviction is not checked again.
+RULE_PAUSE = 2.0
+# Longer than any request lasts, so that an evicted pod shows as such.
+_UNSEEN_SECONDS = 120.0
 
 
 @dataclass(slots=True)
 class CriticalPods:
-    """The critical pods that this process has evicted. For many threads.
+    """The critical pods that this process has evicted. For many threads."""
 
-    _evicted: monotonic seconds by pod UID.
-    _closed: the budgets of rules that allow no eviction, and when they were read.
-    """
-
+    # When, in monotonic seconds, by pod UID.
     _evicted: dict[str, float] = field(default_factory=dict)
+    # The budgets of rules that allow no eviction, and when they were read.
     _closed: dict[Critical, tuple[Budget, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(
         self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float
     ) -> Budget | None:
-        """Note the pod's eviction, or return the rule that forbids it, as a budget."""
+        """Note the pod's eviction, or return the rule that forbids it as a budget."""
         covering = [rule for rule in rules if _covers(rule, pod)]
         # The pods of a rule that has just forbidden an eviction are not read again.
         for rule in covering:
@@ -69,10 +66,14 @@ class CriticalPods:
 
     def _closed_budget(self, rule: Critical, now: float) -> Budget | None:
         budget, checked_at = self._closed.get(rule, (None, 0.0))
-        return budget if now - checked_at < LOOK_AGAIN else None
+        return budget if now - checked_at < RULE_PAUSE else None
 
     def _leaving_beside(self, pod: Pod, now: float) -> set[str]:
-        return {uid for uid, at in self._evicted.items() if uid != pod.uid and now - at < _UNSEEN}
+        return {
+            uid
+            for uid, evicted_at in self._evicted.items()
+            if uid != pod.uid and now - evicted_at < _UNSEEN_SECONDS
+        }
 
 
 def _covers(rule: Critical, pod: Pod) -> bool:
@@ -93,35 +94,32 @@ _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
 
 
 class EvictionResult(StrEnum):
-    """The result of an eviction.
-
-    denied: by an admission webhook or policy, or because the namespace is being deleted. The status
-        can be any: KubeVirt answers 429 while it migrates the pod, Strimzi 500 while it rolls it.
-    later: a conflict about this pod alone, which may pass at any moment.
-    away: the API server is unavailable or throttles, so no pod need be tried.
-    """
-
     ACCEPTED = "accepted"
     GONE = "gone"
+    # By a budget or a rule for critical pods.
     BLOCKED = "blocked"
+    # By an admission webhook or policy, or because the namespace is being deleted. The status can
+    # be any: KubeVirt answers 429 while it migrates the pod, Strimzi 500 while it rolls it.
     DENIED = "denied"
+    # A conflict about this pod alone, which may pass at any moment.
     LATER = "later"
+    # The API server is unavailable or throttles, so no pod need be tried.
     AWAY = "away"
     REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One eviction and its result; `retry_after` in seconds.
-
-    `budget` (namespace/name) blocked it. `figures`: healthy pods that it needs and has, if known.
-    """
+    """One eviction and its result."""
 
     pod: Pod
-    answer: EvictionResult
+    result: EvictionResult
     message: str = ""
+    # Which blocked it: namespace/name, empty if unknown.
     budget: str = ""
+    # Healthy pods that the budget needs and has.
     figures: tuple[int, int] | None = None
+    # In seconds.
     retry_after: float | None = None
     error: ApiError | None = None
 
@@ -147,26 +145,26 @@ def request_removal(
         if not policy.disable_eviction:
             rule = critical.claim(api, pod, policy.critical, now)
             if rule is not None:
-                return _attempt_kept_by(rule, pod)
+                return _attempt_blocked_by(rule, pod)
         _send(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         attempt = _failed_attempt(pod, error)
-        if attempt.answer is not EvictionResult.AWAY:
+        if attempt.result is not EvictionResult.AWAY:
             critical.release(pod)
         return attempt
     return Attempt(pod, EvictionResult.ACCEPTED)
 
 
-def _attempt_kept_by(rule: Budget, pod: Pod) -> Attempt:
+def _attempt_blocked_by(rule: Budget, pod: Pod) -> Attempt:
     needs = rule.desired_healthy
     has = rule.current_healthy
     return Attempt(
         pod=pod,
-        answer=EvictionResult.BLOCKED,
+        result=EvictionResult.BLOCKED,
         message=f"{rule.key} needs {needs} healthy pods and has {has}",
         budget=rule.key,
         figures=(needs, has),
-        retry_after=LOOK_AGAIN,
+        retry_after=RULE_PAUSE,
     )
 
 
@@ -231,7 +229,7 @@ def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
     figures = _FIGURES.search(message)
     return Attempt(
         pod=pod,
-        answer=EvictionResult.BLOCKED,
+        result=EvictionResult.BLOCKED,
         message=message,
         budget=f"{pod.namespace}/{name[1]}" if name else "",
         figures=(int(figures[1]), int(figures[2])) if figures else None,
@@ -243,20 +241,21 @@ def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
 def move_elsewhere(
     api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]
 ) -> None:
-    """Evict this process's own pod; `say` comes first, because the process may end at once."""
-    pod = _own_pod(api, own)
+    """Evict this process's own pod, so that another process takes its node."""
+    pod = _find_own_pod(api, own)
     if pod is None:
         return
+    # Before the eviction, because the process may end at once.
     say(
         f"{own.name} waits for a pod on another node: {own.pod} is evicted, and its controller"
         " starts the next"
     )
     attempt = request_removal(api, pod, policy)
-    if attempt.answer is not EvictionResult.ACCEPTED:
+    if attempt.result is not EvictionResult.ACCEPTED:
         say(f"warning: {own.pod} could not be evicted from {own.name}: {attempt.message}")
 
 
-def _own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
+def _find_own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
     """Return the pod to move; None if its node is not deferred, or nothing replaces the pod."""
     namespace, _, name = own.pod.partition("/")
     if not own.pod or deferral(read_node(api, own.name)).get("by") != own.marker:

@@ -1,7 +1,7 @@
 """Decides which pod is evicted next: a few at a time, with the tightest budgets first.
 
-Trouble with the API server postpones all, until a single request succeeds. A pod whose budget
-cannot open is evicted all the same, ever more rarely: some webhooks deny the eviction and then move
+Trouble with the API server postpones all evictions, until a single one succeeds. A pod whose budget
+cannot open is tried all the same, ever more rarely: some webhooks deny the eviction and then move
 the pod themselves.
 """
 
@@ -19,7 +19,7 @@ from rollout.execution.drain.blocked import BlockedReason, HeldPods
 from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.eviction import Attempt, EvictionResult, request_removal
 from rollout.execution.drain.restarts import Restarts
-from rollout.execution.drain.task import DrainProgress, NodeTask
+from rollout.execution.drain.task import DrainDemand, NodeTask
 from rollout.model.cluster import Budget, Pod
 from rollout.planning.drain.budgets import managing_owner
 
@@ -28,11 +28,12 @@ _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 _FIRST_OUTAGE_PAUSE = 0.5
 _LONGEST_OUTAGE_PAUSE = 5.0
-_FIRST_PAUSE_OF_CLOSED = 30.0
-_LONGEST_PAUSE_OF_CLOSED = 480.0
+_FIRST_CLOSED_PAUSE = 30.0
+_LONGEST_CLOSED_PAUSE = 480.0
 # Most webhooks deny while they move the pod, which the watch shows. Others just stop denying.
-_LONGEST_DENIAL = 60.0
-_UNHEEDED = 30.0
+_LONGEST_DENIED_PAUSE = 60.0
+# After so long, a pod that is not deleted is evicted again.
+_UNHEEDED_SECONDS = 30.0
 # A longer Retry-After says little about the next answer.
 _LONGEST_RETRY_AFTER = 60.0
 # Each pod is tried once more so long before the deadline, which leaves time to terminate.
@@ -41,16 +42,18 @@ _LAST_TRY = 5.0
 
 @dataclass(slots=True)
 class Retry:
-    """When to try again, in monotonic seconds. `pause` doubles each time."""
+    """When to try again."""
 
-    first: float
+    first_pause: float
+    # In monotonic seconds.
     at: float = 0.0
     pause: float = 0.0
 
     def postpone(self, now: float, longest: float, retry_after: float | None = None) -> None:
-        self.pause = min(longest, self.pause * 2 or self.first)
+        """Double the pause, up to `longest`. A Retry-After takes its place this time."""
+        self.pause = min(longest, self.pause * 2 or self.first_pause)
         if retry_after:
-            self.at = now + min(max(retry_after, self.first), _LONGEST_RETRY_AFTER)
+            self.at = now + min(max(retry_after, self.first_pause), _LONGEST_RETRY_AFTER)
         else:
             self.at = now + self.pause
 
@@ -66,17 +69,15 @@ class Acceptance:
 
 @dataclass(slots=True)
 class PodEviction:
-    """The state of a pod's eviction.
-
-    `again`: an earlier request may have worked. `behind_closed`: retries against a budget that
-    cannot open.
-    """
+    """The state of a pod's eviction."""
 
     retry: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE))
     accepted: Acceptance | None = None
-    again: bool = False
+    # Whether an earlier request may have worked.
+    is_in_doubt: bool = False
     last_message: str = ""
-    behind_closed: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE_OF_CLOSED))
+    # For tries against a budget that cannot open.
+    closed_retry: Retry = field(default_factory=lambda: Retry(_FIRST_CLOSED_PAUSE))
 
 
 @dataclass
@@ -101,13 +102,14 @@ class Evictor:
         for uid, future in list(self._running.items()):
             if future.done():
                 del self._running[uid]
-                self._take_answer(future.result())
+                self._handle_result(future.result())
 
     def finish(self) -> None:
+        """Wait for the requests in flight, and note their results."""
         for future in self._running.values():
             attempt = future.result()
             self._note_moved(attempt)
-            if attempt.answer in (EvictionResult.ACCEPTED, EvictionResult.GONE):
+            if attempt.result in (EvictionResult.ACCEPTED, EvictionResult.GONE):
                 self._note_acceptance(self.eviction_of(attempt.pod))
         self._running.clear()
 
@@ -117,10 +119,10 @@ class Evictor:
         due = [pod for pod in remaining if self._is_due(pod, now)]
         self._report_demand(remaining, due, now)
         for pod, budgets in self._by_urgency(due, now):
-            self._start_eviction(pod, budgets, now)
+            self._evict_or_hold(pod, budgets, now)
 
-    def _start_eviction(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
-        restart = self.restarts.status(pod)
+    def _evict_or_hold(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
+        restart = self.restarts.read_status(pod)
         if restart is not None:
             self.held.hold(pod, BlockedReason.of_restart(restart))
             return
@@ -141,6 +143,7 @@ class Evictor:
             self._send(pod)
 
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
+        """Hold a pod whose budget is closed. If that cannot open, restart its Deployment or try."""
         reason = BlockedReason.of(closed, pod)
         if closed.needs_every_pod and reason.managing_owner is None:
             restart = self.restarts.begin(pod)
@@ -154,21 +157,20 @@ class Evictor:
         if not (is_tried and is_denied):
             self.held.hold(pod, reason)
         self.task.precedence.note_closed(self.task.name, closed.key)
-        retry = self.eviction_of(pod).behind_closed
+        retry = self.eviction_of(pod).closed_retry
         if is_tried and self._has_room(now) and now >= retry.at:
-            retry.postpone(now, _LONGEST_PAUSE_OF_CLOSED)
+            retry.postpone(now, _LONGEST_CLOSED_PAUSE)
             self._send(pod)
 
     def _report_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
-        wanted = Counter[str]()
-        for pod in (*due, *(pod for pod in remaining if pod.uid in self._running)):
-            wanted.update(budget.key for budget in self.budgets.budgets_of(pod))
-        pressed = self.deadline.remaining < self.task.policy.drain.timeout / 2
-        can_ask = self._outage.at <= now
-        self.task.precedence.update(
-            self.task.name,
-            DrainProgress(len(remaining), wanted if can_ask else {}, pressed=pressed),
-        )
+        running = [pod for pod in remaining if pod.uid in self._running]
+        permits_wanted = Counter[str]()
+        if now >= self._outage.at:
+            for pod in (*due, *running):
+                permits_wanted.update(budget.key for budget in self.budgets.budgets_of(pod))
+        is_urgent = self.deadline.remaining < self.task.policy.drain.timeout / 2
+        demand = DrainDemand(len(remaining), permits_wanted, is_urgent=is_urgent)
+        self.task.precedence.update(self.task.name, demand)
 
     def _why_deferred(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
         for budget in budgets:
@@ -188,7 +190,7 @@ class Evictor:
         if pod.terminating:
             # Another has deleted the pod. Only a shorter grace period is worth an eviction.
             return self.task.policy.drain.grace_period is not None and eviction.accepted is None
-        return eviction.accepted is None or now - eviction.accepted.last > _UNHEEDED
+        return eviction.accepted is None or now - eviction.accepted.last > _UNHEEDED_SECONDS
 
     def _has_room(self, now: float) -> bool:
         if now < self._outage.at:
@@ -210,7 +212,7 @@ class Evictor:
 
     def _send(self, pod: Pod) -> None:
         eviction = self.eviction_of(pod)
-        again = eviction.again or eviction.accepted is not None
+        again = eviction.is_in_doubt or eviction.accepted is not None
         future = self.pool.submit(
             request_removal,
             self.task.cluster.api,
@@ -223,14 +225,14 @@ class Evictor:
         self._running[pod.uid] = future
         future.add_done_callback(lambda _done: self.wakeup.set())
 
-    def _take_answer(self, attempt: Attempt) -> None:
+    def _handle_result(self, attempt: Attempt) -> None:
         now = self.task.now
         eviction = self.eviction_of(attempt.pod)
         eviction.last_message = attempt.message
-        if attempt.answer is not EvictionResult.AWAY:
+        if attempt.result is not EvictionResult.AWAY:
             self._outage.pause = 0.0
         self._note_moved(attempt)
-        match attempt.answer:
+        match attempt.result:
             case EvictionResult.ACCEPTED | EvictionResult.GONE:
                 self._note_grant(attempt.pod, eviction)
             case EvictionResult.BLOCKED:
@@ -238,10 +240,10 @@ class Evictor:
             case EvictionResult.DENIED:
                 denial = attempt.error.denial if attempt.error else None
                 self.held.hold(attempt.pod, BlockedReason((), attempt.message, denial=denial))
-                eviction.again = True
-                self._postpone(eviction.retry, _LONGEST_DENIAL, attempt.retry_after)
+                eviction.is_in_doubt = True
+                self._postpone(eviction.retry, _LONGEST_DENIED_PAUSE, attempt.retry_after)
             case EvictionResult.LATER:
-                eviction.again = True
+                eviction.is_in_doubt = True
                 self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
             case EvictionResult.AWAY:
                 self._pause_all(attempt, eviction)
@@ -252,20 +254,19 @@ class Evictor:
                     hint=attempt.error.hint if attempt.error else "",
                 )
             case _:
-                assert_never(attempt.answer)
+                assert_never(attempt.result)
 
     def _postpone(self, retry: Retry, longest: float, retry_after: float | None) -> None:
         now = self.task.now
         retry.postpone(now, longest, retry_after)
-        last = now + self.deadline.remaining - _LAST_TRY
-        if now < last < retry.at:
-            retry.at = last
+        last_try = now + self.deadline.remaining - _LAST_TRY
+        if now < last_try < retry.at:
+            retry.at = last_try
 
     def _note_moved(self, attempt: Attempt) -> None:
-        is_gone_by_us = (
-            attempt.answer is EvictionResult.GONE and self.eviction_of(attempt.pod).again
-        )
-        if attempt.answer is EvictionResult.ACCEPTED or is_gone_by_us:
+        is_in_doubt = self.eviction_of(attempt.pod).is_in_doubt
+        is_gone_by_us = attempt.result is EvictionResult.GONE and is_in_doubt
+        if attempt.result is EvictionResult.ACCEPTED or is_gone_by_us:
             self.task.moved_pods.add(attempt.pod.uid)
 
     def _note_acceptance(self, eviction: PodEviction) -> None:
@@ -295,7 +296,7 @@ class Evictor:
             self.budgets.note_refused(budget, now, attempt.retry_after)
 
     def _pause_all(self, attempt: Attempt, eviction: PodEviction) -> None:
-        eviction.again = True
+        eviction.is_in_doubt = True
         self._postpone(self._outage, _LONGEST_OUTAGE_PAUSE, attempt.retry_after)
         if attempt.error is None:
             return

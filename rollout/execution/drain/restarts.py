@@ -1,7 +1,7 @@
 """Restarts of Deployments whose budget never allows an eviction of their pods.
 
-A pod whose ReplicaSet is older than its Deployment's template is already being replaced. So nothing
-is restarted twice, whichever process began.
+A pod whose ReplicaSet is older than its Deployment's template is being replaced already. So nothing
+is restarted twice, whichever process has begun.
 """
 
 from dataclasses import dataclass, field
@@ -31,19 +31,21 @@ _POLL_SECONDS = 5.0
 
 @dataclass(slots=True)
 class _Restart:
-    """A restart that replaces the pods of one ReplicaSet; `read_at` in monotonic seconds."""
+    """A restart that replaces the pods of one ReplicaSet."""
 
     origin: ReplicaSetOrigin
     status: Restarting | None = None
+    # In monotonic seconds.
     read_at: float = 0.0
 
 
 @dataclass(slots=True)
 class Restarts:
-    """Restarts by the UID of the pods' ReplicaSet; None if a restart does not help."""
+    """The restarts of one drain."""
 
     task: NodeTask
     deadline: Deadline
+    # By the UID of the pods' ReplicaSet; None if a restart does not help.
     _restarts: dict[str, _Restart | None] = field(default_factory=dict)
 
     def begin(self, pod: Pod) -> Restarting | None:
@@ -56,22 +58,22 @@ class Restarts:
             return None
         if owner.uid not in self._restarts:
             try:
-                self._restarts[owner.uid] = self._restart(pod)
+                self._restarts[owner.uid] = self._begin(pod)
             except ApiNotFoundError:
                 self._restarts[owner.uid] = None
-        return self.status(pod)
+        return self.read_status(pod)
 
-    def status(self, pod: Pod) -> Restarting | None:
-        """Return the progress of the restart that replaces the pod; `DrainError` if it failed."""
+    def read_status(self, pod: Pod) -> Restarting | None:
+        """Return the restart that replaces the pod, or None; `DrainError` if it failed."""
         restart = self._restarts.get(pod.owner.uid) if pod.owner else None
         if restart is None:
             return None
         if restart.status is None or self.task.now - restart.read_at >= _POLL_SECONDS:
-            restart.status = self._read_status(pod, restart.origin)
+            restart.status = self._read_progress(pod, restart.origin)
             restart.read_at = self.task.now
         return restart.status
 
-    def _restart(self, pod: Pod) -> _Restart | None:
+    def _begin(self, pod: Pod) -> _Restart | None:
         for _ in range(_TRIES):
             origin = self.task.cluster.ask(lambda api: read_origin(api, pod), self.deadline)
             if not origin.deployment:
@@ -107,7 +109,7 @@ class Restarts:
         )
         return True
 
-    def _read_status(self, pod: Pod, origin: ReplicaSetOrigin) -> Restarting:
+    def _read_progress(self, pod: Pod, origin: ReplicaSetOrigin) -> Restarting:
         deployment = self._read(pod.namespace, origin.deployment)
         is_reverted = deployment.restarted_at == origin.restarted_at
         status = Restarting(deployment.key, deployment.progress, is_reverted=is_reverted)

@@ -1,6 +1,6 @@
 """Pods that come back to a node while it is drained.
 
-Those that tolerate the cordon are soon left to the reboot. Others come back while the scheduler has
+Pods that tolerate the cordon are soon left to the reboot. Others come back while the scheduler has
 not seen the cordon: they are evicted more and more rarely, and left much later.
 """
 
@@ -17,33 +17,31 @@ _TRIES_OF_TOLERANT = 1
 _TRIES = 3
 # Seconds after which a scheduler has surely seen the cordon.
 _CORDON_UNSEEN = 120.0
-# Most seconds for which a replacement is left alone.
+# How long a replacement is left alone at most.
 _LONGEST_REST = 30.0
 
 
 @dataclass(slots=True)
 class ReturningPods:
-    """The pods that have arrived since the drain began.
-
-    first: the UIDs of the pods that were there before.
-    replicas: how many of these each owner had, by its UID.
-    arrived: the later pods by owner's and pod's UID, in monotonic seconds.
-    """
+    """The pods that have arrived since the drain began."""
 
     task: NodeTask
-    first: frozenset[str]
+    # UIDs of the pods that were there before.
+    first_pods: frozenset[str]
+    # How many of these each owner had, by its UID.
     replicas: Counter[str]
+    # When later pods came, in monotonic seconds, by owner's and pod's UID.
     arrived: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @classmethod
-    def since(cls, task: NodeTask, pods: Sequence[Pod]) -> "ReturningPods":
+    def beside(cls, task: NodeTask, pods: Sequence[Pod]) -> "ReturningPods":
         uids = frozenset(pod.uid for pod in pods)
         replicas = Counter(pod.owner.uid for pod in pods if pod.owner is not None)
         return cls(task, uids, replicas)
 
     def note_arrivals(self, pods: Iterable[Pod]) -> None:
         for pod in pods:
-            if pod.owner is None or pod.uid in self.first:
+            if pod.owner is None or pod.uid in self.first_pods:
                 continue
             arrived = self.arrived.setdefault(pod.owner.uid, {})
             arrived.setdefault(pod.uid, self.task.now)
@@ -57,14 +55,14 @@ class ReturningPods:
                 )
 
     def worth_evicting(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-        return tuple(pod for pod in pods if not self._is_left(pod))
+        return tuple(pod for pod in pods if not self._is_left_to_reboot(pod))
 
-    def due(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-        """Return the pods that may be evicted now; each round of replacements waits longer."""
+    def due_for_eviction(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+        """Each round of replacements waits longer."""
         return tuple(pod for pod in pods if pod.terminating or self._has_rested(pod))
 
-    def _is_left(self, pod: Pod) -> bool:
-        if pod.owner is None or pod.uid in self.first or pod.terminating:
+    def _is_left_to_reboot(self, pod: Pod) -> bool:
+        if pod.owner is None or pod.uid in self.first_pods or pod.terminating:
             return False
         return pod.owner.uid in self.task.returning_owners
 
@@ -76,8 +74,10 @@ class ReturningPods:
         return has_seen_cordon and len(arrived) > self._replicas(owner) * _TRIES
 
     def _has_rested(self, pod: Pod) -> bool:
-        arrived: Mapping[str, float] = self.arrived.get(pod.owner.uid, {}) if pod.owner else {}
-        if pod.owner is None or pod.uid not in arrived or _tolerates_cordon(pod):
+        if pod.owner is None or _tolerates_cordon(pod):
+            return True
+        arrived: Mapping[str, float] = self.arrived.get(pod.owner.uid, {})
+        if pod.uid not in arrived:
             return True
         rounds = list(arrived).index(pod.uid) // self._replicas(pod.owner)
         rest = min(_LONGEST_REST, 2.0**rounds) if rounds else 0.0

@@ -19,37 +19,34 @@ _LONGEST_DEFERENCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class DrainProgress:
-    """How many pods are left, and how many permits of each budget are wanted.
+class DrainDemand:
+    """What one drain needs; permits by budget."""
 
-    `pressed`: half of the drain's time is over.
-    """
-
-    left: int
-    wanted: Mapping[str, int]
-    pressed: bool = False
+    pods_left: int
+    permits_wanted: Mapping[str, int]
+    # Whether half of the drain's time is over.
+    is_urgent: bool = False
 
 
 @dataclass(slots=True)
 class Precedence:
-    """Which drain of this process gets the permits of a budget. For many threads.
+    """Decides which drain of this process gets the permits of a budget. For many threads.
 
-    A pressed drain goes first, then the one with the fewest pods left. A permit that it does not
+    An urgent drain goes first, then the one with the fewest pods left. A permit that it does not
     use soon goes to another.
-
-    _deferring: monotonic seconds by node and budget.
     """
 
     critical: CriticalPods = field(default_factory=CriticalPods)
-    _demands: dict[str, DrainProgress] = field(default_factory=dict)
+    _demands: dict[str, DrainDemand] = field(default_factory=dict)
+    # Since when a node leaves a budget to another, in monotonic seconds.
     _deferring: dict[tuple[str, str], float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def update(self, node: str, demand: DrainProgress) -> None:
+    def update(self, node: str, demand: DrainDemand) -> None:
         with self._lock:
             self._demands[node] = demand
 
-    def leave(self, node: str) -> None:
+    def remove(self, node: str) -> None:
         with self._lock:
             self._demands.pop(node, None)
             for other, budget in list(self._deferring):
@@ -57,7 +54,7 @@ class Precedence:
                     del self._deferring[other, budget]
 
     def defer_to(self, node: str, budget: str, allowance: int, now: float) -> str:
-        """Return the node that gets the budget's permits before this one, else empty."""
+        """Return the node to which this one leaves the budget's permits, or empty."""
         with self._lock:
             first = self._first(node, budget, allowance)
             if not first:
@@ -71,44 +68,41 @@ class Precedence:
             self._deferring.pop((node, budget), None)
 
     def _first(self, node: str, budget: str, allowance: int) -> str:
-        own = self._rank(node)
+        own_rank = self._rank(node)
         ahead = []
-        wanted = 0
+        wanted_ahead = 0
         for other, demand in self._demands.items():
-            permits = demand.wanted.get(budget, 0)
-            if permits and self._rank(other) < own:
+            permits = demand.permits_wanted.get(budget, 0)
+            if permits and self._rank(other) < own_rank:
                 ahead.append(other)
-                wanted += permits
-        if not ahead or wanted < allowance:
+                wanted_ahead += permits
+        if not ahead or wanted_ahead < allowance:
             return ""
         return min(ahead, key=self._rank)
 
     def _rank(self, node: str) -> tuple[bool, int, str]:
         demand = self._demands[node]
-        return not demand.pressed, demand.left, node
+        return not demand.is_urgent, demand.pods_left, node
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """The run of one planned node, as part of the rollout with this ID.
-
-    check_may_act: raises an error if this process may not act on the node now.
-    started: in monotonic seconds.
-    spent: seconds of the drain timeout that an earlier process used.
-    returning: UIDs of owners whose pods keep coming back.
-    moved: UIDs of evicted or deleted pods, shared by the drains of one process.
-    """
+    """The run of one planned node, as part of the rollout with this ID."""
 
     planned: PlannedNode
     rollout_id: str
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
+    # In monotonic seconds.
     started: float = 0.0
     policy: Policy = field(default_factory=Policy)
+    # Of the drain timeout, by an earlier process.
     drain_seconds_used: float = 0.0
+    # UIDs of owners whose pods keep coming back.
     returning_owners: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
+    # UIDs of pods that this process evicted or deleted.
     moved_pods: set[str] = field(default_factory=set)
 
     @property

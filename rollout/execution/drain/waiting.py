@@ -1,4 +1,4 @@
-"""Pods that terminate during a drain: how long they take, and why some are left."""
+"""Reports the pods that a drain waits for, and why some are left."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,9 +24,12 @@ from rollout.model.timestamps import seconds_since
 from rollout.wording.drain import awaited_text
 
 NAMED = 5
+# Seconds between reports.
 _REPORT_SECONDS = 1.0
-_QUIET = 60.0
-_OVERDUE = 30.0
+# Without a change, after which the watches are checked by a list.
+_QUIET_SECONDS = 60.0
+# Beyond the grace period.
+_OVERDUE_SECONDS = 30.0
 # Seconds until the watch shows the deletion after an accepted eviction.
 _DELETION_DELAY = 5.0
 # The kubelet takes a moment to report that a pod is gone.
@@ -41,7 +44,7 @@ class Termination:
     grace: float
 
     @property
-    def left(self) -> float:
+    def grace_left(self) -> float:
         return self.grace - self.spent
 
 
@@ -49,38 +52,39 @@ class Termination:
 class Waiting:
     """Reports the pods that are left, and lists them again if the watch is silent for long.
 
-    going: since when a pod is evicted or terminating, by UID.
-    longest: the longest termination in seconds, by owner.
-    evicted: not reported yet.
+    Times are monotonic seconds.
     """
 
     task: NodeTask
     evictor: Evictor
     held: HeldPods
-    going: dict[str, float] = field(default_factory=dict)
+    # Since when a pod is evicted or terminating, by UID.
+    leaving_since: dict[str, float] = field(default_factory=dict)
     reported: str = ""
     reported_at: float = float("-inf")
     quiet_since: float = 0.0
-    quiet_limit: float = _QUIET
+    quiet_limit: float = _QUIET_SECONDS
+    # UIDs of pods, and whether each terminates.
     last_state: tuple[tuple[str, bool], ...] = ()
-    longest: dict[str, float] = field(default_factory=dict)
-    seen: tuple[Pod, ...] = ()
-    evicted: list[EvictedPod] = field(default_factory=list)
-    evicted_reported_at: float = float("-inf")
+    # In seconds, by owner.
+    longest_terminations: dict[str, float] = field(default_factory=dict)
+    last_remaining: tuple[Pod, ...] = ()
+    unreported_evictions: list[EvictedPod] = field(default_factory=list)
+    evictions_reported_at: float = float("-inf")
 
     def report(self, remaining: Sequence[Pod], awaited: Sequence[Pod] = ()) -> None:
         now = self.task.now
-        going = [
+        leaving = [
             pod
             for pod in remaining
             if pod.terminating or self.evictor.eviction_of(pod).accepted is not None
         ]
-        self.note_endings(remaining)
-        if now - self.evicted_reported_at >= _REPORT_SECONDS:
+        self._note_endings(remaining)
+        if now - self.evictions_reported_at >= _REPORT_SECONDS:
             self._report_evicted()
-        for pod in going:
-            self.going.setdefault(pod.uid, now)
-        details = [self._detail(remaining, going)] if remaining else []
+        for pod in leaving:
+            self.leaving_since.setdefault(pod.uid, now)
+        details = [self._describe(remaining, leaving)] if remaining else []
         completing = awaited_pods(awaited)
         if completing:
             details.append(awaited_text(completing, self.task.cluster.api.server_time()))
@@ -91,22 +95,24 @@ class Waiting:
             activity = None if remaining else Activity.COMPLETION
             self.task.report_step(Phase.DRAINING, detail, activity=activity, awaited=completing)
 
-    def _detail(self, remaining: Sequence[Pod], going: Sequence[Pod]) -> str:
-        ignored = [pod for pod in going if self._is_ignored(pod)]
-        detail = f"{counted(len(remaining), 'pod')} left, {len(going) - len(ignored)} terminating"
+    def _describe(self, remaining: Sequence[Pod], leaving: Sequence[Pod]) -> str:
+        ignored = [pod for pod in leaving if self._is_eviction_ignored(pod)]
+        terminating = len(leaving) - len(ignored)
+        detail = f"{counted(len(remaining), 'pod')} left, {terminating} terminating"
         if ignored:
             names = listed([pod.key for pod in ignored], NAMED)
             detail += f"; evicted but not deleted: {names}"
         overdue = [
-            pod for pod in going if pod.terminating and self.termination(pod).left < -_OVERDUE
+            f"{pod.key}{_finalizers(pod)}"
+            for pod in leaving
+            if pod.terminating and self.termination(pod).grace_left < -_OVERDUE_SECONDS
         ]
         if overdue:
-            detail += (
-                f"; overdue: {listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue], NAMED)}"
-            )
+            detail += f"; overdue: {listed(overdue, NAMED)}"
         return detail
 
-    def _is_ignored(self, pod: Pod) -> bool:
+    def _is_eviction_ignored(self, pod: Pod) -> bool:
+        """Whether the pod is not deleted, although its eviction was accepted."""
         accepted = self.evictor.eviction_of(pod).accepted
         return (
             not pod.terminating
@@ -128,25 +134,27 @@ class Waiting:
         server_time = self.task.cluster.api.server_time()
         if server_time is not None and pod.deletion_grace is not None:
             return Termination(max(0.0, grace + seconds_since(pod.deleted_at, server_time)), grace)
-        return Termination(now - self.going.get(pod.uid, now), grace)
+        return Termination(now - self.leaving_since.get(pod.uid, now), grace)
 
-    def note_endings(self, remaining: Sequence[Pod]) -> None:
+    def _note_endings(self, remaining: Sequence[Pod]) -> None:
+        """Note how long the pods took that are gone since the last call."""
         now = self.task.now
-        left = {pod.uid for pod in remaining}
-        for pod in self.seen:
+        uids_left = {pod.uid for pod in remaining}
+        for pod in self.last_remaining:
             accepted = self.evictor.eviction_of(pod).accepted
-            if pod.uid in left or accepted is None:
+            if pod.uid in uids_left or accepted is None:
                 continue
             seconds = round(now - accepted.first, 1)
             self._note_evicted(pod, accepted, seconds)
             if pod.owner is not None:
                 owner = f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"
-                self.longest[owner] = max(seconds, self.longest.get(owner, 0.0))
-        self.seen = tuple(remaining)
+                longest = self.longest_terminations.get(owner, 0.0)
+                self.longest_terminations[owner] = max(seconds, longest)
+        self.last_remaining = tuple(remaining)
 
     def close(self, remaining: Sequence[Pod]) -> None:
         """Report the other evicted pods, including those still there."""
-        self.note_endings(remaining)
+        self._note_endings(remaining)
         for pod in remaining:
             accepted = self.evictor.eviction_of(pod).accepted
             if accepted is not None:
@@ -156,13 +164,13 @@ class Waiting:
     def _note_evicted(self, pod: Pod, accepted: Acceptance, seconds: float | None) -> None:
         if pod.uid in self.task.moved_pods:
             owner = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else ""
-            self.evicted.append(EvictedPod(pod.key, owner, accepted.at, seconds))
+            self.unreported_evictions.append(EvictedPod(pod.key, owner, accepted.at, seconds))
 
     def _report_evicted(self) -> None:
-        if self.evicted:
-            self.evicted_reported_at = self.task.now
-            pods = tuple(self.evicted)
-            self.evicted = []
+        if self.unreported_evictions:
+            self.evictions_reported_at = self.task.now
+            pods = tuple(self.unreported_evictions)
+            self.unreported_evictions = []
             self.task.report.tell(PodsEvicted(self.task.report.now, self.task.name, pods))
 
     def relist_if_quiet(
@@ -173,11 +181,11 @@ class Waiting:
         if state != self.last_state:
             self.last_state = state
             self.quiet_since = now
-            self.quiet_limit = _QUIET
+            self.quiet_limit = _QUIET_SECONDS
         elif now - self.quiet_since > self.quiet_limit:
             self.quiet_since = now
             self.quiet_limit = self.quiet_limit * 2
-            if self.going:
+            if self.leaving_since:
                 pods.resync()
             if len(self.held):
                 budgets.resync()
@@ -194,17 +202,17 @@ class Waiting:
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
     def _why_terminating(self, pod: Pod) -> str:
-        state = self.termination(pod)
-        spent = Duration(round(state.spent))
-        grace = Duration(round(state.grace))
+        termination = self.termination(pod)
+        spent = Duration(round(termination.spent))
+        grace = Duration(round(termination.grace))
         terminating = f"{pod.key} is still terminating after {spent}"
-        if state.left > 0:
-            left = Duration(max(1, round(state.left)))
+        if termination.grace_left > 0:
+            left = Duration(max(1, round(termination.grace_left)))
             return (
                 f"{terminating} and may take another {left} of its {grace} grace"
                 f" period{_finalizers(pod)}"
             )
-        over = Duration(round(-state.left))
+        over = Duration(round(-termination.grace_left))
         return f"{terminating}, {over} longer than its {grace} grace period{_finalizers(pod)}"
 
     def next_steps(self, remaining: Sequence[Pod]) -> Sequence[str]:
@@ -226,11 +234,11 @@ class Waiting:
         in_grace = self._in_grace(remaining)
         if len(in_grace) < len(remaining):
             return 0
-        longest_left = max(self.termination(pod).left for pod in in_grace)
+        longest_left = max(self.termination(pod).grace_left for pod in in_grace)
         return round(self.task.policy.drain.timeout + longest_left) + _MARGIN_SECONDS
 
     def _in_grace(self, pods: Sequence[Pod]) -> list[Pod]:
-        return [pod for pod in pods if pod.terminating and self.termination(pod).left > 0]
+        return [pod for pod in pods if pod.terminating and self.termination(pod).grace_left > 0]
 
     def _steps_for(self, pod: Pod) -> Sequence[str]:
         if pod.terminating:

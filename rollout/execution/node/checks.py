@@ -1,7 +1,7 @@
 """Checks around a node's reboot: by other tools, as with FLUO, and by playbooks.
 
-A label on the Node requests the checks of other tools, and they answer with annotations. Another
-annotation names the label, so that a process that continues knows it as ours.
+A label on the Node requests the checks of other tools, which answer with annotations. Another
+annotation names the label for a process that continues.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,7 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -> None:
-    """Request the checks called `name`, and wait until the `annotations` are true.
-
-    `NodeFailure` if they are not in time.
-    """
+    """Request the checks called `name`, and wait until these annotations are true."""
     if not annotations:
         return
     hooks = task.policy.gates.hooks
@@ -78,10 +75,7 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
 
 
 def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
-    """Run the playbook for after the reboot into `boot`, or without one, for before the reboot.
-
-    `NodeFailure` if it fails.
-    """
+    """Run the playbook for after the reboot, or without a `boot`, the one for before it."""
     playbooks = context.engine.playbooks
     if playbooks is None:
         return

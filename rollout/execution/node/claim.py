@@ -36,7 +36,7 @@ from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
 from rollout.wording import cause
 
-# How long to wait for other rollouts to withdraw from nodes that they have only marked.
+# For other rollouts, which may withdraw from nodes that they have only marked.
 _WITHDRAW_SECONDS = 10.0
 _PAUSE = 0.2
 DELETED = "its Node was deleted since it was planned"
@@ -77,8 +77,7 @@ def claim(
         }
 
     patience = context.cluster.deadline(_WITHDRAW_SECONDS)
-    # In place of a plain read, so that nothing slow comes between the admission and the write, even
-    # if the write is repeated.
+    # A repeated write awaits admission again, so nothing slow comes between the two.
     admit_and_read = partial(_admit_and_read, context, facts, patience)
     try:
         change_node(context, cordon, read=admit_and_read)
@@ -88,7 +87,7 @@ def claim(
 
 
 def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
-    """Whether rollout has to remove the load balancers' label; another's label stays."""
+    """Whether the load balancers' label is rollout's to remove."""
     if is_excluded_by_us(node):
         return True
     is_excluded = marks.EXCLUDED_FROM_BALANCERS in node.labels
@@ -126,7 +125,6 @@ def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
 
 
 def _remove_first_mark(task: NodeTask, before: Node) -> None:
-    """Restore the annotations as they were before."""
     annotations = {name: before.annotations.get(name) for name in marks.OF_RUN}
 
     def change(node: Node) -> Patch | None:
@@ -138,7 +136,6 @@ def _remove_first_mark(task: NodeTask, before: Node) -> None:
 
 
 def _check_gates(context: NodeContext) -> None:
-    """`RefusedError` if the node may not be cordoned now."""
     refusal = context.engine.why_not_to_cordon(context.planned)
     if refusal:
         raise RefusedError(finding=refusal)
@@ -147,10 +144,7 @@ def _check_gates(context: NodeContext) -> None:
 def _admit_and_read(
     context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi
 ) -> Node:
-    """Ask gates and limit, wait for other rollouts to withdraw, and return the Node to cordon.
-
-    Raises as `claim`.
-    """
+    """Wait until the node may be cordoned; return its Node. Raises as `claim`."""
     name = context.name
     while True:
         _check_gates(context)
@@ -193,7 +187,7 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
 
 
 def _is_our_cordon(node: Node) -> bool:
-    """Whether rollout has to remove the cordon; another's cordon stays."""
+    """Whether the cordon is rollout's to remove."""
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
 
@@ -229,8 +223,7 @@ def _cordoned_by_others() -> NotStartedError:
 def take_up(context: NodeContext) -> Progress:
     """Return where to continue a node that an earlier process has started.
 
-    The mark on the Node names the act that was about to begin, and the host's boot ID tells whether
-    it has rebooted since.
+    The mark names the act that was about to begin; the boot ID tells whether the host has rebooted.
     """
     context.check_may_act()
     node = context.read_node()
@@ -266,7 +259,7 @@ def take_up(context: NodeContext) -> Progress:
 
 
 def _take_up_edge(context: NodeContext, node: Node, phase: Phase) -> Edge:
-    """Ask the host for its boot, and return how to continue from a phase before the reboot."""
+    """Ask the host for its boot; return how to continue from a phase before the reboot."""
     boot = context.host.boot_now()
     has_rebooted = boot is not None and boot.boot_id != context.planned.boot_id
     if has_rebooted or (boot is None and phase is Phase.FAILED):

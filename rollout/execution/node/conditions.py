@@ -49,16 +49,15 @@ WantedConditions = Callable[[Node], tuple[Lifecycle, ...] | None]
 
 @dataclass(frozen=True, slots=True)
 class NodeConditions:
-    """Writes the conditions of one rollout's nodes. Used by the threads of all nodes."""
+    """Writes the conditions of a rollout's nodes. Used by the threads of its nodes."""
 
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
-    # The rollout's ID; empty for an abort, which removes the conditions of any rollout.
+    # The rollout's ID; empty for an abort, which is about any rollout.
     run: str
     # If False, conditions are removed, but not set.
     is_on: bool
-    # The kinds of errors that were reported.
     _reported: set[type[RolloutError]] = field(default_factory=set)
 
     @classmethod
@@ -79,8 +78,6 @@ class NodeConditions:
                 self.remove_all()
 
     def _set_planned(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
-        """Set MaintenancePlanned, and remove what an earlier process has left on other nodes."""
-
         def wanted(node: Node) -> tuple[Lifecycle, ...] | None:
             if node.name in in_flight or self._is_of_other_run(node):
                 return None
@@ -115,7 +112,7 @@ class NodeConditions:
         return bool(self.run) and is_in_flight and node.annotations.get(marks.RUN) != self.run
 
     def _write_all(self, wanted: WantedConditions) -> list[str]:
-        """Write the conditions that `wanted` returns; return the nodes where that failed."""
+        """Write what `wanted` returns; return the nodes where that failed."""
         deadline = self.cluster.deadline_within(_SECONDS_FOR_ALL)
         try:
             self.check_may_act()

@@ -27,8 +27,6 @@ UNKNOWN_BOOT = BootFacts("", "", "")
 
 
 class Occasion(StrEnum):
-    """When a playbook runs, as it is told in `rollout_occasion`."""
-
     PRE_REBOOT = "pre-reboot"
     POST_REBOOT = "post-reboot"
 
@@ -62,8 +60,7 @@ class Rescue(Protocol):
 class NodeEngine(Protocol):
     """What the steps of a node ask of their rollout.
 
-    Who may stop a node, in this order. The gates are asked three times, because they may change
-    while a node waits for its turn, for its gate command, or for the answer to its first mark:
+    Who may stop a node, in this order. Gates are asked three times, because they may change:
 
         question                where                          if the answer is no
         PolicyGates.ask         WaveRunner, before the thread  it waits, or is given up
@@ -116,7 +113,7 @@ class NodeEngine(Protocol):
 
 
 class HostAccess(Protocol):
-    """The host of a node: reached over SSH, or not at all if the host asks for its reboot."""
+    """The host of a node: over SSH, or out of reach if the host asks for its reboot."""
 
     @property
     def host(self) -> Host: ...
@@ -131,17 +128,17 @@ class HostAccess(Protocol):
         ...
 
     def node_to_remember(self, planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version whose success or failure to remember, or None."""
+        """Return the node with the version to remember its end for, or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeContext(NodeTask):
-    """All that the steps of one node's run work with."""
+    """What the steps of one node's run work with."""
 
     engine: NodeEngine
     host: HostAccess
-    # Whether an earlier process has started the node.
+    # Whether an earlier process has started it.
     is_taken_up: bool = False
     # Set if this process runs on the node.
     own: OwnNode | None = None
@@ -151,20 +148,20 @@ class NodeContext(NodeTask):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The phase of a node, and what its run has learned so far. Each step returns the next one."""
+    """The phase of a node, and what its run has learned so far."""
 
     phase: Phase = Phase.PENDING
     # As last approved.
     staged_version: str = ""
-    # The boot after the reboot.
+    # After the reboot.
     boot: BootFacts = UNKNOWN_BOOT
-    # Whether the Node has this run's marks, so that `staged_version` counts instead of the plan's.
+    # Whether the Node has this run's marks.
     marked: bool = False
     # Whether an earlier process may have requested the reboot.
     in_doubt: bool = False
-    # How often newly arrived pods led back to draining.
+    # How often new pods led back to draining.
     drains: int = 0
-    # How often another version was staged while the node was drained.
+    # How often another version was staged.
     restagings: int = 0
     # What each source must show after the reboot.
     targets: Mapping[Source, str] = field(default_factory=dict)
@@ -189,7 +186,7 @@ class Progress:
 
 
 def with_staged_version(context: NodeContext, version: str) -> NodeContext:
-    """Return the context of a node that has this version staged, whatever was planned."""
+    """Return the context with this version staged, whatever was planned."""
     planned = context.planned
     if version == planned.staged_version:
         return context
@@ -200,10 +197,7 @@ def with_staged_version(context: NodeContext, version: str) -> NodeContext:
 
 
 def with_pre_reboot_check(context: NodeContext, phase: Phase) -> NodeContext:
-    """Return a context whose `check_may_act`, in phases before the reboot, checks two more things.
-
-    It raises `GivenUpError` if a stop returns the node, `NodeRemovedError` if its Node is deleted.
-    """
+    """Before the reboot, have `check_may_act` also raise `GivenUpError` or `NodeRemovedError`."""
     if phase not in BEFORE_REBOOT:
         return context
 

@@ -31,7 +31,7 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Edge, NodeDiagnosis, NodeResult, Outcome
 from rollout.planning.eligibility.memory import NodeEnd
 
-# How long to read the diagnosis of a failed node while the API server is unavailable.
+# While the API server is unavailable.
 _DIAGNOSIS_SECONDS = 10.0
 _UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY})
 
@@ -40,17 +40,16 @@ _UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY
 class _NodeLeft:
     """How a run has left the Node."""
 
-    # The node's last move; None if it was left as it is.
+    # None if it was left as it is.
     edge: Edge | None
     is_cordoned: bool
-    # Added to the node's message; empty if the marks could be removed.
+    # Added to the node's message.
     trouble: str = ""
 
 
 def end_without_success(
     context: NodeContext, progress: Progress, error: RolloutError
 ) -> NodeResult:
-    """Remember the node's end, return it or mark it as failed, and return the result."""
     error = _explain_deletion(context, progress, error)
     outcome = outcome_of(error)
     is_cleared = is_update_cleared(
@@ -87,7 +86,6 @@ def end_without_success(
 
 
 def remember(context: NodeContext, end: NodeEnd) -> None:
-    """Store how the node ended, for later rollouts."""
     planned = context.host.node_to_remember(context.planned)
     if planned is not None:
         context.engine.remember(planned, end)
@@ -96,10 +94,7 @@ def remember(context: NodeContext, end: NodeEnd) -> None:
 def _explain_deletion(
     context: NodeContext, progress: Progress, error: RolloutError
 ) -> RolloutError:
-    """Return the error that tells that the Node was deleted, if `error` is due to that.
-
-    A deletion alone is no failure.
-    """
+    """Return what the error means if the Node was deleted, which alone is no failure."""
     is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
     if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):
         return error
@@ -169,7 +164,6 @@ def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -
 
 
 def _diagnose(context: NodeContext, outcome: Outcome) -> NodeDiagnosis:
-    """Return what the Node and SSH show of a failure, as far as it can be read; else nothing."""
     if not outcome.is_failure:
         return NodeDiagnosis()
     diagnosis = NodeDiagnosis()

@@ -42,7 +42,7 @@ NO_ANSWER_HINT = (
 
 
 class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an error of it
-    """Ends a node's run with this outcome. The message is by default the text of the finding."""
+    """Ends a node's run with this outcome."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class NodeRemovedError(NodeFailure):
 
 
 class NotStartedError(NodeFailure):
-    """The node is skipped before its cordon, and nothing was done to it."""
+    """The node is skipped before its cordon: nothing was done to it."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class RefusedError(NotStartedError):
 
 
 class WithheldError(NodeFailure):
-    """No reboot: the staged version is not approved, none is staged, or pods still run."""
+    """Its version is not approved, nothing needs the reboot, or pods still run."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ def outcome_of(error: RolloutError) -> Outcome:
 
 
 def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
-    """Whether the node may be uncordoned; otherwise it stays cordoned and marked as failed."""
+    """Whether the node may be uncordoned; otherwise it is left as failed."""
     if outcome in _NODE_WORKS_AFTER:
         return True
     return phase in BEFORE_REBOOT and outcome is not Outcome.FENCED
@@ -138,15 +138,12 @@ def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
 def is_update_cleared(
     planned: PlannedNode, outcome: Outcome, version: str, *, is_login_refused: bool
 ) -> bool:
-    """Whether the failure does not count against the staged version.
-
-    `version`: what the host runs after the reboot, empty if unknown. After a refused login, the
-    host itself may be well.
-    """
+    """Whether the failure does not count against the staged version. The host runs `version`."""
     if is_login_refused:
+        # The host itself may be well.
         return True
     is_rolled_back = outcome is Outcome.ROLLED_BACK
     if Source.ROLLBACK in planned.detected_by:
-        # The failure counts against the previous version only if the host has booted it.
+        # The host may not have booted the previous version.
         return is_rolled_back or version == planned.running_version
     return is_rolled_back and version == planned.staged_version

@@ -42,7 +42,7 @@ from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import VERSION_FAILURES
 from rollout.ports import ClusterApi
 
-# A conflicting write is given up after so many conflicts, but not before so many seconds.
+# A write is given up after so many conflicts, but not before so many seconds.
 _MOST_CONFLICTS = 10
 _CONTENDED_SECONDS = 30.0
 # These sources name the version or deployment that the reboot must bring.
@@ -53,7 +53,7 @@ Change = Callable[[Node], Patch | None]
 
 
 class MarksGoneError(StepError):
-    """This run's marks are not on the Node, so nothing may be undone there."""
+    """Without this run's marks on the Node, nothing may be undone there."""
 
 
 class NodeLoss(StrEnum):
@@ -68,7 +68,7 @@ def is_excluded_by_us(node: Node) -> bool:
 
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
-    """Write the phase on the Node; return the Node as it was before."""
+    """Write the phase; return the Node as it was before."""
     return change_node(task, lambda node: _annotate(task, node, {marks.PHASE: phase.value}))
 
 
@@ -99,7 +99,7 @@ def mark_granted(task: NodeTask) -> None:
 
 
 def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
-    """Uncordon the node, unless it was cordoned before, and replace its marks by the result.
+    """Uncordon what rollout cordoned, and replace the marks by the result.
 
     `version`: what the host runs, empty if unknown. Returns the Node as it was before.
     """
@@ -139,8 +139,6 @@ def _withdraw_requests(present: Mapping[str, str]) -> dict[str, str]:
 
 
 def mark_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
-    """Leave the node cordoned and marked as failed, with its result."""
-
     def change(node: Node) -> Patch:
         require_mark(task, node)
         details = _details_of_failure(task, node, outcome, version)
@@ -157,8 +155,6 @@ def mark_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
 
 
 def mark_aborted(task: NodeTask) -> None:
-    """Write on a node that stays cordoned that it was aborted."""
-
     def change(node: Node) -> Patch:
         details = _details_of_failure(task, node, Outcome.ABORTED, "")
         return _annotate(task, node, _last_result(task, Outcome.ABORTED, "", details))
@@ -169,7 +165,6 @@ def mark_aborted(task: NodeTask) -> None:
 def fluo_labels(
     policy: Policy, version: str, os_id: str = "", group: str = ""
 ) -> Mapping[str, str]:
-    """Return the labels that FLUO would set, if the settings ask for them."""
     if not policy.courtesy.fluo_labels:
         return {}
     labels = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: version}
@@ -214,7 +209,6 @@ def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
 def _details_of_return(
     task: NodeTask, node: Node, outcome: Outcome, version: str
 ) -> Mapping[str, str]:
-    """Return the version that a host came back from, or its reboots that changed nothing."""
     if outcome is Outcome.ROLLED_BACK:
         if task.policy.rollback:
             # The host has never left the bad version, so it came back from no other.
@@ -254,7 +248,6 @@ def _has_rollback_stayed(task: NodeTask, outcome: Outcome, version: str) -> bool
 
 
 def _annotate(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> Patch:
-    """Return the patch. Raises as `require_mark`."""
     require_mark(task, node)
     return {"metadata": {"annotations": annotations}}
 
@@ -276,7 +269,7 @@ def require_mark(task: NodeTask, node: Node) -> None:
 
 
 def is_marked_now(task: NodeTask) -> bool:
-    """Whether this run's marks are on the Node. False if the Node cannot be read."""
+    """Whether this run's mark is on the Node. False if the Node cannot be read."""
     try:
         return read_node(task.cluster.api, task.name).annotations.get(marks.RUN) == task.rollout_id
     except ApiError:
@@ -334,7 +327,6 @@ def write_node(
         patch = change(node)
         if patch is not None:
             metadata = {**patch.get("metadata", {}), "resourceVersion": node.resource_version}
-            # Once more, because reading may have taken long.
             check_may_act()
             api.patch(node_path(name), {**patch, "metadata": metadata})
         return node

@@ -14,12 +14,11 @@ _LONGEST_PAUSE = 5.0
 _WAITED_PER_PAUSE = 5
 # An attempt at a host that is down costs a single packet.
 _DOWN_PAUSE = 0.2
-# Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s. They also count refused
-# connections, so frequent attempts would never get through.
+# Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s. They count refused
+# ones, too, so frequent attempts would never get through.
 _MOST_REFUSED = 5
 _COUNTED_SECONDS = 31.0
-# Pauses after the first refusals in a row. The longest one keeps an attempt for the moment when the
-# kubelet reports the new boot.
+# Pauses after the first refusals in a row. The longest leaves an attempt for the kubelet's report.
 _REFUSED_PAUSES = (_DOWN_PAUSE, 1.0)
 _LONGEST_REFUSED_PAUSE = 10.0
 
@@ -60,7 +59,6 @@ class ConnectionPace:
         self.note_attempt()
 
     def note_attempt(self) -> None:
-        """Note how the latest attempt ended."""
         if isinstance(self.host.error, SshRefusedError):
             self._refusals.times.append(self.context.now)
         else:

@@ -67,10 +67,7 @@ class MissingProof:
 
 
 def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> None:
-    """Wait until each source that required the reboot shows that it worked.
-
-    `NodeFailure` if one shows that it did not, or shows nothing in time.
-    """
+    """Wait until each source that required the reboot shows that it worked."""
     targets = progress.targets
     if Source.ROLLBACK in targets:
         target = targets[Source.ROLLBACK]
@@ -119,7 +116,7 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
     if Source.COMMAND in sources and not command:
         why = "cannot check: detect.command is not set"
         return MissingProof(Source.COMMAND, why, is_final=True)
-    # The probe needs no rollback version, because what the host has booted does not depend on it.
+    # Without the version that a rollback leaves: what the host has booted does not depend on it.
     probe = Probe(sources, command)
     facts = observe(host.host, host.shell, probe=probe, timeout=host.probe_timeout)
     if not isinstance(facts, HostFacts):
@@ -146,7 +143,6 @@ def _sources_to_ask(targets: Mapping[Source, str]) -> Iterator[Source]:
 
 
 def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
-    """Return why the host's answer for a source does not prove the reboot, or None."""
     match sign.source:
         case Source.RPM_OSTREE | Source.BOOTC | Source.ROLLBACK:
             if not sign.current:
@@ -171,15 +167,15 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
-    """Wait until the kubelet of this boot is Ready. `NodeFailure` if it is not in time."""
+    """Wait until the kubelet of this boot is Ready."""
     deadline = task.cluster.deadline(timeout)
     why_not_ready = ""
     has_joined = False
     with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
-            # A kubelet registers its Node only when it starts. So a Node that was deleted before
-            # that may appear again, but not one that is deleted afterwards.
+            # A kubelet registers its Node when it starts, so one that was deleted before may
+            # reappear.
             if not nodes and has_joined:
                 raise NodeRemovedError("its Node was deleted after its reboot, before it was Ready")
             if any(node.boot_id == boot.boot_id for node in nodes):
@@ -224,8 +220,7 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
     """Wait until the node's own pods that were ready before are ready again.
 
-    `NodeFailure` if they are not in time. Done before the uncordon, so that no pod lands on a node
-    without its network.
+    Done before the uncordon, so that no pod lands on a node without its network.
     """
     before = ready_before(task.read_node())
     if not before:
@@ -244,7 +239,7 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
                 )
             task.report_step(Phase.READY, f"waiting for {missing} to be ready again")
             if not task.cluster.clock.wait(changed, min(_TICK, deadline.remaining)):
-                # No change is seen, perhaps because the connection is broken.
+                # A broken connection shows no changes either.
                 pods.resync()
             changed.clear()
 
@@ -269,7 +264,7 @@ class _ExpectedPods:
 
 
 def _missing_pods(expected: _ExpectedPods, pods: Sequence[Pod], before: Mapping[str, str]) -> str:
-    """Return the expected pods that are not ready again, shortened; empty if there are none."""
+    """Return the expected pods that are not ready again; empty if there are none."""
     ready = ready_of(pods)
     missing = []
     for pod, since in before.items():

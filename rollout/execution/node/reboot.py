@@ -17,7 +17,7 @@ from rollout.errors import (
     StepError,
 )
 from rollout.execution.base.deadline import Deadline, is_transient
-from rollout.execution.drain.drain import must_go
+from rollout.execution.drain.drain import pods_to_remove
 from rollout.execution.drain.returning import without_returning
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext
@@ -62,12 +62,10 @@ class _NotNowError(StepError):
 
 
 class _RequestResult(Enum):
-    """What became of one request to reboot."""
+    """What became of one request to reboot. A sent one may be carried out."""
 
-    # The host may carry it out, even if it has not answered.
     SENT = auto()
     NOT_SENT = auto()
-    # The host has rebooted already.
     OLD_BOOT_IS_OVER = auto()
 
 
@@ -107,14 +105,14 @@ def _check_empty(task: NodeTask, deadline: Deadline) -> None:
     present = task.read_pods(deadline)
     daemon_sets = task.cluster.ask(read_daemon_sets, deadline)
     now = task.cluster.api.server_time()
-    leaving = must_go(present, DrainRules.of(task.policy.drain, daemon_sets, now=now))
+    leaving = pods_to_remove(present, DrainRules.of(task.policy.drain, daemon_sets, now=now))
     pods = without_returning(leaving, task.returning_owners)
     if pods:
         raise RefilledError(f"{pods[0].key} arrived on {task.name} after it was drained")
 
 
 def _await_detached(task: NodeTask) -> None:
-    """Wait until the volumes are detached. One that stays attached for too long is reported."""
+    """Wait for volumes, but not forever: one that stays attached is only reported."""
     deadline = task.cluster.deadline(min(_DETACH_SECONDS, task.policy.drain.timeout))
     while attached := _attachments(task, deadline):
         if deadline.expired:
@@ -186,7 +184,7 @@ def _may_be_accepted(result: CommandResult) -> bool:
 def _request_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> CommandResult | None:
-    """Send the reboot command to the planned machine; None if its old boot is over."""
+    """Send the reboot command to the planned machine; None if the old boot is over."""
     deadline = context.cluster.deadline(_REQUEST_SECONDS)
 
     def may_reboot(answer: CommandResult) -> bool:
@@ -215,7 +213,6 @@ def _request_reboot(
 def _check_may_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], answer: CommandResult
 ) -> None:
-    """Check the node and what is staged, as the host has just answered; raises as the request."""
     try:
         node = look_again(context, context.cluster.deadline(_CHECK_SECONDS))
     except ApiError as error:
@@ -233,7 +230,7 @@ def _check_may_reboot(
 
 
 def _await_answer(context: NodeContext, host: SshHost, deadline: Deadline) -> BootFacts:
-    """Wait until the host answers, and return its boot. `NodeFailure` if it does not in time."""
+    """Wait until the host answers; return its boot."""
     reason_to_wait = "it did not respond"
     pace = ConnectionPace(context, host)
     while not deadline.expired:
@@ -250,9 +247,9 @@ def await_boot(
 ) -> BootFacts:
     """Wait until the host answers with another boot ID, and return the facts of that boot.
 
-    `NodeFailure` if the host does not reboot in time. `in_doubt`: an earlier process may have
-    requested the reboot. If the host still answers in the old boot, the reboot is requested then,
-    so this raises as `ask_for_reboot`, including `RefilledError`.
+    `NodeFailure` if it does not in time. `in_doubt`: an earlier process may have requested the
+    reboot. If the host still answers in the old boot, this requests it, with the same checks and
+    errors as `ask_for_reboot`, such as `RefilledError`.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, host, targets) if in_doubt else None
@@ -287,9 +284,8 @@ class _Doubt:
     context: NodeContext
     host: SshHost
     targets: Mapping[Source, str]
-    # Whether the host is surely asked now.
     is_resolved: bool = False
-    # Once this request is forbidden, the host may still obey an earlier one until then.
+    # How long an earlier request has to show, once this one is forbidden.
     earlier_request_ends: Deadline | None = None
 
     def request_reboot(self) -> str | None:

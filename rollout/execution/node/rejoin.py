@@ -63,7 +63,7 @@ class AbsenceLimit:
 def retry_if_node_lost(
     context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]
 ) -> T:
-    """Run `act`, which writes on the Node; once more on the new Node if it was deleted."""
+    """Run `act`, which writes on the Node; if the Node was deleted, once more on the new one."""
     try:
         return act()
     except (ApiNotFoundError, MarksGoneError):
@@ -82,7 +82,7 @@ def _await_and_mark_new_node(context: NodeContext, progress: Progress, phase: Ph
         marks.RESCUED: mark_before_deletion(context, marks.RESCUED),
     }
     mark_new_node(context, phase, old_marks)
-    # In an earlier phase, a later step waits for Ready.
+    # In earlier phases, a later step waits for Ready.
     if phase is Phase.READY:
         await_ready(context, progress.boot, context.policy.ready_timeout)
 

@@ -57,8 +57,7 @@ def _may_rescue_help(host: SshHost, failure: NodeFailure) -> bool:
 
 
 def _is_unreachable(error: SshError | None) -> bool:
-    """Whether nothing shows that the host is up. A broken jump host may be the cause."""
-    # The host has answered, and then broken the connection.
+    """Whether nothing shows that the host is up; a broken jump host counts."""
     if isinstance(error, SshBrokenError):
         return False
     return isinstance(error, SshUnreachableError | SshTimeoutError)
@@ -93,7 +92,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
 
 
 def _mark_rescued(task: NodeTask) -> None:
-    """Mark that the rescue runs for this reboot. `StepError` if it must not run."""
+    """Mark that the rescue runs for this reboot; `StepError` if it must not."""
     has_written = False
 
     def change(node: Node) -> Patch | None:

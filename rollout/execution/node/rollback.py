@@ -1,8 +1,8 @@
 """Checks of rollbacks: the target must not change, and a failed rollback is undone.
 
-In a rollback, `staged_version` is the previous version, to which the host goes back, and
-`running_version` the one that it leaves. The reboot command also makes the host boot the other
-system next. So a host that has not booted it is told to boot what it runs.
+The reboot command also chooses the other system, so a host that has not booted it is told to boot
+what it runs. `staged_version` is the previous version here, which the host goes back to, and
+`running_version` the one that it leaves.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,6 @@ _NOT_UNDONE = "its next reboot may boot its other version, because undoing the r
 
 
 def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
-    """Return a finding if a rollback would boot another version than the planned one."""
     planned = task.planned.staged_version
     if not task.policy.rollback or version == planned:
         return None
@@ -42,8 +41,7 @@ def is_partition(target: str) -> bool:
 def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, target: str) -> None:
     """`NodeFailure` if the host does not run the version that the rollback was to boot."""
     if not is_partition(target):
-        # The digest of an image or a deployment is proven instead. Its os-release may name another
-        # version, or the same one.
+        # An os-release may name another version, or the same one: the digest is the proof.
         return
     if boot.version == version:
         return

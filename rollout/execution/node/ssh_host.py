@@ -33,7 +33,7 @@ class RememberingShell:
     """A shell that remembers how its last command failed."""
 
     shell: HostShell
-    # None if the last command did not fail.
+    # None if it did not fail.
     error: SshError | None = None
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
@@ -128,11 +128,11 @@ def is_login_refused(error: SshError | None) -> bool:
 
 
 class BootReading(NamedTuple):
-    """What a host answers when it is asked for its boot."""
+    """A host's answer about its boot."""
 
     # None without a usable answer.
     boot: BootFacts | None
-    # Why to wait for another boot, if this is none or the old one.
+    # Used unless this is the new boot.
     reason_to_wait: str
 
 
@@ -171,12 +171,12 @@ def machine_difference(host: SshHost, boot: BootFacts) -> str:
 
 
 def is_in_old_boot(host: SshHost, boot: BootFacts) -> bool:
-    """Whether this is the boot in which the host was planned, so that it has not rebooted."""
+    """Whether the host has not rebooted since it was planned."""
     return boot.boot_id == host.planned.boot_id
 
 
 def diagnose_missing_boot(host: SshHost, reason_to_wait: str, timeout: Duration) -> NodeFailure:
-    """Ask the host once more after --reboot-timeout; return the failure."""
+    """Ask the host once more; return the failure."""
     boot = read_boot(host).boot
     if boot is not None and is_in_old_boot(host, boot):
         return NodeFailure(

@@ -31,7 +31,7 @@ def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: 
 
 
 def check_staged(context: NodeContext, detection: Detection) -> None:
-    """`WithheldError` if the host has nothing staged any more, or a version that is not allowed."""
+    """`WithheldError` if nothing is staged any more, or a version that is not allowed."""
     is_known = not detection.unanswered
     if context.planned.staged and is_known and not detection.needs_reboot:
         if context.policy.rollback:
@@ -46,17 +46,14 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 
 def check_version(context: NodeContext, version: str | None) -> None:
-    """`WithheldError` if the node may not boot into this staged version; None is an unknown one."""
+    """`WithheldError` if the node may not boot into this version; None is an unknown one."""
     objection = context.engine.objection_to_version(context.planned, version)
     if objection:
         raise WithheldError(finding=objection)
 
 
 def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -> None:
-    """Run gates.command for the newly staged version, and mark the Node with it.
-
-    `WithheldError` if the command refuses, or if a rollback would boot another version.
-    """
+    """Run gates.command for the newly staged version, and mark the Node with it."""
     before = context.planned.staged_version
     now = detection.version
     changed = changed_target(context, now)

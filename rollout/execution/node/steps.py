@@ -52,7 +52,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.eligibility.memory import MOST_UNMOVED, NodeEnd
 from rollout.wording import text
 
-# Acts in the phase of the progress that it is given, and returns the progress in the next phase.
+# Acts in the phase of its progress; returns the next progress.
 Step = Callable[[NodeContext, Progress], Progress]
 
 _MOST_DRAINS = 3
@@ -61,7 +61,7 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Run the steps of one node, and return how it ended: a failure is a result, not an error.
+    """Run the steps of one node, and return how it ended, also if it failed.
 
     `steps` has one for each phase but done and failed.
     """
@@ -78,7 +78,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 context.engine.show_phase(context.name, progress.phase)
                 step = steps[progress.phase]
                 progress = step(_context_of_step(context, progress), progress)
-        # Before RolloutError, because it does not end the node, which is tried again.
+        # As a RolloutError, it would end the node instead of trying it again.
         except RefusedError as error:
             return NodeResult(
                 node=context.name,
@@ -162,7 +162,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
     staged_version = facts.detection.version
     targets = facts.detection.targets
     context_of_staged = with_staged_version(context, staged_version)
-    # The gates ask for objections to the planned version.
+    # Objections to the planned version are a matter of the gates.
     if staged_version != context.planned.staged_version:
         changed = changed_target(context, staged_version)
         if changed:
@@ -200,9 +200,9 @@ def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObserv
 def _approve_if_restaged(
     context: NodeContext, host: SshHost, progress: Progress
 ) -> Progress | None:
-    """Approve the version that the host has staged now; return None if it is the same as before.
+    """Approve the version that is staged now; return None if it is the same as before.
 
-    Also None if the host does not respond: it is asked again right before its reboot.
+    Also None for a silent host, which is asked again before its reboot.
     """
     _, observation = _observe_node(context, host)
     if not isinstance(observation, HostFacts):
@@ -219,7 +219,7 @@ def _approve_if_restaged(
 
 
 def _with_restaging(progress: Progress) -> Progress:
-    """Return the progress that repeats the phase; `WithheldError` if that happens too often."""
+    """Repeat the phase; `WithheldError` after too many times."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host stages another update again and again")
     # The drain's figures were reported before.
@@ -279,7 +279,7 @@ def _wait_as_configured(context: NodeContext, seconds: Duration, detail: str, ph
 
 
 def drain_node(task: NodeTask) -> tuple[tuple[str, float], ...]:
-    """Drain as `drain`, but with `WithheldError` if pods have not completed in time."""
+    """`WithheldError` if pods have not completed in time."""
     try:
         return drain(task)
     except StillRunningError as error:
@@ -309,7 +309,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
-        # This step runs again, and approves the new version.
+        # This step runs again, too.
         return _with_restaging(progress)
     return progress.move(Edge.REBOOT_REQUESTED)
 
@@ -318,8 +318,7 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
     try:
         with undoing_failed_rollback(context, host):
             boot = await_boot_or_rescue(context, host, progress.targets, in_doubt=progress.in_doubt)
-    # A reboot in doubt is requested again while it is awaited, after the same checks as the first
-    # request.
+    # Awaiting a boot in doubt requests the reboot again, after the same checks.
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
@@ -331,7 +330,7 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
 
 
 def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
-    """Mark the node as draining again; raise `refilled` if that happens too often."""
+    """Go back to draining; raise `refilled` after too many times."""
     if progress.drains >= _MOST_DRAINS:
         raise refilled
     context.report_step(Phase.DRAINING, f"draining again: {refilled.message}")

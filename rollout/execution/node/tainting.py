@@ -76,7 +76,7 @@ class Tainting:
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
         """Remove the taint and the mark for a later run, from all nodes by default.
 
-        Returns why it failed, by node.
+        Returns why nodes keep them.
         """
         failed = self._write(names, undo_deferral_patch)
         if failed:

@@ -109,20 +109,18 @@ class RunMemory:
     run: str
     namespace: str
     failures_allowed: int
-    # Whether nodes start despite a held version.
+    # Whether nodes start despite held versions; the retried ones do in any case.
     include_held: bool
-    # Nodes that start despite a held version in any case.
     retried: frozenset[str] = frozenset()
     # Whether nodes start only while the memory is writable.
     unattended: bool = False
-    # What another cluster has proven; None if no proof is needed.
+    # By another cluster; None if no proof is needed.
     proven: ProvenVersions | None = None
-    # Versions that this run's failures have put on hold, as reported.
     newly_held: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    # Changes that are not written yet.
+    # Not written yet.
     _pending: list[Change] = field(default_factory=list)
-    # As last read, with the pending changes.
+    # With the pending changes.
     _seen: Memory = NO_MEMORY
     _seen_at: float = float("-inf")
     _is_expired: bool = False
@@ -132,7 +130,6 @@ class RunMemory:
     _has_tried_to_write: bool = False
 
     def expire(self) -> None:
-        """Have the next question read the memory again."""
         with self._lock:
             self._is_expired = True
 
@@ -195,7 +192,6 @@ class RunMemory:
             self.report.tell(VersionHeld(self.report.now, version, (), cause(held)))
 
     def note_end(self, planned: PlannedNode, end: NodeEnd) -> None:
-        """Store how the node ended. If that puts its version on hold, `report_held` says so."""
         version = planned.staged_version
         ended = EndedNode(
             node=planned.name,
@@ -220,7 +216,7 @@ class RunMemory:
         return self.include_held or node in self.retried
 
     def report_held(self) -> None:
-        """Report the versions that this run's failures have put on hold since the last call."""
+        """Report the versions that are held because of this run's failures."""
         with self._lock:
             held = self._unreported
             self._unreported = {}

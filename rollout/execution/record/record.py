@@ -79,7 +79,7 @@ class StoredRecord:
 
     run: str = ""
     started_by: str = ""
-    # RFC 3339, by the clock of the process that started the run.
+    # RFC 3339, by the starting process's clock.
     started_at: str = ""
     ended: bool = False
     plan: RolloutPlan | None = None
@@ -90,7 +90,7 @@ class StoredRecord:
     health: Health | None = None
     # 0 if unknown.
     last_wave: int = 0
-    # Whether there is no record, and only marks on Nodes tell of the run.
+    # Whether only marks on Nodes imply this record.
     is_missing: bool = False
     stopped: bool = False
     # Whether `rollout operate` started the run or last continued it.
@@ -117,7 +117,6 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
 
 def may_have_begun(run: str, nodes: Iterable[Node]) -> bool:
-    """Whether the run may have started a node: any node has marks, or a result of the run."""
     return any(has_marks(node) or last_result(node).get("run") == run for node in nodes)
 
 
@@ -254,7 +253,7 @@ class RunRecord:
     document: Document
     notice: Callable[[str], None]
     unattended: bool = False
-    # The body to write by `replace_older`, while another run's record is in place.
+    # Waits for `replace_older`, because another run's record is in place.
     _deferred: dict[str, Any] | None = field(default=None, init=False)
     _last_wave: int = field(default=0, init=False)
 
@@ -303,7 +302,7 @@ class RunRecord:
         self.cluster.ask(lambda api: api.create(self.document.collection, body))
 
     def _refuse_unfinished(self, stored: StoredRecord, run: str) -> None:
-        """Raise `BlockedError` if the record is another run's that is unfinished or unclear."""
+        """`BlockedError` if it is another run's that is unfinished, or not understood."""
         if stored.problem:
             raise BlockedError(
                 f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT

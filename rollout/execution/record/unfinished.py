@@ -77,7 +77,6 @@ class Unfinished:
 
     @property
     def blocks_others(self) -> bool:
-        """Whether no other rollout may start."""
         return bool(self.in_flight or self.unclear) or not self.record.ended or self.is_garbled
 
     @property

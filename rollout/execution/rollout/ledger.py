@@ -14,12 +14,12 @@ from rollout.wording import text
 class Ledger:
     """The results of a rollout so far."""
 
-    # Nodes that succeeded or failed.
+    # Succeeded or failed.
     finished: list[NodeResult] = field(default_factory=list)
     skipped: list[NotStarted] = field(default_factory=list)
-    # Nodes that a resume starts.
+    # A resume starts these.
     not_started: list[NotStarted] = field(default_factory=list)
-    # What earlier processes of this rollout left.
+    # By an earlier process.
     cordoned_before: frozenset[str] = frozenset()
     failures_before: int = 0
 
@@ -29,7 +29,7 @@ class Ledger:
 
     @property
     def left_cordoned(self) -> frozenset[str]:
-        """The failed nodes that stay cordoned, and so use up the limit."""
+        """Failed nodes that stay cordoned: they use up the limit."""
         left_cordoned = {result.node for result in self.finished if result.left_cordoned}
         return self.cordoned_before | left_cordoned
 
@@ -49,9 +49,7 @@ class Ledger:
         return node in given_up or any(result.node == node for result in self.finished)
 
     def add(self, result: NodeResult) -> None:
-        """Add a node's result."""
-        # A node that a stop or the end of a window returned may start again; one with a reason to
-        # be left out may not.
+        # A stop or a closed window has returned the node. With a reason, it would be left out.
         may_start_again = result.outcome is Outcome.ABORTED and result.reason is None
         if may_start_again:
             self.not_started.append(NotStarted(result.node, result.message))
@@ -76,19 +74,18 @@ class Ledger:
 class Inheritance:
     """What an earlier process has left of this rollout."""
 
-    # The nodes that this process continues, with the run ID in their marks.
+    # The run ID in the marks of each node that this process continues.
     taken_up: Mapping[str, str] = field(default_factory=dict)
     left_cordoned: frozenset[str] = frozenset()
     # From before the interrupted wave.
     health: Health | None = None
-    # How many failures count against --max-failures.
     failures: int = 0
-    # Failed nodes that are not retried.
+    # Not retried.
     failed: tuple[NotDone, ...] = ()
-    # Started nodes that this process cannot continue.
+    # Started, but this process cannot continue them.
     stranded: tuple[NodeResult, ...] = ()
     retried: frozenset[str] = frozenset()
-    # Nodes of the earlier plan that the new one leaves out.
+    # The new plan leaves them out.
     left_over: tuple[str, ...] = ()
     # Why no other node may start.
     blocked: Finding | None = None
@@ -101,16 +98,15 @@ class Aborted:
     # Empty if unknown.
     run: str
     reverted: tuple[str, ...]
-    # Why each node stays cordoned.
+    # Why, by node.
     left_cordoned: Mapping[str, str]
     untainted: tuple[str, ...] = ()
-    # Why each node keeps the soft taint.
+    # Why, by node.
     left_tainted: Mapping[str, str] = field(default_factory=dict)
-    # Whether the abort itself was stopped.
     stopped: bool = False
     # Whether unattended passes start no more nodes.
     stops_passes: bool = False
-    # What each node runs, if known.
+    # By node, if known.
     versions: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -6,7 +6,7 @@ Evictions that are allowed one by one may not be allowed together.
 from collections.abc import Sequence
 
 from rollout.errors import ApiError, DrainError
-from rollout.execution.drain.drain import must_go
+from rollout.execution.drain.drain import pods_to_remove
 from rollout.execution.drain.eviction import EvictionResult, request_removal
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.gather.cluster.documents import DRY
@@ -39,7 +39,7 @@ def _rehearse_node(
     try:
         api.patch(node_path(node.name), {"spec": {"unschedulable": True}}, DRY)
         rules = DrainRules.of(policy.drain, owners)
-        leaving = must_go(read_node_pods(api, node.name), rules)
+        leaving = pods_to_remove(read_node_pods(api, node.name), rules)
     except (ApiError, DrainError) as error:
         return Rehearsal(node.name, 0, (error.message,))
     pods = [pod for pod in leaving if not (pod.terminating or rules.waits_for(pod))]
@@ -47,7 +47,7 @@ def _rehearse_node(
     refused = [
         attempt
         for attempt in attempts
-        if attempt.answer not in (EvictionResult.ACCEPTED, EvictionResult.GONE)
+        if attempt.result not in (EvictionResult.ACCEPTED, EvictionResult.GONE)
     ]
     objections = tuple(f"{attempt.pod.key}: {attempt.message}" for attempt in refused)
     return Rehearsal(node.name, len(attempts) - len(refused), objections)

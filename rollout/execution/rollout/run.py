@@ -53,7 +53,7 @@ from rollout.wording.words import defect
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A plan that is carried out once, by `run`. `wire_rollout` creates it."""
+    """A plan and what it takes to `run` it once."""
 
     hosts: RolloutHosts
     engine: Engine
@@ -64,13 +64,12 @@ class Rollout:
     tainting: Tainting
     # None for a new rollout.
     inheritance: Inheritance | None
-    # Of the Lease.
     holder: str
-    # The node that this process runs on.
+    # Under this process.
     own_node: OwnNode | None
-    # Whether a later pass of `rollout operate` continues what is left.
+    # Whether a later pass continues.
     unattended: bool
-    # Rollouts under another lock that were reported.
+    # Under another lock.
     _reported_rollouts: set[str] = field(default_factory=set)
 
     @property
@@ -161,7 +160,7 @@ class Rollout:
         return any(node.name in self.inherited.taken_up for node in wave.nodes)
 
     def _settle_after_interruption(self) -> Finding | None:
-        """Let the cluster settle from the wave of an earlier process; return why it has not."""
+        """Wait after an earlier process's wave; return why no wave may follow."""
         health = self.inherited.health
         waves = self.plan.waves
         if health is None or not waves or self.inherited.taken_up:
@@ -185,12 +184,12 @@ class Rollout:
             runner.run(progress)
         why = refusal or progress.why_none_follows
         is_last = wave is self.plan.waves[-1]
-        # If no other wave follows, the cluster need not settle.
+        # Spares the wait if no other wave follows.
         if why or is_last or self.stop_rule.why_none_starts():
             return why
         if before:
             return self._settle_after(allowed, before)
-        # A rolling part has its own health before each node.
+        # A rolling part settles node by node.
         return progress.wait_until_settled(self.engine.stop)
 
     def _begin_wave(self, wave: Wave) -> None:
@@ -206,7 +205,6 @@ class Rollout:
         return replace(wave, nodes=taken_up)
 
     def _measure_before(self, wave: Wave) -> Health:
-        """Measure the health before the wave, and store it for a process that continues."""
         health = self.engine.settler.measure_together([node.name for node in wave.nodes])
         if self.inherited.health and self._has_taken_up_node(wave):
             health = Health.of_all((self.inherited.health, health))
@@ -233,7 +231,7 @@ class Rollout:
     def _wait_until_settled(
         self, before: Health, index: int, *, after: int = 0
     ) -> Unsettled | None:
-        """Return why no wave may follow, or None. `after`: the wave to blame, 0 if unknown."""
+        """Return why no wave may follow. `after`: the wave that is blamed, 0 if unknown."""
         missing = self.engine.settler.wait_until_settled(
             before, index, self.ledger.left_cordoned, self.engine.stop
         )
@@ -316,7 +314,6 @@ class Rollout:
         return self.tainting.while_waiting(waiting=waiting, others=excluded)
 
     def _deferred_own_node(self) -> OwnNode | None:
-        """Return the node of this process if it is left to a later one, else None."""
         own = self.own_node
         reasons = {node.node: node.reason for node in self.ledger.skipped}
         reasons |= {node.node: node.reason for node in self.plan.excluded}
@@ -329,7 +326,7 @@ class Rollout:
         self.tainting.mark_deferred(own.name, own.marker or self.holder, taint=is_tainted)
 
     def _has_nothing_left(self) -> bool:
-        """Whether no node is left to continue, retry or undo, so that the record can go."""
+        """Whether the record is not needed any more."""
         left_out = {node.node for node in wrongly_left_out(self.plan.excluded)}
         is_anything_left = self.inherited.failed or left_out.intersection(self.inherited.left_over)
         if self.ledger.is_complete and not is_anything_left:

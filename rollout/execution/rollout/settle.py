@@ -16,7 +16,7 @@ from rollout.model.text import listed
 from rollout.ports import ClusterApi
 from rollout.wording import text
 
-# While something is missing, a pause is so many times as long as the reading before it.
+# A pause is so many times as long as the reading before it.
 _PAUSE_PER_READING = 10.0
 _SHORTEST_PAUSE = 0.2
 _LONGEST_PAUSE = 1.0
@@ -34,12 +34,11 @@ class NodeBaseline:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessSnapshot:
-    """The cluster at one moment, read as far as a question needs it."""
+    """The cluster at one moment, read as far as needed."""
 
     unready_nodes: frozenset[str]
-    # The number of a node's ready pods, by their owner's UID.
+    # Counts a node's ready pods by their owner's UID.
     count_ready_pods: Callable[[str], Counter[str]]
-    # None if the workload is gone.
     read_workload: Callable[[Workload], Workload | None]
     # Checks gates.healthy.
     find_problem: Callable[[], Finding | None]
@@ -50,10 +49,7 @@ class ReadinessSnapshot:
         expected_away: frozenset[str],
         in_flight: Mapping[str, NodeBaseline],
     ) -> str:
-        """Return what is missing since the baseline, empty if nothing is.
-
-        Nodes in flight may still lack the pods that were evicted from them.
-        """
+        """Return what is missing since the baseline, not counting the pods of nodes in flight."""
         shortages = self.find_shortages(baseline.health.workloads.values(), in_flight)
         expected_ready = baseline.health.ready_nodes - expected_away
         return self.describe_missing(shortages.values(), expected_ready)
@@ -61,7 +57,7 @@ class ReadinessSnapshot:
     def find_shortages(
         self, workloads: Iterable[Workload], in_flight: Mapping[str, NodeBaseline]
     ) -> Mapping[str, str]:
-        """Return which workloads have fewer ready pods than before: a clause by UID."""
+        """Return a clause on each workload that lacks ready pods, by UID."""
         shortages = {}
         for workload in workloads:
             shortage = self._find_shortage(workload, in_flight)
@@ -70,7 +66,6 @@ class ReadinessSnapshot:
         return shortages
 
     def describe_missing(self, shortages: Iterable[str], expected_ready: frozenset[str]) -> str:
-        """Return the shortages and unready nodes, else what gates.healthy lacks, else empty."""
         unready = sorted(expected_ready & self.unready_nodes)
         nodes = [f"node {name} is no longer Ready" for name in unready]
         missing = listed([*shortages, *nodes], _NAMED)
@@ -98,7 +93,7 @@ class ReadinessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Settler:
-    """Measures the health of nodes' workloads, and waits until it is back."""
+    """Measures the health before nodes start, and waits until it is back."""
 
     cluster: PatientApi
     report: Reporter
@@ -107,7 +102,6 @@ class Settler:
     find_problem: Callable[[], Finding | None]
 
     def measure_together(self, nodes: Sequence[str]) -> Health:
-        """Return the health before these nodes start at once."""
         return Health.of_all(baseline.health for baseline in self.measure(nodes, {}).values())
 
     def measure(
@@ -115,7 +109,7 @@ class Settler:
     ) -> Mapping[str, NodeBaseline]:
         """Return the health before each of these nodes starts.
 
-        What nodes in flight have taken away counts as healthy, because it comes back.
+        Pods on nodes in flight count, because they come back.
         """
         deadline = self.cluster.deadline()
         pods = {

@@ -22,10 +22,9 @@ from rollout.ports import Clock
 from rollout.threads import in_background
 from rollout.wording import text
 
-# Seconds between decisions.
 _PAUSE = 2.0
 _PAUSE_WHILE_SETTLING = 1.0
-# Seconds between checks of whether the cluster has settled.
+# Between checks of whether the cluster has settled.
 _SETTLE_PAUSE = 1.0
 _NAMED = 5
 
@@ -36,11 +35,9 @@ class _SettlingNode:
 
     deadline: Deadline
     next_check: Deadline
-    # Whether the node soaks once the cluster has settled, which has to settle again then.
+    # Whether it soaks once settled, and has to settle again.
     soaks: bool
-    # In a row.
     healthy_checks: int = 0
-    # As last reported.
     missing: str = ""
 
 
@@ -54,10 +51,10 @@ class WaveProgress:
     wave: Wave
     settler: Settler
     ledger: Ledger
-    # Stores the health before the nodes in flight of a rolling part.
     store_health: Callable[[Health], None]
+    # Why no other node may start.
     why_none_follows: Finding | None = None
-    # Of a rolling part's nodes in flight.
+    # Of the nodes in flight of a rolling part.
     _baselines: dict[str, NodeBaseline] = field(default_factory=dict)
     _settling: dict[str, _SettlingNode] = field(default_factory=dict)
 
@@ -68,7 +65,7 @@ class WaveProgress:
     def candidates(
         self, waiting: Sequence[PlannedNode], in_flight: Collection[str]
     ) -> Iterator[PlannedNode]:
-        """Return the nodes that the layout of the wave allows to start now, in order."""
+        """Return the nodes that may start next, in order."""
         if self.wave.rolling is None:
             return iter(waiting)
         nodes = {node.name: node for node in waiting}
@@ -93,7 +90,7 @@ class WaveProgress:
             )
 
     def check_settling(self, running: frozenset[str]) -> Finding | None:
-        """Check the nodes whose next check is due; return why no other node may start."""
+        """Check the nodes that are due; return why no other may start."""
         due = {name: node for name, node in self._settling.items() if node.next_check.expired}
         if not due:
             return self.why_none_follows
@@ -106,7 +103,7 @@ class WaveProgress:
         return self.why_none_follows
 
     def wait_until_settled(self, stop: StopRequest) -> Finding | None:
-        """Wait for the last nodes of a rolling part; return why no other node may start."""
+        """Wait for the last nodes; return why no other may start."""
         while self._settling and not (self.check_settling(frozenset()) or stop.is_due):
             if self._settling:
                 self.settler.cluster.clock.wait(stop, _SETTLE_PAUSE)
@@ -139,7 +136,6 @@ class WaveProgress:
         )
 
     def _free(self, name: str) -> None:
-        """The node is no longer in flight."""
         del self._settling[name], self._baselines[name]
 
     def _settle_deadline(self, soak: float = 0.0) -> Deadline:
@@ -165,7 +161,7 @@ class NodeThreads:
         self._running[in_background(lambda: self.run_node(node), f"node-{node.name}")] = node.name
 
     def wait_for_results(self, seconds: float | None) -> Sequence[NodeResult]:
-        """Wait at most `seconds` until a node has ended; return the results of those that have."""
+        """Wait at most `seconds` until a node ends; return the results of those that have."""
         done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
         for future in done:
             del self._running[future]
@@ -180,7 +176,7 @@ class NodeThreads:
             self.notice(
                 f"internal error: no more nodes are started, those in flight are finished: {nodes}"
             )
-        # After a KeyboardInterrupt, a host may hang. Its node stops once the lock is released.
+        # Not after a KeyboardInterrupt: a host may hang, and its node stops at the lock.
         if error is None or isinstance(error, Exception):
             wait(self._running)
 
@@ -194,7 +190,7 @@ class StopRule:
     failures_allowed: int
 
     def why_none_continues(self) -> Finding | None:
-        """Return why not even the nodes of an earlier process are continued, or None."""
+        """Return why not even nodes in flight before are continued, or None."""
         if self.ledger.is_fenced:
             return LeaseLost()
         return self.stop.reason if self.stop.is_due else None
@@ -237,29 +233,29 @@ _WAIT = Decision()
 
 @dataclass(slots=True)
 class _WaitingNodes:
-    """The nodes of a wave that this process has not started yet. Used by one thread."""
+    """The nodes of a wave that are not started yet. Used by one thread."""
 
     nodes: list[PlannedNode]
-    # Nodes that an earlier process has started.
+    # An earlier process started these.
     taken_up: frozenset[str]
-    # How long to wait for room in the limit; None while a node is in flight.
+    # How long to wait for room; None while a node is in flight.
     room_deadline: Deadline | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WaveRunner:
-    """Runs waves one after another, and adds their results to the ledger.
+    """Runs waves one after another into one ledger.
 
-    It decides again and again which nodes start, by the first rule that applies:
+    The first rule that applies decides which nodes start:
 
-    1. Nodes that an earlier process has started continue, unless a stop is due or the lock is lost.
-       They use up the limit already.
-    2. If no other node may start, because of a stop, failures, a node from which the cluster does
-       not settle, or an unavailable API server, all waiting nodes are given up.
-    3. The gates are asked about each candidate for which the limit has room. The node starts, waits
-       or is given up.
-    4. If nothing starts and no node is in flight, the nodes wait until others are back, and are
-       given up after --settle-timeout.
+    1. Nodes that an earlier process started use up the limit already, and continue, unless a stop
+       is due or the lock is lost.
+    2. If no other may start (a stop, failures, a cluster that does not settle, an unavailable API
+       server), all waiting nodes are given up.
+    3. The gates are asked about each candidate for which the limit has room: it starts, waits or is
+       given up.
+    4. If no node starts or is in flight, the nodes wait for room, and are given up after
+       --settle-timeout.
 
     A node that is refused right before its cordon waits again.
     """
@@ -374,7 +370,6 @@ class WaveRunner:
             waiting.room_deadline = Deadline(self.clock, self.settle_timeout)
         if not waiting.room_deadline.expired:
             return _WAIT
-        # A node that the limit would admit is held by a gate, which has its own timeout.
         full = self.away_limit.waiting_by_limit(waiting.nodes, self.read_unavailable())
         return Decision(give_up=[GivenUp(nodes, why) for why, nodes in full.items()])
 

@@ -35,20 +35,18 @@ class RunRequest:
     plan: RolloutPlan
     # How many nodes percentages refer to.
     percentage_base: int
-    # The node that this process runs on.
+    # Under this process.
     own_node: OwnNode | None
-    # Whether a later pass of `rollout operate` continues what is left.
+    # Whether a later pass continues.
     unattended: bool
-    # What another cluster has proven; None if no proof is needed.
+    # By another cluster; None if no proof is needed.
     proven: ProvenVersions | None
-    # What an earlier process has left of this rollout; None for a new one.
+    # None for a new rollout.
     inherited: Inheritance | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
-    """What a rollout needs from outside of the engine."""
-
     api: ClusterApi
     hosts: RolloutHosts
     clock: Clock
@@ -64,7 +62,7 @@ def wire_rollout(
 
 @dataclass
 class _Wiring:
-    """The parts of one rollout, each created when it is first needed."""
+    """The parts of a rollout, each created when first needed."""
 
     request: RunRequest
     ports: RunPorts
