@@ -24,7 +24,7 @@ from rollout.planning.eligibility.memory import why_aborted, why_all_paused, why
 from rollout.planning.eligibility.status import NodeState, NodeStatus
 from rollout.report.columns import Column, table_text, wrap
 from rollout.wording import cause
-from rollout.wording.nodes import check_trouble, trouble
+from rollout.wording.nodes import check_trouble, failure_clause
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", note=True))
@@ -295,7 +295,7 @@ def _note(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: 
     failed = ""
     if failures:
         ago = f"{elapsed(seconds_since(failures.at, now))} ago" if now else ""
-        failed = trouble(failures, ago)
+        failed = failure_clause(failures, ago)
     if is_wide:
         problem = status.error or _explanation(status, status.message, now)
         if failed:

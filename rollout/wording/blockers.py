@@ -9,7 +9,7 @@ from rollout.model.plan import Blocker
 from rollout.model.quantity import Duration
 from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
 from rollout.model.text import counted, joined, printable, shell_word, shortened
-from rollout.wording.drain import obstacle, refusal
+from rollout.wording.drain import obstacle, why_not_evicted
 from rollout.wording.words import Words, cause, fix, rollout_name, text, words
 
 _ABORT = "`rollout abort` uncordons it once that rollout has ended"
@@ -143,7 +143,7 @@ def _annotation_taking_lock(lock: LockAnnotation) -> str:
 
 @words.register
 def _(finding: findings.PodRefused) -> Words:
-    return Words(refusal(finding.reasons))
+    return Words(why_not_evicted(finding.reasons))
 
 
 @words.register

@@ -56,8 +56,8 @@ def _(_finding: findings.UnmanagedPod) -> Words:
     return Words("has no controller, so nothing would replace it", "use --force to evict it")
 
 
-def refusal(reasons: Sequence[findings.PodFinding]) -> str:
-    """Return an empty string if the pod may be evicted."""
+def why_not_evicted(reasons: Sequence[findings.PodFinding]) -> str:
+    """Return why the pod is not evicted; empty without reasons."""
     return "; ".join(text(reason) for reason in reasons)
 
 
@@ -115,8 +115,10 @@ def obstacle(nowhere: Nowhere) -> str:
         case findings.VolumeElsewhere(volume=volume):
             return f"its volume {volume} attaches to no other schedulable node"
         case findings.NoRoom(requests=requests, shortage=shortage):
-            full = f"no other schedulable node has room for its requests ({_requests(requests)})"
-            return f"{full}: {_shortage(shortage)}"
+            full = (
+                f"no other schedulable node has room for its requests ({_requests_text(requests)})"
+            )
+            return f"{full}: {_shortage_text(shortage)}"
         case findings.RulesExclude(rules=rules):
             verb = "rule" if len(rules) > 1 else "rules"
             return f"{' and '.join(_RULES[rule] for rule in rules)} {verb} out every other node"
@@ -124,22 +126,22 @@ def obstacle(nowhere: Nowhere) -> str:
             assert_never(nowhere)
 
 
-def _requests(requests: Resources) -> str:
+def _requests_text(requests: Resources) -> str:
     amounts = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
-    return ", ".join(_amount(name, amount) for name, amount in amounts)
+    return ", ".join(_amount_text(name, amount) for name, amount in amounts)
 
 
-def _shortage(shortage: Shortage | None) -> str:
+def _shortage_text(shortage: Shortage | None) -> str:
     if shortage is None:
         return "each lacks enough of at least one of them"
-    total = _amount(shortage.resource, shortage.total)
-    most = _amount(shortage.resource, shortage.most)
+    total = _amount_text(shortage.resource, shortage.total)
+    most = _amount_text(shortage.resource, shortage.most)
     if shortage.is_enough_in_total:
         return f"{total} free in total, but at most {most} on any one node"
     return f"{total} free, at most {most} on any one node"
 
 
-def _amount(resource: str, amount: int) -> str:
+def _amount_text(resource: str, amount: int) -> str:
     match resource:
         case "CPU":
             return f"{amount}m CPU" if amount % 1000 else f"{amount // 1000} CPU"

@@ -165,10 +165,12 @@ def _(finding: findings.HeldVersion) -> Words:
     if finding.by:
         cause = f"version {finding.version} is held by {finding.by} since {finding.at}"
         return Words(cause, _release(finding.version))
-    nodes = f"{counted(len(finding.nodes), 'node')}, {shortened(finding.nodes, _MOST_NODES)}"
-    where = nodes if finding.nodes else "nodes that later succeeded"
+    nodes = "nodes that later succeeded"
+    if finding.nodes:
+        number = counted(len(finding.nodes), "node")
+        nodes = f"{number}, {shortened(finding.nodes, _MOST_NODES)}"
     cause = (
-        f"version {finding.version} is held: it failed on {where}, most recently at {finding.at}"
+        f"version {finding.version} is held: it failed on {nodes}, most recently at {finding.at}"
     )
     return Words(cause, _release(finding.version))
 
@@ -223,11 +225,11 @@ def _failures(failed: Mapping[str, str]) -> str:
 
 @words.register
 def _(finding: findings.NodeResting) -> Words:
-    cause = f"it {trouble(finding.failures)}; it will not be rebooted again until {finding.until}"
+    cause = f"it {failure_clause(finding.failures)}; it will not be rebooted again until {finding.until}"
     return Words(cause, f"rollout release --node {finding.node}")
 
 
-def trouble(failures: NodeFailures, when: str = "") -> str:
+def failure_clause(failures: NodeFailures, when: str = "") -> str:
     """Return a clause such as `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`.
 
     `when` replaces the time.
@@ -281,11 +283,11 @@ _MEANING_OF_MARK = {
 @words.register
 def _(finding: findings.RivalMark) -> Words:
     marks = ", ".join(finding.marks)
-    what = f"{marks} is {finding.value}" if finding.value else marks
+    state = f"{marks} is {finding.value}" if finding.value else marks
     # The commands come last, so that they can be copied.
     cleanup = f"or, if {finding.rival} is no longer installed, run: {'; '.join(finding.commands)}"
     fix = f"use --allow {finding.rival}, {cleanup}"
-    return Words(f"{_MEANING_OF_MARK[finding.rival]}: {what}", fix)
+    return Words(f"{_MEANING_OF_MARK[finding.rival]}: {state}", fix)
 
 
 @words.register
@@ -332,7 +334,7 @@ def _(finding: findings.DrainBlocked) -> Words:
 
 
 def check_trouble(update: UpdateStanding, now: datetime | None) -> str:
-    """Return an empty string if the host finds updates, or if that is unknown."""
+    """Return why the host finds no updates; empty if it does, or if that is unknown."""
     match update.checks:
         case CheckState.MASKED | CheckState.STOPPED | CheckState.FAILED | CheckState.DISABLED:
             return service_text(update.check_unit, update.checks)
@@ -355,5 +357,5 @@ def _last_check(update: UpdateStanding, now: datetime | None) -> str:
 
 
 def rescue_text(problem: str, output: Sequence[str]) -> str:
-    """`problem` and `output` are as in `CommandEnd`."""
+    """Return how `reboot.rescue` ended; the arguments are as in `CommandEnd`."""
     return joined(": ", problem or "reboot.rescue succeeded", "; ".join(output))

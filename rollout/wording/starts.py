@@ -11,8 +11,8 @@ _MOST_NODES = 5
 @words.register
 def _(finding: findings.WindowClosed) -> Words:
     frozen = f"frozen ({shortened(finding.freezes, _MOST_FREEZES)})"
-    why = frozen if finding.freezes else "outside the maintenance window"
-    return Words(f"{why}; {_next_window(finding.opens)}")
+    state = frozen if finding.freezes else "outside the maintenance window"
+    return Words(f"{state}; {_next_window(finding.opens)}")
 
 
 @words.register
@@ -143,11 +143,11 @@ def _(finding: findings.UnavailableLimit) -> Words:
 
 @words.register
 def _(finding: findings.Unsettled) -> Words:
-    when = f"since the interruption the cluster has not settled within {finding.timeout}"
+    unsettled = f"since the interruption the cluster has not settled within {finding.timeout}"
     if finding.node or finding.wave:
-        what = finding.node or f"wave {finding.wave}"
-        when = f"after {what} the cluster did not settle within {finding.timeout}"
-    return Words(f"{when}: {finding.missing}")
+        last = finding.node or f"wave {finding.wave}"
+        unsettled = f"after {last} the cluster did not settle within {finding.timeout}"
+    return Words(f"{unsettled}: {finding.missing}")
 
 
 @words.register

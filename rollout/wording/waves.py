@@ -11,23 +11,24 @@ from rollout.wording.words import Words, cause
 
 def because(reason: findings.WaveReason) -> str:
     limit = joined(": ", title(reason.parts), limit_words(reason.limit).cause)
-    return joined("; ", limit, _delay(reason.delay).cause)
+    return joined("; ", limit, _delay_words(reason.delay).cause)
 
 
 def note(reason: findings.WaveReason) -> str:
     """Return a note for a table; empty for an ordinary wave."""
-    return joined("; ", limit_note(reason), _delay(reason.delay).note or "")
+    return joined("; ", limit_note(reason), _delay_words(reason.delay).note or "")
 
 
 def limit_note(reason: findings.WaveReason) -> str:
+    """Return the part of the note that is not about delays."""
     return joined(": ", title(reason.parts), limit_words(reason.limit).note or "")
 
 
 def title(parts: Sequence[findings.WavePart]) -> str:
-    return joined("; ", *map(_part, parts))
+    return joined("; ", *map(_part_title, parts))
 
 
-def _part(part: findings.WavePart) -> str:
+def _part_title(part: findings.WavePart) -> str:
     pool = f"pool {part.pool}" if part.pool else ""
     stage = "" if part.stage is findings.WaveStage.WORKERS else part.stage.value
     step = f"step {part.step} of the ramp" if part.step else ""
@@ -54,11 +55,11 @@ def limit_words(limit: findings.WaveLimit) -> Words:
             room = "no room for the pods of more nodes"
             phrase = Words("with more nodes, their pods would not fit on the others", note=room)
         case _:
-            phrase = _conflict(limit)
+            phrase = _conflict_words(limit)
     return phrase
 
 
-def _conflict(conflict: findings.WaveConflict) -> Words:
+def _conflict_words(conflict: findings.WaveConflict) -> Words:
     match conflict:
         case findings.PoolFull(pool=pool, allowed=allowed):
             return _with_same_note(f"at most {counted(allowed, 'node')} of the pool {pool} at once")
@@ -69,11 +70,11 @@ def _conflict(conflict: findings.WaveConflict) -> Words:
         case findings.OwnerDown(owner=owner, pods=pods):
             return _limited(owner, f"{owner} would lose all its {pods} pods at once")
         case findings.BudgetExceeded(budget=budget, allowed=allowed):
-            name = _budget(budget)
+            name = _budget_name(budget)
             consequence = f"more pods of {name} would be unavailable than it allows ({allowed})"
             return _limited(name, consequence)
         case findings.BudgetSlow(budget=budget, allowed=allowed):
-            name = _budget(budget)
+            name = _budget_name(budget)
             allows = f"which allows {_at_a_time(allowed)}"
             return _limited(name, f"drains would wait too long for {name}, {allows}")
         case _:
@@ -88,10 +89,10 @@ def _limited(name: str, consequence: str) -> Words:
     return Words(f"with more nodes, {consequence}", note=f"limited by {name}")
 
 
-def _delay(delay: findings.BudgetDelay | None) -> Words:
+def _delay_words(delay: findings.BudgetDelay | None) -> Words:
     if delay is None:
         return Words("")
-    name = _budget(delay.budget)
+    name = _budget_name(delay.budget)
     if not delay.permits:
         note = f"{name} allows no evictions now"
         return Words(f"the {note}", note=note)
@@ -102,8 +103,8 @@ def _delay(delay: findings.BudgetDelay | None) -> Words:
     )
 
 
-def _budget(key: str) -> str:
-    """Only a budget of the cluster is a PDB."""
+def _budget_name(key: str) -> str:
+    """Return the budget's name; a rule of drain.critical is no PDB."""
     return key if key.startswith(CRITICAL) else f"PDB {key}"
 
 
@@ -111,6 +112,7 @@ def _at_a_time(pods: int) -> str:
     return "one eviction at a time" if pods == 1 else f"{pods} evictions at a time"
 
 
-def crowding(crowded: PlaceWarning) -> str:
+def crowding_clause(crowded: PlaceWarning) -> str:
+    """Return why a node found no room in a wave."""
     verb = "is " if isinstance(crowded.finding, DownMeanwhile) else ""
     return f"beside these nodes, {crowded.subject} {verb}{cause(crowded.finding)}"

@@ -9,15 +9,15 @@ from rollout.model.text import printable
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words for one finding.
+    """The words for one finding."""
 
-    `cause` is a clause without its subject. `fix` may be empty. `brief` leaves out particulars such
-    as host keys. `note` is what a table's state does not say. Both default to the cause.
-    """
-
+    # A clause without its subject.
     cause: str
+    # What to do, or empty.
     fix: str = ""
+    # The cause without particulars such as host keys; None if it has none.
     brief: str | None = None
+    # What a table's state does not say; None for `brief`.
     note: str | None = None
 
 
@@ -36,7 +36,7 @@ def brief(finding: Finding) -> str:
 
 
 def note(finding: Finding) -> str:
-    """Return an empty string if the state in the table is enough."""
+    """Return what a table's state does not say; empty if the state is enough."""
     phrase = words(finding)
     return brief(finding) if phrase.note is None else phrase.note
 
@@ -46,6 +46,7 @@ def fix(finding: Finding) -> str:
 
 
 def text(finding: Finding) -> str:
+    """Return the cause, and the fix in parentheses."""
     phrase = words(finding)
     return f"{phrase.cause} ({phrase.fix})" if phrase.fix else phrase.cause
 

@@ -22,7 +22,7 @@ from rollout.model.selectors import parse_selector
 from rollout.model.warning_finding import PodWarning
 from rollout.planning.drain.verdicts import Action, DrainRules, judge
 from rollout.wording import cause
-from rollout.wording.drain import refusal
+from rollout.wording.drain import why_not_evicted
 from tests.planning import builders
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -47,7 +47,7 @@ def test_all_reasons_of_a_refusal_are_told() -> None:
     assert verdict.action == Action.REFUSE
     assert verdict.reason == VerdictReason.LOCAL_STORAGE
     assert verdict.because == (LocalStorage(), UnmanagedPod())
-    message = refusal(verdict.because)
+    message = why_not_evicted(verdict.because)
     assert "--delete-emptydir-data" in message
     assert "--force" in message
     gone = judge(pod(owner=DS, has_empty_dir=True, mirror=True), rules(delete_emptydir_data=False))

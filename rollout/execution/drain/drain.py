@@ -36,7 +36,7 @@ from rollout.planning.drain.verdicts import (
     judge_all,
     with_action,
 )
-from rollout.wording.drain import refusal
+from rollout.wording.drain import why_not_evicted
 
 _TICK = 0.25
 
@@ -109,7 +109,7 @@ def pods_to_remove(
     refused = with_action(Action.REFUSE, verdicts)
     if refused:
         reasons = listed(
-            [f"{verdict.pod.key} {refusal(verdict.because)}" for verdict in refused], NAMED
+            [f"{verdict.pod.key} {why_not_evicted(verdict.because)}" for verdict in refused], NAMED
         )
         why = "no pods were evicted: some pods must not be"
         if begun:

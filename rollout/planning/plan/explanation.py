@@ -15,8 +15,8 @@ from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch
 from rollout.planning.plan.build import Decisions
 from rollout.wording import cause
-from rollout.wording.drain import refusal
-from rollout.wording.waves import crowding, limit_words, title
+from rollout.wording.drain import why_not_evicted
+from rollout.wording.waves import crowding_clause, limit_words, title
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _why_not_in(wave: Batch, demand: NodeDemand, limits: WaveLimits) -> tuple[st
     obstacles = obstacles_to_joining(wave.demands, demand, wave.own_limits(limits))
     reasons = [limit_words(obstacle).cause for obstacle in obstacles]
     if demand.name in wave.refused:
-        reasons.append(crowding(wave.refused[demand.name]))
+        reasons.append(crowding_clause(wave.refused[demand.name]))
     return tuple(reasons) or ("it could go there too, but that would not save a wave",)
 
 
@@ -116,7 +116,7 @@ def _pod_fates(drain: DrainForecast) -> tuple[PodFate, ...]:
                 pod=verdict.pod.key,
                 action=verdict.action,
                 reason=verdict.reason,
-                message=refusal(verdict.because),
+                message=why_not_evicted(verdict.because),
                 warnings=tuple(map(cause, verdict.warnings)),
                 budgets=tuple(budget.key for budget in budgets),
             )
