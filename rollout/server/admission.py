@@ -29,7 +29,7 @@ from rollout.planning.eligibility.candidates import Candidate, is_control_plane,
 from rollout.planning.eligibility.judgement import EligibilityInputs, why_maybe_held
 from rollout.planning.eligibility.memory import why_all_paused
 from rollout.planning.eligibility.pools import pools_of
-from rollout.planning.eligibility.rivals import rivals
+from rollout.planning.eligibility.rivals import rival_blockers
 from rollout.planning.eligibility.windows import Schedule
 from rollout.server.nodes import (
     facts_of,
@@ -271,7 +271,7 @@ class SlotAdmission:
     def _check_rivals(self) -> None:
         ignored = self._settings.policy.gates.ignored_rivals
         nodes = self._nodes.require_by_name()
-        blockers = rivals(self._coordinators.get(), nodes.values(), ignored)
+        blockers = rival_blockers(self._coordinators.get(), nodes.values(), ignored)
         if blockers:
             first = blockers[0]
             raise Denied(AnswerKind.RIVAL, f"{first.object} {first.message}")

@@ -148,7 +148,7 @@ def remove_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wording, "words", lambda _finding: Words(PLACEHOLDER, PLACEHOLDER))
     for name in ("because", "note", "limit_note"):
         monkeypatch.setattr(build, name, lambda _reason: PLACEHOLDER)
-    for name in ("title", "crowding"):
+    for name in ("title", "crowding_clause"):
         monkeypatch.setattr(explanation, name, lambda _finding: PLACEHOLDER)
     monkeypatch.setattr(explanation, "limit_words", lambda _limit: Words(PLACEHOLDER))
 

@@ -50,7 +50,11 @@ from rollout.model.notification import Note, render_note
 from rollout.model.policy import Policy
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.pools import DEFAULT, order_pools, pools_of
-from rollout.planning.eligibility.rivals import marks_on, nodes_being_upgraded, rivals
+from rollout.planning.eligibility.rivals import (
+    marks_of_rivals,
+    nodes_being_upgraded,
+    rival_blockers,
+)
 from rollout.planning.eligibility.versions import update_standings
 from rollout.ports import ClusterApi
 from rollout.report.doctor import doctor_document, doctor_text
@@ -197,7 +201,7 @@ def _planning_checks(
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=pools)
     plan = make_plan(inputs_of(replace(request, policy=rules), snapshot, targets))
     outlook.has_pending = any(node.staged or node.detected_by for node in plan.nodes)
-    yield from cluster.rival_checks(rivals(snapshot.coordinators, snapshot.nodes))
+    yield from cluster.rival_checks(rival_blockers(snapshot.coordinators, snapshot.nodes))
     self_rebooting = {
         check.subject
         for check in on_hosts
@@ -205,9 +209,9 @@ def _planning_checks(
     }
     rival_marks = dict[str, Sequence[RivalMark]]()
     for node in snapshot.nodes:
-        marks_of_rivals = list(marks_on(node))
-        if marks_of_rivals:
-            rival_marks[node.name] = marks_of_rivals
+        found = list(marks_of_rivals(node))
+        if found:
+            rival_marks[node.name] = found
     self_rebooting -= rival_marks.keys()
     self_rebooting -= nodes_being_upgraded(snapshot.pods).keys()
     yield from cluster.exclusion_checks(

@@ -27,7 +27,7 @@ from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.rivals import Rival
 from rollout.model.selectors import parse_selector
 from rollout.planning.eligibility.judgement import EligibilityInputs, objection
-from rollout.planning.eligibility.rivals import marks_on
+from rollout.planning.eligibility.rivals import marks_of_rivals
 from rollout.wording import brief, fix, text
 
 # During these a reboot disturbs no update.
@@ -116,7 +116,7 @@ def _why_cordoned(candidate: Candidate) -> NodeFinding | None:
     run_id = node.annotations.get(marks.RUN)
     if run_id and node.annotations.get(marks.CORDONED_BY_US) == "true":
         return findings.LeftCordoned(run_id, node.annotations.get(marks.PHASE, "unknown"))
-    return findings.CordonedByOther(next(marks_on(node), None))
+    return findings.CordonedByOther(next(marks_of_rivals(node), None))
 
 
 def _why_in_maintenance(candidate: Candidate) -> NodeFinding | None:
@@ -205,7 +205,7 @@ def _why_rival(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
 def _rivals(
     candidate: Candidate, facts: HostFacts
 ) -> Iterator[findings.RivalMark | findings.RivalPod | findings.RivalOnHost]:
-    yield from marks_on(candidate.node)
+    yield from marks_of_rivals(candidate.node)
     if candidate.upgraded_by:
         yield findings.RivalPod(Rival.UPGRADE_CONTROLLER, candidate.upgraded_by)
     if facts.locksmithd_active:

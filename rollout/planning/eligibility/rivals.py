@@ -11,7 +11,7 @@ from rollout.model.rivals import Coordinator, Rival
 from rollout.wording.blockers import blocker
 
 
-def rivals(
+def rival_blockers(
     coordinators: Iterable[Coordinator], nodes: Iterable[Node], ignored: Collection[str] = ()
 ) -> tuple[Blocker, ...]:
     names = frozenset(node.name for node in nodes)
@@ -27,6 +27,7 @@ def rivals(
 
 
 def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
+    """Return the nodes that the system-upgrade-controller works on, and its pods."""
     upgraded_by = dict[str, str]()
     for pod in pods:
         node = pod.labels.get(marks.UPGRADED_NODE)
@@ -35,7 +36,7 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
     return upgraded_by
 
 
-def marks_on(node: Node) -> Iterator[RivalMark]:
+def marks_of_rivals(node: Node) -> Iterator[RivalMark]:
     for prefix, rival in ((marks.FLUO_PREFIX, Rival.FLUO), (marks.CLUO_PREFIX, Rival.CLUO)):
         annotations = (prefix + word for word in marks.OPERATOR_ANNOTATIONS)
         names = [name for name in annotations if node.annotations.get(name) == "true"]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from heapq import nlargest
 from itertools import groupby
 from statistics import median
+from typing import NamedTuple
 
 from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling
@@ -23,6 +24,14 @@ from rollout.planning.layout.waves import Batch
 # A node is slow if it takes this many times the median.
 _SLOW = 2
 _NOTHING: Mapping[str, int] = {}
+
+
+class _WaitingNode(NamedTuple):
+    name: str
+    # In the order of the part.
+    position: int
+    # The limits that it needs.
+    mask: int
 
 
 class RollingQueue:
@@ -38,23 +47,24 @@ class RollingQueue:
         waiting: Collection[str] | None = None,
         in_flight: Iterable[str] = (),
     ) -> None:
+        """`waiting` None: all nodes wait."""
         self._rules = rules
         self._node_count = len(order)
-        self._in_flight = 0
+        self._in_flight_count = 0
         # Each limit is a bit, because masks of what nodes need are fast to compare.
         self._bits = {key: 1 << index for index, key in enumerate(rules.capacity)}
-        # The position in the order, the mask of needed limits, and the name.
-        self._waiting = list[tuple[int, int, str]]()
-        for index, name in enumerate(order):
+        self._waiting = list[_WaitingNode]()
+        for position, name in enumerate(order):
             if waiting is None or name in waiting:
                 mask = sum(self._bits[key] for key in self._needs(name))
-                self._waiting.append((index, mask, name))
+                self._waiting.append(_WaitingNode(name, position, mask))
         self._used = Counter[str]()
         self._used_up_mask = 0
         for name in in_flight:
             self._begin(name)
 
     def candidates(self) -> Iterator[str]:
+        """Return the nodes of which any may begin now."""
         return (name for _, name in self._find_candidates())
 
     def begin_all(self) -> Iterator[str]:
@@ -69,25 +79,26 @@ class RollingQueue:
             yield name
 
     def end(self, name: str) -> None:
-        self._in_flight -= 1
+        self._in_flight_count -= 1
         for key, need in self._needs(name).items():
             self._set_used(key, self._used[key] - need)
 
     def _find_candidates(self) -> Iterator[tuple[int, str]]:
-        if self._in_flight >= self._rules.in_flight:
+        """Yield the nodes that may begin, each with its index among those that wait."""
+        if self._in_flight_count >= self._rules.in_flight:
             return
         # The limits that are used up, or kept for an earlier node.
         unavailable = self._used_up_mask
         begun = self._node_count - len(self._waiting)
-        for index, (position, mask, name) in enumerate(self._waiting):
-            if not mask & unavailable and not self._exceeds_capacity(name):
-                yield index, name
+        for index, node in enumerate(self._waiting):
+            if not node.mask & unavailable and not self._exceeds_capacity(node.name):
+                yield index, node.name
                 continue
             # `index` nodes before this one still wait; the others have begun.
-            begun_before = position - index
+            begun_before = node.position - index
             passed_by = begun - begun_before
             if passed_by >= self._rules.in_flight:
-                unavailable |= mask
+                unavailable |= node.mask
 
     def _needs(self, name: str) -> Mapping[str, int]:
         return self._rules.holds.get(name, _NOTHING)
@@ -101,7 +112,7 @@ class RollingQueue:
         return False
 
     def _begin(self, name: str) -> None:
-        self._in_flight += 1
+        self._in_flight_count += 1
         for key, need in self._needs(name).items():
             self._set_used(key, self._used[key] + need)
 

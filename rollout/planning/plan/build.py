@@ -49,7 +49,7 @@ from rollout.planning.eligibility.candidates import (
 from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.eligibility.judgement import EligibilityInputs, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
-from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
+from rollout.planning.eligibility.rivals import nodes_being_upgraded, rival_blockers
 from rollout.planning.eligibility.versions import KnownVersions
 from rollout.planning.layout.pool_layout import Quota, lay_out_pools, quotas_of, with_pool_limits
 from rollout.planning.layout.reasons import wave_reasons
@@ -143,7 +143,7 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 
 def decide(inputs: PlanInputs) -> Decisions:
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
-    drains, exclusions = _drainable_nodes(inputs, forecaster)
+    drains, exclusions = _forecast_eligible(inputs, forecaster)
     drains_by_node = {drain.node.name: drain for drain in drains}
     away = _others_away(inputs, drains_by_node)
     included = _included_nodes(inputs)
@@ -151,9 +151,10 @@ def decide(inputs: PlanInputs) -> Decisions:
     quotas = quotas_of(inputs.pools, included, away_limit)
     leaving = {name: drain.leaving for name, drain in drains_by_node.items()}
     owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
-    size = max(1, away_limit.most)
+    # If no node may be away now, blockers say so, and one may be later.
+    most_at_once = max(1, away_limit.most)
     layout, simulator = _lay_out(
-        inputs, drains, forecaster, owners=owners, quotas=quotas, size=size
+        inputs, drains, forecaster, owners=owners, quotas=quotas, size=most_at_once
     )
     if inputs.policy.prefer_no_schedule_taint:
         deferred = [entry.node for entry in exclusions if entry.reason is ExclusionReason.DEFERRED]
@@ -227,7 +228,7 @@ def _lay_out(
     return _roll_layout(fastest, simulator, forecaster.scheduler), simulator
 
 
-def _drainable_nodes(
+def _forecast_eligible(
     inputs: PlanInputs, forecaster: DrainForecaster
 ) -> tuple[list[DrainForecast], list[Exclusion]]:
     exclusions = list[Exclusion]()
@@ -254,7 +255,7 @@ def _blockers(
     blockers = list[Blocker]()
     if drains:
         ignored = inputs.policy.gates.ignored_rivals
-        blockers += rivals(inputs.snapshot.coordinators, inputs.snapshot.nodes, ignored)
+        blockers += rival_blockers(inputs.snapshot.coordinators, inputs.snapshot.nodes, ignored)
     blockers += away_limit.blockers(away, inputs.policy, {drain.pool for drain in drains})
     for drain in drains:
         blockers += drain.blockers
@@ -455,10 +456,9 @@ def _limits(
     for drain in drains:
         allowed |= dict.fromkeys(sorted(drain.controllers.awaited), 1)
     # Sharing a wave may cost a drain half of its timeout, in each pool.
-    deadline = min(
-        (drain_timeout_seconds(inputs.pools.rules(drain.pool)) for drain in drains), default=LONGEST
-    )
-    rounds = {key: rate.rounds_within(deadline / 2) for key, rate in rates.items()}
+    timeouts = [drain_timeout_seconds(inputs.pools.rules(drain.pool)) for drain in drains]
+    half_timeout = min(timeouts, default=LONGEST) / 2
+    rounds = {key: rate.rounds_within(half_timeout) for key, rate in rates.items()}
     return WaveLimits(size, allowed, rates, rounds)
 
 
@@ -466,7 +466,7 @@ def _budget_rates(
     drains: Iterable[DrainForecast], forecaster: DrainForecaster, policy: Policy, pace: Pace
 ) -> Mapping[str, Rate]:
     rates = dict[str, Rate]()
-    for key, pods in _guarded_pods(drains).items():
+    for key, pods in _pods_by_budget(drains).items():
         budget = forecaster.budgets[key]
         permits = forecaster.headcount.permits(budget)
         grace = policy.drain.grace_of(max(pod.grace_period for pod in pods))
@@ -478,7 +478,7 @@ def _budget_rates(
     return rates
 
 
-def _guarded_pods(drains: Iterable[DrainForecast]) -> Mapping[str, Sequence[Pod]]:
+def _pods_by_budget(drains: Iterable[DrainForecast]) -> Mapping[str, Sequence[Pod]]:
     pods: dict[str, list[Pod]] = defaultdict(list)
     for drain in drains:
         for verdict in drain.verdicts:
@@ -488,7 +488,7 @@ def _guarded_pods(drains: Iterable[DrainForecast]) -> Mapping[str, Sequence[Pod]
 
 
 def _slowest_move_seconds(drain: DrainForecast, policy: Policy, pace: Pace) -> int:
-    """Return until when the slowest pod has terminated; one that surges first starts anew."""
+    """Return how long until the last pod has terminated; those that surge start again first."""
     starting = 0
     for pod in drain.leaving:
         if pod.owner and pod.uid in drain.surging:
