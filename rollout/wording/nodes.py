@@ -225,7 +225,8 @@ def _failures(failed: Mapping[str, str]) -> str:
 
 @words.register
 def _(finding: findings.NodeResting) -> Words:
-    cause = f"it {failure_clause(finding.failures)}; it will not be rebooted again until {finding.until}"
+    failure = failure_clause(finding.failures)
+    cause = f"it {failure}; it will not be rebooted again until {finding.until}"
     return Words(cause, f"rollout release --node {finding.node}")
 
 
