@@ -222,9 +222,9 @@ class LeaseWatch:
         return self._last.lease.holder
 
     @property
-    def expired_version(self) -> str:
-        """The version of a Lease that may be taken over, else empty."""
-        return self._last.lease.version if self.state is HolderState.GONE else ""
+    def expired_version(self) -> str | None:
+        """The Lease's version if it may be taken over, else None."""
+        return self._last.lease.version if self.state is HolderState.GONE else None
 
     @property
     def seconds_unrenewed(self) -> float:

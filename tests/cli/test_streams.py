@@ -275,7 +275,7 @@ class Tidying(Operation):
     def make_pass(self):
         Tidied()
 
-    def _idle(self, clock, until):
+    def _await_next_pass(self, clock, next_pass_at):
         self.process_stop.wait(60)
 
 stop = StopRequest()

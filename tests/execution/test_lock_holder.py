@@ -161,12 +161,12 @@ def test_a_watch_tells_a_living_holder_from_one_that_is_gone() -> None:
     assert watch.observe(LeaseState("ann", "3", 10)) is HolderState.ALIVE
     clock.seconds = 58.9
     assert watch.observe(LeaseState("ann", "3", 10)) == HolderState.ALIVE
-    assert watch.expired_version == ""
+    assert watch.expired_version is None
     clock.seconds = 59
     assert watch.observe(LeaseState("ann", "3", 10)) == HolderState.GONE
     assert watch.expired_version == "3"
     assert watch.observe(LeaseState("bob", "4", 10)) == HolderState.UNKNOWN
-    assert watch.expired_version == ""
+    assert watch.expired_version is None
     clock.seconds = 200
     assert watch.state is HolderState.GONE
     assert watch.observe(LeaseState("", "5", 10)) is HolderState.NOBODY

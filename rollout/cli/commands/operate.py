@@ -49,10 +49,9 @@ def operate(
     with deliver_metrics(settings, server, serves=True) as metrics:
         process_stop = StopRequest()
         operation = Operation(settings, process_stop, metrics, once=once)
-        # While a plan runs, inner handlers ask for a graceful stop instead.
+        # `Operation.make_pass` explains what a signal does while nodes are updated.
         with interrupted_by_signals(process_stop) as ignore_signals:
             if once:
-                # A signal may interrupt the process until the pass ends.
                 raise typer.Exit(operation.make_pass())
             operation.make_passes(ignore_signals)
 

@@ -75,26 +75,33 @@ from rollout.wording import text
 if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
-_LOOK_AGAIN = 2.0
-_PATIENCE = timedelta(days=1)
+_POLL_SECONDS = 2.0
+_NOTIFY_OF_WAITING_AFTER = timedelta(days=1)
 
 
 @dataclass(slots=True)
 class Operation:
-    """All passes of one operate process, and what they share."""
+    """All passes of one operate process, and what they share.
+
+    `process_stop` ends the process. Each pass has its own stop, because the deadline of a pass must
+    not end the process.
+    """
 
     settings: Given
-    # Ends the process; each pass has a stop of its own.
     process_stop: StopRequest
     metrics: "Metrics | None"
     # This process makes one pass. Another pod makes the next.
     once: bool = False
-    # Knows the lock's earlier states.
+    # Remembers the lock's earlier states, between passes too.
     watch: LeaseWatch = field(default_factory=lock_watch)
     repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
     def make_pass(self) -> ExitCode:
-        """Raise what `apply` raises, except if another rollout is running."""
+        """Make one pass. Return OK while another rollout is running; otherwise raise as `apply`.
+
+        While nodes are updated, a signal requests only the stop of the pass, so that the pass can
+        end gracefully. The request is then passed on to the process.
+        """
         settings = self.settings
         seconds = settings.operate.active_deadline
         deadline = Deadline(wiring.system_clock(), seconds) if seconds else None
@@ -109,52 +116,57 @@ class Operation:
                 request = Request(settings, selection_of(settings), policy, Unattended())
                 measured.code = _Pass(self, connect(settings), request, stop).make()
             except LockedError as error:
-                measured.code = self.leave(error.message, error.details)
+                measured.code = self.report_no_rollout(error.message, error.details)
             except InterruptedRunError as error:
+                self.report_no_rollout(error.message)
                 # The pass's own deadline is no failure.
-                code = self.leave(error.message)
-                measured.code = ExitCode.INTERRUPTED if stop.is_requested else code
+                measured.code = ExitCode.INTERRUPTED if stop.is_requested else ExitCode.OK
             except RolloutError as error:
                 # A run that started has sent its own notification.
                 if self.repeats.current is None:
                     notify_of_failed_pass(error, settings, self.repeats)
                 raise
             finally:
-                # While a plan runs, signals request only this stop, but are meant for the process.
                 if stop.is_requested:
                     self.process_stop.request()
         return measured.code
 
-    def leave(self, why: str, details: Sequence[str] = ()) -> ExitCode:
+    def report_no_rollout(self, reason: str, details: Sequence[str] = ()) -> ExitCode:
+        """Print why this pass starts no rollout, and count it as skipped. Return OK."""
         if self.metrics:
             self.metrics.skip_pass()
         if self.settings.output.as_json:
-            execute.report_no_plan(why)
+            execute.report_no_plan(reason)
         else:
-            show_lines("\n".join((f"No node can be rebooted now: {why}.", *details)))
+            show_lines("\n".join((f"No node can be rebooted now: {reason}.", *details)))
         return ExitCode.OK
 
     def make_passes(self, ignore_signals: Callable[[], None]) -> None:
+        """Make passes until `process_stop` is due or a signal interrupts this thread.
+
+        `ignore_signals` keeps later signals from interrupting the end of the process.
+        """
         clock = wiring.system_clock()
         with suppress(KeyboardInterrupt):
             while not self.process_stop.is_due:
-                next_pass = clock.monotonic() + self.settings.operate.every
+                next_pass_at = clock.monotonic() + self.settings.operate.every
                 try:
                     self.make_pass()
                 except BrokenPipeError:
                     raise
                 except Exception as error:  # noqa: BLE001 - the next pass may succeed
                     failures.report(error, verbose=bool(self.settings.output.verbose))
-                self._idle(clock, next_pass)
+                self._await_next_pass(clock, next_pass_at)
             ignore_signals()
         # A KeyboardInterrupt skips the first call.
         ignore_signals()
         say("stopped on request: no more passes will run")
 
-    def _idle(self, clock: Clock, until: float) -> None:
+    def _await_next_pass(self, clock: Clock, next_pass_at: float) -> None:
+        """Wait until the next pass is due and the lock is free, or its holder has just died."""
         watch = self.watch
-        # The pass has already tried to take over this state of the Lease.
-        tried = watch.expired_version
+        # The pass has already tried to take over this version of the Lease.
+        tried_version = watch.expired_version
         api: ClusterApi | None = None
         # The pass has reported the missing connection.
         with suppress(RolloutError):
@@ -164,11 +176,12 @@ class Operation:
                 if api is not None:
                     watch.observe(read_lease(api, self.settings.lock.namespace))
             is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
-            is_due = is_free and clock.monotonic() >= until
-            may_take_over = watch.expired_version not in ("", tried)
-            if is_due or may_take_over:
+            is_due = is_free and clock.monotonic() >= next_pass_at
+            expired_version = watch.expired_version
+            has_newly_expired = expired_version is not None and expired_version != tried_version
+            if is_due or has_newly_expired:
                 return
-            clock.wait(self.process_stop, _LOOK_AGAIN)
+            clock.wait(self.process_stop, _POLL_SECONDS)
 
 
 class _Course(Enum):
@@ -183,6 +196,8 @@ class _Course(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
+    """One pass: resumes an unfinished rollout, starts a new one, or reports why it does neither."""
+
     operation: Operation
     connections: Connections
     request: Request
@@ -196,50 +211,50 @@ class _Pass:
         unfinished = find_unfinished_among(api, self.request.namespace, nodes)
         if unfinished:
             unfinished = self._with_stricter_rules(unfinished, nodes)
-            match self._course(unfinished, nodes):
+            match self._choose_course(unfinished, nodes):
                 case _Course.LEAVE:
                     return self._leave_to_people(unfinished)
                 case _Course.RESUME:
-                    result = self._resume(unfinished)
+                    result = self._resume_rollout(unfinished)
                     if not result.complete or self.stop.is_due:
                         return self._exit_code(result)
                     # All its nodes are done. Others may be pending by now.
                 case _Course.REPLACE:
                     pass
-        why = self._why_start_nothing()
-        if why:
-            return self._start_nothing(why)
-        return self._exit_code(self._start())
+        reason = self._check_whether_nodes_may_start()
+        if reason is not None:
+            return self._report_no_rollout(reason)
+        return self._exit_code(self._start_rollout())
 
-    def _course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
-        """Raise `BlockedError` if the record is garbled."""
+    def _choose_course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
+        """Return what to do about the rollout; raise `BlockedError` if its record is garbled."""
         if unfinished.is_garbled:
             raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
         has_work = unfinished.blocks_others or _has_waiting_nodes(unfinished, nodes)
         # Only a person starts a rollback, whatever the record says.
         is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
         if not is_unattended:
-            is_left = has_work and may_have_begun(unfinished.run, nodes)
-            return _Course.LEAVE if is_left else _Course.REPLACE
+            is_under_way = has_work and may_have_begun(unfinished.run, nodes)
+            return _Course.LEAVE if is_under_way else _Course.REPLACE
         # Started nodes are finished at any time; gates still hold the others.
         if unfinished.in_flight or unfinished.unclear:
             return _Course.RESUME
-        may_start_nodes = has_work and not self._why_start_nothing()
+        may_start_nodes = has_work and self._check_whether_nodes_may_start() is None
         return _Course.RESUME if may_start_nodes else _Course.REPLACE
 
     def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
-        why = (
+        reason = (
             f"{heading(unfinished)}; someone started it with apply,"
             f" so operate does not continue it: {ways_out(unfinished)}"
         )
-        self._notify_of_waiting(unfinished, why)
-        return self._start_nothing(why)
+        self._notify_of_waiting(unfinished, reason)
+        return self._report_no_rollout(reason)
 
-    def _resume(self, unfinished: Unfinished) -> RunResult:
+    def _resume_rollout(self, unfinished: Unfinished) -> RunResult:
         policy = rules_of(unfinished)
         request = replace(self.request, policy=policy, origin=Unattended(unfinished))
-        proven = self._proven()
-        gates = self._gates(policy)
+        proven = self._read_proven_versions()
+        gates = self._connect_gates(policy)
         run = prepare_resumption(
             self.connections, request, unfinished, metrics=self.operation.metrics, proven=proven
         )
@@ -247,10 +262,10 @@ class _Pass:
         self._forecast_end(run.plan, self.request.policy, covers_all=False)
         return self._execute(run, gates)
 
-    def _start(self) -> RunResult:
+    def _start_rollout(self) -> RunResult:
         request = self.request
-        proven = self._proven()
-        gates = self._gates(request.policy)
+        proven = self._read_proven_versions()
+        gates = self._connect_gates(request.policy)
         fresh = prepare_fresh(
             self.connections,
             request,
@@ -266,23 +281,29 @@ class _Pass:
         refusals.refuse_blocked(run.plan, request.settings.nodes.allow)
         return self._execute(run, gates)
 
-    def _notify_of_waiting(self, unfinished: Unfinished, why: str) -> None:
+    def _notify_of_waiting(self, unfinished: Unfinished, reason: str) -> None:
         """Notify once, after a day, that a person's rollout keeps operate from starting nodes."""
         api = self.connections.api
-        run = unfinished.run
         started = parse_timestamp(unfinished.record.started_at)
         now = api.server_time()
         memory = read_memory(api, self.request.namespace)
-        if memory.waited_for == run or now is None or started is None:
+        has_notified = memory.waited_for == unfinished.run
+        if has_notified or now is None or started is None:
             return
-        if now - started < _PATIENCE:
+        if now - started < _NOTIFY_OF_WAITING_AFTER:
             return
-        error = BlockedError(f"operate has started no rollout for a day: {why}")
+        error = BlockedError(f"operate has started no rollout for a day: {reason}")
         notify_of_failed_pass(error, self.request.settings, self.operation.repeats)
+        remember = partial(replace, waited_for=unfinished.run)
         with suppress(ApiError):
-            change_memory(api, self.request.namespace, partial(replace, waited_for=run))
+            change_memory(api, self.request.namespace, remember)
 
-    def _why_start_nothing(self) -> str:
+    def _check_whether_nodes_may_start(self) -> str | None:
+        """Read the memory, and return why no node may start now, or None if nodes may.
+
+        Nodes may not start while all are paused, outside the windows, or after an abort. Raises
+        `BlockedError` if the memory cannot be read.
+        """
         api = self.connections.api
         memory = read_memory(api, self.request.namespace)
         if self.operation.metrics:
@@ -292,13 +313,16 @@ class _Pass:
             require_memory(memory)
         schedule = Schedule.of(self.request.policy.gates.windows)
         finding = why_all_paused(memory, api.server_time()) or schedule.why_closed(wiring.now())
-        return text(finding) if finding else why_aborted(memory)
+        if finding is not None:
+            return text(finding)
+        return why_aborted(memory) or None
 
-    def _start_nothing(self, why: str) -> ExitCode:
+    def _report_no_rollout(self, reason: str) -> ExitCode:
+        """Report why nothing is started, after a forecast if `finish_by` is set."""
         request = self.request
         if request.settings.operate.finish_by:
             try:
-                proven = self._proven()
+                proven = self._read_proven_versions()
                 snapshot = read_cluster(
                     self.connections.api,
                     request.namespace,
@@ -311,12 +335,13 @@ class _Pass:
                 self._forecast_end(plan, request.policy)
             except RolloutError as error:
                 say(f"warning: cannot forecast when all nodes will be done: {error.message}")
-        return self.operation.leave(why)
+        return self.operation.report_no_rollout(reason)
 
     def _with_stricter_rules(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Unfinished:
         """Limit an unattended rollout to the stricter of its own and today's settings.
 
-        If the settings name a missing node, no further nodes are started.
+        A rollout that a person started keeps its own. If today's settings name a missing node, no
+        further nodes are started.
         """
         if not unfinished.record.unattended:
             return unfinished
@@ -327,13 +352,19 @@ class _Pass:
             say(f"warning: {error.message}")
         return restrict_rules(unfinished, self.request.policy, frozenset(names))
 
-    def _proven(self) -> ProvenVersions | None:
+    def _read_proven_versions(self) -> ProvenVersions | None:
+        """Return None if no evidence is required. Warn of evidence that does not count."""
         proven = with_patience(remember_proven, self.connections.api, self.request.settings)
-        warn(*(proven.problems if proven else ()))
+        if proven is not None:
+            warn(*proven.problems)
         return proven
 
-    def _gates(self, policy: Policy) -> GatePorts:
-        """Read no alerts if the record names another Prometheus than the settings."""
+    def _connect_gates(self, policy: Policy) -> GatePorts:
+        """Return the gates of this policy, which may be the one in the record.
+
+        Without alerts if the record names another Prometheus than the settings: anyone who can
+        write the record could choose it.
+        """
         settings = self.request.settings
         alerts = policy.gates.alerts
         if alerts.url != settings.alerts.prometheus_url:
@@ -367,7 +398,7 @@ class _Pass:
             say(f"warning: {pod}: {error.message}")
 
     def _exit_code(self, result: RunResult) -> ExitCode:
-        """What the next pass does by itself is no failure."""
+        """Return OK also for nodes that were left for the next pass."""
         if self.stop.is_requested and result.not_started:
             return ExitCode.INTERRUPTED
         if result.failed or len(result.not_done) > len(result.deferred):
@@ -376,13 +407,14 @@ class _Pass:
         return ExitCode.OK if is_for_later or self.stop.is_due else ExitCode.PARTIAL
 
     def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, covers_all: bool = True) -> None:
-        late = forecast_end(
+        seconds_late = forecast_end(
             self.connections.api, self.request.settings, plan, policy, covers_all=covers_all
         )
-        if self.operation.metrics and late is not None:
-            self.operation.metrics.observe_lateness(late)
+        if self.operation.metrics and seconds_late is not None:
+            self.operation.metrics.observe_lateness(seconds_late)
 
 
 def _has_waiting_nodes(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-    boots = {node.name: node.boot_id for node in nodes}
-    return any(boots.get(node.name) == node.boot_id for node in unfinished.untouched_nodes)
+    """Whether a node that the rollout has not started is still in the boot that was planned."""
+    boot_ids = {node.name: node.boot_id for node in nodes}
+    return any(boot_ids.get(node.name) == node.boot_id for node in unfinished.untouched_nodes)
