@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.cli.stages.status import _warn_beside
+from rollout.cli.stages.status import _warn_besides_json
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from rollout.report.status import FollowUp
@@ -207,6 +207,6 @@ def test_a_host_that_does_not_get_its_updates_says_why(
 def test_json_of_many_nodes_compares_no_node_with_every_other() -> None:
     rows = [replace(WAITING, node=f"worker-{number}") for number in range(4000)]
     began = time.process_time()
-    _warn_beside(rows, rows, FollowUp())
+    _warn_besides_json(rows, rows, FollowUp())
     # Comparing each with each takes 8 s.
     assert time.process_time() - began < 1

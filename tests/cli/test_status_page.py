@@ -37,10 +37,10 @@ def test_an_api_server_that_does_not_respond_is_not_asked_about_each_node(
     monkeypatch.setattr(status, "usual_reboot", lambda _estimate: "")
     monkeypatch.setattr(snapshot, "read_node_pods", fail)
     monkeypatch.setattr(snapshot, "read_phase_time", fail)
-    assert status._awaited_by_node(api, unfinished(Phase.DRAINING)) == {}
+    assert status._read_awaited_pods(api, unfinished(Phase.DRAINING)) == {}
     assert len(asked) == count
     asked.clear()
-    assert status._waits(api, unfinished(Phase.REBOOTING), {}) == {}
+    assert status._read_wait_texts(api, unfinished(Phase.REBOOTING), {}) == {}
     assert len(asked) == count
 
 
@@ -68,7 +68,7 @@ def test_the_page_says_when_its_status_was_read(monkeypatch: pytest.MonkeyPatch)
     def fail(_api: object, _namespace: str) -> None:
         raise ApiUnavailableError("it does not respond")
 
-    monkeypatch.setattr(status, "_read", fail)
+    monkeypatch.setattr(status, "_read_rollout", fail)
     api: Any = None
     before, read_at = status._status_for_page(api, "kube-system").split("\nread at ")
     assert before == "the cluster cannot be read: it does not respond"

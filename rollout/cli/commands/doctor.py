@@ -1,6 +1,7 @@
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import typer
 
@@ -19,10 +20,10 @@ from rollout.cli.stages.cluster import (
     with_patience,
 )
 from rollout.cli.stages.hosts import Targets, ask_hosts
-from rollout.cli.stages.lock import is_holder_alive, lock_snapshot
+from rollout.cli.stages.lock import read_lock, watch_for_holder
 from rollout.cli.stages.prepare import inputs_of, make_plan
 from rollout.cli.stages.request import Request, fresh_request
-from rollout.cli.stages.status import rollout_beside
+from rollout.cli.stages.status import read_unfinished_summary
 from rollout.errors import ApiError, ExitCode, RolloutError
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import record_document
@@ -43,10 +44,11 @@ from rollout.gather.doctor.checks import (
 )
 from rollout.gather.doctor.hosts import host_checks
 from rollout.model import marks
-from rollout.model.cluster import Node
+from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.finding import RivalMark
 from rollout.model.node_kind import why_unsupported
 from rollout.model.notification import Note, render_note
+from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.pools import DEFAULT, order_pools, pools_of
@@ -63,7 +65,7 @@ from rollout.report.unfinished import heading, ways_out
 from rollout.wording import cause
 
 _RESUME = "rollout resume"
-_WHEN_FREE = "When the nodes above can take part"
+_WHEN_NODES_CAN_TAKE_PART = "When the nodes above can take part"
 
 _SELF_REBOOTING = (CheckName.LOCKSMITHD, CheckName.ZINCATI, CheckName.RIVAL)
 
@@ -79,10 +81,10 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test notif
     """
     output = settings.output
     request = fresh_request(settings)
-    outlook = Outlook()
     name = settings.cluster.name or settings.cluster.context or "the cluster"
-    places = _notification_checks(settings.notify, name, test=notify_test)
-    checks = sort_checks((*places, *_cluster_checks(request, outlook)))
+    notification_checks = _notification_checks(settings.notify, name, test=notify_test)
+    cluster_checks, outlook = _check_cluster(request)
+    checks = sort_checks((*notification_checks, *cluster_checks))
     next_step = _next_step(checks, outlook)
     if next_step.command:
         next_step = replace(next_step, command=settings.repeated(next_step.command))
@@ -94,14 +96,12 @@ def doctor(settings: Given, notify_test: bool = option(False, "Send a test notif
         raise typer.Exit(ExitCode.ERROR)
 
 
-@dataclass(slots=True)
-class Outlook:
-    """`beside` is the next step for an unfinished rollout.
+class Outlook(NamedTuple):
+    """What a rollout could do next, if no check fails."""
 
-    `has_pending`: a pending node can be planned.
-    """
-
-    beside: FollowUp = field(default_factory=FollowUp)
+    # The next step for an unfinished rollout; empty without one.
+    unfinished: FollowUp = FollowUp()
+    # Whether a pending node can be planned.
     has_pending: bool = False
 
 
@@ -109,66 +109,95 @@ def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
     failed = {check.check for check in checks if check.verdict is Verdict.FAIL}
     if failed - {CheckName.LOCK}:
         return FollowUp("", "rollout doctor", lead="After fixing what failed")
-    beside = outlook.beside
-    if beside.command and (beside.is_first or beside.lead or not outlook.has_pending):
-        waits_for_nodes = beside.command == _RESUME and not (outlook.has_pending or beside.is_first)
-        return replace(beside, sentence="", lead=_WHEN_FREE if waits_for_nodes else beside.lead)
+    unfinished = outlook.unfinished
+    is_next = unfinished.is_first or unfinished.lead or not outlook.has_pending
+    if unfinished.command and is_next:
+        needs_nodes = unfinished.command == _RESUME and not unfinished.is_first
+        lead = unfinished.lead
+        if needs_nodes and not outlook.has_pending:
+            lead = _WHEN_NODES_CAN_TAKE_PART
+        return replace(unfinished, sentence="", lead=lead)
     if outlook.has_pending:
         return FollowUp("", "rollout plan")
     if any(check.check is CheckName.NODE and check.verdict is Verdict.WARN for check in checks):
-        return FollowUp("No node can be planned now.", "rollout plan", lead=_WHEN_FREE)
+        no_node = "No node can be planned now."
+        return FollowUp(no_node, "rollout plan", lead=_WHEN_NODES_CAN_TAKE_PART)
     return FollowUp("No node waits for a reboot.")
 
 
-def _cluster_checks(request: Request, outlook: Outlook) -> Iterator[Check]:
-    settings = request.settings
-    policy = request.policy
+def _check_cluster(request: Request) -> tuple[Sequence[Check], Outlook]:
+    """Return the checks up to the first error, which is the last check then."""
     namespace = request.namespace
+    checks: list[Check] = []
     stage = CheckName.KUBECONFIG
-    subject = settings.cluster.context or "current context"
+    subject = request.settings.cluster.context or "current context"
     try:
-        connections = connect(settings)
+        connections = connect(request.settings)
         api = connections.api
         subject = api.server
-        yield cluster.server_check(read_identity(api))
-        yield from cluster.clock_checks(wiring.now(), api.server_time())
-        needs = apply_rights(namespace, policy)
-        missing = missing_rights(needs, lambda right: with_patience(has_right, api, right))
-        yield from cluster.right_checks(needs, missing)
-        yield _lock(api, namespace)
-        if not any(right.resource == "configmaps" for right in missing):
-            yield from _storage_checks(api, namespace)
+        checks.append(cluster.server_check(read_identity(api)))
+        checks += cluster.clock_checks(wiring.now(), api.server_time())
+        checks += _access_checks(api, namespace, request.policy)
         stage = CheckName.NODES
         subject = request.selection.selector or "all nodes"
         nodes = read_nodes(api)
         targets = ask_hosts(connections, request, nodes, replace(request.probe, units=True))
-        selected = targets.among(nodes)
-        memory = read_memory(api, namespace)
-        yield from cluster.memory_checks(memory, f"{namespace}/{marks.MEMORY_NAME}")
-        yield from cluster.pause_checks(memory, selected, api.server_time())
-        yield from cluster.machine_id_checks([node for node in nodes if not why_unsupported(node)])
-        yield cluster.selection_check(subject, len(selected), len(nodes))
-        if policy.pools:
-            yield from _pool_checks(policy, selected)
-        own_command = bool(settings.reboot.command)
-        compared = update_standings(nodes, targets.observations, settings.detect.max_check_age)
-        on_hosts: list[Check] = []
-        for node in selected:
-            unsupported = why_unsupported(node)
-            if unsupported:
-                yield passed(CheckName.NODE, node.name, f"not asked: {cause(unsupported)}")
-            else:
-                answer = targets.observations.get(node.name)
-                on_hosts += host_checks(
-                    node.name, answer, compared.get(node.name), own_command=own_command
-                )
-        yield from on_hosts
+        checks += _node_checks(api, request, nodes, targets, subject=subject)
+        on_hosts = _host_checks(request, nodes, targets)
+        checks += on_hosts
         stage = CheckName.DRAIN
-        outlook.beside, _ = rollout_beside(api, namespace, nodes)
-        yield from _planning_checks(api, request, targets, outlook=outlook, on_hosts=on_hosts)
+        unfinished = read_unfinished_summary(api, namespace, nodes).follow_up
+        snapshot = read_cluster(api, namespace)
+        plan = _plan_with_idle_nodes(request, snapshot, targets)
+        checks += _planning_checks(plan, snapshot, on_hosts)
     except RolloutError as error:
         try_it = Fix.with_commands("Try", "kubectl get nodes -v 6")
-        yield failed(stage, subject, error.message, Fix(error.hint) if error.hint else try_it)
+        fix = Fix(error.hint) if error.hint else try_it
+        checks.append(failed(stage, subject, error.message, fix))
+        return checks, Outlook()
+    has_pending = any(node.staged or node.detected_by for node in plan.nodes)
+    return checks, Outlook(unfinished, has_pending)
+
+
+def _access_checks(api: ClusterApi, namespace: str, policy: Policy) -> Iterator[Check]:
+    needed = apply_rights(namespace, policy)
+    missing = missing_rights(needed, lambda right: with_patience(has_right, api, right))
+    yield from cluster.right_checks(needed, missing)
+    yield _lock_check(api, namespace)
+    if not any(right.resource == "configmaps" for right in missing):
+        yield from _storage_checks(api, namespace)
+
+
+def _node_checks(
+    api: ClusterApi, request: Request, nodes: Sequence[Node], targets: Targets, *, subject: str
+) -> Iterator[Check]:
+    selected = targets.among(nodes)
+    namespace = request.namespace
+    memory = read_memory(api, namespace)
+    yield from cluster.memory_checks(memory, f"{namespace}/{marks.MEMORY_NAME}")
+    yield from cluster.pause_checks(memory, selected, api.server_time())
+    yield from cluster.machine_id_checks([node for node in nodes if not why_unsupported(node)])
+    yield cluster.selection_check(subject, len(selected), len(nodes))
+    if request.policy.pools:
+        yield from _pool_checks(request.policy, selected)
+    for node in selected:
+        unsupported = why_unsupported(node)
+        if unsupported:
+            yield passed(CheckName.NODE, node.name, f"not asked: {cause(unsupported)}")
+
+
+def _host_checks(request: Request, nodes: Sequence[Node], targets: Targets) -> Sequence[Check]:
+    settings = request.settings
+    own_command = bool(settings.reboot.command)
+    standings = update_standings(nodes, targets.observations, settings.detect.max_check_age)
+    checks: list[Check] = []
+    for node in targets.among(nodes):
+        if not why_unsupported(node):
+            answer = targets.observations.get(node.name)
+            checks += host_checks(
+                node.name, answer, standings.get(node.name), own_command=own_command
+            )
+    return checks
 
 
 def _pool_checks(policy: Policy, nodes: Iterable[Node]) -> Iterator[Check]:
@@ -186,21 +215,23 @@ def _storage_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
     yield from cluster.unwritable_checks((record, why_no_record), (memory, why_no_memory))
 
 
-def _planning_checks(
-    api: ClusterApi,
-    request: Request,
-    targets: Targets,
-    outlook: Outlook,
-    on_hosts: Sequence[Check],
-) -> Iterator[Check]:
-    """A host that reboots by itself is reported only `on_hosts`."""
-    snapshot = read_cluster(api, request.namespace)
+def _plan_with_idle_nodes(
+    request: Request, snapshot: ClusterSnapshot, targets: Targets
+) -> RolloutPlan:
+    """Plan idle and held nodes too, because their next update meets the same budgets."""
     policy = request.policy
-    # Idle nodes are planned, because their next update meets the same budgets.
     pools = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=pools)
-    plan = make_plan(inputs_of(replace(request, policy=rules), snapshot, targets))
-    outlook.has_pending = any(node.staged or node.detected_by for node in plan.nodes)
+    return make_plan(inputs_of(replace(request, policy=rules), snapshot, targets))
+
+
+def _planning_checks(
+    plan: RolloutPlan, snapshot: ClusterSnapshot, on_hosts: Sequence[Check]
+) -> Iterator[Check]:
+    """Yield what keeps nodes out of the plan, or blocks their drains.
+
+    A host that reboots by itself has failed a check in `on_hosts`, so it is not reported again.
+    """
     yield from cluster.rival_checks(rival_blockers(snapshot.coordinators, snapshot.nodes))
     self_rebooting = {
         check.subject
@@ -220,14 +251,14 @@ def _planning_checks(
     yield from cluster.drain_checks(plan)
 
 
-def _lock(api: ClusterApi, namespace: str) -> Check:
+def _lock_check(api: ClusterApi, namespace: str) -> Check:
     subject = f"{namespace}/{marks.LEASE_NAME}"
     try:
         unfinished = find_unfinished(api, namespace)
-        lock = lock_snapshot(api, namespace)
+        lock = read_lock(api, namespace)
         holder = lock.holder
-        may_live = bool(holder) and not lock.has_ended
-        is_alive = may_live and is_holder_alive(api, namespace)
+        may_be_alive = bool(holder) and not lock.has_ended
+        is_alive = may_be_alive and watch_for_holder(api, namespace)
     except ApiError as error:
         return cluster.unseen_lock_check(subject, error)
     if unfinished is None:

@@ -81,13 +81,13 @@ def plan(
     if explain is not None:
         preview.show_explanation(node_name(explain), request, inputs)
         return
-    made = preview.make_preview(inputs, date, settings.nodes.allow)
-    run_command = preview.run_command(request, out, made.finish) if made.is_runnable else ""
+    new = preview.make_preview(inputs, date, settings.nodes.allow)
+    run_command = preview.run_command(request, out, new.finish) if new.is_runnable else ""
     preview.show_preview(
-        connections.api, request, inputs.snapshot, made=made, run_command=run_command
+        connections.api, request, inputs.snapshot, preview=new, run_command=run_command
     )
-    preview.write(made.plan, inputs.snapshot, out=out, markdown=markdown)
-    raise typer.Exit(preview.exit_code(made, detailed=detailed_exitcode))
+    preview.write_plan(new.plan, inputs.snapshot, out=out, markdown=markdown)
+    raise typer.Exit(preview.exit_code(new, detailed=detailed_exitcode))
 
 
 def _finish_date(finish_by: str | None, settings: Given) -> datetime | None:

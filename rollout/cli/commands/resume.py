@@ -155,7 +155,7 @@ def abort(
     from rollout.cli import wiring
     from rollout.cli.stages import observers
     from rollout.cli.stages.cluster import connect, find_unfinished
-    from rollout.cli.stages.lock import lock_snapshot, refuse_if_locked
+    from rollout.cli.stages.lock import read_lock, refuse_if_locked
     from rollout.report.columns import wrap
     from rollout.report.unfinished import abort_document, abort_text, aborted_text
 
@@ -171,7 +171,7 @@ def abort(
     if not yes:
         consent.refuse_without_terminal(as_json=output.as_json)
     if not output.as_json:
-        lock = lock_snapshot(api, namespace)
+        lock = read_lock(api, namespace)
         show(wrap(abort_text(unfinished, lock, wait=wait), output.width))
     if not yes:
         consent.ask(_question(unfinished, wiring.cluster_place(settings, api)))

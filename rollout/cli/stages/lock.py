@@ -21,31 +21,30 @@ from rollout.ports import ClusterApi
 def has_ended_here(lease: LeaseState) -> bool:
     """Whether the lock's process was on this machine and has certainly ended.
 
-    Process IDs of two containers can be the same, so the journal's random word identifies it. A
-    process keeps its journal open until it ends.
+    Its journal names the process by a random word, because two containers can use the same process
+    ID. A process keeps its journal open until it ends.
     """
     machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
     if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
         return False
     path = journal_of(lease.run)
     try:
-        begun = [record for record in read_journal(path) if record.get("type") == "run"]
+        headers = [record for record in read_journal(path) if record.get("type") == "run"]
     except OSError:
         return False
-    return (
-        bool(begun)
-        and begun[-1].get("process") == lease.process
-        and is_being_written(path) is False
-    )
+    is_its_journal = bool(headers) and headers[-1].get("process") == lease.process
+    # None if unknown.
+    return is_its_journal and is_being_written(path) is False
 
 
-def lock_snapshot(api: ClusterApi, namespace: str) -> LeaseSnapshot:
+def read_lock(api: ClusterApi, namespace: str) -> LeaseSnapshot:
     """Read the lock once. An old renewal does not prove that the holder is gone."""
     lease = with_patience(read_lease, api, namespace)
     return LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
 
 
-def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
+def watch_for_holder(api: ClusterApi, namespace: str) -> bool:
+    """Return whether the lock's holder is alive. May wait until a renewal is due."""
     state = await_renewal(lock_watch(), lambda: with_patience(read_lease, api, namespace), say)
     return state is HolderState.ALIVE
 
@@ -57,10 +56,10 @@ def lock_watch() -> LeaseWatch:
 def refuse_if_locked(
     api: ClusterApi, namespace: str, watch: LeaseWatch | None = None
 ) -> LeaseWatch | None:
-    """Raise `LockedError` if a living process holds the lock.
+    """Raise `LockedError` if a living process holds the lock. May wait until a renewal is due.
 
-    Otherwise return the watch of the Lease, for taking the lock later: `watch`, if given. None
-    without the right to read the Lease. May wait for a sign of life from the holder.
+    Otherwise return the watch of the Lease, for taking the lock later: `watch`, if given. Return
+    None without the right to read the Lease.
     """
     watch = watch or lock_watch()
     try:
@@ -73,6 +72,6 @@ def refuse_if_locked(
         # A later check reports the missing right.
         return None
     if state is HolderState.ALIVE:
-        seen = lock_snapshot(api, namespace)
-        raise locked_error(seen.lease, namespace, age=seen.age if seen.has_exact_age else None)
+        lock = read_lock(api, namespace)
+        raise locked_error(lock.lease, namespace, age=lock.age if lock.has_exact_age else None)
     return watch

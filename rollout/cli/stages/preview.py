@@ -17,7 +17,7 @@ from rollout.cli.stages.refusals import refusing_blockers
 from rollout.cli.stages.request import Request
 from rollout.cli.stages.screens import next_without_waves, zones
 from rollout.cli.stages.selection import similar_names
-from rollout.cli.stages.status import rollout_beside
+from rollout.cli.stages.status import read_unfinished_summary
 from rollout.cli.terminal import say, show_progress
 from rollout.errors import ExitCode, UsageError
 from rollout.execution.record.memory import require_memory
@@ -45,14 +45,13 @@ _DATE = "%a %Y-%m-%d %H:%M %Z"
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A new plan, and what prevents its run.
-
-    `is_late`: no limit finishes it by the given date.
-    """
+    """A new plan, and what prevents its run."""
 
     plan: RolloutPlan
+    # When the plan ends with the limit that --finish-by chose, None without --finish-by.
     finish: Finish | None
     blockers: Sequence[Blocker]
+    # No limit finishes the plan by the given date.
     is_late: bool
 
     @property
@@ -63,6 +62,7 @@ class Preview:
 def read_inputs(
     connections: Connections, request: Request, copy: Path | None, *, anonymous: bool
 ) -> PlanInputs:
+    """Read the cluster and ask the hosts. Save the answers to the file `copy`, if given."""
     answers: CachedPages | None = None if copy is None else {}
     cluster = read_cluster(
         connections.api,
@@ -81,6 +81,7 @@ def read_inputs(
 
 
 def make_preview(inputs: PlanInputs, date: datetime | None, allow: Container[str]) -> Preview:
+    """Plan with the smallest --max-unavailable that finishes by the `date`, if given."""
     if date is None:
         plan = make_plan(inputs)
         return Preview(plan, None, refusing_blockers(plan, allow), is_late=False)
@@ -125,19 +126,22 @@ def show_preview(
     api: ClusterApi,
     request: Request,
     snapshot: ClusterSnapshot,
-    made: Preview,
+    preview: Preview,
     run_command: str,
 ) -> None:
-    plan = made.plan
+    """Show the plan. `run_command` runs it, and is empty if the plan cannot run."""
+    plan = preview.plan
     output = request.settings.output
+    unfinished = read_unfinished_summary(api, request.namespace, snapshot.nodes).follow_up
+    why_not_yet = ""
+    if unfinished.is_first:
+        why_not_yet = f"{unfinished.sentence} {_DOES_NOT_START}"
+        if output.as_json:
+            say(f"{why_not_yet} See: {unfinished.command}")
     next_step = run_command or next_without_waves(plan, request.settings)
-    other, _ = rollout_beside(api, request.namespace, snapshot.nodes)
-    beside = f"{other.sentence} {_DOES_NOT_START}" if other.is_first else ""
-    if beside and output.as_json:
-        say(f"{beside} See: {other.command}")
-    comes_first = bool(beside) or not (plan.waves or other.lead)
-    if comes_first and other.command:
-        next_step = other.command
+    has_nothing_else = not plan.waves and not unfinished.lead
+    if unfinished.command and (unfinished.is_first or has_nothing_else):
+        next_step = unfinished.command
     text = partial(
         plan_text,
         plan,
@@ -145,14 +149,14 @@ def show_preview(
         width=output.width,
         now=wiring.now(),
         where=wiring.cluster_place(request.settings, api),
-        beside=beside,
-        blocked="" if beside else blocked_line(made.blockers),
+        beside=why_not_yet,
+        blocked="" if why_not_yet else blocked_line(preview.blockers),
         next_step=next_step,
     )
     output.show(encode_plan(plan), text, nodes=[node.name for node in plan.nodes])
 
 
-def write(
+def write_plan(
     plan: RolloutPlan, snapshot: ClusterSnapshot, *, out: Path | None, markdown: Path | None
 ) -> None:
     if out is not None:
@@ -161,19 +165,19 @@ def write(
         write_whole(markdown, plan_markdown(plan, zones=zones(snapshot)).encode())
 
 
-def exit_code(made: Preview, *, detailed: bool) -> ExitCode:
-    """Without `detailed`, only a plan without any reachable host is an error."""
-    plan = made.plan
-    if made.blockers or made.is_late:
+def exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
+    """Without `detailed`, only blockers, a missed date or no reachable host are errors."""
+    plan = preview.plan
+    if preview.blockers or preview.is_late:
         return ExitCode.BLOCKED
     if not detailed:
         reasons = {left.reason for left in plan.excluded} - {ExclusionReason.EXCLUDED}
-        is_blind = not plan.waves and reasons == {ExclusionReason.UNREACHABLE}
-        return ExitCode.PARTIAL if is_blind else ExitCode.OK
-    missing = wrongly_left_out(plan.excluded)
-    if plan.waves or any(node.reason is ExclusionReason.DEFERRED for node in missing):
+        is_none_reachable = not plan.waves and reasons == {ExclusionReason.UNREACHABLE}
+        return ExitCode.PARTIAL if is_none_reachable else ExitCode.OK
+    left_out = wrongly_left_out(plan.excluded)
+    if plan.waves or any(node.reason is ExclusionReason.DEFERRED for node in left_out):
         return ExitCode.CHANGES
-    return ExitCode.PARTIAL if missing else ExitCode.OK
+    return ExitCode.PARTIAL if left_out else ExitCode.OK
 
 
 def show_saved(file: Path, settings: Given) -> None:
@@ -209,21 +213,22 @@ def show_explanation(name: str, request: Request, inputs: PlanInputs) -> None:
 
 
 def cluster_copy(inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -> bytes:
-    """Return the API server's answers, and how fast this cluster reboots.
+    """Return a document with the API server's answers, and with this cluster's reboot times.
 
     `anonymous` hides names and labels with a key that is not kept.
     """
     key = secrets.token_bytes(32) if anonymous else b""
     snapshot = inputs.snapshot
     pace = Pace.of(snapshot.nodes, inputs.past, snapshot.pods)
-    graces: dict[str, int] = {}
+    longest_grace_by_owner: dict[str, int] = {}
     for pod in snapshot.pods:
         # Pods that belong to their node return with its reboot.
         if pod.owner and pod.owner.kind not in ("DaemonSet", "Node"):
             grace = inputs.policy.drain.grace_of(pod.grace_period)
-            graces[pod.owner.uid] = max(grace, graces.get(pod.owner.uid, 0))
+            longest = longest_grace_by_owner.get(pod.owner.uid, 0)
+            longest_grace_by_owner[pod.owner.uid] = max(grace, longest)
     owners = dict[str, tuple[int, int]]()
-    for uid, grace in graces.items():
+    for uid, grace in longest_grace_by_owner.items():
         owners[uid] = (pace.ending_seconds_of((uid,), grace), pace.starting_seconds((uid,)))
     completions = dict[str, float]()
     if inputs.policy.drain.completion.is_used:

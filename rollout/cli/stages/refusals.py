@@ -6,7 +6,7 @@ from dataclasses import replace
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Allow
 from rollout.cli.stages.cluster import find_unfinished_among, with_patience
-from rollout.cli.stages.lock import lock_snapshot
+from rollout.cli.stages.lock import read_lock
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedError
 from rollout.execution.record.memory import why_unwritable
@@ -101,7 +101,7 @@ def _refuse_if_begun(
     api: ClusterApi, namespace: str, unfinished: Unfinished, nodes: Sequence[Node]
 ) -> None:
     """Raise `LockedError` unless the rollout was killed before it started anything."""
-    alive = lock_snapshot(api, namespace).alive
+    alive = read_lock(api, namespace).alive
     if alive or unfinished.is_garbled or may_have_begun(unfinished.run, nodes):
         hint = f"If no process is working on it: {ways_out(unfinished)}."
         raise LockedError(heading(unfinished, run_state(unfinished, alive=alive)), hint=hint)

@@ -9,7 +9,7 @@ from rollout.cli.settings.standing import overruled, patience_notes, with_given_
 from rollout.cli.stages import refusals, screens
 from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import ask_hosts_of
-from rollout.cli.stages.lock import lock_snapshot
+from rollout.cli.stages.lock import read_lock
 from rollout.cli.stages.prepare import PreparedRun, inputs_of
 from rollout.cli.stages.request import Interrupted, Request
 from rollout.cli.terminal import say, show, show_lines, warn
@@ -157,7 +157,7 @@ def _show_remaining_plan(
     if request.settings.output.as_json:
         warn(*screens.held_notes(run.plan))
         return
-    lock = lock_snapshot(api, request.namespace)
+    lock = read_lock(api, request.namespace)
     planned = {node.name for node in run.plan.nodes}
     rest = run.inherited or Inheritance()
     show_lines(resume_text(unfinished, lock, planned, rest, retry=retry_failed))

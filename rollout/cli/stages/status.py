@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rollout.cli import wiring
 from rollout.cli.settings.schema import OutputFormat, OutputSettings, Settings
@@ -12,7 +12,7 @@ from rollout.cli.signals import delay_interrupts, interrupted_by_signals
 from rollout.cli.stages.cluster import Connections, read_memory, read_nodes, with_patience
 from rollout.cli.stages.evidence import proven_elsewhere
 from rollout.cli.stages.hosts import ask_hosts
-from rollout.cli.stages.lock import has_ended_here, is_holder_alive, lock_snapshot
+from rollout.cli.stages.lock import has_ended_here, read_lock, watch_for_holder
 from rollout.cli.stages.request import Request
 from rollout.cli.terminal import Echo, say, screen_columns, show
 from rollout.errors import ApiError
@@ -55,20 +55,20 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _ANSWER_SECONDS = 5.0
+_PAUSE_SECONDS = 2.0
 # A pause lasts this many times as long as reading, because large clusters read slowly.
-_PAUSE = 2.0
 _PAUSE_PER_READING = 10.0
 _LONGEST_PAUSE_OF_PAGE = 30.0
 _FOREVER = 10.0 * 365 * 24 * 3600
 _WEB_ADDRESS = "127.0.0.1:0"
-_LEAVE = "Ctrl-C ends this view, not the rollout"
-_AWAY = "the API server does not respond: this is how it was last seen"
+_HOW_TO_LEAVE = "Ctrl-C ends this view, not the rollout"
+_NO_RESPONSE = "the API server does not respond: this is how it was last seen"
 
 
 _AwaitedByNode = Mapping[str, Sequence[AwaitedPod]]
 
 
-def _awaited_by_node(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
+def _read_awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
     """Return the pods that drains wait for until they complete."""
     plan = unfinished.record.plan
     if plan is None or not plan.policy.drain.completion.is_used:
@@ -88,7 +88,10 @@ def _awaited_by_node(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNode:
     return awaited
 
 
-def _waits(api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode) -> Mapping[str, str]:
+def _read_wait_texts(
+    api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode
+) -> Mapping[str, str]:
+    """Return what draining and rebooting nodes wait for, by the node's name."""
     now = api.server_time()
     texts = {name: awaited_text(pods, now) for name, pods in awaited.items()}
     plan = unfinished.record.plan
@@ -107,48 +110,54 @@ def _waits(api: ClusterApi, unfinished: Unfinished, awaited: _AwaitedByNode) -> 
     return texts
 
 
-def rollout_beside(
-    api: ClusterApi, namespace: str, nodes: Sequence[Node]
-) -> tuple[FollowUp, Mapping[str, UnderWay]]:
-    """Return a sentence about the rollout, and its progress by node.
+class UnfinishedSummary(NamedTuple):
+    """What a screen about nodes says about an unfinished rollout; empty without one."""
 
-    Both are empty without a rollout, or without the right to read it.
-    """
-    word = RunState.UNFINISHED
+    follow_up: FollowUp
+    progress_by_node: Mapping[str, UnderWay]
+
+
+def read_unfinished_summary(
+    api: ClusterApi, namespace: str, nodes: Sequence[Node]
+) -> UnfinishedSummary:
+    """Return an empty summary without a rollout, or without the right to read it."""
+    state = RunState.UNFINISHED
     unfinished = None
     with suppress(ApiError):
         unfinished = assess(read_record(api, namespace), nodes)
         if unfinished is not None:
-            word = run_state(unfinished, alive=lock_snapshot(api, namespace).alive)
+            state = run_state(unfinished, alive=read_lock(api, namespace).alive)
     if unfinished is None:
-        return FollowUp(), {}
-    sentence = f"{capitalize(wording.heading(unfinished, word))}."
-    beside = _follow_up(unfinished, word, sentence)
-    waits = _waits(api, unfinished, _awaited_by_node(api, unfinished))
-    return beside, wording.under_way(unfinished, waits)
+        return UnfinishedSummary(FollowUp(), {})
+    wait_texts = _read_wait_texts(api, unfinished, _read_awaited_pods(api, unfinished))
+    return UnfinishedSummary(
+        _follow_up(unfinished, state), wording.under_way(unfinished, wait_texts)
+    )
 
 
-def _follow_up(unfinished: Unfinished, word: RunState, sentence: str) -> FollowUp:
-    if word is RunState.RUNNING:
+def _follow_up(unfinished: Unfinished, state: RunState) -> FollowUp:
+    sentence = f"{capitalize(wording.heading(unfinished, state))}."
+    if state is RunState.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     if unfinished.is_aborted:
         after_abort = wording.ways_after_abort(unfinished)
-        return FollowUp.of_ways(sentence, after_abort, is_first=keeps_apply_out(unfinished))
+        return FollowUp.of_ways(sentence, after_abort, is_first=prevents_apply(unfinished))
     failed = [*(marked.node.name for marked in unfinished.failed), *unfinished.failed_in_service]
     if failed and not unfinished.blocks_others and not wording.is_of_fleetlock(unfinished):
         return _follow_up_after_failures(unfinished, failed, sentence)
-    command = "rollout resume" if _is_resumed_by_hand(unfinished, word) else "rollout status --run"
-    return FollowUp(sentence, command, is_first=keeps_apply_out(unfinished))
+    needs_resume = _needs_resume(unfinished, state)
+    command = "rollout resume" if needs_resume else "rollout status --run"
+    return FollowUp(sentence, command, is_first=prevents_apply(unfinished))
 
 
-def _is_resumed_by_hand(unfinished: Unfinished, word: RunState) -> bool:
-    """Return False if `operate` continues it, or if its record is unreadable."""
+def _needs_resume(unfinished: Unfinished, state: RunState) -> bool:
+    """Whether a person has to resume the rollout; `operate` resumes its own."""
     record = unfinished.record
     if record.unattended or record.problem:
         return False
-    if word is RunState.ENDED:
+    if state is RunState.ENDED:
         return bool(unfinished.untouched_nodes)
-    return word is RunState.INTERRUPTED
+    return state is RunState.INTERRUPTED
 
 
 def _follow_up_after_failures(
@@ -160,10 +169,10 @@ def _follow_up_after_failures(
     ways = [Way(f"After fixing {names}", "rollout resume --retry-failed", starts_nodes=True)]
     if unfinished.untouched_nodes:
         ways.append(Way(f"To go on without {names}", "rollout resume", starts_nodes=True))
-    return FollowUp.of_ways(sentence, ways, is_first=keeps_apply_out(unfinished))
+    return FollowUp.of_ways(sentence, ways, is_first=prevents_apply(unfinished))
 
 
-def keeps_apply_out(unfinished: Unfinished) -> bool:
+def prevents_apply(unfinished: Unfinished) -> bool:
     return unfinished.blocks_others or unfinished.was_stopped
 
 
@@ -172,9 +181,9 @@ def show_nodes(connections: Connections, request: Request, *, only_pending: bool
     settings = request.settings
     nodes = read_nodes(api)
     targets = ask_hosts(connections, request, nodes)
-    memory, proven = _read_what_is_allowed(api, settings)
+    memory, proven = _read_memory_and_proof(api, settings)
     now = api.server_time()
-    rollout, stages = rollout_beside(api, request.namespace, nodes)
+    unfinished = read_unfinished_summary(api, request.namespace, nodes)
     versions = KnownVersions.of(nodes, targets.observations)
     inputs = EligibilityInputs(
         now,
@@ -190,7 +199,7 @@ def show_nodes(connections: Connections, request: Request, *, only_pending: bool
         targets.observations,
         own_rules=request.policy.pools,
         inputs=inputs,
-        under_way=stages,
+        under_way=unfinished.progress_by_node,
     )
     output = settings.output
     text = partial(
@@ -202,19 +211,20 @@ def show_nodes(connections: Connections, request: Request, *, only_pending: bool
         asked=request.policy.detect,
         memory=memory,
         now=now,
-        rollout=rollout,
+        rollout=unfinished.follow_up,
         closed=why_closed(request.policy),
         repeated=settings.repeated,
     )
     rows = [row for row in statuses if row.is_pending or not only_pending]
     output.show(status_document(rows, statuses), text, nodes=[row.node for row in rows])
     if output.as_json:
-        _warn_beside(statuses, rows, rollout)
+        _warn_besides_json(statuses, rows, unfinished.follow_up)
 
 
-def _read_what_is_allowed(
+def _read_memory_and_proof(
     api: ClusterApi, settings: Settings
 ) -> tuple[Memory, ProvenVersions | None]:
+    """Leave out what this user may not read."""
     memory = NO_MEMORY
     proven: ProvenVersions | None = None
     with suppress(ApiError):
@@ -225,6 +235,7 @@ def _read_what_is_allowed(
 
 
 def why_closed(policy: Policy) -> str:
+    """Return which windows are closed now, in sentences; empty if none is."""
     schedule = Schedule.of(policy.gates.windows)
     now = wiring.now()
     closed = schedule.why_closed(now)
@@ -240,9 +251,10 @@ def why_closed(policy: Policy) -> str:
     return " ".join(sentences)
 
 
-def _warn_beside(
-    statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], rollout: FollowUp
+def _warn_besides_json(
+    statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], follow_up: FollowUp
 ) -> None:
+    """Print to stderr what JSON with only these `rows` does not say."""
     shown = {row.node for row in rows}
     unknown = [row for row in statuses if row.node not in shown and not row.judged]
     if unknown:
@@ -250,22 +262,21 @@ def _warn_beside(
             f"warning: of {counted(len(unknown), 'node')} it is not known whether a reboot is"
             " pending: rollout status"
         )
-    if rollout.sentence:
-        say(f"{rollout.sentence} See: {rollout.command}")
+    if follow_up.sentence:
+        say(f"{follow_up.sentence} See: {follow_up.command}")
 
 
 @dataclass(frozen=True, slots=True)
 class _RolloutSnapshot:
-    """The rollout, its lock, and the last ended rollout.
-
-    `alive` is None if unknown. `waits` says what each node waits for.
-    """
+    """The rollout, its lock, and the last ended rollout."""
 
     unfinished: Unfinished | None
     lock: LeaseSnapshot
     last: LastRun | None
-    alive: bool | None
-    waits: Mapping[str, str]
+    # None if unknown.
+    is_holder_alive: bool | None
+    # What each node waits for, by its name.
+    wait_texts: Mapping[str, str]
     awaited: _AwaitedByNode
 
     @property
@@ -275,39 +286,44 @@ class _RolloutSnapshot:
 
     def document(self) -> bytes:
         document = wording.run_document(
-            self.unfinished, alive=bool(self.alive), awaited=self.awaited
+            self.unfinished, alive=bool(self.is_holder_alive), awaited=self.awaited
         )
         return json_line(document)
 
     def text(self) -> str:
         if self.unfinished is None:
             return wording.no_run_text(self.lock, self.last)
-        return wording.run_text(self.unfinished, self.lock, self.waits, alive=self.alive)
+        return wording.run_text(
+            self.unfinished, self.lock, self.wait_texts, alive=self.is_holder_alive
+        )
 
 
-def _read(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
+def _read_rollout(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
     nodes = snapshot.read_nodes(api)
     lease = read_lease(api, namespace)
     lock = LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
     unfinished = assess(read_record(api, namespace), nodes)
-    awaited = _awaited_by_node(api, unfinished) if unfinished else {}
-    waits = _waits(api, unfinished, awaited) if unfinished else {}
+    awaited: _AwaitedByNode = {}
+    wait_texts: Mapping[str, str] = {}
+    if unfinished is not None:
+        awaited = _read_awaited_pods(api, unfinished)
+        wait_texts = _read_wait_texts(api, unfinished, awaited)
     return _RolloutSnapshot(
         unfinished,
         lock,
         last=last_run(nodes),
-        alive=lock.alive,
-        waits=waits,
+        is_holder_alive=lock.alive,
+        wait_texts=wait_texts,
         awaited=awaited,
     )
 
 
 def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
-    rollout = with_patience(_read, api, namespace)
-    if rollout.alive is None and rollout.unfinished is not None:
-        # Only a watch of the lock shows this.
-        alive = is_holder_alive(api, namespace)
-        rollout = replace(with_patience(_read, api, namespace), alive=alive)
+    rollout = with_patience(_read_rollout, api, namespace)
+    if rollout.is_holder_alive is None and rollout.unfinished is not None:
+        # One look at the lock cannot tell, so watch it. The rollout may go on meanwhile.
+        is_alive = watch_for_holder(api, namespace)
+        rollout = replace(with_patience(_read_rollout, api, namespace), is_holder_alive=is_alive)
     output.show(rollout.document(), lambda: wrap(rollout.text(), output.width))
 
 
@@ -357,13 +373,16 @@ def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole"
     with live:
         try:
             for rollout in snapshots:
-                note = f"{_AWAY} · {_LEAVE}"
-                if rollout is not None:
+                if rollout is None:
+                    note = f"{_NO_RESPONSE} · {_HOW_TO_LEAVE}"
+                else:
                     last_text = wrap(rollout.text(), console.width)
                     if has_begun and rollout.is_over:
                         return
                     has_begun = has_begun or not rollout.is_over
-                    note = _LEAVE if has_begun else f"waiting for a rollout to begin · {_LEAVE}"
+                    note = _HOW_TO_LEAVE
+                    if not has_begun:
+                        note = f"waiting for a rollout to begin · {_HOW_TO_LEAVE}"
                 with delay_interrupts():
                     live.update(Group(colorize(last_text), Text(note, style="dim")), refresh=True)
         finally:
@@ -381,13 +400,15 @@ def _read_repeatedly(
         rollout = None
         began = time.monotonic()
         try:
-            rollout = _read(api, namespace)
+            rollout = _read_rollout(api, namespace)
         except ApiError as error:
             if not is_transient(error):
                 raise
         took = time.monotonic() - began
         yield rollout
-        pause = max(_PAUSE, _PAUSE_PER_READING * took) if rollout else _PAUSE
+        pause = _PAUSE_SECONDS
+        if rollout is not None:
+            pause = max(pause, _PAUSE_PER_READING * took)
         wiring.system_clock().wait(stop, pause)
     raise KeyboardInterrupt
 
@@ -402,7 +423,7 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
     read = partial(_status_for_page, api.within(_ANSWER_SECONDS), namespace)
     clock = wiring.system_clock()
     share = 1 / _PAUSE_PER_READING
-    status = CachedValue(read, _PAUSE, clock, share=share, longest=_LONGEST_PAUSE_OF_PAGE)
+    status = CachedValue(read, _PAUSE_SECONDS, clock, share=share, longest=_LONGEST_PAUSE_OF_PAGE)
     application = page_application(RunPages(settings, status.get).page)
     stop = StopRequest()
     with (
@@ -420,6 +441,6 @@ def _status_for_page(api: ClusterApi, namespace: str) -> str:
     # The page may be made later than the status is read.
     read_at = f"read at {clock(wiring.now())}"
     try:
-        return f"{_read(api, namespace).text().rstrip()}\n{read_at}"
+        return f"{_read_rollout(api, namespace).text().rstrip()}\n{read_at}"
     except ApiError as error:
         return f"the cluster cannot be read: {error.message}\n{read_at}"
