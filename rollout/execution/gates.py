@@ -17,7 +17,7 @@ from rollout.execution.node.context import NodeContext, NodePlaybooks, Rescue
 from rollout.execution.node.failures import NotStartedError
 from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
-from rollout.gather.cluster.storage import read_stored
+from rollout.gather.cluster.storage import read_stored_data
 from rollout.model import finding as findings
 from rollout.model.cluster import OSD_APP, Node
 from rollout.model.finding import ControllerMoving, Finding
@@ -365,6 +365,6 @@ def find_storage_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterabl
     if not namespaces and not any(pod.is_of_longhorn for pod in pods):
         return ()
     osds = [pod for namespace in namespaces for pod in read_pods(api, namespace, f"app={OSD_APP}")]
-    stored, _unseen = read_stored(api, (*pods, *osds))
+    stored, _unseen = read_stored_data(api, (*pods, *osds))
     away = away_reasons(read_nodes(api), policy, api.server_time())
     return storage_blockers(name, stored, away)

@@ -9,7 +9,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.snapshot import read_pods
-from rollout.gather.cluster.storage import read_stored
+from rollout.gather.cluster.storage import read_stored_data
 from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.resources import (
     CEPH_CLUSTERS,
@@ -108,7 +108,7 @@ def with_ceph(lab: Lab, health: str, **details: Json) -> None:
 
 def read(lab: Lab) -> tuple[StoredData, ...]:
     api = connect(Path(lab.environment["KUBECONFIG"]), None)
-    return read_stored(
+    return read_stored_data(
         api, [pod for namespace in (LONGHORN, CEPH) for pod in read_pods(api, namespace, "")]
     )[0]
 

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from rollout.adapters.kube.answers import check_answer
 from rollout.errors import ApiUnavailableError
-from rollout.gather.cluster.failure import failure
+from rollout.gather.cluster.failure import error_of_answer
 from rollout.lab.api.endpoints import EndpointResponse
 from rollout.lab.api.faults import ApiFault, FaultAnswer, stand_in
 from rollout.lab.api.reads import Watch
@@ -193,7 +193,7 @@ class FakeCluster:
         answer = self._behind.answer(method, call)
         if isinstance(answer, EndpointResponse) and answer.status not in SUCCESS:
             wait = answer.headers.get("Retry-After", "")
-            raise failure(
+            raise error_of_answer(
                 answer.status, answer.payload, request=f"{method} {path}", retry_after=wait
             )
         return answer

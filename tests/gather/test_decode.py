@@ -25,18 +25,20 @@ from rollout.model.selectors import Requirement, SelectorOperator
 Json = dict[str, Any]
 
 
-def pod(document: Json, shared: decode.Shared | None = None) -> Pod:
-    project = partial(decode.pod, shared=shared or decode.Shared())
-    return decode.one(json.dumps(document).encode(), wire.WirePod, project, "/pod")
+def pod(document: Json, shared: decode.SharedValues | None = None) -> Pod:
+    project = partial(decode.pod, shared=shared or decode.SharedValues())
+    return decode.decode_object(json.dumps(document).encode(), wire.WirePod, project, "/pod")
 
 
 def node(document: Json) -> Node:
-    return decode.one(json.dumps(document).encode(), wire.WireNode, decode.node, "/node")
+    return decode.decode_object(json.dumps(document).encode(), wire.WireNode, decode.node, "/node")
 
 
 def budget(spec: Json, status: Json | None = None) -> Budget:
     document = {"metadata": {"namespace": "a", "name": "b"}, "spec": spec, "status": status or {}}
-    return decode.one(json.dumps(document).encode(), wire.WireBudget, decode.budget, "/budget")
+    return decode.decode_object(
+        json.dumps(document).encode(), wire.WireBudget, decode.budget, "/budget"
+    )
 
 
 def asks(**requests: str) -> Json:
@@ -318,18 +320,20 @@ def test_a_budget_in_full() -> None:
     ],
 )
 def test_a_garbled_answer_names_where_it_came_from(body: bytes) -> None:
-    project = partial(decode.pod, shared=decode.Shared())
+    project = partial(decode.pod, shared=decode.SharedValues())
     with pytest.raises(
         ApiError, match="the answer to /api/v1/pods is not what an API server gives"
     ):
-        decode.one(body, wire.WirePod, project, "/api/v1/pods")
+        decode.decode_object(body, wire.WirePod, project, "/api/v1/pods")
 
 
 PODS = "/api/v1/pods"
 
 
 def read(line: bytes) -> WatchEvent[Pod]:
-    return decode_watch_line(line, wire.WirePod, partial(decode.pod, shared=decode.Shared()), PODS)
+    return decode_watch_line(
+        line, wire.WirePod, partial(decode.pod, shared=decode.SharedValues()), PODS
+    )
 
 
 def line(kind: str, /, **body: Any) -> bytes:
@@ -410,7 +414,7 @@ def deployment(spec: Json, status: Json | None = None) -> Deployment:
     metadata = {"namespace": "a", "name": "web", "uid": "u", "generation": 4}
     document = {"metadata": metadata, "spec": spec, "status": status or {}}
     body = json.dumps(document).encode()
-    return decode.one(body, wire.WireDeployment, decode.deployment, "/deployment")
+    return decode.decode_object(body, wire.WireDeployment, decode.deployment, "/deployment")
 
 
 @pytest.mark.parametrize(
@@ -480,5 +484,5 @@ def test_a_volume_that_several_nodes_can_mount(modes: list[str], *, is_shared: b
     claim = {"namespace": "a", "name": "data"}
     document = {"metadata": {"name": "pv"}, "spec": {"claimRef": claim, "accessModes": modes}}
     body = json.dumps(document).encode()
-    read = decode.one(body, wire.WireVolume, decode.volume, "/pv")
+    read = decode.decode_object(body, wire.WireVolume, decode.volume, "/pv")
     assert (read.is_shared if read else None) is is_shared

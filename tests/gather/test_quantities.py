@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from rollout.gather.cluster.demands import parse_quantity, read_placement, whole
+from rollout.gather.cluster.demands import parse_quantity, read_placement, round_up
 from rollout.model.cluster import LabelSelector
 from rollout.model.placement import ANYWHERE, NodeTerm, Placement, PodTerm, Spread, Toleration
 from rollout.model.selectors import Requirement, SelectorOperator
@@ -14,7 +14,7 @@ from rollout.model.selectors import Requirement, SelectorOperator
     [("100m", 100), ("1", 1000), (".5", 500), ("100u", 1), ("1500000n", 2), ("2k", 2_000_000)],
 )
 def test_cpu_in_thousandths_of_a_core_rounded_up(text: str, cpu: int) -> None:
-    assert whole(text, 1000) == cpu
+    assert round_up(text, 1000) == cpu
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_cpu_in_thousandths_of_a_core_rounded_up(text: str, cpu: int) -> None:
     ],
 )
 def test_whole_units(text: str, number: int) -> None:
-    assert whole(text) == number
+    assert round_up(text) == number
 
 
 @pytest.mark.parametrize(

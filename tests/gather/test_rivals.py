@@ -9,7 +9,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, read_coordinators
-from rollout.gather.cluster.snapshot import console_hint, read_diagnosis
+from rollout.gather.cluster.snapshot import console_command, read_diagnosis
 from rollout.model.progress import NodeCondition
 from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation
 from tests.scripted_api import Exchange, Kubeconfig, scripted
@@ -418,4 +418,4 @@ def test_only_conditions_that_are_not_as_they_should_be(
 def test_the_console_of_a_machine_is_told_of_and_nothing_foreign_is_left_unquoted(
     provider_id: str, told: str
 ) -> None:
-    assert console_hint(provider_id) == told
+    assert console_command(provider_id) == told

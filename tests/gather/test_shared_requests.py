@@ -2,7 +2,7 @@
 
 import msgspec
 
-from rollout.gather.cluster.decode import Shared
+from rollout.gather.cluster.decode import SharedValues
 from rollout.gather.cluster.demands import pod_requests
 from rollout.gather.cluster.wire import Container, PodSpec, Requirements
 
@@ -26,7 +26,7 @@ SPECS = (
 
 
 def test_requests_are_shared_only_between_pods_that_ask_for_the_same() -> None:
-    shared = Shared()
+    shared = SharedValues()
     first = [shared.requests(spec) for spec in SPECS]
     assert first == [pod_requests(spec) for spec in SPECS]
     assert len(set(first)) == len(SPECS)

@@ -12,7 +12,7 @@ import pytest
 from rollout.adapters.kube.api import KubeApi, connect
 from rollout.errors import ApiError
 from rollout.gather.cluster import jobs, rivals, snapshot
-from rollout.gather.cluster.storage import CEPH_CLUSTERS, LONGHORN_SETTINGS, read_stored
+from rollout.gather.cluster.storage import CEPH_CLUSTERS, LONGHORN_SETTINGS, read_stored_data
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.cluster import ClusterIdentity, DaemonSet, Job, OwnerRef, VolumeAttachment
@@ -189,7 +189,7 @@ def test_a_storage_that_is_not_known_hides_no_other(tmp_path: Path) -> None:
     }
     with scripted(serving({CEPH_CLUSTERS: listed(ceph)})) as server:
         manager = replace(pod("manager", "n1", owner=""), owner=owner)
-        stored, unseen = read_stored(client(tmp_path, server), [manager, *osds])
+        stored, unseen = read_stored_data(client(tmp_path, server), [manager, *osds])
     assert [f"NotFound: {LONGHORN_SETTINGS}" in why for why in unseen] == [True]
     assert [(data.object, data.spare) for data in stored] == [
         ("cephclusters.ceph.rook.io/rook/ceph", 1)

@@ -24,7 +24,7 @@ from rollout.adapters.kube.answers import check_answer, exchange_error, is_broke
 from rollout.adapters.kube.session import ApiSession, Recovery, RenewableSession
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
-from rollout.gather.cluster.failure import failure
+from rollout.gather.cluster.failure import error_of_answer
 from rollout.ports import Query
 from rollout.threads import in_background
 
@@ -284,7 +284,9 @@ class KubeApi:
         except (urllib3.exceptions.HTTPError, OSError):
             body = b""
         retry_after = response.headers.get("Retry-After", "")
-        error = failure(response.status, body, request=str(request), retry_after=retry_after)
+        error = error_of_answer(
+            response.status, body, request=str(request), retry_after=retry_after
+        )
         return self._recovery.classify(error)
 
 

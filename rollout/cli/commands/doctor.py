@@ -28,7 +28,7 @@ from rollout.errors import ApiError, ExitCode, RolloutError
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import record_document
 from rollout.execution.record.unfinished import run_state
-from rollout.gather.cluster.documents import memory_of
+from rollout.gather.cluster.documents import memory_document
 from rollout.gather.cluster.rights import apply_rights, has_right, missing_rights
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.gather.doctor import cluster
@@ -211,7 +211,7 @@ def _storage_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
     record = record_document(namespace)
     why_no_record = with_patience(record.why_unwritable, api)
     why_no_memory = with_patience(why_unwritable, api, namespace)
-    memory = memory_of(namespace)
+    memory = memory_document(namespace)
     yield from cluster.unwritable_checks((record, why_no_record), (memory, why_no_memory))
 
 

@@ -23,7 +23,7 @@ from rollout.cli.terminal import say, show_document
 from rollout.errors import UsageError
 from rollout.execution.record.memory import change_memory, require_memory
 from rollout.execution.record.pauses import pause_node, unpause_node
-from rollout.gather.cluster.documents import memory_of, read_memory, read_stored_memory
+from rollout.gather.cluster.documents import memory_document, read_memory, read_stored_memory
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.model.cluster import Node
 from rollout.model.json_text import json_document
@@ -277,7 +277,7 @@ def release(
     if unknown:
         lines.append(f"Nothing to release for: {shortened(unknown)}.")
     if before.problem:
-        memory = memory_of(settings.lock.namespace).origin
+        memory = memory_document(settings.lock.namespace).origin
         lines.append(f"Reset: {memory}. Nodes are not paused with --all.")
     text = "\n".join(lines or ["Nothing to release: no failure is remembered."])
     document = ReleaseReport(

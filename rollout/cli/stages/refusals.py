@@ -12,7 +12,7 @@ from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedEr
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import may_have_begun
 from rollout.execution.record.unfinished import Unfinished, run_state
-from rollout.gather.cluster.documents import memory_of, read_slots, slots_of
+from rollout.gather.cluster.documents import memory_document, read_slots, slots_document
 from rollout.gather.cluster.rights import apply_rights, has_right, missing_rights
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
@@ -67,7 +67,7 @@ def refuse_without_rights(
         )
     why = with_patience(why_unwritable, api, namespace) if writes_memory else None
     if why:
-        document = memory_of(namespace)
+        document = memory_document(namespace)
         raise BlockedError(
             f"cannot write {document.origin}: {why.message}. Failures could not be recorded,"
             " so no pass starts",
@@ -117,7 +117,7 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
         # No marks of FleetLock are on the nodes, so there are no slots.
         if error.is_forbidden:
             return
-        name = slots_of(namespace).name
+        name = slots_document(namespace).name
         raise BlockedError(
             f"{error.message}: rollout cannot tell whether hosts hold FleetLock slots, so another"
             " rollout may be running",

@@ -37,8 +37,8 @@ def rewrite(
         changed = change(before.content)
         if changed == before.content:
             return changed
-        body = document.with_content(changed, before.body)
-        if before.body is None:
+        body = document.with_content(changed, before.config_map)
+        if before.config_map is None:
             api.create(document.collection, body)
         else:
             api.replace(document.path, body)

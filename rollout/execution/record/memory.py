@@ -19,7 +19,7 @@ from rollout.execution.base.deadline import Guard, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.record.compare_and_swap import rewrite
 from rollout.gather.cluster.documents import (
-    memory_of,
+    memory_document,
     read_memory,
     read_stored_memory,
 )
@@ -58,7 +58,7 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
             raise ApiError(f"{memory.problem}: it is left as it is")
         return change(NO_MEMORY if memory.problem else memory)
 
-    return rewrite(api, memory_of(namespace), read_stored_memory, change_readable)
+    return rewrite(api, memory_document(namespace), read_stored_memory, change_readable)
 
 
 def require_memory(memory: Memory) -> None:
@@ -82,7 +82,11 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
         raise
     except ApiError as error:
         return error
-    return ApiError(memory.problem) if memory.problem else memory_of(namespace).why_unwritable(api)
+    return (
+        ApiError(memory.problem)
+        if memory.problem
+        else memory_document(namespace).why_unwritable(api)
+    )
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.demands import (
-    amounts,
     demand_key,
     label_selector,
     node_terms,
+    parse_resources,
     pod_requests,
     read_placement,
 )
@@ -52,27 +52,31 @@ W = TypeVar("W")
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """Keeps one of equal values, because thousands of pods share them."""
+class SharedValues:
+    """Keeps each distinct value once, because thousands of pods have equal ones."""
 
     values: dict[Hashable, Any] = field(default_factory=dict)
 
     def labels(self, labels: wire.Labels) -> Mapping[str, str]:
         key = tuple(labels.items())
-        return self._once(key, lambda: {intern(name): intern(value) for name, value in key})
+        return self._keep_once(key, lambda: {intern(name): intern(value) for name, value in key})
 
     def placement(self, spec: wire.PodSpec) -> Placement:
         key = bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
-        return self._once(key, lambda: read_placement(*key))
+        return self._keep_once(key, lambda: read_placement(*key))
 
     def owner(self, references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
-        controller = _controller_among(references)
-        return None if controller is None else self._once(controller, lambda: _owner(controller))
+        controller = _find_controller(references)
+        return (
+            None
+            if controller is None
+            else self._keep_once(controller, lambda: _owner_ref(controller))
+        )
 
     def requests(self, spec: wire.PodSpec) -> Resources:
-        return self._once(demand_key(spec), lambda: pod_requests(spec))
+        return self._keep_once(demand_key(spec), lambda: pod_requests(spec))
 
-    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def _keep_once(self, key: Hashable, make: Callable[[], T]) -> T:
         if key not in self.values:
             self.values[key] = make()
         made: T = self.values[key]
@@ -80,7 +84,7 @@ class Shared:
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
-    """`ApiUnavailableError` names the `origin`."""
+    """Decode JSON into a struct. `ApiUnavailableError` names the `origin`."""
     try:
         return decoder_of(shape).decode(body)
     except NOT_READ as error:
@@ -88,7 +92,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
 
 
 def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
-    """Return an error to retry after: a proxy may answer for a while."""
+    """Return an error that allows a retry, because a proxy may answer only for a while."""
     return ApiUnavailableError(
         f"the answer to {origin} is not what an API server gives: {why}",
         status=_OK,
@@ -96,39 +100,40 @@ def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
     )
 
 
-def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> T:
-    read = decode(body, shape, origin)
+def decode_object(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> T:
+    """Decode JSON into a struct of `wire`, and project that to a value of the model."""
+    wire_object = decode(body, shape, origin)
     try:
-        return project(read)
+        return project(wire_object)
     except ValueError as error:
         raise invalid_answer(origin, error) from error
 
 
-def node(read: wire.WireNode) -> Node:
-    meta = read.metadata
-    info = read.status.node_info
-    ready = _by_type(read.status.conditions).get("Ready", _NO_CONDITION)
+def node(wire_node: wire.WireNode) -> Node:
+    meta = wire_node.metadata
+    info = wire_node.status.node_info
+    ready = _by_type(wire_node.status.conditions).get("Ready", _NO_CONDITION)
     return Node(
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
         labels=meta.labels,
         annotations=meta.annotations,
-        unschedulable=read.spec.unschedulable,
+        unschedulable=wire_node.spec.unschedulable,
         ready=ConditionStatus(ready.status)
         if ready.status in _CONDITION_STATUSES
         else ConditionStatus.UNKNOWN,
         ready_message=ready.message,
-        taints=read.spec.taints,
-        addresses=read.status.addresses,
+        taints=wire_node.spec.taints,
+        addresses=wire_node.status.addresses,
         boot_id=info.boot_id.lower(),
         machine_id=info.machine_id.replace("-", "").lower(),
         os_image=info.os_image,
         kubelet_version=info.kubelet_version,
-        allocatable=amounts(read.status.allocatable),
+        allocatable=parse_resources(wire_node.status.allocatable),
         deleting=bool(meta.deletion_timestamp),
         operating_system=info.operating_system,
-        lifecycle=_lifecycle(read.status.conditions),
+        lifecycle=_lifecycle(wire_node.status.conditions),
     )
 
 
@@ -149,10 +154,10 @@ def _by_type(conditions: Iterable[wire.Condition]) -> Mapping[str, wire.Conditio
     return {condition.type: condition for condition in conditions}
 
 
-def pod(read: wire.WirePod, shared: Shared) -> Pod:
-    meta = read.metadata
-    spec = read.spec
-    conditions = _by_type(read.status.conditions)
+def pod(wire_pod: wire.WirePod, shared: SharedValues) -> Pod:
+    meta = wire_pod.metadata
+    spec = wire_pod.spec
+    conditions = _by_type(wire_pod.status.conditions)
     scheduled = conditions.get("PodScheduled", _NO_CONDITION)
     readiness = conditions.get("Ready", _NO_CONDITION)
     ready = readiness.status == ConditionStatus.TRUE
@@ -160,14 +165,16 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
     owner = shared.owner(meta.owner_references)
     mirror = MIRROR_ANNOTATION in meta.annotations
     # These pods are bound to their node, and their affinity names it.
-    stays = mirror or (owner is not None and owner.kind == "DaemonSet")
+    is_bound = mirror or (owner is not None and owner.kind == "DaemonSet")
     claims = (volume.persistent_volume_claim.claim_name for volume in spec.volumes)
     return Pod(
         namespace=intern(meta.namespace),
         name=meta.name,
         uid=meta.uid,
         node=intern(spec.node_name),
-        phase=PodPhase(read.status.phase) if read.status.phase in _PHASES else PodPhase.UNKNOWN,
+        phase=PodPhase(wire_pod.status.phase)
+        if wire_pod.status.phase in _PHASES
+        else PodPhase.UNKNOWN,
         ready=ready,
         labels=shared.labels(meta.labels),
         owner=owner,
@@ -181,12 +188,12 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         node_selector=shared.labels(spec.node_selector),
         # Ephemeral volumes have no claim name, because each pod has a new one.
         claims=tuple(filter(None, claims)),
-        placement=ANYWHERE if stays else shared.placement(spec),
+        placement=ANYWHERE if is_bound else shared.placement(spec),
         unready_since="" if ready else since,
         start_seconds=_start_seconds(scheduled, readiness) if ready else None,
-        ready_since=since if ready and stays else "",
+        ready_since=since if ready and is_bound else "",
         node_critical=spec.priority_class_name == _NODE_CRITICAL,
-        started_at=read.status.start_time,
+        started_at=wire_pod.status.start_time,
         active_deadline=spec.active_deadline_seconds,
     )
 
@@ -201,29 +208,30 @@ def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | No
 
 
 def controller_of(references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
-    controller = _controller_among(references)
-    return None if controller is None else _owner(controller)
+    """Return the owner that controls an object, or None."""
+    controller = _find_controller(references)
+    return None if controller is None else _owner_ref(controller)
 
 
-def _controller_among(
+def _find_controller(
     references: Iterable[wire.OwnerReference],
 ) -> wire.OwnerReference | None:
     return next((reference for reference in references if reference.controller), None)
 
 
-def _owner(reference: wire.OwnerReference) -> OwnerRef:
+def _owner_ref(reference: wire.OwnerReference) -> OwnerRef:
     return OwnerRef(reference.api_version, reference.kind, reference.name, reference.uid)
 
 
-def budget(read: wire.WireBudget) -> Budget:
-    """As in policy/v1, an empty selector covers every pod of the namespace."""
-    spec = read.spec
-    status = read.status
+def budget(wire_budget: wire.WireBudget) -> Budget:
+    """Return a budget. As in policy/v1, an empty selector covers every pod of the namespace."""
+    spec = wire_budget.spec
+    status = wire_budget.status
     verdict = _by_type(status.conditions).get("DisruptionAllowed", _NO_CONDITION)
     why = verdict.message or "its controller could not count its pods"
     return Budget(
-        namespace=read.metadata.namespace,
-        name=read.metadata.name,
+        namespace=wire_budget.metadata.namespace,
+        name=wire_budget.metadata.name,
         selector=label_selector(spec.selector) if spec.selector is not None else None,
         min_available=str(spec.min_available),
         max_unavailable=str(spec.max_unavailable),
@@ -233,54 +241,59 @@ def budget(read: wire.WireBudget) -> Budget:
         expected_pods=status.expected_pods,
         always_allow_unhealthy=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
         sync_error=why if verdict.reason == "SyncFailed" else "",
-        owner=controller_of(read.metadata.owner_references),
-        uid=read.metadata.uid or "",
-        version=read.metadata.resource_version or "",
+        owner=controller_of(wire_budget.metadata.owner_references),
+        uid=wire_budget.metadata.uid or "",
+        version=wire_budget.metadata.resource_version or "",
     )
 
 
-def namespace(read: wire.Object) -> tuple[str, Mapping[str, str]]:
-    return read.metadata.name, read.metadata.labels
+def namespace(wire_namespace: wire.Object) -> tuple[str, Mapping[str, str]]:
+    return wire_namespace.metadata.name, wire_namespace.metadata.labels
 
 
-def daemon_set(read: wire.WireDaemonSet) -> DaemonSet:
-    meta = read.metadata
-    spec = read.spec.template.spec
+def daemon_set(wire_daemon_set: wire.WireDaemonSet) -> DaemonSet:
+    meta = wire_daemon_set.metadata
+    spec = wire_daemon_set.spec.template.spec
     return DaemonSet(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
         node_selector=spec.node_selector,
-        placement=Shared().placement(spec),
+        placement=SharedValues().placement(spec),
     )
 
 
-def attachment(read: wire.WireAttachment) -> VolumeAttachment:
+def attachment(wire_attachment: wire.WireAttachment) -> VolumeAttachment:
     return VolumeAttachment(
-        read.metadata.name, read.spec.node_name, read.spec.source.persistent_volume_name
+        wire_attachment.metadata.name,
+        wire_attachment.spec.node_name,
+        wire_attachment.spec.source.persistent_volume_name,
     )
 
 
-def volume(read: wire.WireVolume) -> PersistentVolume | None:
-    """Return a volume that attaches only to certain nodes, or to several; else None."""
-    claim = read.spec.claim_ref
-    terms = node_terms(read.spec.node_affinity.required)
-    is_shared = not _SHARED_MODES.isdisjoint(read.spec.access_modes)
+def volume(wire_volume: wire.WireVolume) -> PersistentVolume | None:
+    """Return a claimed volume that attaches only to certain nodes, or to several; else None."""
+    claim = wire_volume.spec.claim_ref
+    terms = node_terms(wire_volume.spec.node_affinity.required)
+    is_shared = not _SHARED_MODES.isdisjoint(wire_volume.spec.access_modes)
     if claim is None or (terms is None and not is_shared):
         return None
     return PersistentVolume(
-        read.metadata.name, f"{claim.namespace}/{claim.name}", terms or (), is_shared=is_shared
+        wire_volume.metadata.name,
+        f"{claim.namespace}/{claim.name}",
+        terms or (),
+        is_shared=is_shared,
     )
 
 
-def deployment(read: wire.WireDeployment) -> Deployment:
-    """Shares of the replicas are rounded as by its controller."""
-    meta = read.metadata
-    spec = read.spec
-    status = read.status
+def deployment(wire_deployment: wire.WireDeployment) -> Deployment:
+    """Return a Deployment. Percentages of its replicas are rounded as by its controller."""
+    meta = wire_deployment.metadata
+    spec = wire_deployment.spec
+    status = wire_deployment.status
     strategy = spec.strategy
-    # Old pods still count as available, so that no new pod does too early.
-    old = status.replicas - status.updated_replicas
+    # All old pods count as the available ones, so that no new pod counts too early.
+    old_pods = status.replicas - status.updated_replicas
     progressing = _by_type(status.conditions).get("Progressing", _NO_CONDITION)
     return Deployment(
         namespace=meta.namespace,
@@ -288,22 +301,27 @@ def deployment(read: wire.WireDeployment) -> Deployment:
         uid=meta.uid,
         is_rolling=strategy.type == "RollingUpdate",
         is_paused=spec.paused,
-        surge=math.ceil(_share(strategy.rolling_update.max_surge, spec.replicas)),
-        unavailable=math.floor(_share(strategy.rolling_update.max_unavailable, spec.replicas)),
+        surge=math.ceil(_number_of_pods(strategy.rolling_update.max_surge, spec.replicas)),
+        unavailable=math.floor(
+            _number_of_pods(strategy.rolling_update.max_unavailable, spec.replicas)
+        ),
         version=meta.resource_version,
         restarted_at=spec.template.metadata.annotations.get(RESTARTED_AT, ""),
         progress=DeploymentProgress(
             desired=spec.replicas,
             updated=status.updated_replicas,
-            available=max(0, status.available_replicas - old),
+            available=max(0, status.available_replicas - old_pods),
             is_observed=status.observed_generation >= meta.generation,
             is_late=progressing.reason == "ProgressDeadlineExceeded",
         ),
     )
 
 
-def _share(amount: int | str, replicas: int) -> Fraction:
-    """Return a number of pods, perhaps a fraction. Raises `ValueError`."""
+def _number_of_pods(amount: int | str, replicas: int) -> Fraction:
+    """Return a number or percentage of pods as a number, which may be a fraction.
+
+    Raises `ValueError`.
+    """
     if isinstance(amount, int):
         return Fraction(amount)
     return Fraction(int(amount.removesuffix("%")) * replicas, 100)

@@ -49,15 +49,18 @@ class _SpreadConstraint(wire.Wire, frozen=True):
 
 
 def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Placement:
-    """`ValueError` for JSON that the API does not document. Absent parts are empty."""
-    read = _decode_part(affinity, _Affinity) or _Affinity()
+    """Parse the constraints of a pod on its nodes. Absent parts are empty.
+
+    Raises `ValueError` for JSON that the API does not document.
+    """
+    constraints = _decode_part(affinity, _Affinity) or _Affinity()
     placement = Placement(
         node_terms=node_terms(
-            read.node_affinity.required_during_scheduling_ignored_during_execution
+            constraints.node_affinity.required_during_scheduling_ignored_during_execution
         ),
         tolerations=_decode_part(tolerations, tuple[Toleration, ...]) or (),
-        repulsions=_pod_terms(read.pod_anti_affinity),
-        attractions=_pod_terms(read.pod_affinity),
+        repulsions=_pod_terms(constraints.pod_anti_affinity),
+        attractions=_pod_terms(constraints.pod_affinity),
         spreads=_spreads(_decode_part(spreads, tuple[_SpreadConstraint, ...]) or ()),
     )
     return ANYWHERE if placement == ANYWHERE else placement
@@ -90,11 +93,12 @@ def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | Non
     )
 
 
-def label_selector(read: wire.Selector) -> LabelSelector:
+def label_selector(selector: wire.Selector) -> LabelSelector:
     exact = (
-        Requirement(key, SelectorOperator.IN, (value,)) for key, value in read.match_labels.items()
+        Requirement(key, SelectorOperator.IN, (value,))
+        for key, value in selector.match_labels.items()
     )
-    return LabelSelector((*exact, *read.match_expressions))
+    return LabelSelector((*exact, *selector.match_expressions))
 
 
 def _decode_part(raw: bytes, shape: type[T]) -> T | None:
@@ -120,10 +124,10 @@ def _pod_terms(affinity: _AffinityTerms) -> tuple[PodTerm, ...]:
 
 
 _NOTHING = Resources()
-_FIELDS = frozenset({"cpu", "memory", "pods"})
+_OWN_FIELDS = frozenset({"cpu", "memory", "pods"})
 _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - as manifests write it
 
-_Others = tuple[tuple[str, int], ...]
+_OtherAmounts = tuple[tuple[str, int], ...]
 
 # An API server writes fewer than 20 digits; thousands would be slow.
 _DIGITS = r"\d{1,100}"
@@ -141,7 +145,7 @@ _BINARY = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Raises `ValueError`."""
+    """Return the number that a quantity of Kubernetes means. Raises `ValueError`."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
@@ -155,31 +159,31 @@ def parse_quantity(text: str) -> Decimal:
 
 
 @lru_cache(maxsize=4096)
-def whole(text: str, parts: int = 1) -> int:
-    """Round up, as the scheduler does."""
+def round_up(text: str, parts: int = 1) -> int:
+    """Return a quantity, times `parts`, rounded up to an integer as the scheduler does."""
     return int((parse_quantity(text) * parts).to_integral_value(ROUND_CEILING))
 
 
-def amounts(quantities: Mapping[str, wire.Quantity]) -> Resources:
+def parse_resources(quantities: Mapping[str, wire.Quantity]) -> Resources:
     return Resources(
-        cpu_milli=whole(str(quantities.get("cpu", 0)), 1000),
-        memory=whole(str(quantities.get("memory", 0))),
-        pods=whole(str(quantities.get("pods", 0))),
-        others=() if quantities.keys() <= _FIELDS else _others(quantities),
+        cpu_milli=round_up(str(quantities.get("cpu", 0)), 1000),
+        memory=round_up(str(quantities.get("memory", 0))),
+        pods=round_up(str(quantities.get("pods", 0))),
+        others=() if quantities.keys() <= _OWN_FIELDS else _other_resources(quantities),
     )
 
 
-def _others(quantities: Mapping[str, wire.Quantity]) -> _Others:
+def _other_resources(quantities: Mapping[str, wire.Quantity]) -> _OtherAmounts:
     others: list[tuple[str, int]] = []
     for name, quantity in quantities.items():
-        amount = 0 if name in _FIELDS else whole(str(quantity))
+        amount = 0 if name in _OWN_FIELDS else round_up(str(quantity))
         if amount:
             others.append((name, amount))
     return tuple(sorted(others))
 
 
 def demand_key(spec: wire.PodSpec) -> Hashable:
-    """Return all that `pod_requests` depends on."""
+    """Return a key that is equal for pods with equal `pod_requests`."""
     containers = [
         (item.restart_policy, bytes(item.ports), *item.resources.requests.items())
         for item in (*spec.init_containers, *spec.containers)
@@ -189,21 +193,23 @@ def demand_key(spec: wire.PodSpec) -> Hashable:
 
 
 def pod_requests(spec: wire.PodSpec) -> Resources:
-    """Return the sum of containers and sidecars, or a larger init container.
+    """Return what the scheduler reserves for a pod.
 
-    The pod's own requests override its containers' requests. Overhead and host ports are added.
+    That is the sum of its containers and sidecars, or a larger init container. The pod's own
+    requests override its containers' requests. Overhead and host ports are added.
     """
-    running, starting = _containers(spec)
-    effective = _override(_combine(running, starting, max), spec.resources.requests)
-    total = _combine(effective, amounts(spec.overhead), add) if spec.overhead else effective
+    running, starting = _requests_of_containers(spec)
+    total = _override_by_pod(_combine(running, starting, max), spec.resources.requests)
+    if spec.overhead:
+        total = _combine(total, parse_resources(spec.overhead), add)
     others = _combine_others(total.others, _host_ports(spec), add)
     return Resources(cpu_milli=total.cpu_milli, memory=total.memory, pods=1, others=others)
 
 
-def _host_ports(spec: wire.PodSpec) -> _Others:
-    """Return the ports that only one pod on a node may have.
+def _host_ports(spec: wire.PodSpec) -> _OtherAmounts:
+    """Return the ports that only one pod on a node can have.
 
-    Ports of a single address rarely conflict, so they are left out.
+    Ports of a single address are left out, because they rarely conflict.
     """
     sidecars = [item for item in spec.init_containers if item.restart_policy == "Always"]
     ports: dict[str, int] = {}
@@ -217,15 +223,15 @@ def _host_ports(spec: wire.PodSpec) -> _Others:
     return tuple(ports.items())
 
 
-def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
-    """Return the requests of running containers, and the most while init containers run."""
+def _requests_of_containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
+    """Return the requests of running containers, and the highest while init containers run."""
     sidecars = _NOTHING
     starting = _NOTHING
     for container in spec.init_containers:
-        beside = _combine(sidecars, _requests(container), add)
+        with_sidecars = _combine(sidecars, _requests(container), add)
         if container.restart_policy == "Always":
-            sidecars = beside
-        starting = _combine(starting, beside, max)
+            sidecars = with_sidecars
+        starting = _combine(starting, with_sidecars, max)
     running = sidecars
     for container in spec.containers:
         running = _combine(running, _requests(container), add)
@@ -233,13 +239,15 @@ def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
 
 
 def _requests(container: wire.Container) -> Resources:
-    return amounts(container.resources.requests) if container.resources.requests else _NOTHING
+    return (
+        parse_resources(container.resources.requests) if container.resources.requests else _NOTHING
+    )
 
 
-def _override(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resources:
+def _override_by_pod(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resources:
     if not of_pod:
         return summed
-    overriding = amounts(of_pod)
+    overriding = parse_resources(of_pod)
     return Resources(
         cpu_milli=overriding.cpu_milli if "cpu" in of_pod else summed.cpu_milli,
         memory=overriding.memory if "memory" in of_pod else summed.memory,
@@ -247,20 +255,22 @@ def _override(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resourc
     )
 
 
-def _combine(left: Resources, right: Resources, how: Callable[[int, int], int]) -> Resources:
-    # One side is usually nothing, because most pods have no init containers.
+def _combine(left: Resources, right: Resources, merge: Callable[[int, int], int]) -> Resources:
+    # A shortcut: most pods have no init containers.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
-    cpu = how(left.cpu_milli, right.cpu_milli)
-    memory = how(left.memory, right.memory)
-    return Resources(cpu, memory, others=_combine_others(left.others, right.others, how))
+    cpu = merge(left.cpu_milli, right.cpu_milli)
+    memory = merge(left.memory, right.memory)
+    return Resources(cpu, memory, others=_combine_others(left.others, right.others, merge))
 
 
-def _combine_others(left: _Others, right: _Others, how: Callable[[int, int], int]) -> _Others:
+def _combine_others(
+    left: _OtherAmounts, right: _OtherAmounts, merge: Callable[[int, int], int]
+) -> _OtherAmounts:
     # `left` is already sorted. Host ports, on the right, are not.
     if not (left and right):
         return left or tuple(sorted(right))
     joined = dict(left)
     for name, amount in right:
-        joined[name] = how(joined[name], amount) if name in joined else amount
+        joined[name] = merge(joined[name], amount) if name in joined else amount
     return tuple(sorted(joined.items()))

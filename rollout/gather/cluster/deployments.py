@@ -11,33 +11,36 @@ _APPS = "/apis/apps/v1/namespaces"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSetOrigin:
-    """The Deployment that made a ReplicaSet, empty if none did, and its last restart."""
+    """Why a ReplicaSet exists."""
 
+    # The name of the Deployment that made it; empty if none did.
     deployment: str
+    # When the Deployment was last restarted; empty for never.
     restarted_at: str
 
 
 def read_origin(api: ClusterApi, pod: Pod) -> ReplicaSetOrigin:
+    """Read the ReplicaSet that owns the pod."""
     name = pod.owner.name if pod.owner else ""
     path = f"{_APPS}/{quote(pod.namespace, safe='')}/replicasets/{quote(name, safe='')}"
-    read = decode.decode(api.get(path), wire.WireReplicaSet, path)
-    owner = decode.controller_of(read.metadata.owner_references)
+    replica_set = decode.decode(api.get(path), wire.WireReplicaSet, path)
+    owner = decode.controller_of(replica_set.metadata.owner_references)
     is_deployment = owner is not None and owner.kind == "Deployment" and owner.group == "apps"
     return ReplicaSetOrigin(
         deployment=owner.name if owner is not None and is_deployment else "",
-        restarted_at=read.spec.template.metadata.annotations.get(decode.RESTARTED_AT, ""),
+        restarted_at=replica_set.spec.template.metadata.annotations.get(decode.RESTARTED_AT, ""),
     )
 
 
 def read_deployment(api: ClusterApi, namespace: str, name: str) -> Deployment:
     path = _path(namespace, name)
-    return decode.one(api.get(path), wire.WireDeployment, decode.deployment, path)
+    return decode.decode_object(api.get(path), wire.WireDeployment, decode.deployment, path)
 
 
 def restart_deployment(api: ClusterApi, deployment: Deployment, at: str) -> None:
-    """Restart as `kubectl rollout restart` does.
+    """Restart a Deployment like `kubectl rollout restart`; `at` becomes the time of the restart.
 
-    `ApiConflictError` if the Deployment has changed: someone else may have restarted it.
+    `ApiConflictError` if the Deployment has changed, because someone else may have restarted it.
     """
     template = {"metadata": {"annotations": {decode.RESTARTED_AT: at}}}
     change = {

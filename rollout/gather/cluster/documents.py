@@ -1,12 +1,12 @@
-"""Documents that processes share in ConfigMaps: record, memory and FleetLock's slots.
+"""Reads and writes the documents that processes share in ConfigMaps.
 
-Others may write them, so reading takes bounded memory, and a document is understood completely or
-not at all.
+These are the record, the memory and FleetLock's slots. Others may write them, so reading takes
+bounded memory, and a document is understood completely or not at all.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -33,6 +33,7 @@ _MOST_FAILURES = 1_000_000
 _YEARS = range(1970, 9000)
 # In bytes. A ConfigMap holds 1 MiB, plus managed fields.
 _LARGEST_BODY = 4 << 20
+# The query of a dry run.
 DRY = {"dryRun": "All"}
 # The API server does not ask webhooks with side effects in a dry run, and says so.
 _NO_DRY_RUN = "does not support dry run"
@@ -53,20 +54,31 @@ class NotUnderstoodError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """A document's content and its ConfigMap, if any."""
+    """A document's content with the ConfigMap that it was read from."""
 
     content: T
-    body: dict[str, Any] | None
+    # None if there is none.
+    config_map: dict[str, Any] | None
+
+
+class StoredText(NamedTuple):
+    """What a ConfigMap has under a key. None for what does not exist."""
+
+    text: str | None
+    config_map: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
+    """Where a document is stored: a key of a ConfigMap."""
+
     namespace: str
     name: str
     key: str
 
     @property
     def origin(self) -> str:
+        """The ConfigMap in messages."""
         return f"ConfigMap {self.namespace}/{self.name}"
 
     @property
@@ -77,20 +89,17 @@ class Document:
     def collection(self) -> str:
         return self.path.rpartition("/")[0]
 
-    def read(self, api: ClusterApi) -> tuple[str | None, dict[str, Any] | None]:
-        """Return the text and the whole ConfigMap; None for what does not exist.
-
-        `ApiError` if the answer is no ConfigMap.
-        """
+    def read(self, api: ClusterApi) -> StoredText:
+        """Raise `NotUnderstoodError` if the answer is no ConfigMap that can hold the document."""
         try:
             body = api.get(self.path)
         except ApiNotFoundError:
-            return None, None
+            return StoredText(None, None)
         if len(body) > _LARGEST_BODY:
             raise NotUnderstoodError(f"{self.origin} is larger than {_LARGEST_BODY >> 20} MiB")
         try:
-            whole = msgspec.json.decode(body, type=dict[str, Any])
-            known = msgspec.convert(whole, type=_ConfigMapData)
+            config_map = msgspec.json.decode(body, type=dict[str, Any])
+            known = msgspec.convert(config_map, type=_ConfigMapData)
         except NOT_READ as error:
             raise NotUnderstoodError(
                 f"{self.origin} is not understood: {excerpt(str(error))}"
@@ -99,12 +108,12 @@ class Document:
             raise NotUnderstoodError(
                 f"{self.origin} is not understood: it has {self.key} in binaryData"
             )
-        return (known.data or {}).get(self.key), whole
+        return StoredText((known.data or {}).get(self.key), config_map)
 
-    def parsed(self, text: str, shape: type[T], impossible: Callable[[T], str]) -> T:
-        """Decode a text.
+    def parse(self, text: str, shape: type[T], why_implausible: Callable[[T], str]) -> T:
+        """Return the content of a text.
 
-        `NotUnderstoodError` for another shape or format version, or if `impossible` returns a
+        `NotUnderstoodError` for another shape or format version, or if `why_implausible` returns a
         message.
         """
         try:
@@ -115,17 +124,17 @@ class Document:
                     " rollout"
                 )
             content = msgspec.json.decode(text, type=shape)
-            wrong = impossible(content)
+            problem = why_implausible(content)
         except NOT_READ as error:
             raise NotUnderstoodError(
                 f"{self.origin} is not understood: {excerpt(str(error))}"
             ) from error
-        if wrong:
-            raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(wrong)}")
+        if problem:
+            raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(problem)}")
         return content
 
-    def with_content(self, content: object, whole: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the ConfigMap `whole` with this content, a dataclass.
+    def with_content(self, content: object, config_map: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the ConfigMap with this content, a dataclass, in place of the old content.
 
         Keys that only a newer version of rollout knows stay.
         """
@@ -134,44 +143,44 @@ class Document:
             for name, value in msgspec.to_builtins(content).items()
             if value not in (None, "", False)
         }
-        fields = {"format_version": _FORMAT, **self._with_unknown_keys(fields, content, whole)}
-        return self._with_text(msgspec.json.encode(fields).decode(), whole)
+        fields = {"format_version": _FORMAT, **self._with_unknown_keys(fields, content, config_map)}
+        return self._with_text(msgspec.json.encode(fields).decode(), config_map)
 
     def _with_unknown_keys(
-        self, fields: dict[str, Any], content: object, whole: dict[str, Any] | None
+        self, fields: dict[str, Any], content: object, config_map: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Add the stored keys that this version does not know.
+        """Return the fields with the stored keys that this version does not know.
 
         A replaced object, such as a pause, loses its unknown keys.
         """
-        text = ((whole or {}).get("data") or {}).get(self.key, "")
+        text = ((config_map or {}).get("data") or {}).get(self.key, "")
         try:
-            known = msgspec.to_builtins(self.parsed(text, type(content), lambda _content: ""))
-            stored = self.parsed(text, dict[str, Any], lambda _content: "")
+            known = msgspec.to_builtins(self.parse(text, type(content), lambda _content: ""))
+            stored = self.parse(text, dict[str, Any], lambda _content: "")
         except NotUnderstoodError:
             return fields
         kept = _unknown_keys(stored, known)
         for name, value in fields.items():
             before = known[name]
             if value == before:
-                # Keeps unknown keys inside.
+                # The stored value may have unknown keys inside.
                 kept[name] = stored.get(name, value)
             elif isinstance(value, dict) and before:
-                kept[name] = _with_unknown_keys_of_entries(value, stored[name], before)
+                kept[name] = _with_unknown_keys_inside(value, stored[name], before)
             else:
                 kept[name] = value
         return kept
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
-        """Return why a dry run could not write the document, or None.
+        """Try to write the document in a dry run; return why that failed, or None.
 
-        It checks rights, immutability, quotas and webhooks. Raises `ApiUnavailableError`.
+        A dry run checks rights, immutability, quotas and webhooks. Raises `ApiUnavailableError`.
         """
         try:
-            text, whole = self.read(api)
-            # Changed, because an immutable ConfigMap accepts its own content.
-            body = self._with_text(f"{text or ''}\n", whole)
-            if whole is None:
+            text, config_map = self.read(api)
+            # With a change, because an immutable ConfigMap accepts its own content.
+            body = self._with_text(f"{text or ''}\n", config_map)
+            if config_map is None:
                 api.create(self.collection, body, DRY)
             else:
                 api.replace(self.path, body, DRY)
@@ -184,13 +193,14 @@ class Document:
         return None
 
     def hint_for(self, refusal: ApiError) -> str:
+        """Return how to make the document writable after the API server has refused to write it."""
         if refusal.hint:
             return refusal.hint.replace("NAMESPACE", self.namespace)
         delete = f"kubectl -n {self.namespace} delete configmap {self.name}"
         return f"Allow it. If the ConfigMap is immutable or damaged, delete it: {delete}"
 
-    def _with_text(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
-        base = whole or {
+    def _with_text(self, text: str, config_map: dict[str, Any] | None) -> dict[str, Any]:
+        base = config_map or {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": self.name, "namespace": self.namespace},
@@ -202,7 +212,7 @@ def _unknown_keys(stored: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
     return {key: value for key, value in stored.items() if key not in known}
 
 
-def _with_unknown_keys_of_entries(
+def _with_unknown_keys_inside(
     entries: Mapping[str, Any], stored: Mapping[str, Any], known: Mapping[str, Any]
 ) -> dict[str, Any]:
     kept = {}
@@ -218,12 +228,12 @@ _MEMORY_KEY = "memory.json"
 _SLOTS_KEY = "slots.json"
 
 
-def memory_of(namespace: str) -> Document:
+def memory_document(namespace: str) -> Document:
     return Document(namespace, marks.MEMORY_NAME, _MEMORY_KEY)
 
 
 def read_memory(api: ClusterApi, namespace: str) -> Memory:
-    """Return the memory, with a `problem` if it is garbled or may not be read."""
+    """Return the memory; an empty one with a `problem` if it is garbled or may not be read."""
     try:
         return read_stored_memory(api, namespace).content
     except ApiError as error:
@@ -231,32 +241,37 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
             raise
         return replace(
             NO_MEMORY,
-            problem=f"{memory_of(namespace).origin} cannot be read: {error.message}",
+            problem=f"{memory_document(namespace).origin} cannot be read: {error.message}",
             denied=True,
         )
 
 
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
-    """Return the memory, with a `problem` and an empty ConfigMap if it is garbled."""
-    document = memory_of(namespace)
-    body: dict[str, Any] | None = {}
+    """Return the memory; an empty one with a `problem` if it is garbled."""
+    document = memory_document(namespace)
+    # Not None, because a ConfigMap that is garbled exists.
+    config_map: dict[str, Any] | None = {}
+    memory = NO_MEMORY
     try:
-        text, body = document.read(api)
-        memory = NO_MEMORY
+        text, config_map = document.read(api)
         if text is not None:
-            memory = document.parsed(text, Memory, lambda read: next(_impossible(read), ""))
+            memory = document.parse(text, Memory, _why_memory_implausible)
     except NotUnderstoodError as error:
         memory = replace(NO_MEMORY, problem=error.message)
-    return Stored(memory, body)
+    return Stored(memory, config_map)
 
 
-def _impossible(memory: Memory) -> Iterator[str]:
-    """Yield what rollout would not have written."""
+def _why_memory_implausible(memory: Memory) -> str:
+    return next(_find_implausible(memory), "")
+
+
+def _find_implausible(memory: Memory) -> Iterator[str]:
+    """Yield what rollout would not have written into its memory."""
     if memory.problem or memory.denied:
         yield "it says of itself that it is not understood"
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
         yield f"it has {len(memory.nodes)} nodes and {len(memory.versions)} versions"
-    yield from _impossible_nodes(memory.nodes)
+    yield from _find_implausible_nodes(memory.nodes)
     for version, failed in memory.versions.items():
         if not is_version(version) or len(failed.nodes) > MOST_NODES_OF_VERSION:
             yield f"the version {version!r} with {len(failed.nodes)} nodes"
@@ -272,7 +287,7 @@ def _impossible(memory: Memory) -> Iterator[str]:
         yield f"it slips from {slip.by!r} to {slip.finish!r}"
 
 
-def _impossible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
+def _find_implausible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
     for name, failures in nodes.items():
         if not is_object_name(name):
             yield f"{name!r} is not a Node name"
@@ -285,7 +300,7 @@ def _is_time(stamp: str) -> bool:
     return at is not None and _YEARS.start <= at.year < _YEARS.stop
 
 
-def slots_of(namespace: str) -> Document:
+def slots_document(namespace: str) -> Document:
     return Document(namespace, marks.SLOTS_NAME, _SLOTS_KEY)
 
 
@@ -294,13 +309,14 @@ def read_slots(api: ClusterApi, namespace: str) -> Slots:
 
 
 def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
-    document = slots_of(namespace)
-    text, body = document.read(api)
-    slots = NO_SLOTS if text is None else document.parsed(text, Slots, _impossible_slots)
-    return Stored(slots, body)
+    document = slots_document(namespace)
+    text, config_map = document.read(api)
+    slots = NO_SLOTS if text is None else document.parse(text, Slots, _why_slots_implausible)
+    return Stored(slots, config_map)
 
 
-def _impossible_slots(slots: Slots) -> str:
+def _why_slots_implausible(slots: Slots) -> str:
+    """Return what rollout would not have written among its slots, or empty."""
     for slot in slots.held:
         if not (
             is_object_name(slot.node) and is_run_id(slot.run_id) and is_fleetlock_run(slot.run_id)

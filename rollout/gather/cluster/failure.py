@@ -1,4 +1,4 @@
-"""Maps an API server's refusal to an error class."""
+"""Makes errors of unsuccessful answers of the API server."""
 
 import re
 
@@ -22,11 +22,11 @@ _BAD_REQUEST = 400
 _UNAUTHORIZED = 401
 _FORBIDDEN = 403
 _INTERNAL = 500
-_EXCERPT = 300
+_LONGEST_BODY = 300
 # Limits a webhook's or policy's message on the screen and in notifications.
 _LONGEST_DENIAL = 500
 
-_CLASSES: dict[int, type[ApiError]] = {
+_ERROR_TYPES: dict[int, type[ApiError]] = {
     404: ApiNotFoundError,
     408: ApiUnavailableError,
     409: ApiConflictError,
@@ -38,11 +38,11 @@ _CLASSES: dict[int, type[ApiError]] = {
 }
 # The only final 500: an eviction under two budgets. Others may pass, such as during an etcd leader
 # election.
-_LASTING_500 = "more than one PodDisruptionBudget"
+_FINAL_500 = "more than one PodDisruptionBudget"
 # The API server's answer for an unknown path. Another 404 without a Status comes from a proxy, and
 # must not mean that an object is gone.
 _NOT_FOUND = 404
-_UNSERVED = b"404 page not found"
+_UNKNOWN_PATH_BODY = b"404 page not found"
 
 _UNAUTHORIZED_HINT = (
     "Renew the credentials of the kubeconfig's user, or name another context with --context."
@@ -50,7 +50,7 @@ _UNAUTHORIZED_HINT = (
 _FORBIDDEN_HINT = (
     "Ask an administrator to grant it; `rollout doctor` lists every permission that is needed."
 )
-_QUOTA = "exceeded quota"
+_QUOTA_MARKER = "exceeded quota"
 _QUOTA_HINT = "Raise that ResourceQuota, or make room in it: kubectl describe quota -n NAMESPACE"
 _DENIAL_HINTS = {
     DenierKind.WEBHOOK: "Ask the owner of that admission webhook what it requires.",
@@ -94,11 +94,11 @@ class Status(wire.Wire, frozen=True):
     code: int = 0
 
 
-def failure(status: int, body: bytes, *, request: str, retry_after: str = "") -> ApiError:
+def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str = "") -> ApiError:
     """Return the error for an answer with this HTTP status.
 
-    `body` may be any text from a proxy, `request` is method and path. Only a `retry_after` in
-    seconds counts.
+    `body` may be any text from a proxy, and `request` is method and path. A `retry_after` that is a
+    date is ignored.
     """
     try:
         answer = decoder_of(Status).decode(body)
@@ -108,30 +108,33 @@ def failure(status: int, body: bytes, *, request: str, retry_after: str = "") ->
         answer = Status()
     message = answer.message
     if not message:
-        text = " ".join(body.decode("utf-8", "replace").split())[:_EXCERPT]
+        text = " ".join(body.decode("utf-8", "replace").split())[:_LONGEST_BODY]
         message = joined(": ", f"the API server answered {status} to {request}", text)
-    if status == _UNAUTHORIZED and _denial(answer.message) is None:
+    if status == _UNAUTHORIZED and _parse_denial(answer.message) is None:
         message = f"the API server does not accept the credentials: {message}"
-    is_from_proxy = status == _NOT_FOUND and not answer.kind and not body.startswith(_UNSERVED)
-    return _build(status, message, answer, retry_after, is_from_proxy=is_from_proxy)
+    is_from_proxy = (
+        status == _NOT_FOUND and not answer.kind and not body.startswith(_UNKNOWN_PATH_BODY)
+    )
+    return _make_error(status, message, answer, retry_after, is_from_proxy=is_from_proxy)
 
 
-def status_failure(status: Status) -> ApiError:
+def error_of_status(status: Status) -> ApiError:
+    """Return the error for an ERROR event of a watch."""
     message = status.message or "the watch ended with an error"
-    return _build(status.code, message, status)
+    return _make_error(status.code, message, status)
 
 
-def _build(
+def _make_error(
     status: int, message: str, answer: Status, retry_after: str = "", *, is_from_proxy: bool = False
 ) -> ApiError:
-    error_type = _CLASSES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
-    if is_from_proxy or (status == _INTERNAL and _LASTING_500 not in message):
+    error_type = _ERROR_TYPES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
+    if is_from_proxy or (status == _INTERNAL and _FINAL_500 not in message):
         error_type = ApiUnavailableError
     causes = answer.details.causes
     seconds = answer.details.retry_after_seconds
     if not seconds or seconds <= 0:
         seconds = float(retry_after) if retry_after.strip().isdecimal() else None
-    denial = _denial(answer.message)
+    denial = _parse_denial(answer.message)
     hint = _hint(status, causes, message)
     if denial:
         hint = _DENIAL_HINTS[denial.kind].format(name=denial.name)
@@ -146,7 +149,8 @@ def _build(
     )
 
 
-def _denial(message: str) -> AdmissionDenial | None:
+def _parse_denial(message: str) -> AdmissionDenial | None:
+    """Return the denial that a message tells of, or None."""
     for kind, pattern in (
         (DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK),
         (DenierKind.POLICY, _DENIED_BY_POLICY),
@@ -162,7 +166,7 @@ def _hint(status: int, causes: tuple[ApiCause, ...], message: str) -> str:
     if status == _UNAUTHORIZED:
         return _UNAUTHORIZED_HINT
     if status == _FORBIDDEN and not causes:
-        return _QUOTA_HINT if _QUOTA in message else _FORBIDDEN_HINT
+        return _QUOTA_HINT if _QUOTA_MARKER in message else _FORBIDDEN_HINT
     if status == _FORBIDDEN and any(cause.reason == _TERMINATING for cause in causes):
         return _TERMINATING_HINT
     if status == _NOT_FOUND and _MISSING_NAMESPACE.match(message):

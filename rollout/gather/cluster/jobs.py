@@ -8,7 +8,7 @@ from rollout.ports import ClusterApi
 
 JOBS = "/apis/batch/v1/jobs"
 _CRON_JOB = "CronJob"
-_UNSEEN = "Jobs cannot be seen, so the plan does not know how long their pods still run"
+_UNSEEN_WARNING = "Jobs cannot be seen, so the plan does not know how long their pods still run"
 
 
 class _JobSpec(wire.Wire, frozen=True):
@@ -26,23 +26,24 @@ class _Job(wire.Object, frozen=True):
 
 
 def read_jobs(api: ClusterApi) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    return read_if_allowed(lambda: read_list(api, JOBS, _Job, _job).items, _UNSEEN)
+    """Return the Jobs, and a warning if they may not be read."""
+    return read_if_allowed(lambda: read_list(api, JOBS, _Job, _job).items, _UNSEEN_WARNING)
 
 
-def _job(read: _Job) -> Job:
-    owners = read.metadata.owner_references
+def _job(wire_job: _Job) -> Job:
+    owners = wire_job.metadata.owner_references
     cron_job = next((owner.uid for owner in owners if owner.kind == _CRON_JOB), "")
     return Job(
-        uid=read.metadata.uid,
+        uid=wire_job.metadata.uid,
         cron_job=cron_job,
-        started_at=read.status.start_time,
-        deadline=read.spec.active_deadline_seconds,
-        took=_seconds_taken(read.status),
+        started_at=wire_job.status.start_time,
+        deadline=wire_job.spec.active_deadline_seconds,
+        took=_seconds_taken(wire_job.status),
     )
 
 
 def _seconds_taken(status: _JobStatus) -> int | None:
-    """Return None for a Job that has not succeeded."""
+    """Return how long a Job took; None if it has not succeeded."""
     began = parse_timestamp(status.start_time)
     ended = parse_timestamp(status.completion_time)
     if began is None or ended is None:

@@ -9,8 +9,8 @@ import msgspec
 
 from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.decode import decode, invalid_answer, one
-from rollout.gather.cluster.failure import Status, status_failure
+from rollout.gather.cluster.decode import decode, decode_object, invalid_answer
+from rollout.gather.cluster.failure import Status, error_of_status
 from rollout.ports import ClusterApi, Query
 
 W = TypeVar("W")
@@ -21,9 +21,10 @@ PAGE_SIZE = 500
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """A list. A watch from `resource_version` misses no later change."""
+    """The objects of a list."""
 
     items: tuple[T, ...]
+    # A watch that starts here misses no change.
     resource_version: str
 
 
@@ -34,6 +35,7 @@ def read_list(
     project: Callable[[W], T],
     query: Query | None = None,
 ) -> Listing[T]:
+    """Read a whole list; each object is decoded into `shape`, then converted by `project`."""
     query = query or {}
     for _ in range(2):
         try:
@@ -41,7 +43,7 @@ def read_list(
             return _collect(pages, path, shape, project)
         except ApiGoneError:
             continue
-    # One page cannot expire, but costs the server more.
+    # The pages expired twice. A single page cannot expire, but costs the server more.
     pages = api.pages(path, {**query, "limit": "0"})
     return _collect(pages, path, shape, project)
 
@@ -63,15 +65,15 @@ def _collect(
 
 
 def read_if_allowed(
-    read: Callable[[], Iterable[T]], unseen: str
+    read: Callable[[], Iterable[T]], warning: str
 ) -> tuple[tuple[T, ...], tuple[str, ...]]:
-    """Return the objects, or a warning that starts with `unseen`."""
+    """Return the objects and no warning; or none, and a warning if they may not be read."""
     try:
         return tuple(read()), ()
     except ApiError as error:
         if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
             raise
-        return (), (f"{unseen}: {error.message}",)
+        return (), (f"{warning}: {error.message}",)
 
 
 class WatchEventType(StrEnum):
@@ -84,9 +86,10 @@ class WatchEventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One line of a watch; `object` is None for a bookmark."""
+    """One line of a watch."""
 
     type: WatchEventType
+    # None for a bookmark.
     object: T | None
     resource_version: str
 
@@ -99,15 +102,15 @@ class _WatchLine(wire.Wire, frozen=True):
 def decode_watch_line(
     line: bytes, shape: type[W], project: Callable[[W], T], origin: str
 ) -> WatchEvent[T]:
-    """Raises `ApiError` for a garbled line or an ERROR event.
+    """Return the event of a line. Raises `ApiError` for a garbled line or an ERROR event.
 
     After `ApiGoneError` the caller must list again.
     """
-    read = decode(line, _WatchLine, origin)
-    body = bytes(read.object)
-    if read.type is WatchEventType.ERROR:
-        raise status_failure(decode(body, Status, origin))
+    watch_line = decode(line, _WatchLine, origin)
+    body = bytes(watch_line.object)
+    if watch_line.type is WatchEventType.ERROR:
+        raise error_of_status(decode(body, Status, origin))
     version = decode(body, wire.Object, origin).metadata.resource_version
-    if read.type is WatchEventType.BOOKMARK:
-        return WatchEvent(read.type, None, version)
-    return WatchEvent(read.type, one(body, shape, project, origin), version)
+    if watch_line.type is WatchEventType.BOOKMARK:
+        return WatchEvent(watch_line.type, None, version)
+    return WatchEvent(watch_line.type, decode_object(body, shape, project, origin), version)

@@ -26,12 +26,15 @@ class _Resources(wire.Wire, frozen=True):
 
 
 def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
-    """Raises `GateError` if the API server has no such object."""
+    """Return an object as JSON, whatever version of it is served.
+
+    Raises `GateError` if the API server has no such object.
+    """
     for path in _group_versions(api, reference.group):
-        listed = decode(api.get(path), _Resources, path).resources
-        for resource in listed:
+        served = decode(api.get(path), _Resources, path).resources
+        for resource in served:
             if resource.name == reference.plural:
-                return _read(api, f"{path}{_below(reference, resource)}")
+                return _read_existing(api, f"{path}{_object_path(reference, resource)}")
     raise GateError(f"the API server does not serve {reference.qualified_plural}")
 
 
@@ -50,7 +53,8 @@ def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
         yield f"{path}/{version}"
 
 
-def _below(reference: ObjectReference, resource: _Resource) -> str:
+def _object_path(reference: ObjectReference, resource: _Resource) -> str:
+    """Return the object's path below its version; `GateError` if its namespace is wrong."""
     if resource.namespaced and not reference.namespace:
         raise GateError(f"{reference.qualified_plural} are namespaced: write the namespace")
     if reference.namespace and not resource.namespaced:
@@ -59,7 +63,7 @@ def _below(reference: ObjectReference, resource: _Resource) -> str:
     return f"{namespace}/{reference.plural}/{reference.name}"
 
 
-def _read(api: ClusterApi, path: str) -> bytes:
+def _read_existing(api: ClusterApi, path: str) -> bytes:
     try:
         return api.get(path)
     except ApiNotFoundError as error:

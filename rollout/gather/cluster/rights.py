@@ -1,6 +1,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from rollout.gather.cluster import decode, wire
 from rollout.model import marks
@@ -12,8 +13,8 @@ from rollout.ports import ClusterApi
 from rollout.threads import side_by_side
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_AT_ONCE = 8
-_DEFAULT = Policy()
+_CONCURRENT_REVIEWS = 8
+_DEFAULT_POLICY = Policy()
 # Events about cluster-scoped objects are here.
 _EVENTS_NAMESPACE = "default"
 _CLUSTER_PURPOSE = "tell this cluster from others"
@@ -22,19 +23,19 @@ _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One verb on one resource.
-
-    An empty `group` is the core API, an empty `namespace` or `name` means all. Creating cannot be
-    limited to a name. Without an `optional` right rollout knows less.
-    """
+    """The permission to use one verb on one resource."""
 
     verb: str
+    # Empty for the core API.
     group: str
     resource: str
     subresource: str = ""
+    # Empty for all namespaces.
     namespace: str = ""
+    # Empty for all names. Creating cannot be limited to a name.
     name: str = ""
     purpose: str = ""
+    # Without the right, rollout only knows less.
     optional: bool = False
 
     def __str__(self) -> str:
@@ -50,6 +51,12 @@ class Right:
         return text
 
 
+class _RightKey(NamedTuple):
+    verb: str
+    resource: str
+    name: str
+
+
 class _ReviewStatus(wire.Wire, frozen=True):
     allowed: bool = False
 
@@ -59,6 +66,7 @@ class _Review(wire.Wire, frozen=True):
 
 
 def has_right(api: ClusterApi, right: Right) -> bool:
+    """Ask the API server whether this user has the right."""
     attributes = {
         "verb": right.verb,
         "group": right.group,
@@ -77,10 +85,10 @@ def has_right(api: ClusterApi, right: Right) -> bool:
     return decode.decode(api.create(REVIEWS, body), _Review, REVIEWS).status.allowed
 
 
-def missing_rights(needs: Iterable[Right], ask: Callable[[Right], bool]) -> tuple[Right, ...]:
-    """Return the rights that this user lacks, also optional ones."""
-    distinct = tuple(dict.fromkeys(needs))
-    has = dict(side_by_side(distinct, ask, most=_AT_ONCE, name="rights"))
+def missing_rights(needed: Iterable[Right], ask: Callable[[Right], bool]) -> tuple[Right, ...]:
+    """Return the rights that `ask` returns False for, even optional ones. It runs in threads."""
+    distinct = tuple(dict.fromkeys(needed))
+    has = dict(side_by_side(distinct, ask, most=_CONCURRENT_REVIEWS, name="rights"))
     return tuple(right for right in distinct if not has[right])
 
 
@@ -93,7 +101,10 @@ def _rights(
     name: str = "",
     optional: bool = False,
 ) -> Iterator[Right]:
-    """Yield each right of these space-separated verbs and RESOURCE.GROUPs."""
+    """Yield a right for each verb on each resource.
+
+    `verbs` and `resources`, which are RESOURCE or RESOURCE.GROUP, are separated by spaces.
+    """
     for qualified_resource in resources.split():
         resource, _, group = qualified_resource.partition(".")
         for verb in verbs.split():
@@ -109,6 +120,7 @@ def _rights(
 
 
 def plan_rights() -> tuple[Right, ...]:
+    """Return the rights that `rollout plan` needs."""
     optional = partial(_rights, optional=True)
     cluster = "kube-system"
     plans = "plans.upgrade.cattle.io"
@@ -136,7 +148,8 @@ def plan_rights() -> tuple[Right, ...]:
     )
 
 
-def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Right, ...]:
+def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
+    """Return the rights that `rollout apply` needs."""
     stored = partial(_rights, namespace=lease_namespace)
     optional = partial(stored, optional=True)
     events = partial(_rights, namespace=_EVENTS_NAMESPACE, optional=True)
@@ -206,27 +219,24 @@ def _health_right(rule: HealthRule) -> Right:
     )
 
 
-def operate_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Right, ...]:
+def operate_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
     # Only `abort` writes FleetLock's slots.
-    unused = {("update", "configmaps", marks.SLOTS_NAME)}
+    unused = {_RightKey("update", "configmaps", marks.SLOTS_NAME)}
     return _without(unused, apply_rights(lease_namespace, policy))
 
 
-def fleetlock_rights(lease_namespace: str, policy: Policy = _DEFAULT) -> tuple[Right, ...]:
+def fleetlock_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
     """A FleetLock server keeps no record and estimates nothing."""
     unused = {
-        ("update", "configmaps", marks.RECORD_NAME),
-        ("delete", "configmaps", marks.RECORD_NAME),
-        ("get", "configmaps", marks.EVIDENCE_NAME),
-        ("list", "jobs", ""),
+        _RightKey("update", "configmaps", marks.RECORD_NAME),
+        _RightKey("delete", "configmaps", marks.RECORD_NAME),
+        _RightKey("get", "configmaps", marks.EVIDENCE_NAME),
+        _RightKey("list", "jobs", ""),
     }
     return _without(unused, apply_rights(lease_namespace, policy))
 
 
-def _without(
-    unused: Collection[tuple[str, str, str]], rights: Iterable[Right]
-) -> tuple[Right, ...]:
-    """`unused` are triples of verb, resource and name."""
+def _without(unused: Collection[_RightKey], rights: Iterable[Right]) -> tuple[Right, ...]:
     return tuple(
-        right for right in rights if (right.verb, right.resource, right.name) not in unused
+        right for right in rights if _RightKey(right.verb, right.resource, right.name) not in unused
     )

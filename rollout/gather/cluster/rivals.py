@@ -1,4 +1,4 @@
-"""Finds other reboot coordinators by name, label, image, or kured's lock."""
+"""Finds other reboot coordinators by their names, labels or images, or by kured's lock."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -17,7 +17,7 @@ DEPLOYMENTS = "/apis/apps/v1/deployments"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
 _KURED = Rival.KURED
 _KURED_VARIABLE = "KURED_"
-_OPERATORS = {
+_RIVAL_BY_PROGRAM = {
     "flatcar-linux-update-operator": Rival.FLUO,
     "container-linux-update-operator": Rival.CLUO,
     "reboot-controller": Rival.CRO,
@@ -51,18 +51,18 @@ _OPERATORS = {
     # and charts: label and image
     "node-maintenance-orchestrator": Rival.MAINTENANCE_ORCHESTRATOR,
 }
-# Has a coordinator's image, but does not reboot nodes.
-_HARMLESS = "brupop-apiserver"
+# The name of one that has a coordinator's image, but does not reboot nodes.
+_HARMLESS_DEPLOYMENT = "brupop-apiserver"
 # Found only by its image, because other software has this name.
 _AIRLOCK = "airlock"
 # The label of rollout itself, whose FleetLock server shares its lock.
-_OURS = ("app.kubernetes.io/name", "node-rollout")
+_OWN_LABEL = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
-_UNSEEN = "some other reboot coordinators cannot be looked for"
+_UNSEEN_WARNING = "some other reboot coordinators cannot be looked for"
 # `--lock-annotation` of kured usually changes only the prefix.
 _LOCK_SUFFIX = "kured-node-lock"
 _DEFAULT_LOCK = f"weave.works/{_LOCK_SUFFIX}"
-# Rollout does not fill a lock with more owners.
+# rollout does not take a lock that has room for more owners.
 _MOST_OWNERS = 20
 
 
@@ -114,34 +114,39 @@ class _KuredLock(_KuredHolder, frozen=True):
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
     """Return the coordinators that may reboot nodes, and warnings."""
-    deployments, warnings = read_if_allowed(lambda: _deployments(api), _UNSEEN)
-    daemon_sets, more_warnings = read_if_allowed(lambda: _daemon_sets(api), _UNSEEN)
+    deployments, warnings = read_if_allowed(lambda: _read_deployments(api), _UNSEEN_WARNING)
+    daemon_sets, more_warnings = read_if_allowed(lambda: _read_daemon_sets(api), _UNSEEN_WARNING)
     found = (*deployments, *daemon_sets)
-    active = tuple(coordinator for coordinator in found if _has_work(api, coordinator))
+    active = tuple(coordinator for coordinator in found if _may_have_work(api, coordinator))
     return active, (*warnings, *more_warnings)
 
 
-def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
+def _read_deployments(api: ClusterApi) -> Iterator[Coordinator]:
     for item in read_list(api, DEPLOYMENTS, _WireCoordinator, lambda item: item).items:
-        rivals = [rival for program, rival in _OPERATORS.items() if _is_of(item, program)]
+        rivals = [rival for program, rival in _RIVAL_BY_PROGRAM.items() if _is_named(item, program)]
         if _AIRLOCK in _programs(item):
             rivals.append(Rival.FLEETLOCK)
         meta = item.metadata
-        if rivals and item.spec.replicas and meta.name != _HARMLESS and not _is_ours(item):
+        if (
+            rivals
+            and item.spec.replicas
+            and meta.name != _HARMLESS_DEPLOYMENT
+            and not _is_rollout(item)
+        ):
             yield Coordinator(rivals[0], "Deployment", meta.namespace, meta.name)
 
 
-def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
+def _read_daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
     for item in read_list(api, DAEMON_SETS, _WireCoordinator, lambda item: item).items:
         locks = [name for name in item.metadata.annotations if name.endswith(_LOCK_SUFFIX)]
-        if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
-            yield _kured(item, locks[0] if locks else _DEFAULT_LOCK)
+        if (locks or _is_named(item, _KURED)) and not _runs_nowhere(item):
+            yield _kured_coordinator(item, locks[0] if locks else _DEFAULT_LOCK)
 
 
-def _kured(item: _WireCoordinator, likely_lock: str) -> Coordinator:
+def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
     meta = item.metadata
     settings = _kured_settings(item)
-    owners = _owners(settings.get("concurrency", ""))
+    owners = _parse_concurrency(settings.get("concurrency", ""))
     # Without a flag, or with a zero duration, the lock never expires.
     may_expire = any(digit in settings.get("lock-ttl", "") for digit in "123456789")
     name = settings.get("lock-annotation") or likely_lock
@@ -159,7 +164,7 @@ def _kured(item: _WireCoordinator, likely_lock: str) -> Coordinator:
 
 
 def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
-    """Return kured's flags, also those from environment variables."""
+    """Return kured's settings by flag, including those from environment variables."""
     settings: dict[str, str] = {}
     for container in item.spec.template.spec.containers:
         for variable in container.env:
@@ -174,18 +179,18 @@ def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
     return settings
 
 
-def _owners(concurrency: str) -> int:
-    """Return how many nodes may hold kured's lock. Huge numbers are cut."""
+def _parse_concurrency(concurrency: str) -> int:
+    """Return how many nodes may hold kured's lock at once. Huge numbers are cut."""
     return max(1, int(concurrency[:4])) if concurrency.isdecimal() else 1
 
 
-def _is_ours(item: _WireCoordinator) -> bool:
-    label, value = _OURS
+def _is_rollout(item: _WireCoordinator) -> bool:
+    label, value = _OWN_LABEL
     commands = (container.args[:1] for container in item.spec.template.spec.containers)
     return item.metadata.labels.get(label) == value or ("fleetlock",) in commands
 
 
-def _is_of(item: _WireCoordinator, program: str) -> bool:
+def _is_named(item: _WireCoordinator, program: str) -> bool:
     names = (item.metadata.name, *map(item.metadata.labels.get, _NAMING_LABELS), *_programs(item))
     return program in names
 
@@ -201,8 +206,8 @@ def _runs_nowhere(item: _WireCoordinator) -> bool:
     return is_current and status.desired_number_scheduled == 0
 
 
-def _has_work(api: ClusterApi, coordinator: Coordinator) -> bool:
-    """Whether the coordinator has requests, needs none, or they cannot be read."""
+def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
+    """Whether the coordinator has requests to reboot, needs none, or they cannot be read."""
     requests = REQUESTS.get(Rival(coordinator.rival))
     if requests is None:
         return True
@@ -218,7 +223,7 @@ def _has_work(api: ClusterApi, coordinator: Coordinator) -> bool:
 
 
 def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
-    """Return the holders, and whether they hold all of the lock and none of them expires."""
+    """Return the nodes that hold kured's lock, and whether it is full and will stay so."""
     try:
         lock = decoder_of(_KuredLock).decode(written)
     except NOT_READ:

@@ -14,7 +14,7 @@ from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.jobs import read_jobs
 from rollout.gather.cluster.listing import read_if_allowed, read_list
 from rollout.gather.cluster.rivals import DEPLOYMENTS, read_coordinators
-from rollout.gather.cluster.storage import read_stored
+from rollout.gather.cluster.storage import read_stored_data
 from rollout.model import marks
 from rollout.model.cluster import (
     Budget,
@@ -58,12 +58,12 @@ A list that breaks is read again, so an object may be kept twice.
 """
 
 
-class _Written(wire.Wire, frozen=True):
+class _MetaWithWrites(wire.Wire, frozen=True):
     managed_fields: tuple[wire.Write, ...] = ()
 
 
-class _WrittenNode(wire.Wire, frozen=True):
-    metadata: _Written = _Written()
+class _NodeWithWrites(wire.Wire, frozen=True):
+    metadata: _MetaWithWrites = _MetaWithWrites()
 
 
 class _Version(wire.Wire, frozen=True):
@@ -79,34 +79,35 @@ def pod_path(namespace: str, name: str) -> str:
 
 
 def read_snapshot(
-    api: ClusterApi, kept: CachedPages | None = None, *, with_jobs: bool = False
+    api: ClusterApi, cache: CachedPages | None = None, *, with_jobs: bool = False
 ) -> ClusterSnapshot:
-    """Read all that planning needs, each kind in its own thread; `kept` collects objects.
+    """Read all that planning needs, each kind of objects in its own thread.
 
-    Kinds that this user may not read become warnings, if rollout can do without them.
+    `cache` collects the objects as JSON. Kinds that this user may not read become warnings, if
+    rollout can do without them.
     """
 
     def start(read: Callable[[], T]) -> "Future[T]":
         return in_background(read, "snapshot")
 
-    def read_all(path: str, shape: type[K], project: Callable[[K], T]) -> tuple[T, ...]:
-        return _read(api, path, shape, project, kept=kept)
+    def read_kind(path: str, shape: type[K], project: Callable[[K], T]) -> tuple[T, ...]:
+        return _read_and_cache(api, path, shape, project, cache=cache)
 
-    read_attached = partial(read_all, ATTACHMENTS, wire.WireAttachment, decode.attachment)
-    read_bound = partial(read_all, VOLUMES, wire.WireVolume, decode.volume)
+    read_all_attachments = partial(read_kind, ATTACHMENTS, wire.WireAttachment, decode.attachment)
+    read_all_volumes = partial(read_kind, VOLUMES, wire.WireVolume, decode.volume)
     identity = start(lambda: read_identity(api))
     coordinators = start(lambda: read_coordinators(api))
-    nodes = start(lambda: read_all(NODES, wire.WireNode, decode.node))
-    pods = start(lambda: read_all(PODS, wire.WirePod, pod_projection()))
-    budgets = start(lambda: read_all(BUDGETS, wire.WireBudget, decode.budget))
-    daemon_sets = start(lambda: read_all(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
-    attachments = start(lambda: read_if_allowed(read_attached, _UNSEEN_ATTACHMENTS))
-    volumes = start(lambda: read_if_allowed(read_bound, _UNSEEN_VOLUMES))
+    nodes = start(lambda: read_kind(NODES, wire.WireNode, decode.node))
+    pods = start(lambda: read_kind(PODS, wire.WirePod, pod_projection()))
+    budgets = start(lambda: read_kind(BUDGETS, wire.WireBudget, decode.budget))
+    daemon_sets = start(lambda: read_kind(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
+    attachments = start(lambda: read_if_allowed(read_all_attachments, _UNSEEN_ATTACHMENTS))
+    volumes = start(lambda: read_if_allowed(read_all_volumes, _UNSEEN_VOLUMES))
     jobs, unseen_jobs = read_jobs(api) if with_jobs else ((), ())
     all_pods = pods.result()
     all_budgets = budgets.result()
-    namespaces, unseen_namespaces = _read_namespaces(api, all_pods, kept)
-    stored, unseen_stored = read_stored(api, all_pods)
+    namespaces, unseen_namespaces = _read_namespaces(api, all_pods, cache)
+    stored, unseen_stored = read_stored_data(api, all_pods)
     attached, unseen_attachments = attachments.result()
     bound_volumes, unseen_volumes = volumes.result()
     others, unseen_others = coordinators.result()
@@ -125,33 +126,36 @@ def read_snapshot(
         read_at=api.server_time(),
         stored=stored,
         jobs=jobs,
-        deployments=_read_deployments(api, all_budgets, kept),
+        deployments=_read_deployments(api, all_budgets, cache),
     )
 
 
 def _read_deployments(
-    api: ClusterApi, budgets: Sequence[Budget], kept: CachedPages | None
+    api: ClusterApi, budgets: Sequence[Budget], cache: CachedPages | None
 ) -> tuple[Deployment, ...]:
-    """Return the Deployments if a budget needs every pod, so that a restart may help.
+    """Return the Deployments if a budget needs every pod, because then a restart may help.
 
-    None if they may not be listed; a warning about coordinators says so.
+    Empty if they may not be listed, which the warning about coordinators says.
     """
     if not any(budget.needs_every_pod for budget in budgets):
         return ()
     deployments, _unseen = read_if_allowed(
-        lambda: _read(api, DEPLOYMENTS, wire.WireDeployment, decode.deployment, kept=kept), ""
+        lambda: _read_and_cache(
+            api, DEPLOYMENTS, wire.WireDeployment, decode.deployment, cache=cache
+        ),
+        "",
     )
     return deployments
 
 
 def _read_namespaces(
-    api: ClusterApi, pods: Sequence[Pod], kept: CachedPages | None
+    api: ClusterApi, pods: Sequence[Pod], cache: CachedPages | None
 ) -> tuple[Sequence[tuple[str, Mapping[str, str]]], tuple[str, ...]]:
-    """Return labels by namespace, if a pod's affinity needs them, and warnings."""
+    """Return the namespaces' labels, if a pod's affinity needs them, and a warning if unseen."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
         return (), ()
     return read_if_allowed(
-        lambda: _read(api, NAMESPACES, wire.Object, decode.namespace, kept=kept),
+        lambda: _read_and_cache(api, NAMESPACES, wire.Object, decode.namespace, cache=cache),
         _UNSEEN_NAMESPACES,
     )
 
@@ -171,13 +175,13 @@ def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
 
 def read_node(api: ClusterApi, name: str) -> Node:
     path = node_path(name)
-    return decode.one(api.get(path), wire.WireNode, decode.node, path)
+    return decode.decode_object(api.get(path), wire.WireNode, decode.node, path)
 
 
 def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
     """Return when the phase on a Node was last written; None if unknown."""
     path = node_path(name)
-    written = decode.decode(api.get(path), _WrittenNode, path).metadata.managed_fields
+    written = decode.decode(api.get(path), _NodeWithWrites, path).metadata.managed_fields
     return wire.written_at(written, marks.PHASE)
 
 
@@ -193,7 +197,7 @@ def on_node(node: str) -> Query:
 
 
 def pod_projection() -> Callable[[wire.WirePod], Pod]:
-    return partial(decode.pod, shared=decode.Shared())
+    return partial(decode.pod, shared=decode.SharedValues())
 
 
 def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
@@ -202,7 +206,7 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
         body = api.get(path)
     except ApiNotFoundError:
         return None
-    return decode.one(body, wire.WirePod, pod_projection(), path)
+    return decode.decode_object(body, wire.WirePod, pod_projection(), path)
 
 
 def read_pods(api: ClusterApi, namespace: str, selector: str) -> tuple[Pod, ...]:
@@ -229,27 +233,29 @@ def read_attachments(api: ClusterApi, node: str) -> tuple[VolumeAttachment, ...]
     return tuple(attachment for attachment in attachments if attachment.node == node)
 
 
-def _read(
+def _read_and_cache(
     api: ClusterApi,
     path: str,
     shape: type[K],
     project: Callable[[K], T],
     *,
-    kept: CachedPages | None,
+    cache: CachedPages | None,
 ) -> tuple[T, ...]:
-    if kept is None:
+    """Read a list; collect its objects in the cache, if any."""
+    if cache is None:
         return read_list(api, path, shape, project).items
-    objects = kept.setdefault(path, {})
+    objects = cache.setdefault(path, {})
 
-    def keep(read: K) -> T:
-        objects[read.metadata.uid or read.metadata.name] = msgspec.json.encode(read)
-        return project(read)
+    def collect_and_project(item: K) -> T:
+        objects[item.metadata.uid or item.metadata.name] = msgspec.json.encode(item)
+        return project(item)
 
-    return read_list(api, path, shape, keep).items
+    return read_list(api, path, shape, collect_and_project).items
 
 
-# Of the kubelet, cloud providers and the node-problem-detector. Others have no known meaning.
-_BAD_WHEN_TRUE = (
+# A problem if True. They are of the kubelet, cloud providers and the node-problem-detector; the
+# meaning of others is not known.
+_PROBLEM_CONDITIONS = (
     *("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"),
     *("KernelDeadlock", "ReadonlyFilesystem", "FrequentUnregisterNetDevice"),
     *("FrequentKubeletRestart", "FrequentContainerdRestart"),
@@ -258,29 +264,33 @@ _READY = "Ready"
 
 
 def read_diagnosis(api: ClusterApi, name: str) -> NodeDiagnosis:
+    """Return a Node's conditions that show problems, and how to see its machine's console."""
     path = node_path(name)
-    read = decode.decode(api.get(path), wire.WireNode, path)
-    conditions = tuple(_condition(item) for item in read.status.conditions if _is_bad(item))
-    return NodeDiagnosis(conditions=conditions, console=console_hint(read.spec.provider_id))
-
-
-def _condition(read: wire.Condition) -> NodeCondition:
-    return NodeCondition(
-        type=read.type,
-        status=read.status,
-        reason=read.reason,
-        message=read.message,
-        since=read.last_transition_time or "",
+    node = decode.decode(api.get(path), wire.WireNode, path)
+    problems = filter(_shows_problem, node.status.conditions)
+    return NodeDiagnosis(
+        conditions=tuple(map(_node_condition, problems)),
+        console=console_command(node.spec.provider_id),
     )
 
 
-def _is_bad(condition: wire.Condition) -> bool:
+def _node_condition(condition: wire.Condition) -> NodeCondition:
+    return NodeCondition(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message,
+        since=condition.last_transition_time or "",
+    )
+
+
+def _shows_problem(condition: wire.Condition) -> bool:
     if condition.type == _READY:
         return condition.status != "True"
-    return condition.type in _BAD_WHEN_TRUE and condition.status != "False"
+    return condition.type in _PROBLEM_CONDITIONS and condition.status != "False"
 
 
-def console_hint(provider_id: str) -> str:
+def console_command(provider_id: str) -> str:
     """Return a command that shows the machine's console, or an empty text."""
     provider, _, rest = provider_id.partition("://")
     match provider, [piece for piece in rest.split("/") if piece]:

@@ -1,4 +1,4 @@
-"""Where Longhorn and Rook store data on nodes.
+"""Reads where Longhorn and Rook store data on nodes.
 
 Sources: Longhorn's Replica (healthyAt, failedAt) and node-drain-policy; Rook's CephCluster, which
 repeats `ceph health detail`.
@@ -6,6 +6,7 @@ repeats `ceph health detail`.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,12 +18,21 @@ from rollout.ports import ClusterApi
 REPLICAS = "/apis/longhorn.io/v1beta2/replicas"
 LONGHORN_SETTINGS = "/apis/longhorn.io/v1beta2/settings"
 CEPH_CLUSTERS = "/apis/ceph.rook.io/v1/cephclusters"
-_UNSEEN = "storage cannot be seen, so its last healthy copies are spared by its own budgets alone"
+_UNSEEN_WARNING = (
+    "storage cannot be seen, so its last healthy copies are spared by its own budgets alone"
+)
 _DRAIN_POLICY = "node-drain-policy"
-_STRICT = "block-if-contains-last-replica"
+_STRICT_POLICY = "block-if-contains-last-replica"
 # Ceph's health checks that mean missing copies. HEALTH_WARN alone may be about a clock.
-_LACKING = ("MON_DOWN", "OSD_", "PG_AVAILABILITY", "PG_DAMAGED", "PG_DEGRADED", "OBJECT_UNFOUND")
-_NOT_LACKING = (
+_MISSING_COPY_CHECKS = (
+    "MON_DOWN",
+    "OSD_",
+    "PG_AVAILABILITY",
+    "PG_DAMAGED",
+    "PG_DEGRADED",
+    "OBJECT_UNFOUND",
+)
+_HARMLESS_CHECKS = (
     "OSD_NEARFULL",
     "OSD_BACKFILLFULL",
     "OSD_SLOW_PING_TIME",
@@ -59,29 +69,38 @@ class _CephCluster(wire.Object, frozen=True):
     status: _CephStatus = _CephStatus()
 
 
-def read_stored(
+class _Replicas(NamedTuple):
+    """Where the replicas of a volume are."""
+
+    nodes: frozenset[str]
+    healthy_nodes: frozenset[str]
+    has_unhealthy: bool
+
+
+def read_stored_data(
     api: ClusterApi, pods: Sequence[Pod]
 ) -> tuple[tuple[StoredData, ...], tuple[str, ...]]:
-    """Return the stored data, and warnings."""
+    """Return the data of the storage systems that have pods, and a warning for what is unseen."""
     osds = [pod for pod in pods if pod.is_osd]
     has_longhorn = any(pod.is_of_longhorn for pod in pods)
-    volumes, unseen = read_if_allowed(lambda: _volumes(api) if has_longhorn else (), _UNSEEN)
+    volumes, unseen = read_if_allowed(
+        lambda: _read_volumes(api) if has_longhorn else (), _UNSEEN_WARNING
+    )
     clusters, also_unseen = read_if_allowed(
-        lambda: _ceph_clusters(api, osds) if osds else (), _UNSEEN
+        lambda: _read_ceph_clusters(api, osds) if osds else (), _UNSEEN_WARNING
     )
     return (*volumes, *clusters), (*unseen, *also_unseen)
 
 
-def _volumes(api: ClusterApi) -> Iterator[StoredData]:
-    """Yield Longhorn's volumes. Those on the same nodes are one, named by the first.
+def _read_volumes(api: ClusterApi) -> Iterator[StoredData]:
+    """Yield Longhorn's volumes. Volumes on the same nodes are one, named by the first.
 
-    Longhorn rebuilds only a volume with an unhealthy replica. One with one healthy replica is left
-    out if the policy allows draining it.
+    A volume with a single healthy replica is left out if Longhorn's policy allows draining it.
     """
     settings = read_list(
         api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)
     ).items
-    is_strict = dict(settings).get(_DRAIN_POLICY, _STRICT) == _STRICT
+    is_strict = dict(settings).get(_DRAIN_POLICY, _STRICT_POLICY) == _STRICT_POLICY
     nodes = defaultdict[str, set[str]](set)
     healthy_nodes = defaultdict[str, set[str]](set)
     degraded = set[str]()
@@ -95,26 +114,35 @@ def _volumes(api: ClusterApi) -> Iterator[StoredData]:
             nodes[volume].add(spec.node_id)
         if is_healthy:
             healthy_nodes[volume].add(spec.node_id)
-    # By all nodes, nodes with a healthy replica, and whether another replica is unhealthy.
-    groups = defaultdict[tuple[frozenset[str], frozenset[str], bool], list[str]](list)
+    volumes_by_replicas = defaultdict[_Replicas, list[str]](list)
     for volume in sorted(nodes):
-        key = (frozenset(nodes[volume]), frozenset(healthy_nodes[volume]), volume in degraded)
-        groups[key].append(volume)
-    for (holding, healthy, is_degraded), volumes in groups.items():
-        if healthy and (is_strict or len(healthy) > 1):
-            subject = f"and {len(volumes) - 1} more have their" if len(volumes) > 1 else "has its"
-            yield StoredData(
-                object=f"volumes.longhorn.io/{volumes[0]}",
-                nodes=holding,
-                healthy=healthy,
-                needed=1,
-                problem=f"{subject} only healthy replica there",
-                fix="wait for its rebuild, or add a replica" if is_degraded else "add a replica",
-            )
+        replicas = _Replicas(
+            frozenset(nodes[volume]), frozenset(healthy_nodes[volume]), volume in degraded
+        )
+        volumes_by_replicas[replicas].append(volume)
+    for replicas, volumes in volumes_by_replicas.items():
+        if not replicas.healthy_nodes:
+            continue
+        if not is_strict and len(replicas.healthy_nodes) == 1:
+            continue
+        subject = f"and {len(volumes) - 1} more have their" if len(volumes) > 1 else "has its"
+        yield StoredData(
+            object=f"volumes.longhorn.io/{volumes[0]}",
+            nodes=replicas.nodes,
+            healthy=replicas.healthy_nodes,
+            needed=1,
+            problem=f"{subject} only healthy replica there",
+            # Longhorn rebuilds only a volume that has an unhealthy replica.
+            fix=(
+                "wait for its rebuild, or add a replica"
+                if replicas.has_unhealthy
+                else "add a replica"
+            ),
+        )
 
 
-def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
-    """One node may be away if no copies are missing."""
+def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
+    """Yield Rook's clusters. One node of a cluster may be away if no copies are missing."""
     by_namespace = defaultdict[str, list[Pod]](list)
     for pod in osds:
         by_namespace[pod.namespace].append(pod)
@@ -125,24 +153,24 @@ def _ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]
         if not nodes:
             continue
         healthy = nodes - {pod.node for pod in pods if not pod.ready}
-        lacking = _missing_copies(cluster.status.ceph)
-        needed = len(nodes) if lacking else len(nodes) - 1
+        why_missing = _why_copies_missing(cluster.status.ceph)
+        needed = len(nodes) if why_missing else len(nodes) - 1
         yield StoredData(
             object=f"cephclusters.ceph.rook.io/{namespace}/{cluster.metadata.name}",
             nodes=nodes,
             healthy=healthy,
             needed=needed,
-            problem=f"is not healthy ({lacking or 'OSDs are not Ready'})",
+            problem=f"is not healthy ({why_missing or 'OSDs are not Ready'})",
             fix="wait until it is",
         )
 
 
-def _missing_copies(ceph: _CephHealth) -> str:
+def _why_copies_missing(ceph: _CephHealth) -> str:
     """Return why copies may be missing; empty if none are."""
     if not ceph.health:
         return "its health is not known"
-    lacking = [name for name in sorted(ceph.details) if name.startswith(_LACKING)]
-    checks = [name for name in lacking if name not in _NOT_LACKING]
+    failed = [name for name in sorted(ceph.details) if name.startswith(_MISSING_COPY_CHECKS)]
+    checks = [name for name in failed if name not in _HARMLESS_CHECKS]
     if not checks and ceph.health == "HEALTH_ERR":
         return ceph.health
     return ", ".join(checks)

@@ -1,7 +1,7 @@
-"""The fields of the API's JSON that are used. All of them may be absent or null.
+"""The fields of the API's JSON that rollout uses. All of them may be absent or null.
 
-One thread at a time creates decoders: msgspec prepares a struct at its first use, and crashes if
-another thread decodes it meanwhile.
+Only one thread at a time creates a decoder, because msgspec prepares a struct at its first use, and
+crashes if another thread decodes it meanwhile.
 """
 
 import threading
@@ -30,7 +30,7 @@ _NULL = "got `null`"
 
 @dataclass(frozen=True, slots=True)
 class Decoder(Generic[T]):
-    """Treats null as absent. Null is rare, so it costs a second decoding."""
+    """Decodes JSON, and treats null as absent. Null is rare, so it may cost a second decoding."""
 
     strict: msgspec.json.Decoder[T]
 
@@ -63,13 +63,12 @@ def _make_decoder(shape: Hashable) -> Any:
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """A part of an object that the garbage collector does not track."""
+    """A part of an object. The garbage collector does not track it, which saves time."""
 
 
 class ListMeta(Wire, frozen=True):
-    """`continue_token` is empty on the last page."""
-
     resource_version: str = ""
+    # Empty on the last page.
     continue_token: str = msgspec.field(name="continue", default="")
 
 
@@ -95,8 +94,7 @@ class Meta(Wire, frozen=True):
 
 
 class SpecifiedMeta(Meta, frozen=True):
-    """`generation` counts the changes of the spec."""
-
+    # Counts the changes of the spec.
     generation: int = 0
 
 
@@ -105,12 +103,15 @@ class Object(Wire, frozen=True):
 
 
 class Write(Wire, frozen=True):
+    """An entry of `managedFields`: who wrote which fields when."""
+
     time: str | None = None
     fields: msgspec.Raw = msgspec.field(default=_ABSENT, name="fieldsV1")
 
 
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
-    # How `fieldsV1` names a field.
+    """Return when a field was last written; None if unknown."""
+    # As `fieldsV1` names it.
     key = f'"f:{field}"'.encode()
     times = (parse_timestamp(write.time or "") for write in writes if key in bytes(write.fields))
     return max((time for time in times if time is not None), default=None)
@@ -155,17 +156,15 @@ class Requirements(Wire, frozen=True):
 
 
 class Port(Wire, frozen=True):
-    """With the host's network, the API server sets every `host_port`."""
-
+    # The API server sets it for every port of a pod with the host's network.
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
 
 class Container(Wire, frozen=True):
-    """An init container with `restart_policy` Always is a sidecar."""
-
     resources: Requirements = Requirements()
+    # An init container with the policy Always is a sidecar.
     restart_policy: str = ""
     ports: msgspec.Raw = _ABSENT
 
@@ -175,7 +174,7 @@ class ClaimSource(Wire, frozen=True):
 
 
 class Present(Wire, frozen=True):
-    """Something whose fields do not matter."""
+    """Something that matters only by being there."""
 
 
 class Volume(Wire, frozen=True):
@@ -184,8 +183,6 @@ class Volume(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    """Placement constraints stay raw, because thousands of pods share them."""
-
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -196,6 +193,7 @@ class PodSpec(Wire, frozen=True):
     termination_grace_period_seconds: int = 30
     priority_class_name: str = ""
     active_deadline_seconds: int | None = None
+    # Not decoded, because thousands of pods have equal constraints.
     affinity: msgspec.Raw = _ABSENT
     tolerations: msgspec.Raw = _ABSENT
     topology_spread_constraints: msgspec.Raw = _ABSENT

@@ -1,4 +1,4 @@
-"""Workloads' ready pods, which show whether a wave has settled."""
+"""Reads how many pods of workloads are ready, which shows whether a wave has settled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ _PLURALS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
 
 @dataclass(frozen=True, slots=True)
 class Workload:
+    """A ReplicaSet or StatefulSet with its numbers of pods."""
+
     kind: str
     namespace: str
     name: str
@@ -24,12 +26,12 @@ class Workload:
 
     @property
     def key(self) -> str:
-        """kind/namespace/name."""
+        """`kind/namespace/name`."""
         return f"{self.kind.lower()}/{self.namespace}/{self.name}"
 
     @property
     def has_valid_names(self) -> bool:
-        """Others may have written the record, and names become part of a path."""
+        """Whether the names may become part of a path. Others may have written the record."""
         has_names = is_object_name(self.namespace) and is_object_name(self.name)
         return self.kind in _PLURALS and has_names
 
@@ -57,14 +59,14 @@ def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
 
 
 def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
-    """Return None if it is gone, or another has its name."""
+    """Read a workload again; return None if it is gone, or another one has its name."""
     plural = _PLURALS[workload.kind]
     path = f"/apis/apps/v1/namespaces/{workload.namespace}/{plural}/{workload.name}"
     try:
         body = api.get(path)
     except ApiNotFoundError:
         return None
-    current = decode.one(body, _WireWorkload, partial(_workload, workload.kind), path)
+    current = decode.decode_object(body, _WireWorkload, partial(_workload, workload.kind), path)
     return current if current.uid == workload.uid else None
 
 

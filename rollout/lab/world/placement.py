@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollout.gather.cluster.demands import whole
+from rollout.gather.cluster.demands import round_up
 from rollout.lab.api.selectors import holds, matches
 from rollout.lab.api.store import Json
 from rollout.lab.objects import (
@@ -122,7 +122,7 @@ class PlacementDemand:
 
 def room_of(node: Json, used: NodeUsage) -> NodeRoom:
     allocatable: Json = status_of(node).get("allocatable") or {}
-    others = {name: whole(str(amount)) for name, amount in allocatable.items()}
+    others = {name: round_up(str(amount)) for name, amount in allocatable.items()}
     for name in ("cpu", "memory", "pods"):
         others.pop(name, None)
     return NodeRoom(
@@ -130,9 +130,9 @@ def room_of(node: Json, used: NodeUsage) -> NodeRoom:
         labels=labels_of(node),
         taints=tuple(spec_of(node).get("taints") or ()),
         unschedulable=bool(spec_of(node).get("unschedulable")),
-        cpu=whole(str(allocatable.get("cpu", 0)), 1000),
-        memory=whole(str(allocatable.get("memory", 0))),
-        pods=whole(str(allocatable.get("pods", 110))),
+        cpu=round_up(str(allocatable.get("cpu", 0)), 1000),
+        memory=round_up(str(allocatable.get("memory", 0))),
+        pods=round_up(str(allocatable.get("pods", 110))),
         used=used,
         others=others,
     )
@@ -163,7 +163,7 @@ def _requests_of_container(container: Json) -> dict[str, int]:
     resources = container.get("resources") or {}
     amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     scales = {"cpu": 1000}
-    return {name: whole(str(amount), scales.get(name, 1)) for name, amount in amounts.items()}
+    return {name: round_up(str(amount), scales.get(name, 1)) for name, amount in amounts.items()}
 
 
 def refusal(demand: PlacementDemand, room: NodeRoom) -> str | None:
