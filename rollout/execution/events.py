@@ -58,13 +58,14 @@ BLOCKED = "DrainBlocked"
 
 @dataclass
 class NodeEvents:
-    """Writes the Events of one run while it is entered."""
+    """Writes the Events of one run while it is entered. Steps report through `report`."""
 
     api: ClusterApi
     run: str
     nodes: Sequence[PlannedNode]
     observers: Sequence[Observer]
     clock: Clock
+    # How long the exit waits for queued Events.
     closing_seconds: float = 3.0
 
     def __post_init__(self) -> None:
@@ -189,17 +190,17 @@ class NodeEvents:
     def _write(self, event: dict[str, Any]) -> None:
         name = event["metadata"]["name"]
         path = f"{EVENTS}/{name}"
-        news = {field: event[field] for field in ("message", "lastTimestamp")}
+        update = {field: event[field] for field in ("message", "lastTimestamp")}
         if name in self._written_names:
             # An expired Event is created again.
             with suppress(ApiNotFoundError):
-                self.api.patch(path, news)
+                self.api.patch(path, update)
                 return
         try:
             self.api.create(EVENTS, event)
         except ApiConflictError:
             # An earlier process has created it, or the answer was lost.
-            self.api.patch(path, news)
+            self.api.patch(path, update)
         self._written_names.add(name)
 
 

@@ -200,14 +200,14 @@ class PolicyGates:
     def run_node_command(self, context: NodeContext) -> None:
         """`NotStartedError` if the gate command refuses."""
         wave = self._wave_of[context.name]
-        about = {
+        variables = {
             **_wave_variables(wave, self.plan),
             GateVariable.NODE: context.name,
             GateVariable.ADDRESS: context.host.host.address,
             GateVariable.RUNNING_VERSION: context.planned.running_version,
             GateVariable.STAGED_VERSION: context.planned.staged_version,
         }
-        refused = self._run_command("node", about)
+        refused = self._run_command("node", variables)
         if refused:
             raise NotStartedError(finding=refused)
 
@@ -222,10 +222,12 @@ class PolicyGates:
     def _is_stopped(self) -> bool:
         return self.stop.is_due
 
-    def _run_command(self, stage: str, about: Mapping[str, str]) -> findings.CommandRefused | None:
+    def _run_command(
+        self, stage: str, variables: Mapping[str, str]
+    ) -> findings.CommandRefused | None:
         if self.ports.command is None:
             return None
-        environment = {GateVariable.STAGE: stage, GateVariable.RUN: self.plan.plan_id, **about}
+        environment = {GateVariable.STAGE: stage, GateVariable.RUN: self.plan.plan_id, **variables}
         answer = self.ports.command(environment, self._policy.timeout, self._is_stopped)
         return findings.CommandRefused(answer) if answer else None
 
@@ -240,17 +242,18 @@ class PolicyGates:
         finding: Finding | None = schedule.why_closed(now)
         opening = schedule.current_opening(now)
         if opening:
-            left = (opening.end - now).total_seconds()
-            if left >= needed:
+            seconds_left = (opening.end - now).total_seconds()
+            if seconds_left >= needed:
                 return OPEN
             finding = findings.WindowTooShort(
-                left=Duration(round(left)),
+                left=Duration(round(seconds_left)),
                 needed=Duration(round(needed)),
                 ends_in_freeze=bool(schedule.active_freezes(opening.end)),
                 opens=schedule.next_opening_text(now),
             )
-        wait = self._policy.windows.wait
-        return GateAnswer(finding, is_final=not wait, is_general=wait and not schedule.pool_windows)
+        may_wait = self._policy.windows.wait
+        is_general = may_wait and not schedule.pool_windows
+        return GateAnswer(finding, is_final=not may_wait, is_general=is_general)
 
     def _estimate_seconds(self, node: PlannedNode) -> float:
         wave = self._wave_of[node.name]

@@ -55,6 +55,8 @@ NO_LEASE = LeaseState("", "", 0.0)
 
 
 class LeaseMeta(msgspec.Struct, rename="camel"):
+    """What an update of the Lease has to keep."""
+
     name: str
     uid: str = ""
     resource_version: str = ""
@@ -95,6 +97,8 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
 
 
 class Lease(msgspec.Struct):
+    """The Lease as the API has it; `state` is what it says about the lock."""
+
     metadata: LeaseMeta
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
@@ -298,7 +302,7 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
     if age is not None:
         remarks.append(f"renewed {elapsed(age)} ago")
     remark = f" ({', '.join(remarks)})" if remarks else ""
-    left = lease.duration - (age or 0.0)
+    seconds_left = max(1.0, lease.duration - (age or 0.0))
     return LockedError(
         f"{activity} on {location}{remark}",
         details=(
@@ -306,7 +310,7 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
             "To stop it:      rollout pause --all        (it finishes the nodes in flight)",
         ),
         hint=(
-            f"If its process is gone, the lock expires in {elapsed(max(1.0, left))}."
+            f"If its process is gone, the lock expires in {elapsed(seconds_left)}."
             f" To take it over now: {unlock_commands(lease, namespace)}"
         ),
     )

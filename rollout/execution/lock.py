@@ -240,20 +240,21 @@ class LeaseLock:
         return state
 
     def _report_wait(self, lease: Lease) -> None:
-        left = Duration(round(max(1.0, lease.state.duration - self._watch.seconds_unrenewed)))
+        seconds_left = max(1.0, lease.state.duration - self._watch.seconds_unrenewed)
+        time_left = Duration(round(seconds_left))
         unlock = unlock_commands(lease.state, self.request.namespace)
         self.notice(
-            f"{lease.state.holder_text} holds the lock: watching up to {left} for a renewal; if its"
-            f" process is gone: {unlock}"
+            f"{lease.state.holder_text} holds the lock: watching up to {time_left} for a renewal;"
+            f" if its process is gone: {unlock}"
         )
 
     def _write_and_note(self, write: Callable[[], bytes | None]) -> None:
         # The duration counts from when the write was sent.
-        sent = self._clock.monotonic()
+        sent_at = self._clock.monotonic()
         answer = write()
         if answer is not None:
             self._metadata = decode(answer, Lease, self._path).metadata
-            self._renewed_at = sent
+            self._renewed_at = sent_at
             self.cluster.note_answer(marks.LEASE_NAME)
 
     def _keep_renewing(self) -> None:
@@ -321,17 +322,17 @@ class LeaseLock:
     def _body(self, *, released: bool = False) -> dict[str, Any]:
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         self._acquired = self._acquired or now
-        ours = {}
+        own_annotations = {}
         if not released:
-            ours[marks.RUN] = self.run
+            own_annotations[marks.RUN] = self.run
             if self.request.process:
-                ours[marks.PROCESS] = self.request.process
-        known = self._metadata
-        metadata = known.for_update(ours)
+                own_annotations[marks.PROCESS] = self.request.process
+        last = self._metadata
+        metadata = last.for_update(own_annotations)
         metadata |= {"name": marks.LEASE_NAME, "namespace": self.request.namespace}
-        if known.resource_version:
+        if last.resource_version:
             # Without the UID, an update would create a deleted Lease again.
-            metadata |= {"resourceVersion": known.resource_version, "uid": known.uid}
+            metadata |= {"resourceVersion": last.resource_version, "uid": last.uid}
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

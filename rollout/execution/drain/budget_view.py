@@ -43,16 +43,16 @@ class BudgetView:
         self._view = view
         self._accounts: dict[str, _Account] = {}
         self._seen: Mapping[str, Budget] = {}
-        self._news = -1
+        self._generation = -1
         self._index = BudgetIndex.of(())
         self.refresh()
 
     def refresh(self) -> None:
-        news = self._view.generation
-        if news == self._news:
+        generation = self._view.generation
+        if generation == self._generation:
             self._index = replace(self._index, by_uid={})
             return
-        self._news = news
+        self._generation = generation
         budgets = self._view.items()
         self._seen = {budget.key: budget for budget in budgets}
         self._index = BudgetIndex.of(budgets)

@@ -130,7 +130,9 @@ class Evictor:
         if several:
             self.held.hold(pod, BlockedReason.of_several(several))
             return
-        closed = next((each for each in budgets if self.budgets.allowance(each, now) <= 0), None)
+        closed = next(
+            (budget for budget in budgets if self.budgets.allowance(budget, now) <= 0), None
+        )
         if closed is not None:
             self._hold_back(pod, closed, now)
             return
@@ -205,8 +207,10 @@ class Evictor:
 
         def urgency(candidate: tuple[Pod, tuple[Budget, ...]]) -> tuple[float, int, str]:
             pod, budgets = candidate
-            slack = [self.budgets.allowance(each, now) - demand[each.key] for each in budgets]
-            return min(slack, default=float("inf")), -pod.grace_period, pod.key
+            spare_permits = [
+                self.budgets.allowance(budget, now) - demand[budget.key] for budget in budgets
+            ]
+            return min(spare_permits, default=float("inf")), -pod.grace_period, pod.key
 
         return sorted(guarded, key=urgency)
 

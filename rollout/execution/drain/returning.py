@@ -40,6 +40,7 @@ class ReturningPods:
         return cls(task, uids, replicas)
 
     def note_arrivals(self, pods: Iterable[Pod]) -> None:
+        """Note new pods, and give up owners whose pods keep coming back."""
         for pod in pods:
             if pod.owner is None or pod.uid in self.first_pods:
                 continue
@@ -80,8 +81,8 @@ class ReturningPods:
         if pod.uid not in arrived:
             return True
         rounds = list(arrived).index(pod.uid) // self._replicas(pod.owner)
-        rest = min(_LONGEST_REST, 2.0**rounds) if rounds else 0.0
-        return self.task.now - arrived[pod.uid] >= rest
+        rest_seconds = min(_LONGEST_REST, 2.0**rounds) if rounds else 0.0
+        return self.task.now - arrived[pod.uid] >= rest_seconds
 
     def _replicas(self, owner: OwnerRef) -> int:
         return max(1, self.replicas[owner.uid])

@@ -68,6 +68,7 @@ class Precedence:
             self._deferring.pop((node, budget), None)
 
     def _first(self, node: str, budget: str, allowance: int) -> str:
+        """Return the first of the nodes that need all permits before this one; or empty."""
         own_rank = self._rank(node)
         ahead = []
         wanted_ahead = 0

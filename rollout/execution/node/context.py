@@ -27,6 +27,8 @@ UNKNOWN_BOOT = BootFacts("", "", "")
 
 
 class Occasion(StrEnum):
+    """When a playbook runs."""
+
     PRE_REBOOT = "pre-reboot"
     POST_REBOOT = "post-reboot"
 

@@ -54,18 +54,15 @@ def check_version(context: NodeContext, version: str | None) -> None:
 
 def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -> None:
     """Run gates.command for the newly staged version, and mark the Node with it."""
-    before = context.planned.staged_version
-    now = detection.version
-    changed = changed_target(context, now)
+    changed = changed_target(context, detection.version)
     if changed:
         raise WithheldError(finding=changed)
-    staged = with_staged_version(context, now)
-    context.report_step(
-        phase,
-        f"{now or 'an unknown version'} is staged now, instead of {before or 'an unknown version'}",
-    )
+    version = detection.version or "an unknown version"
+    earlier_version = context.planned.staged_version or "an unknown version"
+    context.report_step(phase, f"{version} is staged now, instead of {earlier_version}")
+    context_of_staged = with_staged_version(context, detection.version)
     try:
-        context.engine.run_node_command(staged)
+        context.engine.run_node_command(context_of_staged)
     except NotStartedError as error:
         raise WithheldError(error.message, error.reason, finding=error.finding) from error
-    mark_staged(staged, detection)
+    mark_staged(context_of_staged, detection)

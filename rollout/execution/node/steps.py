@@ -78,7 +78,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 context.engine.show_phase(context.name, progress.phase)
                 step = steps[progress.phase]
                 progress = step(_context_of_step(context, progress), progress)
-        # As a RolloutError, it would end the node instead of trying it again.
+        # Before RolloutError, which ends the node. This one has it tried again.
         except RefusedError as error:
             return NodeResult(
                 node=context.name,
@@ -247,8 +247,8 @@ def start_drain(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _mark_draining(context: NodeContext) -> None:
-    before = mark_phase(context, Phase.DRAINING)
-    if not before.unschedulable:
+    node = mark_phase(context, Phase.DRAINING)
+    if not node.unschedulable:
         raise DrainError(
             f"{context.name} was uncordoned outside this rollout before it was drained"
         )
@@ -369,8 +369,8 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
     """Return the node to service once its own pods are ready."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
-    before = return_node(context, Outcome.SUCCEEDED, version)
-    reboots = count_ineffective_reboots(context, before, version)
+    node_before = return_node(context, Outcome.SUCCEEDED, version)
+    reboots = count_ineffective_reboots(context, node_before, version)
     note = _ineffective_note(context, progress, reboots)
     return replace(progress, ineffective_reboots=reboots, note=note).move(Edge.PROVEN)
 

@@ -183,10 +183,10 @@ def _check_annotations(annotations: dict[str, str]) -> None:
         marks.STOPPED: booleans,
         marks.ORIGIN: (marks.OPERATE,),
     }
-    for name, words in allowed.items():
-        word = annotations.get(name)
-        if word is not None and word not in words:
-            raise NotUnderstoodError(f"its annotation {name} is {word[:_EXCERPT]!r}")
+    for name, allowed_values in allowed.items():
+        value = annotations.get(name)
+        if value is not None and value not in allowed_values:
+            raise NotUnderstoodError(f"its annotation {name} is {value[:_EXCERPT]!r}")
 
 
 def _last_wave(config_map: _ConfigMap) -> _StoredWave:
@@ -364,8 +364,8 @@ class RunRecord:
             self.notice(f"warning: {record}: {mark_error.message}")
             return
         if error is not None:
-            kept = "the record was not removed, but is marked as ended"
-            self.notice(f"warning: {kept}: {error.message}")
+            outcome = "the record was not removed, but is marked as ended"
+            self.notice(f"warning: {outcome}: {error.message}")
 
     def _remove(self) -> ApiError | None:
         try:
@@ -382,7 +382,7 @@ class RunRecord:
         def mark(body: dict[str, Any]) -> None:
             annotations = body["metadata"].get("annotations") or {}
             body["metadata"]["annotations"] = {
-                **{name: word for name, word in annotations.items() if name != marks.ORIGIN},
+                **{name: value for name, value in annotations.items() if name != marks.ORIGIN},
                 marks.ENDED: "true" if ended else "false",
                 marks.STOPPED: "true" if stopped else "false",
                 **self._origin_mark,

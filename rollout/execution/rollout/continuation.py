@@ -197,8 +197,8 @@ def _count_ended_waves(
     if any(entry in unfinished.in_flight for entry in taken_up):
         # The wave of a taken-up node continues under its number.
         ended -= 1
-    left = {*pending, *(entry.node.name for entry in taken_up)}
-    return max(ended, count_finished_waves(unfinished.record.plan, left))
+    not_done = {*pending, *(entry.node.name for entry in taken_up)}
+    return max(ended, count_finished_waves(unfinished.record.plan, not_done))
 
 
 def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:

@@ -75,6 +75,7 @@ class ReadinessSnapshot:
         return text(problem) if problem else ""
 
     def _find_shortage(self, earlier: Workload, in_flight: Mapping[str, NodeBaseline]) -> str:
+        """Return how many pods a workload lacks, besides those evicted from nodes in flight."""
         now = self.read_workload(earlier)
         if now is None:
             return ""

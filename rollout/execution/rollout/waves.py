@@ -110,6 +110,7 @@ class WaveProgress:
         return self.why_none_follows
 
     def _note_check(self, name: str, ended: _SettlingNode, missing: str) -> None:
+        """Free the node once the cluster has settled; let none follow if it does not in time."""
         ended.next_check = self._deadline_in(_SETTLE_PAUSE)
         ended.healthy_checks = 0 if missing else ended.healthy_checks + 1
         is_over = ended.deadline.expired
@@ -206,6 +207,8 @@ class StopRule:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
+    """Nodes that are not started, for one reason."""
+
     nodes: Sequence[PlannedNode]
     why: Finding
 
