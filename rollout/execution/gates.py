@@ -12,7 +12,7 @@ from rollout.execution.base.cached_value import CachedValue
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.health import HealthEvaluation, ObjectHealth
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.drain.controllers import find_busy_controller
+from rollout.execution.drain.controllers import find_busy_controller, has_controllers
 from rollout.execution.node.context import NodeContext, NodePlaybooks, Rescue
 from rollout.execution.node.failures import NotStartedError
 from rollout.execution.record.memory import RunMemory
@@ -21,9 +21,8 @@ from rollout.gather.cluster.storage import read_stored_data
 from rollout.model import finding as findings
 from rollout.model.cluster import OSD_APP, Node
 from rollout.model.finding import ControllerMoving, Finding
-from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.gates import GateVariable
-from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, WarningKind, Wave
+from rollout.model.plan import Blocker, PlannedNode, RolloutPlan, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.away import (
@@ -108,10 +107,6 @@ class PolicyGates:
         self._longest_wait = {
             wave.index: max(node.wait_seconds for node in wave.nodes) for wave in self.plan.waves
         }
-        # A FleetLock plan has a single node, so its warnings say nothing about the others.
-        self._awaits_controllers = is_fleetlock_run(self.plan.plan_id) or any(
-            warning.kind is WarningKind.BUDGET_MANAGED for warning in self.plan.warnings
-        )
         # By node, or by `_ANY_NODE`.
         self._deadlines: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
@@ -212,7 +207,8 @@ class PolicyGates:
             raise NotStartedError(finding=refused)
 
     def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-        if not self._awaits_controllers:
+        # Deletions bypass the budgets, so no controller has to open one.
+        if self.plan.policy.drain.disable_eviction:
             return None
         return self.cluster.ask(lambda api: find_busy_controller(api, name, nodes))
 
@@ -291,7 +287,8 @@ class PolicyGates:
         return OPEN
 
     def _check_controllers(self, node: PlannedNode) -> GateAnswer:
-        if not self._awaits_controllers:
+        # Listing all nodes costs much, and most nodes have no such pods.
+        if not self.cluster.ask(lambda api: has_controllers(api, node.name)):
             return OPEN
         nodes = [other for other in self.cluster.ask(read_nodes) if not is_only_marked(other)]
         finding = self.find_busy_controller(node.name, nodes)

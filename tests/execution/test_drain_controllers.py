@@ -4,14 +4,20 @@ from typing import Any
 
 import pytest
 
+from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError
+from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.controllers import find_busy_controller
+from rollout.execution.gates import GatePorts, PolicyGates
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES, PODS
 from rollout.model import marks
 from rollout.model.finding import ControllerMoving
+from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.progress import Phase, PodBlocked
+from rollout.planning.plan.build import build_plan
 from rollout.ports import ClusterApi
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
@@ -26,6 +32,7 @@ from tests.execution.drains import (
     remove_pod,
     statuses,
 )
+from tests.planning.builders import inputs, node
 from tests.standalone_api import StandaloneApi
 
 pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet", "node")]
@@ -196,3 +203,40 @@ def test_pods_of_kubernetes_own_controllers_keep_no_node_waiting(
     add_budget(server, "web", allowed=0)
     mark(server, NODE, Phase.DRAINING)
     assert busy_beside(api, "n2") is None
+
+
+def gates_for(api: ClusterApi, policy: Policy) -> PolicyGates:
+    """Return the gates of a plan that has seen no pods, as of one that was continued."""
+    clock = SystemClock()
+    plan = build_plan(inputs([node("n2")], policy=policy))
+    return PolicyGates(
+        plan, PatientApi(api, clock), Reporter((), clock), StopRequest(), GatePorts()
+    )
+
+
+def test_nodes_are_kept_apart_even_if_their_plan_has_seen_no_database(
+    server: StandaloneApi, api: ClusterApi
+) -> None:
+    add_database(server)
+    mark(server, NODE, Phase.DRAINING)
+    gates = gates_for(api, Policy())
+    moving = ControllerMoving("Cluster default/shop", NODE)
+    assert gates.find_busy_controller("n2", read_nodes(api)) == moving
+    assert gates.ask(gates.plan.nodes[0]).finding == moving
+
+
+def test_deleted_pods_wait_for_no_controller(server: StandaloneApi, api: ClusterApi) -> None:
+    add_database(server)
+    mark(server, NODE, Phase.DRAINING)
+    gates = gates_for(api, Policy(drain=DrainPolicy(disable_eviction=True)))
+    assert gates.find_busy_controller("n2", read_nodes(api)) is None
+
+
+def test_a_gate_lists_the_nodes_only_if_a_controller_moves_pods_of_its_node(
+    server: StandaloneApi, api: ClusterApi
+) -> None:
+    add_node(server, "n2")
+    add_pod(server, "n2", "web", owned=RS)
+    gates = gates_for(api, Policy())
+    assert gates.ask(gates.plan.nodes[0]).finding is None
+    assert asked(server, "list", "nodes") == []

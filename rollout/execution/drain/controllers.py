@@ -14,6 +14,12 @@ from rollout.planning.eligibility.away import is_only_marked
 from rollout.ports import ClusterApi
 
 
+def has_controllers(api: ClusterApi, name: str) -> bool:
+    """Whether a controller moves pods of this node, or opens their budgets."""
+    pods = [pod for pod in read_node_pods(api, name) if is_replaced(pod)]
+    return bool(NodeControllers.of(pods, BudgetIndex.of(read_budgets(api))).keys)
+
+
 def find_busy_controller(
     api: ClusterApi, name: str, nodes: Iterable[Node]
 ) -> ControllerMoving | None:
@@ -28,6 +34,8 @@ def find_busy_controller(
     index = BudgetIndex.of(read_budgets(api))
     pods = [pod for pod in read_node_pods(api, name) if is_replaced(pod)]
     own = NodeControllers.of(pods, index)
+    if not own.keys:
+        return None
     for other in others:
         # A terminating pod has no replacement yet.
         leaving = [pod for pod in read_node_pods(api, other.name) if not pod.finished]
