@@ -32,16 +32,20 @@ OPERATE = ("operate", "--once", "-o", "json", *ONE_LOOK)
 StartDatabase = Callable[[str], Lab]
 
 
-def scenario(switchover: str, instances: int = 3, nodes: int = 3) -> Scenario:
-    """`switchover` is how many seconds the operator takes, or `never`."""
-    database = ScenarioWorkload(
+def database_workload(name: str, switchover: str, instances: int = 3) -> ScenarioWorkload:
+    return ScenarioWorkload(
         kind=WorkloadKind.DATABASE,
-        name="shop",
+        name=name,
         namespace="db",
         replicas=instances,
         spread="kubernetes.io/hostname",
         lab={"switchover-seconds": switchover},
     )
+
+
+def scenario(switchover: str, instances: int = 3, nodes: int = 3) -> Scenario:
+    """`switchover` is how many seconds the operator takes, or `never`."""
+    database = database_workload("shop", switchover, instances)
     base = load_scenario(str(SCENARIO))
     groups = (msgspec.structs.replace(base.nodes[0], count=nodes),)
     base = msgspec.structs.replace(base, nodes=groups)

@@ -15,11 +15,19 @@ import msgspec
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
+from tests.conftest import POOLS
 from tests.crash.conftest import Machine
 from tests.stateful.witness import PHASE, RUN, annotations
 
 # Which holds every node up, for longer than anything may go unnoticed.
 GATES = ((), ("--set", "gates.command=sleep 1.6"))
+# Whether nodes that others have cordoned are rebooted as well, or count against the limit.
+ALLOW_CORDONED = ("--allow", "cordoned")
+CORDONS = (ALLOW_CORDONED, ())
+# Without the soft taint, evicted pods move to nodes that still wait for their reboot.
+TAINTS = ((), ("--set", "drain.prefer-no-schedule-taint=false"))
+STOPS = (("--set", "waves.stop=finish"), ("--set", "waves.stop=revert"))
+STRATEGIES = (("--strategy", "waves"), ("--strategy", "rolling"), ("--config", str(POOLS)))
 # Real seconds: short where the lab's time is fast.
 HASTE = (
     "--drain-timeout",
@@ -33,15 +41,9 @@ HASTE = (
 )
 # Their conditions have to be gone at the end, too.
 CONDITIONS = ("--set", "labels.conditions=true")
-# Jobs end by themselves, or their nodes are returned.
-JOBS = (
-    *("--set", "drain.wait-for-completion=job-name"),
-    *("--set", "drain.wait-for-completion-timeout=3s"),
-)
 RULES = (
     *HASTE,
-    *JOBS,
-    *("--max-failures", "100%", "--control-plane", "exclude", "--allow", "cordoned"),
+    *("--max-failures", "100%", "--control-plane", "exclude"),
     *CONDITIONS,
 )
 

@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import signal
 import tempfile
 import time
 import traceback
@@ -13,7 +14,6 @@ from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
 
-import msgspec
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -22,7 +22,7 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.objects import is_ready
-from rollout.lab.scenario import ScenarioWorkload, WorkloadKind, load_scenario
+from rollout.lab.scenario import load_scenario
 from tests.apply.test_conditions import ours_on
 from tests.crash.conftest import Machine
 from tests.ended import assert_well_said
@@ -30,33 +30,17 @@ from tests.stateful.conftest import profile
 from tests.stateful.operators import Operators, Told, await_change, marked
 from tests.stateful.trouble import DAEMONS, SICKNESSES, Trouble
 from tests.stateful.witness import RUN, Witness, annotations, is_cordoned
+from tests.stateful.workload_rules import WorkloadRules
+from tests.stateful.workloads import Workloads, is_rolled_out
 
 SPEED = 60
 WORKERS = 4
-# Its operator moves the primary off a cordoned node.
-DATABASE = ScenarioWorkload(
-    kind=WorkloadKind.DATABASE,
-    name="orders",
-    namespace="db",
-    replicas=3,
-    spread="kubernetes.io/hostname",
-    lab={"switchover-seconds": "20"},
-)
-# Its end is waited for: it comes sooner or later than the wait is over.
-JOB = ScenarioWorkload(
-    kind=WorkloadKind.POD,
-    name="train",
-    namespace="ml",
-    replicas=2,
-    owner={"apiVersion": "batch/v1", "kind": "Job", "name": "train"},
-    labels={"job-name": "train"},
-    lab={"run-seconds": "400"},
-)
 SEEDS = tuple(map(int, os.environ.get("STATEFUL_SEEDS", "1,2").split(",")))
 # How likely somebody goes on at each step, where nobody does.
 _SOON = 0.4
 _PHASES = ("cordoned", "draining", "drained", "rebooting", "booted", "ready")
-NODE = st.integers(min_value=1, max_value=WORKERS).map(lambda number: f"worker-{number}")
+WORKER_NAMES = tuple(f"worker-{number}" for number in range(1, WORKERS + 1))
+NODE = st.sampled_from(WORKER_NAMES)
 # Not 0: the plainest example, which is drawn first, does the same thing again and again.
 PACE = st.integers(min_value=0, max_value=1000).filter(bool)
 P = ParamSpec("P")
@@ -112,6 +96,7 @@ class Tale(RuleBasedStateMachine):
     operators: Operators
     trouble: Trouble
     witness: Witness
+    workload_rules: WorkloadRules
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,17 +106,29 @@ class Tale(RuleBasedStateMachine):
         self.lab: Lab | None = None
         self.failed = False
 
-    def begin_on(self, nodes: int, limit: int, pace: int, flags: tuple[str, ...]) -> None:
+    def begin_on(
+        self, nodes: int, limit: int, pace: int, flags: tuple[str, ...], workloads: Workloads
+    ) -> None:
         """A cluster, somebody who works on it with these flags, and whoever watches."""
         self.done["examples"] += 1
         self.pace = random.Random(pace)  # noqa: S311 - repeatable on purpose
         self.nodes = nodes
-        cluster = load_scenario("default")
-        cluster = msgspec.structs.replace(cluster, workloads=(*cluster.workloads, DATABASE, JOB))
+        cluster = workloads.added_to(load_scenario("default"))
         self.lab = Lab(scale(cluster, nodes), directory=self.directory, speed=SPEED)
+        workloads.set_strategy(self.lab)
         self.witness = Witness(self.lab, limit)
+        self.workload_rules = WorkloadRules.of(self.witness, workloads)
         self.trouble = Trouble(self.lab, self.witness)
-        self.operators = Operators(self.lab, self.machine, limit, flags)
+        self.operators = Operators(self.lab, self.machine, limit, (*workloads.flags, *flags))
+
+    def watch(self) -> None:
+        """Judge what happens from now on."""
+
+        def begin() -> None:
+            self.witness.begin()
+            self.workload_rules.begin()
+
+        self.running.call(begin)
 
     @abstractmethod
     def go_on(self) -> None:
@@ -151,6 +148,12 @@ class Tale(RuleBasedStateMachine):
     def a_phase_is_reached(self, phase: str) -> None:
         await_change(self.running, phase, 1.0)
 
+    @rule(phase=st.sampled_from(_PHASES))
+    @noted
+    def it_is_killed_in_a_phase(self, phase: str) -> None:
+        await_change(self.running, phase, 1.0)
+        self.operators.send(signal.SIGKILL)
+
     @rule(seconds=st.floats(min_value=0.05, max_value=0.8))
     @noted
     def time_passes(self, seconds: float) -> None:
@@ -166,7 +169,22 @@ class Tale(RuleBasedStateMachine):
     def host_is_mended(self, node: str) -> None:
         self.trouble.heal(node)
 
+    @rule(seconds=st.sampled_from((60, 400, 4000)))
+    @noted
+    def somebody_starts_a_job(self, seconds: int) -> None:
+        self.trouble.start_job(seconds)
+
     # What keeps nodes from being begun.
+
+    @rule(node=NODE)
+    @noted
+    def somebody_cordons(self, node: str) -> None:
+        self.trouble.set_cordon(node, cordoned=True)
+
+    @rule(node=NODE)
+    @noted
+    def somebody_uncordons(self, node: str) -> None:
+        self.trouble.set_cordon(node, cordoned=False)
 
     @rule(node=NODE | st.just(""), paused=st.booleans())
     @noted
@@ -275,6 +293,8 @@ class Tale(RuleBasedStateMachine):
         assert (score.taints_left, score.exclusions_left) == ((), ()), self.told(
             "a taint or a label is left"
         )
+        if not cordoned.issuperset(WORKER_NAMES):
+            self.wait_until(lambda: is_rolled_out(self.running))
         self.nothing_is_harmed()
 
     def conditions_left(self) -> list[str]:

@@ -15,12 +15,24 @@ from hypothesis.stateful import initialize, rule
 
 from rollout.lab.api.resources import NODES
 from rollout.model import marks
-from tests.conftest import POOLS
 from tests.crash.conftest import Machine
-from tests.stateful.operators import GATES, HASTE, JOBS, Told, marked, stands, unfinished
+from tests.stateful.operators import (
+    ALLOW_CORDONED,
+    CORDONS,
+    GATES,
+    HASTE,
+    STOPS,
+    STRATEGIES,
+    TAINTS,
+    Told,
+    marked,
+    stands,
+    unfinished,
+)
 from tests.stateful.tale import NODE, PACE, SEEDS, WORKERS, Tale, kept, noted, tell
 from tests.stateful.trouble import MEMBERS, SICKNESSES, STORMS
 from tests.stateful.witness import is_cordoned
+from tests.stateful.workloads import WORKLOADS, Workloads
 
 POD = st.integers(min_value=0, max_value=30)
 
@@ -29,39 +41,44 @@ class Misfortunes(Tale):
     """One cluster, one rollout, and what befalls them."""
 
     @initialize(
-        limit=st.integers(min_value=1, max_value=2),
+        room=st.integers(min_value=1, max_value=2),
         sick=st.dictionaries(NODE, st.sampled_from(sorted(SICKNESSES)), max_size=2),
-        cordoned=st.sets(NODE, max_size=1),
+        cordoned=st.dictionaries(NODE, st.sampled_from(("just now", "long ago")), max_size=2),
         left=st.sets(NODE, max_size=1),
-        gate=st.sampled_from(GATES),
-        stop=st.sampled_from(("finish", "revert")),
-        strategy=st.sampled_from(("waves", "rolling", "pools")),
+        rules=st.tuples(*map(st.sampled_from, (GATES, CORDONS, TAINTS, STOPS, STRATEGIES))),
+        workloads=WORKLOADS,
         pace=PACE,
     )
     @kept
     def begin(
         self,
-        limit: int,
+        room: int,
         sick: dict[str, str],
-        cordoned: set[str],
+        cordoned: dict[str, str],
         left: set[str],
-        gate: tuple[str, ...],
-        stop: str,
-        strategy: str,
+        rules: tuple[tuple[str, ...], ...],
+        workloads: Workloads,
         pace: int,
     ) -> None:
-        self.note(f"begin({limit=}, {sick=}, {cordoned=}, {left=}, {gate=}, {stop=}, {strategy=})")
-        rules = ("--config", str(POOLS)) if strategy == "pools" else ("--strategy", strategy)
-        self.begin_on(WORKERS + 1, limit, pace, ("--set", f"waves.stop={stop}", *gate, *rules))
-        for node in cordoned:
-            self.trouble.set_cordon(node, cordoned=True)
-        self.left = left - cordoned
+        self.note(f"begin({room=}, {sick=}, {cordoned=}, {left=}, {rules=}, {workloads=})")
+        flags = tuple(flag for flags in rules for flag in flags)
+        self.left = left - cordoned.keys()
+        counts_cordons = ALLOW_CORDONED not in rules
+        taken = len(self.left) + counts_cordons * list(cordoned.values()).count("just now")
+        self.begin_on(WORKERS + 1, room + taken, pace, flags, workloads)
+        self.witness.counts_cordons = counts_cordons
+        for node, when in cordoned.items():
+            if when == "long ago":
+                self.trouble.cordon_for_good(node)
         for node in self.left:
             self.trouble.leave_failed(node)
         for node, sickness in sick.items():
             self.trouble.sicken(node, sickness)
-        self.running.call(self.witness.begin)
+        self.watch()
         self.witness.cordons -= self.left
+        for node, when in cordoned.items():
+            if when == "just now":
+                self.trouble.set_cordon(node, cordoned=True)
         self.go_on()
         self.wait_until(lambda: stands(self.running) or not self.operators.running)
 
@@ -97,16 +114,6 @@ class Misfortunes(Tale):
         self.trouble.reboot(node)
 
     # Other people.
-
-    @rule(node=NODE)
-    @noted
-    def somebody_cordons(self, node: str) -> None:
-        self.trouble.set_cordon(node, cordoned=True)
-
-    @rule(node=NODE)
-    @noted
-    def somebody_uncordons(self, node: str) -> None:
-        self.trouble.set_cordon(node, cordoned=False)
 
     @rule(node=NODE, registered_after=st.sampled_from((2, 60)))
     @noted
@@ -221,6 +228,8 @@ class Misfortunes(Tale):
         """
         self.note("the end of it")
         self.trouble.end()
+        if self.witness.counts_cordons:
+            self.trouble.lift_cordons()
         self.wait_until(self.all_ready)
         self.conclude()
         for _ in range(3):
@@ -282,27 +291,30 @@ class Nights(Tale):
     """One cluster, its nights, and what befalls it."""
 
     @initialize(
-        limit=st.integers(min_value=1, max_value=2),
+        room=st.integers(min_value=1, max_value=2),
         failures=st.sampled_from(("1", "100%")),
         left=st.sets(NODE | MEMBER, max_size=1),
         sick=st.dictionaries(NODE, st.sampled_from(sorted(SICKNESSES)), max_size=2),
-        rules=st.tuples(st.sampled_from(_NEEDS), st.sampled_from(_CHECKS), st.sampled_from(GATES)),
+        rules=st.tuples(*map(st.sampled_from, (_NEEDS, _CHECKS, GATES, TAINTS))),
+        workloads=WORKLOADS,
         pace=PACE,
     )
     @kept
     def begin(
         self,
-        limit: int,
+        room: int,
         failures: str,
         left: set[str],
         sick: dict[str, str],
         rules: tuple[tuple[str, ...], ...],
+        workloads: Workloads,
         pace: int,
     ) -> None:
-        self.note(f"begin({limit=}, {failures=}, {left=}, {sick=}, {rules=})")
-        self.begin_on(
-            WORKERS + _MEMBERS, limit, pace, (*(flag for flags in rules for flag in flags),)
-        )
+        self.note(f"begin({room=}, {failures=}, {left=}, {sick=}, {rules=}, {workloads=})")
+        flags = tuple(flag for flags in rules for flag in flags)
+        limit = room + len(left)
+        self.begin_on(WORKERS + _MEMBERS, limit, pace, flags, workloads)
+        self.witness.counts_cordons = True
         self.flags = (
             "--max-unavailable",
             str(limit),
@@ -314,14 +326,14 @@ class Nights(Tale):
             self.trouble.leave_failed(node)
         for node, sickness in sick.items():
             self.trouble.sicken(node, sickness)
-        self.running.call(self.witness.begin)
+        self.watch()
         self.witness.cordons.clear()
         self.go_on()
 
     def go_on(self) -> None:
         if self.operators.process is None:
             self.operators.run_one(
-                "operate", "--once", *HASTE, *JOBS, "--set", "waves.health-checks=1", *self.flags
+                "operate", "--once", *HASTE, "--set", "waves.health-checks=1", *self.flags
             )
 
     @rule(times=st.integers(min_value=1, max_value=4))

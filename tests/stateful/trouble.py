@@ -20,8 +20,9 @@ from rollout.lab.lab import Lab
 from rollout.lab.objects import is_daemon, is_deleting, is_mirror, phase, spec_of, with_condition
 from rollout.model.memory import Pause
 from rollout.planning.eligibility.memory import with_pause
-from tests.security.hands import refill, set_well
+from tests.security.hands import cordon_for_good, refill, set_well
 from tests.stateful.witness import CORDONED_BY_US, PATIENTLY, PAUSED, PHASE, PREFIX, RUN, Witness
+from tests.stateful.workloads import start_job
 
 _ANSWERS = (
     FaultAnswer.TOO_MANY_REQUESTS,
@@ -62,6 +63,7 @@ class Trouble:
         self._witness = witness
         self._api = connect(lab.kubeconfig, None)
         self._outages: list[asyncio.Task[None]] = []
+        self._jobs = 0
         self.network = False
 
     # The network.
@@ -167,6 +169,10 @@ class Trouble:
 
         self._on_node(node, change)
 
+    def cordon_for_good(self, node: str) -> None:
+        """Somebody has cordoned the node long ago, so that it counts as available."""
+        self._lab.call(partial(cordon_for_good, self._lab, node))
+
     def set_pause(self, node: str, *, paused: bool) -> None:
         """Somebody pauses a node, by its annotation, or ends that; without a node, all of them."""
         if not node:
@@ -216,6 +222,11 @@ class Trouble:
                 self._witness.put_there(refill(self._lab, node))
 
         self._lab.call(do)
+
+    def start_job(self, seconds: int) -> None:
+        """Start a Job, which runs for so many seconds."""
+        self._jobs += 1
+        self._lab.call(partial(start_job, self._lab, self._jobs, seconds))
 
     def swap_addresses(self, one: str, other: str) -> None:
         """The kubelets of two hosts report each other's address."""
@@ -304,6 +315,7 @@ class Trouble:
         if pod is None:
             return
         meta = pod["metadata"]
+        self._witness.evicted_by_others.add(meta["uid"])
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta["name"]}}
         with suppress(ApiError):
             self._api.create(
@@ -370,6 +382,11 @@ class Trouble:
             self._lab.call(partial(self._set_ready, node, ready=True))
             self.report_soon(node, 0)
         self.set_pause("", paused=False)
+
+    def lift_cordons(self) -> None:
+        """Everyone uncordons the nodes that they have cordoned."""
+        for node in sorted(self._witness.cordons):
+            self.set_cordon(node, cordoned=False)
 
 
 def _annotated(node: Json, annotations: Mapping[str, str | None]) -> Json:

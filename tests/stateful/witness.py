@@ -23,6 +23,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.objects import (
     condition,
     is_daemon,
+    is_deleting,
     is_mirror,
     is_ready,
     labels_of,
@@ -57,9 +58,10 @@ T = TypeVar("T")
 class Witness:
     """Keeps the record of one lab. `broken` are broken rules, in words; everything else is what has happened.
 
-    `cordons` are those of others, `meddled` are nodes that somebody uncordoned or deleted while
-    they were ours; `retries` is how often failed nodes were to be tried again. What keeps a node
-    from being begun has to be noticed `within` so many seconds.
+    `phases` are those of nodes that are marked. `cordons` are those of others, which count against
+    the limit if `counts_cordons`. `evicted_by_others` are pods by UID. `meddled` are nodes that
+    somebody uncordoned or deleted while they were ours; `retries` is how often failed nodes were to
+    be tried again. What keeps a node from being begun has to be noticed `within` so many seconds.
     """
 
     lab: Lab
@@ -71,12 +73,15 @@ class Witness:
     meddled: set[str] = field(default_factory=set)
     excused_budgets: set[str] = field(default_factory=set)
     rebooting_by_others: set[str] = field(default_factory=set)
+    evicted_by_others: set[str] = field(default_factory=set)
+    phases: dict[str, str] = field(default_factory=dict)
+    counts_cordons: bool = False
+    acts_for_others: bool = False
     retries: int = 0
     within: float = PROMPTLY
-    _others: bool = False
-    _marked: dict[str, str] = field(default_factory=dict)
     _away_since: dict[str, float] = field(default_factory=dict)
     _maintained_since: dict[str, float] = field(default_factory=dict)
+    _cordoned_since: dict[str, float] = field(default_factory=dict)
     _paused_since: dict[str, float] = field(default_factory=dict)
     # Pods that stay on their nodes and are not Ready, by node and UID; and those that were when
     # their node was begun.
@@ -92,7 +97,7 @@ class Witness:
         self.cordons = {
             node["metadata"]["name"] for node in self.lab.store.items(NODES) if is_cordoned(node)
         }
-        self._marked = {
+        self.phases = {
             name: marks.get(PHASE, "")
             for name, marks in (
                 (node["metadata"]["name"], annotations(node))
@@ -107,11 +112,11 @@ class Witness:
     @contextmanager
     def others(self) -> Iterator[None]:
         """What happens within is somebody else's doing."""
-        self._others = True
+        self.acts_for_others = True
         try:
             yield
         finally:
-            self._others = False
+            self.acts_for_others = False
 
     # What nodes go through.
 
@@ -153,12 +158,16 @@ class Witness:
         self._note_marks(name, change.obj)
 
     def _forget(self, name: str) -> None:
-        if name in self._marked:
+        if name in self.phases:
             self.meddled.add(name)
-        self._marked.pop(name, None)
+        self.phases.pop(name, None)
         self._away_since.pop(name, None)
         self._maintained_since.pop(name, None)
+        self._lift_cordon(name)
+
+    def _lift_cordon(self, name: str) -> None:
         self.cordons.discard(name)
+        self._cordoned_since.pop(name, None)
 
     def _note_cordon(self, name: str, change: Change) -> None:
         was = change.previous is not None and is_cordoned(change.previous)
@@ -166,7 +175,7 @@ class Witness:
         marks = annotations(change.obj)
         if was == now:
             return
-        if self._others:
+        if self.acts_for_others:
             self._cordoned_by_others(name, marks, now=now)
         elif now and RUN not in marks and change.previous is not None:
             self.broken.append(f"{name} was cordoned without a mark that says by whom")
@@ -179,22 +188,23 @@ class Witness:
         """
         if now and marks.get(CORDONED_BY_US) != "true":
             self.cordons.add(name)
+            self._cordoned_since[name] = time.monotonic()
         elif not now:
-            self.cordons.discard(name)
-        if name in self._marked:
+            self._lift_cordon(name)
+        if name in self.phases:
             self.meddled.add(name)
 
     def _note_marks(self, name: str, node: Json) -> None:
         marks = annotations(node)
         if RUN not in marks:
-            if self._marked.pop(name, None) is not None and '"outcome":"succeeded"' in marks.get(
+            if self.phases.pop(name, None) is not None and '"outcome":"succeeded"' in marks.get(
                 LAST_RESULT, ""
             ):
                 self._judge_return(name)
             return
-        is_new = name not in self._marked
-        self._marked[name] = marks.get(PHASE, "")
-        if is_new and not self._others:
+        is_new = name not in self.phases
+        self.phases[name] = marks.get(PHASE, "")
+        if is_new and not self.acts_for_others:
             self._well_before[name] = frozenset(map(uid, filter(is_ready, self._staying_on(name))))
             self._judge_beginning(name, node)
 
@@ -203,11 +213,14 @@ class Witness:
         returned = {
             other
             for other in self.meddled
-            if self._marked.get(other) == "failed" and not self._is_cordoned(other)
+            if self.phases.get(other) == "failed" and not self._is_cordoned(other)
         }
         maintained = self._standing(self._maintained_since)
-        unavailable = self._marked.keys() - returned
-        unavailable |= self._standing(self._away_since) | maintained
+        cordoned = self._standing_cordons()
+        unavailable = self.phases.keys() - returned
+        unavailable |= self._standing(self._away_since) | maintained | cordoned
+        if name in cordoned:
+            self.broken.append(f"{name} was begun, and somebody else had cordoned it")
         if name in maintained:
             self.broken.append(f"{name} was begun while somebody else maintained it")
         if len(unavailable) > self.limit:
@@ -221,6 +234,12 @@ class Witness:
             self.broken.append(
                 f"{name} was begun while static pods on {sorted(unwell)} were not Ready"
             )
+
+    def _standing_cordons(self) -> set[str]:
+        """Return the nodes that others have cordoned, if these count against the limit."""
+        if not self.counts_cordons:
+            return set()
+        return self._standing(self._cordoned_since) & self.cordons
 
     def _unwell_members(self) -> set[str]:
         """Nodes of the control plane of which a static pod is not Ready."""
@@ -250,6 +269,15 @@ class Witness:
         if lost and name not in self.meddled:
             self.broken.append(f"{name} has succeeded, and {lost} are not Ready, which were before")
 
+    def is_ended_by_rollout(self, change: Change) -> bool:
+        """Whether rollout has deleted or evicted the pod with this change."""
+        before = change.previous
+        has_ended = change.gone or is_deleting(change.obj)
+        if before is None or is_deleting(before) or not has_ended or self.acts_for_others:
+            return False
+        is_ended_by_cluster = uid(change.obj) in self.lab.world.cluster.own_deletions
+        return not is_ended_by_cluster and uid(change.obj) not in self.evicted_by_others
+
     def put_there(self, pod: str) -> None:
         """Somebody has bound this pod to a node, whatever its cordon says."""
         self._put_there[pod] = time.monotonic()
@@ -272,7 +300,7 @@ class Witness:
     def _host_went_down(self, host: Machine) -> None:
         """A host is off: by whose doing, and what died with it."""
         pods = [pod for pod in self.lab.store.pods_on(host.name) if phase(pod) == "Running"]
-        if self._others or host.name in self.rebooting_by_others:
+        if self.acts_for_others or host.name in self.rebooting_by_others:
             self.rebooting_by_others.discard(host.name)
             self.excused_budgets |= {budget for pod in pods for budget in self._budgets_of(pod)}
             return
