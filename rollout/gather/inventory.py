@@ -1,7 +1,7 @@
 """Reads `ansible-inventory --list`, and writes the Nodes as such an inventory.
 
-Only variables that say how to reach a host are read. One that rollout's own SSH cannot follow is an
-error, because it might reach the wrong host.
+Only variables that say how to reach a host are read. A variable that rollout's own SSH cannot
+follow is an error, because it might reach the wrong host.
 """
 
 import re
@@ -33,18 +33,18 @@ _KEY = ("ansible_ssh_private_key_file", "ansible_private_key_file")
 _ARGUMENTS = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args")
 _PASSWORDS = ("ansible_password", "ansible_ssh_pass", "ansible_ssh_password")
 
-_SSH = (
+_OWN_SSH_CONNECTIONS = (
     *("", "ssh", "smart", "paramiko", "paramiko_ssh"),
     *("ansible.builtin.ssh", "ansible.builtin.paramiko_ssh"),
 )
 # Options of ssh that lead to another host, or log in differently.
-_OTHER_TARGET = re.compile(
+_OPTIONS_OF_TARGET = re.compile(
     r"proxyjump|proxycommand|hostname|\bport\b|\buser\b|identityfile|hostkeyalias"
     r"|(^|\s)-[JWFplibB]",
     re.IGNORECASE,
 )
 _TEMPLATE = re.compile(r"\{[{%]")
-_BY_ANSIBLE = (
+_BY_ANSIBLE_HINT = (
     "Let Ansible connect: --executor ansible. Or write the host's address, port, user and key"
     " without templates."
 )
@@ -52,6 +52,8 @@ _BY_ANSIBLE = (
 
 @dataclass(frozen=True, slots=True)
 class SshDefaults:
+    """How to reach hosts for which the inventory does not say it."""
+
     user: str = DEFAULT_SSH_USER
     port: int = DEFAULT_SSH_PORT
     key_file: str | None = None
@@ -65,7 +67,7 @@ class Inventory:
     warnings: tuple[str, ...] = ()
 
 
-def inventory_of(
+def parse_inventory(
     document: Mapping[str, Any], defaults: SshDefaults, *, by_ansible: bool
 ) -> Inventory:
     """Return the hosts of all groups, except this machine.
@@ -84,7 +86,7 @@ def inventory_of(
     warnings: list[str] = []
     for name in names:
         reader = _HostReader(name, variables.get(name, {}), by_ansible)
-        host = reader.host(defaults)
+        host = reader.read(defaults)
         if host is not None:
             hosts.append(host)
         warnings += reader.warnings
@@ -93,35 +95,40 @@ def inventory_of(
 
 @dataclass(slots=True)
 class _HostReader:
+    """Reads a host from its variables."""
+
     name: str
     variables: Mapping[str, Any]
+    # Ansible connects to the host, so it may have variables that only Ansible understands.
     by_ansible: bool
     warnings: list[str] = field(default_factory=list)
 
-    def host(self, defaults: SshDefaults) -> Host | None:
-        connection = self._text("ansible_connection")
+    def read(self, defaults: SshDefaults) -> Host | None:
+        """Return None for this machine. Raises `InventoryError`."""
+        connection = self._first_value("ansible_connection")
         if connection == "local":
             why = f"host {self.name} is this machine (ansible_connection=local); left out"
             self.warnings.append(why)
             return None
         if not self.by_ansible:
-            self._check(connection)
+            self._require_own_ssh(connection)
         return Host(
             name=self.name,
-            address=_without_brackets(self._text(*_ADDRESS) or self.name),
+            address=_without_brackets(self._first_value(*_ADDRESS) or self.name),
             port=self._port() or defaults.port,
-            user=self._text(*_USER) or defaults.user,
-            key_file=self._text(*_KEY) or defaults.key_file,
+            user=self._first_value(*_USER) or defaults.user,
+            key_file=self._first_value(*_KEY) or defaults.key_file,
         )
 
-    def _check(self, connection: str) -> None:
-        if connection not in _SSH:
-            raise self._refusal("ansible_connection", "rollout's own SSH cannot do this")
+    def _require_own_ssh(self, connection: str) -> None:
+        """Raise `InventoryError` for variables that rollout's own SSH cannot follow."""
+        if connection not in _OWN_SSH_CONNECTIONS:
+            raise self._variable_error("ansible_connection", "rollout's own SSH cannot do this")
         for variable in _ARGUMENTS:
-            text = self._text(variable)
-            if _OTHER_TARGET.search(text):
+            text = self._first_value(variable)
+            if _OPTIONS_OF_TARGET.search(text):
                 why = "rollout's own SSH does not support jump hosts and options of an inventory"
-                raise self._refusal(variable, why)
+                raise self._variable_error(variable, why)
             if text:
                 self.warnings.append(f"inventory: {variable} is ignored")
         for variable in _PASSWORDS:
@@ -129,42 +136,40 @@ class _HostReader:
                 self.warnings.append(f"inventory: {variable} is ignored: only keys are used")
 
     def _port(self) -> int:
-        """Return 0 if there is none."""
-        text = self._text(*_PORT)
+        """Return the port, or 0 if none is set."""
+        text = self._first_value(*_PORT)
         port = port_of(text)
         if text and port is None:
             variable = next(name for name in _PORT if name in self.variables)
-            raise self._refusal(variable, "not a port")
+            raise self._variable_error(variable, "not a port")
         return port or 0
 
-    def _text(self, *names: str) -> str:
-        """Return the first of these variables that is set.
-
-        Ansible marks a program's values as unsafe: they are never templates.
-        """
+    def _first_value(self, *names: str) -> str:
+        """Return the value of the first of these variables that is set, or empty."""
         for name in names:
             value = self.variables.get(name)
-            unsafe = value.get("__ansible_unsafe") if isinstance(value, dict) else None
-            text = value if unsafe is None else unsafe
+            # Ansible marks the values of inventory programs so. They are never templates.
+            unsafe_value = value.get("__ansible_unsafe") if isinstance(value, dict) else None
+            text = value if unsafe_value is None else unsafe_value
             if text is None or (isinstance(text, str) and not text.strip()):
                 continue
             is_word = isinstance(text, str | int) and not isinstance(text, bool)
             if not is_word or not str(text).isprintable():
                 problem = "only Ansible reads this value"
-            elif unsafe is None and _TEMPLATE.search(str(text)):
+            elif unsafe_value is None and _TEMPLATE.search(str(text)):
                 problem = "only Ansible evaluates templates"
             else:
                 return str(text).strip()
             if not self.by_ansible:
-                raise self._refusal(name, problem)
+                raise self._variable_error(name, problem)
         return ""
 
-    def _refusal(self, variable: str, why: str) -> InventoryError:
+    def _variable_error(self, variable: str, why: str) -> InventoryError:
         value = self.variables[variable]
         is_encrypted = isinstance(value, dict) and "__ansible_vault" in value
         text = "(encrypted)" if is_encrypted else ascii(value)
         return InventoryError(
-            f"inventory: host {self.name}: {variable}={text}: {why}", hint=_BY_ANSIBLE
+            f"inventory: host {self.name}: {variable}={text}: {why}", hint=_BY_ANSIBLE_HINT
         )
 
 
@@ -173,7 +178,7 @@ def _without_brackets(address: str) -> str:
 
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
-_NOT_IN_NAMES = re.compile(r"\W", re.ASCII)
+_NOT_IN_GROUP_NAMES = re.compile(r"\W", re.ASCII)
 ROOT_GROUP = "nodes"
 
 Variables = Mapping[str, object]
@@ -181,14 +186,16 @@ Variables = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class SshOptions:
+    """The operator's options for ssh, which apply to all hosts."""
+
     key_file: str = ""
     known_hosts: str = ""
     ssh_config: str = ""
 
     def arguments(self, host: Host) -> str:
-        """Return the arguments of ssh, for `ansible_ssh_common_args`.
+        """Return arguments of ssh for `ansible_ssh_common_args`, with the host's settings.
 
-        ssh gets an address from Ansible, so it does not find the settings of the host's name.
+        Ansible calls ssh with an address, for which ssh does not find the settings of the name.
         """
         files = host.known_hosts or HostKeyFiles(())
         if self.known_hosts:
@@ -226,10 +233,13 @@ def inventory_document(
     observations: Mapping[str, HostObservation],
     connection: SshOptions,
 ) -> Mapping[str, object]:
-    """Only a Node whose host answered is in groups by its answer."""
+    """Return the Nodes as an inventory of Ansible.
+
+    Groups by what a host has answered have only hosts that have answered.
+    """
     groups: dict[str, list[str]] = {}
     for node in nodes:
-        for group in (ROOT_GROUP, *_groups(node, observations.get(node.name))):
+        for group in (ROOT_GROUP, *_groups_of_node(node, observations.get(node.name))):
             groups.setdefault(group, []).append(node.name)
     variables: dict[str, Variables] = {}
     for node in nodes:
@@ -246,7 +256,7 @@ def inventory_document(
 
 
 def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
-    """Return nothing without an address, because Ansible would go to localhost."""
+    """Return how Ansible reaches a host; nothing without an address."""
     if host is None or not is_address_or_name(host.address):
         return {}
     variables: dict[str, object] = {
@@ -267,15 +277,15 @@ def _node_variables(node: Node) -> Variables:
     annotations: dict[str, object] = {}
     for key, text in sorted(node.annotations.items()):
         if key.startswith(marks.PREFIX):
-            annotations[key.removeprefix(marks.PREFIX)] = _untemplated(text)
+            annotations[key.removeprefix(marks.PREFIX)] = _mark_unsafe(text)
     return {
         "rollout_ready": node.is_ready,
         "rollout_schedulable": not node.unschedulable,
         "rollout_control_plane": node.is_control_plane,
         "rollout_roles": list(_roles(node)),
         "rollout_zone": node.zone,
-        "rollout_os_image": _untemplated(node.os_image),
-        "rollout_kubelet_version": _untemplated(node.kubelet_version),
+        "rollout_os_image": _mark_unsafe(node.os_image),
+        "rollout_kubelet_version": _mark_unsafe(node.kubelet_version),
         "rollout_labels": dict(node.labels),
         "rollout_annotations": annotations,
     }
@@ -296,7 +306,7 @@ def _host_variables(observation: HostObservation | None) -> Variables:
     return variables
 
 
-def _untemplated(text: str) -> object:
+def _mark_unsafe(text: str) -> object:
     return {"__ansible_unsafe": text}
 
 
@@ -306,26 +316,26 @@ def _roles(node: Node) -> Iterable[str]:
     )
 
 
-def _groups(node: Node, observation: HostObservation | None) -> Iterable[str]:
+def _groups_of_node(node: Node, observation: HostObservation | None) -> Iterable[str]:
     roles = list(_roles(node))
-    yield from (_group("role", role) for role in roles)
+    yield from (_group_name("role", role) for role in roles)
     if node.zone:
-        yield _group("zone", node.zone)
-    version = _version_of(node.os_image)
+        yield _group_name("zone", node.zone)
+    version = _version_in(node.os_image)
     if isinstance(observation, HostFacts):
         version = observation.running_version
     if version:
-        yield _group("os_version", version)
+        yield _group_name("os_version", version)
     if isinstance(observation, HostFacts) and not observation.detection.unanswered:
         yield "needs_reboot" if observation.detection.needs_reboot else "needs_no_reboot"
     if node.unschedulable:
         yield "cordoned"
 
 
-def _version_of(os_image: str) -> str:
+def _version_in(os_image: str) -> str:
     version = re.search(r"\b\d+\.\d+\.\d+\b", os_image)
     return version[0] if version else ""
 
 
-def _group(kind: str, value: str) -> str:
-    return f"{kind}_{_NOT_IN_NAMES.sub('_', value)}"
+def _group_name(kind: str, value: str) -> str:
+    return f"{kind}_{_NOT_IN_GROUP_NAMES.sub('_', value)}"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rollout.errors import SshError
-from rollout.gather.hosts.answer import CUT_OFF, not_run, split_sections
+from rollout.gather.hosts.answer import TIMED_OUT, not_run_message, split_sections
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.gather.hosts.signs import ENGINE_SILENT
-from rollout.gather.hosts.sudo import refusal, sudo_problem
+from rollout.gather.hosts.sudo import describe_problem, sudo_problem
 from rollout.model.finding import NoHost
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation
 from rollout.model.text import joined
@@ -33,7 +33,7 @@ ask() {{
 }}
 ask client 12 {_CLIENT_CALL} && exit 0; client=$?
 ask bus 5 {_BUS_CALL} && exit 0; code=$?
-if [ "$client" = {CUT_OFF} ] || [ "$code" = {CUT_OFF} ]; then exit {CUT_OFF}; fi
+if [ "$client" = {TIMED_OUT} ] || [ "$code" = {TIMED_OUT} ]; then exit {TIMED_OUT}; fi
 ask sudo-bus 5 sudo -n {_BUS_CALL} && exit 0
 ask sudo-client 12 sudo -n {_CLIENT_CALL}
 """.strip()
@@ -55,10 +55,11 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """`version` is one that was staged before."""
+    """What became of the request to check for an update."""
 
     node: str
     outcome: CheckOutcome
+    # One that had been staged before; empty for none.
     version: str = ""
     message: str = ""
 
@@ -74,7 +75,10 @@ def check_hosts(
     *,
     concurrency: int,
 ) -> Iterator[CheckResult]:
-    """Yield a result for each node. Only an idle update_engine is asked."""
+    """Ask the selected hosts to check for an update; yield a result for each node.
+
+    Only an idle update_engine is asked.
+    """
     hosts = dict[str, Host]()
     for node in selected:
         observation = observations.get(node)
@@ -106,17 +110,17 @@ def check_hosts(
 
 
 def check_refusal(result: CommandResult) -> str:
-    """Return why the host did not accept the request; empty if it did."""
+    """Return why the host has not accepted `CHECK_COMMAND`; empty if it has."""
     if result.exit_status == 0:
         return ""
     if result.exit_status is None:
         return "the connection ended before the host answered"
-    answers = split_sections(result.stderr)
-    if not answers:
-        return not_run(last_line(result.stderr))
-    if result.exit_status == CUT_OFF:
+    stderr = split_sections(result.stderr)
+    if not stderr:
+        return not_run_message(last_line(result.stderr))
+    if result.exit_status == TIMED_OUT:
         return ENGINE_SILENT
-    error = last_line(answers.get("bus", "")) or last_line(answers.get("client", ""))
+    error = last_line(stderr.get("bus", "")) or last_line(stderr.get("client", ""))
     why = f"update_engine refuses the request: {error or f'exit status {result.exit_status}'}"
-    complaint = answers.get("sudo-bus", "")
-    return joined("; and ", why, refusal(sudo_problem(complaint), complaint))
+    sudo_error = stderr.get("sudo-bus", "")
+    return joined("; and ", why, describe_problem(sudo_problem(sudo_error), sudo_error))

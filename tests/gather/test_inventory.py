@@ -10,7 +10,7 @@ import pytest
 from rollout.adapters.ansible.inventory import read_inventory
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.errors import InventoryError
-from rollout.gather.inventory import Inventory, SshDefaults, inventory_of
+from rollout.gather.inventory import Inventory, SshDefaults, parse_inventory
 from rollout.model.host import Host
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -22,7 +22,7 @@ def of(variables: dict[str, Any], *, by_ansible: bool = False, name: str = "a") 
         "all": {"children": ["x"]},
         "x": {"hosts": [name]},
     }
-    return inventory_of(document, SshDefaults("admin", 2200, "/keys/id"), by_ansible=by_ansible)
+    return parse_inventory(document, SshDefaults("admin", 2200, "/keys/id"), by_ansible=by_ansible)
 
 
 @pytest.mark.parametrize(

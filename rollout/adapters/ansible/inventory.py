@@ -16,7 +16,7 @@ from rollout.adapters.ansible.settings import AnsibleSettings, find_programs
 from rollout.adapters.input_files import Trust, check_input
 from rollout.adapters.programs import run_program
 from rollout.errors import InventoryError
-from rollout.gather.inventory import Inventory, SshDefaults, inventory_of
+from rollout.gather.inventory import Inventory, SshDefaults, parse_inventory
 from rollout.model.host import DEFAULT_SSH_USER, Host
 from rollout.model.text import joined
 
@@ -125,7 +125,7 @@ def read_inventory(
     if document is None:
         why = why_inventory_failed(stderr) or "ansible-inventory prints no JSON"
         raise InventoryError(f"inventory {path}: {why}", hint=hint)
-    inventory = inventory_of(document, defaults, by_ansible=by_ansible)
+    inventory = parse_inventory(document, defaults, by_ansible=by_ansible)
     if not inventory.hosts:
         why = why_inventory_failed(stderr)
         raise InventoryError(joined(": ", f"inventory {path} names no host", why), hint=hint)

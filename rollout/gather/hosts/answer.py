@@ -1,4 +1,4 @@
-"""Parses hosts' output, which may be cut off, binary or full of terminal escapes."""
+"""Parses the output of hosts, which may be cut off, binary or full of terminal escapes."""
 
 import re
 from collections import defaultdict
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER
 
 # Exit statuses of `timeout`, and of a shell for an unknown command.
-CUT_OFF = 124
+TIMED_OUT = 124
 NOT_FOUND = 127
 _MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)
 _EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
@@ -18,7 +18,11 @@ _SINGLE_QUOTED = re.compile(r"'(.*)'")
 _DOUBLE_QUOTED = re.compile(r'"(.*)"')
 
 
-def split_sections(text: str) -> Mapping[str, str]:
+# What a command printed on stdout or stderr, by section.
+Sections = Mapping[str, str]
+
+
+def split_sections(text: str) -> Sections:
     """Return the text after each marker line, by its name."""
     contents = defaultdict[str, str](str)
     lines = (line.rstrip("\r") for line in text.split("\n"))
@@ -30,7 +34,7 @@ def split_sections(text: str) -> Mapping[str, str]:
 
 
 def parse_assignments(text: str) -> Mapping[str, str]:
-    """Parse `KEY=value` lines of a shell or os-release; the last of a key counts."""
+    """Parse `KEY=value` lines, as of a shell or os-release. The last value of a key counts."""
     matches = (_KEY_VALUE.fullmatch(line) for line in text.split("\n"))
     return {match[1]: _unquote(match[2].strip()) for match in matches if match}
 
@@ -45,21 +49,24 @@ def _unquote(value: str) -> str:
     return value
 
 
-def word(text: str) -> str:
-    """Return the text, or an empty one if it is no short word."""
+def word_or_empty(text: str) -> str:
+    """Return the text if it is a short word, else an empty one."""
     return text if _WORD.fullmatch(text) else ""
 
 
-def version(text: str) -> str:
-    """Return the text, or an empty one if it cannot be a version."""
+def version_or_empty(text: str) -> str:
+    """Return the text if it may be a version, else an empty one."""
     return text if _VERSION.fullmatch(text) else ""
 
 
-def exit_status(section: str) -> int | None:
-    """Return the last status; an earlier one may come from the command."""
+def last_exit_status(section: str) -> int | None:
+    """Return the exit status at the end of a section, or None.
+
+    An earlier one may have been printed by the command itself.
+    """
     statuses = _EXIT.findall(section)
     return int(statuses[-1]) if statuses else None
 
 
-def not_run(output: str) -> str:
+def not_run_message(output: str) -> str:
     return f"the host did not run the command; it said: {output or 'nothing'}"

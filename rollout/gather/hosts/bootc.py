@@ -1,15 +1,14 @@
 """Reads which images bootc has booted, staged and kept for a rollback.
 
-The document is BootcHost of org.containers.bootc/v1 or v1alpha1.
+bootc prints a BootcHost of org.containers.bootc/v1 or v1alpha1.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
 
-from rollout.gather.hosts.answer import version
+from rollout.gather.hosts.answer import Sections, version_or_empty
 from rollout.gather.hosts.probe_command import EXIT_MARKER
 from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum
 from rollout.model.timestamps import parse_timestamp
@@ -30,8 +29,9 @@ class _Image(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct, frozen=True, rename="camel"):
-    """A deployment. It may have been made without an image."""
+    """A deployment."""
 
+    # None if it was made without an image.
     image: _Image | None = None
     download_only: bool = False
 
@@ -43,10 +43,10 @@ class _HostStatus(msgspec.Struct, frozen=True, rename="camel"):
     rollback_queued: bool = False
 
     @property
-    def upcoming(self) -> _Entry | None:
-        """The entry that the next boot brings, None if that is the booted one.
+    def next_entry(self) -> _Entry | None:
+        """The entry that boots next; None if that is the booted one.
 
-        A staged one is put first at the shutdown, even if a rollback is queued.
+        The shutdown puts a staged one first, even if a rollback is queued.
         """
         return self.staged or (self.rollback if self.rollback_queued else None)
 
@@ -56,7 +56,7 @@ class _BootcHost(msgspec.Struct, frozen=True, rename="camel"):
     status: _HostStatus
 
 
-def bootc_sign(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> Sign:
+def bootc_sign(stdout: Sections, stderr: Sections) -> Sign:
     if not stdout.get("has-bootc"):
         return Sign(Source.BOOTC, SourceAnswer.ABSENT, "bootc is not on this host")
     # The exit status follows the document.
@@ -72,29 +72,29 @@ def bootc_sign(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> Sign:
 
 
 def _sign_of(status: _HostStatus) -> Sign:
-    booted = _image(status.booted)
+    booted = _valid_image(status.booted)
     if booted is None:
         detail = "the host is not booted from a bootc image"
         return Sign(Source.BOOTC, SourceAnswer.ABSENT, detail)
-    kept = _image(status.rollback)
+    fallback = _valid_image(status.rollback)
     sign = Sign(
         Source.BOOTC,
         SourceAnswer.NOT_NEEDED,
         "no image is staged",
         current=booted.digest,
-        current_version=version(booted.version or ""),
-        fallback=kept.digest if kept else "",
-        fallback_version=_name(kept, booted) if kept else "",
-        fallback_is_newer=kept is not None and _is_newer(kept, booted),
+        current_version=version_or_empty(booted.version or ""),
+        fallback=fallback.digest if fallback else "",
+        fallback_version=_display_name(fallback, booted) if fallback else "",
+        fallback_is_newer=fallback is not None and _is_newer(fallback, booted),
     )
-    entry = status.upcoming
+    entry = status.next_entry
     if entry is None:
         return sign
-    image = _image(entry)
+    image = _valid_image(entry)
     if image is None:
         detail = "bootc's staged deployment has no image digest"
         return replace(sign, answer=SourceAnswer.NONE, detail=detail)
-    name = _name(image, booted)
+    name = _display_name(image, booted)
     is_rollback = entry is status.rollback
     return replace(
         sign,
@@ -106,20 +106,20 @@ def _sign_of(status: _HostStatus) -> Sign:
     )
 
 
-def _image(entry: _Entry | None) -> _Image | None:
+def _valid_image(entry: _Entry | None) -> _Image | None:
     image = entry.image if entry else None
     return image if image and _DIGEST.fullmatch(image.digest) else None
 
 
 def _is_newer(image: _Image, other: _Image) -> bool:
-    """Whether the image was built later; False if unknown."""
+    """Whether the image was built later than the other; False if unknown."""
     built = parse_timestamp(image.timestamp or "")
     other_built = parse_timestamp(other.timestamp or "")
     return built is not None and other_built is not None and built > other_built
 
 
-def _name(image: _Image, booted: _Image) -> str:
-    """Return the version, or part of the digest if both images have this version."""
-    label = version(image.version or "")
+def _display_name(image: _Image, booted: _Image) -> str:
+    """Return the image's version, or part of its digest if the booted image has that version."""
+    label = version_or_empty(image.version or "")
     is_distinct = bool(label) and (label != booted.version or image.digest == booted.digest)
     return label if is_distinct else short_checksum(image.digest)

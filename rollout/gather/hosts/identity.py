@@ -1,8 +1,8 @@
 """Matches hosts to Nodes, and checks that a Node's own machine has answered.
 
-An address may lead to another machine, so an answer counts only if its boot ID is in this Node's
-`nodeInfo` alone. The machine ID there proves nothing: a kubelet in a container may report its
-image's.
+An address may lead to another machine, so an answer counts only if this Node, and no other, reports
+the boot ID in its `nodeInfo`. The machine ID there proves nothing, because a kubelet in a container
+may report the one of its image.
 """
 
 from collections import defaultdict
@@ -36,32 +36,35 @@ _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
 def match_hosts(
     nodes: Sequence[Node], inventory: Inventory | None, defaults: SshDefaults
 ) -> Mapping[str, Host]:
-    """Return the hosts by Node name; an address may be empty without an inventory.
+    """Return the hosts by the names of their Nodes.
 
-    An inventory's host matches by the Node's name, else address, else hostname label.
-    `InventoryError` if two hosts match one Node, or one host two Nodes.
+    An inventory's host matches by the Node's name, else by address, else by hostname label. Without
+    an inventory, the address may be empty. `InventoryError` if two hosts match one Node, or one
+    host matches two Nodes.
     """
     if inventory is None:
-        return {node.name: _from_node(node, defaults) for node in nodes}
+        return {node.name: _host_from_node(node, defaults) for node in nodes}
     names = {node.name for node in nodes}
-    by_address = _owners(
+    by_address = _nodes_by_unique_value(
         (node.name, normalize_address(address.address))
         for node in nodes
         for address in node.addresses
     )
-    by_label = _owners((node.name, node.labels.get(HOSTNAME_LABEL, "")) for node in nodes)
+    by_label = _nodes_by_unique_value(
+        (node.name, node.labels.get(HOSTNAME_LABEL, "")) for node in nodes
+    )
     by_node: dict[str, Host] = {}
     for host in inventory.hosts:
-        at_address = by_address.get(normalize_address(host.address))
-        node = at_address or by_label.get(host.name)
+        node_at_address = by_address.get(normalize_address(host.address))
+        node = node_at_address or by_label.get(host.name)
         if host.name in names:
             node = host.name
         if node is None:
             continue
-        if at_address not in (None, node):
+        if node_at_address not in (None, node):
             raise InventoryError(
                 f"host {host.name} of the inventory has the address {host.address} of node"
-                f" {at_address}",
+                f" {node_at_address}",
                 hint="Correct its ansible_host.",
             )
         if node in by_node:
@@ -73,7 +76,7 @@ def match_hosts(
     return by_node
 
 
-def _from_node(node: Node, defaults: SshDefaults) -> Host:
+def _host_from_node(node: Node, defaults: SshDefaults) -> Host:
     return Host(
         name=node.name,
         address=_usable_address(node),
@@ -84,6 +87,7 @@ def _from_node(node: Node, defaults: SshDefaults) -> Host:
 
 
 def _usable_address(node: Node) -> str:
+    """Return the Node's first address that ssh can use, or empty."""
     for kind in _ADDRESS_TYPES:
         for address in node.addresses:
             if address.type == kind and is_address_or_name(address.address):
@@ -91,31 +95,31 @@ def _usable_address(node: Node) -> str:
     return ""
 
 
-def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Return the Node of each sign that no other has; `signs` are (node, sign) pairs."""
-    by_sign = _names_by_sign(signs)
-    return {sign: names[0] for sign, names in by_sign.items() if len(names) == 1}
+def _nodes_by_unique_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """Return by value the Node that alone has it. `pairs` are (node, value)."""
+    by_value = _nodes_by_value(pairs)
+    return {value: names[0] for value, names in by_value.items() if len(names) == 1}
 
 
-def _names_by_sign(signs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    names_by_sign: defaultdict[str, set[str]] = defaultdict(set)
-    for name, sign in signs:
-        if sign:
-            names_by_sign[sign].add(name)
-    return {sign: tuple(sorted(names)) for sign, names in names_by_sign.items()}
+def _nodes_by_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
+    nodes_by_value: defaultdict[str, set[str]] = defaultdict(set)
+    for name, value in pairs:
+        if value:
+            nodes_by_value[value].add(name)
+    return {value: tuple(sorted(names)) for value, names in nodes_by_value.items()}
 
 
 def verify_identities(
     nodes: Sequence[Node], observations: Mapping[str, HostObservation]
 ) -> Mapping[str, HostObservation]:
-    """Replace answers that may not be from the Node's own machine with failures.
+    """Return failures instead of answers that may not be from the Node's own machine.
 
     `nodes` must be all Nodes, because another one's machine may have answered.
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
-    nodes_by_reported_boot = _names_by_sign((node.name, node.boot_id) for node in nodes)
-    nodes_by_boot = _names_by_sign((name, facts.boot_id) for name, facts in answered.items())
+    nodes_by_reported_boot = _nodes_by_value((node.name, node.boot_id) for node in nodes)
+    nodes_by_host_boot = _nodes_by_value((name, facts.boot_id) for name, facts in answered.items())
     ambiguous = {ambiguity.machine_id for ambiguity in ambiguous_machine_ids(nodes)}
 
     def verify(name: str, facts: HostFacts) -> HostObservation:
@@ -123,17 +127,17 @@ def verify_identities(
         if node is None or not node.boot_id:
             why = "its Node does not name its machine: nodeInfo has no boot ID"
             hint = f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}"
-            return _missing_identity(facts, why, hint)
+            return _unreported_failure(facts, why, hint)
         others = nodes_by_reported_boot.get(facts.boot_id, ())
         is_unique = node.machine_id not in ambiguous
-        trouble = _disagreement(node, facts, others, is_unique=is_unique)
-        if trouble is not None:
-            return trouble
-        # If Nodes share a machine, nobody can say whose it is: none is touched.
-        sharing = {name, *others, *nodes_by_boot.get(facts.boot_id, ())}
+        failure = _why_not_its_machine(node, facts, others, is_unique=is_unique)
+        if failure is not None:
+            return failure
+        # If Nodes share a machine, nobody can say whose it is, so none of them is touched.
+        sharing = {name, *others, *nodes_by_host_boot.get(facts.boot_id, ())}
         if len(sharing) > 1:
             names = ", ".join(sorted(sharing))
-            return _wrong_host(facts, f"several Nodes have the same machine: {names}")
+            return _wrong_host_failure(facts, f"several Nodes have the same machine: {names}")
         return with_node(facts, node)
 
     verified = {name: verify(name, facts) for name, facts in answered.items()}
@@ -141,29 +145,33 @@ def verify_identities(
 
 
 def with_node(facts: HostFacts, node: Node) -> HostFacts:
+    """Return the facts with the sign of the Node's annotations, if that source is asked."""
     if Source.ANNOTATION not in facts.sources:
         return facts
     return replace(facts, signs=(*facts.signs, annotation_sign(node)))
 
 
-def _disagreement(
+def _why_not_its_machine(
     node: Node, facts: HostFacts, others: Sequence[str], *, is_unique: bool
 ) -> ProbeFailure | None:
-    """Return why the facts are not of this Node's host and boot, or None.
+    """Return why the facts are not of this Node's machine and boot, or None.
 
-    `others` also report this boot ID. `is_unique`: no other Node reports the Node's machine ID.
+    `others` are all Nodes that report the host's boot ID. `is_unique`: no other Node reports this
+    Node's machine ID.
     """
     if not facts.machine_id:
         why = "the machine ID of the host cannot be read"
-        return _missing_identity(facts, why, "/etc/machine-id must be readable for the SSH user.")
+        return _unreported_failure(facts, why, "/etc/machine-id must be readable for the SSH user.")
     if facts.boot_id == node.boot_id:
         return None
     if others or (is_unique and facts.machine_id != node.machine_id):
-        whose = f"machine ID {facts.machine_id}, the Node has {node.machine_id}"
+        evidence = f"machine ID {facts.machine_id}, the Node has {node.machine_id}"
         if others:
-            whose = f"it is {', '.join(others)}"
-        return _wrong_host(facts, f"the host is another machine than this Node's: {whose}")
-    return _missing_identity(
+            evidence = f"it is {', '.join(others)}"
+        return _wrong_host_failure(
+            facts, f"the host is another machine than this Node's: {evidence}"
+        )
+    return _unreported_failure(
         facts,
         f"its kubelet has not reported since its last boot: boot ID {facts.boot_id}, the Node has"
         f" {node.boot_id}",
@@ -172,7 +180,7 @@ def _disagreement(
     )
 
 
-def _wrong_host(facts: HostFacts, why: str) -> ProbeFailure:
+def _wrong_host_failure(facts: HostFacts, why: str) -> ProbeFailure:
     return ProbeFailure(
         facts.host,
         ProbeFailureKind.WRONG_HOST,
@@ -183,7 +191,7 @@ def _wrong_host(facts: HostFacts, why: str) -> ProbeFailure:
     )
 
 
-def _missing_identity(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
+def _unreported_failure(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
     return ProbeFailure(facts.host, ProbeFailureKind.UNREPORTED, why, hint)
 
 
@@ -206,6 +214,7 @@ class AmbiguousMachineId:
 
 
 def ambiguous_machine_ids(nodes: Iterable[Node]) -> Iterator[AmbiguousMachineId]:
+    """Yield the machine IDs that do not identify one Node."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     for node in nodes:
         names[node.machine_id].append(node.name)

@@ -15,7 +15,7 @@ from rollout.gather.hosts.probe_command import Probe
 from rollout.model.host import Host, HostObservation, ProbeFailure, ProbeFailureKind
 from rollout.ports import CommandResult, HostExecutor, HostShell
 
-_KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
+_FAILURE_KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
     (HostKeyError, ProbeFailureKind.HOST_KEY),
     (SshAuthError, ProbeFailureKind.AUTH),
     (SshTimeoutError, ProbeFailureKind.TIMEOUT),
@@ -24,12 +24,13 @@ _KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
 
 
 def observe(host: Host, shell: HostShell, *, probe: Probe, timeout: float) -> HostObservation:
+    """Probe one host; return its facts, or why there are none."""
     if not host.address:
-        return _no_address(host)
+        return _no_address_failure(host)
     try:
         return parse_probe(host, shell.run(host, probe.command, timeout=timeout), probe)
     except SshError as error:
-        return _failure(host, error)
+        return _probe_failure(host, error)
 
 
 def poll(
@@ -41,31 +42,31 @@ def poll(
     concurrency: int,
     on_answer: Callable[[], None],
 ) -> dict[str, HostObservation]:
-    """Return an observation of each host, in the order of `hosts`.
+    """Probe many hosts at once; return the observations in the order of `hosts`.
 
-    `timeout` is for each host, in seconds. `on_answer` runs on the caller's thread. After an
-    interrupt no answer is waited for.
+    `timeout` is for each host, in seconds. `on_answer` runs in the caller's thread. An interrupt
+    does not wait for the hosts.
     """
-    addressed = {name: host for name, host in hosts.items() if host.address}
-    # Starts with every name, to keep the order of `hosts`.
+    with_address = {name: host for name, host in hosts.items() if host.address}
+    # Has all names from the start, so that it keeps the order of `hosts`.
     observations: dict[str, HostObservation] = {}
     for name, host in hosts.items():
-        observations[name] = _no_address(host)
+        observations[name] = _no_address_failure(host)
     answers = executor.run_on_all(
-        addressed, probe.command, timeout=timeout, concurrency=concurrency
+        with_address, probe.command, timeout=timeout, concurrency=concurrency
     )
     with closing(answers):
         for name, answer in answers:
             host = hosts[name]
             if isinstance(answer, SshError):
-                observations[name] = _failure(host, answer)
+                observations[name] = _probe_failure(host, answer)
             else:
                 observations[name] = parse_probe(host, answer, probe)
             on_answer()
     return observations
 
 
-def _no_address(host: Host) -> ProbeFailure:
+def _no_address_failure(host: Host) -> ProbeFailure:
     return ProbeFailure(
         host,
         ProbeFailureKind.NO_ADDRESS,
@@ -74,8 +75,8 @@ def _no_address(host: Host) -> ProbeFailure:
     )
 
 
-def _failure(host: Host, error: SshError) -> ProbeFailure:
-    kinds = [kind for error_type, kind in _KINDS if isinstance(error, error_type)]
+def _probe_failure(host: Host, error: SshError) -> ProbeFailure:
+    kinds = [kind for error_type, kind in _FAILURE_KINDS if isinstance(error, error_type)]
     return ProbeFailure(
         host=host,
         kind=kinds[0] if kinds else ProbeFailureKind.GARBLED,
@@ -92,18 +93,18 @@ T = TypeVar("T")
 def side_by_side(
     hosts: Mapping[str, Host], ask: Callable[[Host], T], *, concurrency: int
 ) -> Generator[tuple[str, T | SshError]]:
-    """Yield answers and failures as they arrive.
+    """Ask the hosts in threads; yield answers and failures as they arrive.
 
-    After the generator is closed no answer is waited for.
+    Closing the generator does not wait for the hosts.
     """
     answers = threads.side_by_side(
-        hosts, lambda name: _answer(hosts[name], ask), most=concurrency, name="probe"
+        hosts, lambda name: _ask_or_catch(hosts[name], ask), most=concurrency, name="probe"
     )
     with closing(answers):
         yield from answers
 
 
-def _answer(host: Host, ask: Callable[[Host], T]) -> T | SshError:
+def _ask_or_catch(host: Host, ask: Callable[[Host], T]) -> T | SshError:
     try:
         return ask(host)
     except SshError as error:

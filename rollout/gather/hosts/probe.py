@@ -3,23 +3,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rollout.gather.hosts.answer import (
-    not_run,
+    Sections,
+    not_run_message,
     parse_assignments,
     split_sections,
-    version,
-    word,
+    version_or_empty,
+    word_or_empty,
 )
 from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
 from rollout.gather.hosts.rollback import rollback_sign
 from rollout.gather.hosts.rollback_access import rollback_access
 from rollout.gather.hosts.shutdown import (
-    RUNNING,
-    inhibition,
+    ACTIVE_STATES,
+    describe_inhibitors,
+    describe_scheduled_shutdown,
     parse_logins,
-    pending_shutdown,
     zincati_strategy,
 )
-from rollout.gather.hosts.signs import host_signs, parse_update_status, shown_sources
+from rollout.gather.hosts.signs import host_signs, parse_update_status, unasked_sources
 from rollout.gather.hosts.sudo import (
     SudoProblem,
     command_refusal,
@@ -27,7 +28,7 @@ from rollout.gather.hosts.sudo import (
     sudo_problem,
     wants_password,
 )
-from rollout.gather.hosts.update_checks import unit_state, update_checks
+from rollout.gather.hosts.update_checks import parse_unit_state, parse_update_checks
 from rollout.model.detection import Sign, Source
 from rollout.model.host import (
     Host,
@@ -58,8 +59,9 @@ _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def running_version(os_release: Mapping[str, str]) -> str:
+    """Return the most specific version in os-release, or empty."""
     for key in _VERSION_KEYS:
-        running = version(os_release.get(key, ""))
+        running = version_or_empty(os_release.get(key, ""))
         if running:
             return running
     return ""
@@ -67,38 +69,43 @@ def running_version(os_release: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BootFacts:
+    """Which machine runs, since which boot, and with which version."""
+
     boot_id: str
     machine_id: str
     version: str
 
 
 def parse_boot(result: CommandResult) -> BootFacts | None:
-    """Return None without a boot ID."""
-    answers = split_sections(result.stdout)
-    boot_id = _BOOT_ID.search(answers.get("boot", ""))
+    """Parse the answer to `BOOT_COMMAND`; return None if it has no boot ID."""
+    stdout = split_sections(result.stdout)
+    boot_id = _BOOT_ID.search(stdout.get("boot", ""))
     if boot_id is None:
         return None
-    release = running_version(parse_assignments(answers.get("release", "")))
-    return BootFacts(boot_id[0], machine_id(answers.get("machine", "")), release)
+    release = running_version(parse_assignments(stdout.get("release", "")))
+    return BootFacts(boot_id[0], parse_machine_id(stdout.get("machine", "")), release)
 
 
-def machine_id(text: str) -> str:
-    """Return a machine ID as the API writes it, or an empty text."""
+def parse_machine_id(text: str) -> str:
+    """Return a machine ID as the API writes it; empty if the text is none."""
     plain = text.strip().replace("-", "").lower()
     return plain if _MACHINE_ID.fullmatch(plain) else ""
 
 
 def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
-    """Return None if the answer to `last_question` was cut off."""
-    answers = split_sections(result.stdout)
-    complaints = split_sections(result.stderr)
+    """Parse the answer to `last_question`; return None if it is incomplete.
+
+    The facts are only those that can change between the probe and the reboot.
+    """
+    stdout = split_sections(result.stdout)
+    stderr = split_sections(result.stderr)
     boot = parse_boot(result)
-    if boot is None or "end" not in answers:
+    if boot is None or "end" not in stdout:
         return None
     return HostFacts(
         host=host,
-        update=_update_status(answers, complaints, probe),
-        os_id=word(parse_assignments(answers.get("release", "")).get("ID", "")),
+        update=_update_status(stdout, stderr, probe),
+        os_id=word_or_empty(parse_assignments(stdout.get("release", "")).get("ID", "")),
         running_version=boot.version,
         group="",
         boot_id=boot.boot_id,
@@ -106,15 +113,16 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
         locksmithd_active=False,
         may_reboot=True,
         sources=probe.sources,
-        signs=_signs(answers, complaints, probe, boot.version),
+        signs=_read_signs(stdout, stderr, probe, boot.version),
     )
 
 
-# In the order of the probe.
+# The lines of the section `units`, which has one for each unit that the probe asks about.
 _LOCKSMITHD, _BOOTC, _SYSUPDATE, _REBOOTMGR = range(4)
-_STATUS = re.compile(r"[0-9]{1,3}")
-_REBOOT = "systemctl reboot"
-_PERMITTED = frozenset({"root", "sudo"})
+_EXIT_STATUS = re.compile(r"[0-9]{1,3}")
+_REBOOT_CALL = "systemctl reboot"
+# Of the section `may-reboot`.
+_PERMITTED_ANSWERS = frozenset({"root", "sudo"})
 _NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
 _SHELL_HINT = (
     "The user's login shell must be a POSIX shell that runs commands over SSH; try: ssh -p {} {}@{}"
@@ -122,92 +130,89 @@ _SHELL_HINT = (
 )
 
 
-def _signs(
-    answers: Mapping[str, str], complaints: Mapping[str, str], probe: Probe, running: str
-) -> tuple[Sign, ...]:
+def _read_signs(stdout: Sections, stderr: Sections, probe: Probe, running: str) -> tuple[Sign, ...]:
     if Source.ROLLBACK in probe.sources:
-        sign = rollback_sign(answers, complaints, running=running, unwanted=probe.rollback)
+        sign = rollback_sign(stdout, stderr, running=running, unwanted=probe.rollback)
         return (sign,)
-    return host_signs(answers, complaints, probe.sources)
+    return host_signs(stdout, stderr, probe.sources)
 
 
-def _update_status(
-    answers: Mapping[str, str], complaints: Mapping[str, str], probe: Probe
-) -> UpdateStatus:
+def _update_status(stdout: Sections, stderr: Sections, probe: Probe) -> UpdateStatus:
     if Source.UPDATE_ENGINE not in probe.sources:
         return _NOT_ASKED
-    return parse_update_status(answers, complaints)
+    return parse_update_status(stdout, stderr)
 
 
 def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -> HostObservation:
-    """Return the facts, or why there are none. Never raises."""
-    answers = split_sections(result.stdout)
-    complaints = split_sections(result.stderr)
-    if "end" not in answers:
-        return _cut_off_answer(host, result, answers)
-    boot_id = answers.get("boot-id", "").lower()
+    """Parse the answer to a probe: the facts, or why there are none. Never raises."""
+    stdout = split_sections(result.stdout)
+    stderr = split_sections(result.stderr)
+    if "end" not in stdout:
+        return _incomplete_answer(host, result, stdout)
+    boot_id = stdout.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
         # Without a boot ID no reboot could be proved.
-        cause = last_line(complaints.get("boot-id", "")) or "it is not what a kernel prints"
+        cause = last_line(stderr.get("boot-id", "")) or "it is not what a kernel prints"
         why = f"the boot ID cannot be read: {cause}"
         hint = f"{_BOOT_ID_FILE} must be readable for the SSH user."
         return ProbeFailure(host, ProbeFailureKind.GARBLED, why, hint)
-    os_release = parse_assignments(answers.get("os-release", ""))
+    os_release = parse_assignments(stdout.get("os-release", ""))
     running = running_version(os_release)
-    wants_a_password = wants_password(answers.get("sudo-rules", ""), _REBOOT)
-    may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
+    needs_password = wants_password(stdout.get("sudo-rules", ""), _REBOOT_CALL)
+    may_reboot = stdout.get("may-reboot", "") in _PERMITTED_ANSWERS and not needs_password
     reboot_refusal = ""
     reboot_fix = ""
     if not may_reboot:
-        problem = SudoProblem.PASSWORD if wants_a_password else _sudo_problem(answers, complaints)
-        complaint = "" if wants_a_password else complaints.get("may-reboot", "")
-        reboot_refusal = command_refusal(host.user, _REBOOT, problem, complaint)
-        reboot_fix = sudo_fix(problem, host.user, f"/usr/bin/{_REBOOT}")
-    update = _update_status(answers, complaints, probe)
-    engine = unit_state(answers, complaints, "update-engine")
+        problem = SudoProblem.PASSWORD if needs_password else _reboot_sudo_problem(stdout, stderr)
+        complaint = "" if needs_password else stderr.get("may-reboot", "")
+        reboot_refusal = command_refusal(host.user, _REBOOT_CALL, problem, complaint)
+        reboot_fix = sudo_fix(problem, host.user, f"/usr/bin/{_REBOOT_CALL}")
+    update = _update_status(stdout, stderr, probe)
+    engine = parse_unit_state(stdout, stderr, "update-engine")
     return HostFacts(
         host=host,
         update=update,
-        os_id=word(os_release.get("ID", "")),
+        os_id=word_or_empty(os_release.get("ID", "")),
         running_version=running,
-        group=word(parse_assignments(answers.get("update-conf", "")).get("GROUP", "")),
+        group=word_or_empty(parse_assignments(stdout.get("update-conf", "")).get("GROUP", "")),
         boot_id=boot_id,
-        machine_id=machine_id(answers.get("machine-id", "")),
-        locksmithd_active=_runs(answers, _LOCKSMITHD),
-        zincati=zincati_strategy(answers.get("zincati", "")),
-        reboots_itself=tuple(_reboots_itself(answers, os_release)),
+        machine_id=parse_machine_id(stdout.get("machine-id", "")),
+        locksmithd_active=_is_unit_active(stdout, _LOCKSMITHD),
+        zincati=zincati_strategy(stdout.get("zincati", "")),
+        reboots_itself=tuple(_self_reboots(stdout, os_release)),
         may_reboot=may_reboot,
         reboot_refusal=reboot_refusal,
         reboot_fix=reboot_fix,
-        rollback_access=rollback_access(host.user, answers, complaints),
-        inhibited_by=inhibition(answers.get("inhibitors", "")),
-        shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
+        rollback_access=rollback_access(host.user, stdout, stderr),
+        inhibited_by=describe_inhibitors(stdout.get("inhibitors", "")),
+        shutdown_pending=describe_scheduled_shutdown(stdout.get("shutdown", "")),
         sources=probe.sources,
-        signs=_signs(answers, complaints, probe, running),
-        users=parse_logins(answers.get("users", "")),
-        shows=shown_sources(answers.get("shows", ""), os_release, probe.sources),
-        units=(engine, unit_state(answers, complaints, "locksmithd")),
-        checks=update_checks(answers, complaints, update, engine),
+        signs=_read_signs(stdout, stderr, probe, running),
+        users=parse_logins(stdout.get("users", "")),
+        shows=unasked_sources(stdout.get("shows", ""), os_release, probe.sources),
+        units=(engine, parse_unit_state(stdout, stderr, "locksmithd")),
+        checks=parse_update_checks(stdout, stderr, update, engine),
     )
 
 
-def _runs(answers: Mapping[str, str], number: int) -> bool:
-    states = answers.get("units", "").split()
-    return number < len(states) and states[number] in RUNNING
+def _is_unit_active(stdout: Sections, line: int) -> bool:
+    states = stdout.get("units", "").split()
+    return line < len(states) and states[line] in ACTIVE_STATES
 
 
-def _reboots_itself(
-    answers: Mapping[str, str], os_release: Mapping[str, str]
-) -> Iterator[SelfReboot]:
-    if parse_assignments(answers.get("unattended-upgrades", "")).get("REBOOTS") == "true":
+def _self_reboots(stdout: Sections, os_release: Mapping[str, str]) -> Iterator[SelfReboot]:
+    if parse_assignments(stdout.get("unattended-upgrades", "")).get("REBOOTS") == "true":
         yield SelfReboot.UNATTENDED_UPGRADES
-    if _runs(answers, _BOOTC):
+    if _is_unit_active(stdout, _BOOTC):
         yield SelfReboot.BOOTC
     # `systemd-sysupdate reboot` fails without this field, so its active timer does nothing on
     # Flatcar.
-    if _runs(answers, _SYSUPDATE) and "IMAGE_VERSION" in os_release:
+    if _is_unit_active(stdout, _SYSUPDATE) and "IMAGE_VERSION" in os_release:
         yield SelfReboot.SYSUPDATE
-    if _runs(answers, _REBOOTMGR) and _rebootmgr_strategy(answers.get("rebootmgr", "")) != "off":
+    if (
+        _is_unit_active(stdout, _REBOOTMGR)
+        and _rebootmgr_strategy(stdout.get("rebootmgr", "")) != "off"
+    ):
         yield SelfReboot.REBOOTMGR
 
 
@@ -220,13 +225,13 @@ def _rebootmgr_strategy(text: str) -> str:
     return strategy
 
 
-def _sudo_problem(answers: Mapping[str, str], complaints: Mapping[str, str]) -> SudoProblem | None:
-    status = answers.get("may-reboot", "").removeprefix("no").strip()
-    exit_status = int(status) if _STATUS.fullmatch(status) else None
-    return sudo_problem(complaints.get("may-reboot", ""), exit_status)
+def _reboot_sudo_problem(stdout: Sections, stderr: Sections) -> SudoProblem | None:
+    status = stdout.get("may-reboot", "").removeprefix("no").strip()
+    exit_status = int(status) if _EXIT_STATUS.fullmatch(status) else None
+    return sudo_problem(stderr.get("may-reboot", ""), exit_status)
 
 
-def _cut_off_answer(host: Host, result: CommandResult, answers: Mapping[str, str]) -> ProbeFailure:
+def _incomplete_answer(host: Host, result: CommandResult, stdout: Sections) -> ProbeFailure:
     if result.exit_status is None:
         return ProbeFailure(
             host,
@@ -234,10 +239,11 @@ def _cut_off_answer(host: Host, result: CommandResult, answers: Mapping[str, str
             "the connection ended in the middle of the answer",
             "The host may be going down; try again.",
         )
-    if answers:
-        message = f"the answer was cut off after {excerpt(list(answers)[-1], 40)!r}"
+    if stdout:
+        *_, last_section = stdout
+        message = f"the answer was cut off after {excerpt(last_section, 40)!r}"
     else:
-        message = not_run(last_line(result.stderr) or last_line(result.stdout))
+        message = not_run_message(last_line(result.stderr) or last_line(result.stdout))
     return ProbeFailure(
         host,
         ProbeFailureKind.GARBLED,

@@ -1,8 +1,8 @@
 """The constant commands, in POSIX sh, that run on hosts.
 
-Only `detect.command`, the operator's, is inserted. A marker on stdout and stderr begins each
-section, so that a tool's errors are told from its answer. update_engine is last and limited:
-without a bus its client tries for 40 seconds.
+Only `detect.command`, which is the operator's, is inserted. A marker on both stdout and stderr
+begins each section, so that it is clear which tool printed which error. update_engine is asked
+last, with a timeout, because without a bus its client tries for 40 seconds.
 """
 
 import shlex
@@ -26,7 +26,7 @@ _INHIBITORS_CALL = (
 )
 # apt merges its configuration files, and prints booleans in one spelling.
 _APT_CALL = "apt-config shell REBOOTS Unattended-Upgrade::Automatic-Reboot/b"
-# In the parser's order.
+# The parser finds them by this order.
 _REBOOTING_UNITS = (
     "locksmithd bootc-fetch-apply-updates.timer systemd-sysupdate-reboot.timer rebootmgr"
 )
@@ -64,7 +64,7 @@ ask() {{
 answered= code=
 """.strip()
 
-_BEGINNING = rf"""
+_FIRST_SECTIONS = rf"""
 {_FUNCTIONS}
 mark os-release; cat /etc/os-release || cat /usr/lib/os-release
 mark update-conf
@@ -110,7 +110,7 @@ mark machine; cat /etc/machine-id
 mark release; cat /etc/os-release || cat /usr/lib/os-release
 """.strip()
 
-_ENGINE = rf"""
+_UPDATE_ENGINE = rf"""
 ask client 12 {_CLIENT_CALL}; client=$code
 if [ -z "$answered" ]; then ask bus 5 {_BUS_CALL}; fi
 if [ -z "$answered" ] && [ "$code" != 124 ]; then ask sudo-bus 5 sudo -n {_BUS_CALL}; fi
@@ -142,7 +142,7 @@ else ask bootc 10 {BOOTC_CALL}; fi
 """.strip()
 
 # Output is shown, so it is limited. The exit status is last, so it is never cut.
-_SENTINEL = rf"""
+_DETECT_COMMAND = rf"""
 mark command
 {{{{ run 15 sh -c {{command}}; printf '\n{EXIT_MARKER} %s\n' "$?"; }}}} 2>&1 | tail -c 2000
 """.strip()
@@ -166,7 +166,7 @@ if command -v cgpt >/dev/null 2>&1; then
 fi
 """.strip()
 # Another system adds its part here and to `_MAY_ROLL_BACK`, and its commands to `rollback_command`.
-_ROLLBACK = f"{_OTHER_SLOT}\n{_BOOTC}\n{_RPM_OSTREE}\n{_ENGINE}"
+_ROLLBACK = f"{_OTHER_SLOT}\n{_BOOTC}\n{_RPM_OSTREE}\n{_UPDATE_ENGINE}"
 
 # Whether sudo allows what a rollback runs. Any device does: the two partitions change places.
 _MAY_ROLL_BACK = rf"""
@@ -188,8 +188,8 @@ fi
 """.strip()
 
 _SHOW = "systemctl show -p LoadState -p ActiveState -p UnitFileState"
-_SHOW_SINCE = f"{_SHOW} -p WantedBy -p ActiveEnterTimestampMonotonic"
-_ENGINE_UNIT = f"mark update-engine; run 5 {_SHOW_SINCE} update-engine.service"
+_SHOW_WITH_START = f"{_SHOW} -p WantedBy -p ActiveEnterTimestampMonotonic"
+_ENGINE_UNIT = f"mark update-engine; run 5 {_SHOW_WITH_START} update-engine.service"
 _LOCKSMITHD_UNIT = f"mark locksmithd; run 5 {_SHOW} -p WantedBy locksmithd.service"
 # Zincati or the timer stages rpm-ostree's updates. systemctl writes times in its own time zone.
 _SHOW_TRIGGER = f"env TZ=UTC {_SHOW} -p LastTriggerUSec"
@@ -211,24 +211,23 @@ exit 0
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a host is asked.
-
-    `units` adds what only doctor needs. `rollback`, the version that a rollback leaves, is no part
-    of the command.
-    """
+    """What a host is asked."""
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
+    # Adds what only doctor needs.
     units: bool = False
+    # The version that a rollback leaves, or empty. It is no part of the command.
     rollback: str = ""
 
     @property
     def command(self) -> str:
-        return "\n".join((_BEGINNING, *self._unit_sections, *self._asked, _END))
+        return "\n".join((_FIRST_SECTIONS, *self._unit_sections, *self._source_sections, _END))
 
     @property
     def last_question(self) -> str:
-        return "\n".join((_FUNCTIONS, BOOT_SECTIONS, *self._asked, _END))
+        """The command right before the reboot: only what may have changed since the probe."""
+        return "\n".join((_FUNCTIONS, BOOT_SECTIONS, *self._source_sections, _END))
 
     @property
     def _unit_sections(self) -> Iterator[str]:
@@ -243,20 +242,20 @@ class Probe:
             yield _MAY_ROLL_BACK
 
     @property
-    def _asked(self) -> tuple[str, ...]:
+    def _source_sections(self) -> tuple[str, ...]:
         parts = {
             Source.REBOOT_REQUIRED: _MARKER_FILE,
             Source.RPM_OSTREE: _RPM_OSTREE,
             Source.BOOTC: _BOOTC,
-            Source.COMMAND: _SENTINEL.format(command=shlex.quote(self.detect_command)),
-            Source.UPDATE_ENGINE: _ENGINE,
+            Source.COMMAND: _DETECT_COMMAND.format(command=shlex.quote(self.detect_command)),
+            Source.UPDATE_ENGINE: _UPDATE_ENGINE,
             Source.ROLLBACK: _ROLLBACK,
         }
         return tuple(text for source, text in parts.items() if source in self.sources)
 
 
 def is_probe(command: str) -> bool:
-    return command.startswith(_BEGINNING)
+    return command.startswith(_FIRST_SECTIONS)
 
 
 def is_last_question(command: str) -> bool:

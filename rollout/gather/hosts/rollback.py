@@ -5,16 +5,22 @@ it. bootc: the image kept for a rollback. rpm-ostree: the deployment after the b
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from rollout.gather.hosts.answer import NOT_FOUND, exit_status, parse_assignments, version
+from rollout.gather.hosts.answer import (
+    NOT_FOUND,
+    Sections,
+    last_exit_status,
+    parse_assignments,
+    version_or_empty,
+)
 from rollout.gather.hosts.bootc import bootc_sign
 from rollout.gather.hosts.signs import (
     CHECKSUM,
     OstreeDeployment,
+    parse_deployments,
     parse_update_status,
-    read_deployments,
-    rpm_ostree_silence,
+    why_rpm_ostree_silent,
 )
 from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum
 from rollout.model.host import EngineTrouble, UpdateOperation
@@ -29,7 +35,7 @@ _NO_RELEASE = "it has no os-release"
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 _SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
 # update_engine writes the other partition in these, or has written it.
-_WRITES = frozenset(UpdateOperation) - {
+_WRITING_OPERATIONS = frozenset(UpdateOperation) - {
     UpdateOperation.IDLE,
     UpdateOperation.CHECKING,
     UpdateOperation.AVAILABLE,
@@ -37,11 +43,9 @@ _WRITES = frozenset(UpdateOperation) - {
     UpdateOperation.NOT_ASKED,
 }
 
-Sections = Mapping[str, str]
-
 
 def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted: str) -> Sign:
-    """Return the sign of what preceded `running`, needed if that is `unwanted`."""
+    """Return the sign of the version before `running`; needed if `running` is the unwanted one."""
     sign = _previous_version(stdout, stderr, running)
     if sign.is_needed and running != unwanted:
         return _sign(SourceAnswer.NOT_NEEDED, f"it runs {running}, not {unwanted}", sign.current)
@@ -51,21 +55,21 @@ def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted:
 def _previous_version(stdout: Sections, stderr: Sections, running: str) -> Sign:
     image = bootc_sign(stdout, stderr)
     if image.answer is not SourceAnswer.ABSENT:
-        return _of_image(image, running)
-    if exit_status(stdout.get("rpm-ostree", "")) != NOT_FOUND:
-        return _of_deployments(stdout, stderr, running)
+        return _sign_of_image(image, running)
+    if last_exit_status(stdout.get("rpm-ostree", "")) != NOT_FOUND:
+        return _sign_of_deployments(stdout, stderr, running)
     if not stdout.get("other-slot", ""):
         why = "rollout cannot roll back its operating system"
         return _sign(SourceAnswer.NOT_NEEDED, why)
-    return _of_partitions(stdout, stderr, running)
+    return _sign_of_partitions(stdout, stderr, running)
 
 
-def _of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sign:
+def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sign:
     section = stdout["other-slot"]
     complaint = last_line(stderr.get("other-slot", ""))
-    found = parse_assignments(section)
-    booted = found.get("BOOTED", "")
-    other = found.get("OTHER", "")
+    values = parse_assignments(section)
+    booted = values.get("BOOTED", "")
+    other = values.get("OTHER", "")
     if not (_DEVICE.fullmatch(booted) and _DEVICE.fullmatch(other)):
         why = complaint or "cgpt names no other USR partition"
         return _sign(SourceAnswer.NONE, f"its other USR partition is not known: {why}")
@@ -74,17 +78,17 @@ def _of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sign:
         why = complaint or "cgpt shows no flags of it"
         return _sign(SourceAnswer.NONE, f"whether {other} can boot is not known: {why}", booted)
     engine = parse_update_status(stdout, stderr)
-    # Without an engine nothing writes it.
+    # On a host without an engine, nothing writes the partition.
     is_engine_silent = engine.operation is UpdateOperation.UNKNOWN
     if is_engine_silent and engine.trouble is not EngineTrouble.MISSING:
         why = f"whether {other} is being updated is not known: {engine.message}"
         return _sign(SourceAnswer.NONE, why, booted)
-    earlier = version(found.get("VERSION", ""))
-    if engine.operation in _WRITES:
+    earlier = version_or_empty(values.get("VERSION", ""))
+    if engine.operation in _WRITING_OPERATIONS:
         why = f"{other} is being updated, or holds an update that has not booted yet"
-    elif _POSITIVE.fullmatch(found.get("NEXT_OPERATION", "")):
+    elif _POSITIVE.fullmatch(values.get("NEXT_OPERATION", "")):
         why = f"an interrupted update has overwritten part of {other}"
-    elif _POSITIVE.fullmatch(found.get("FAILURES", "")):
+    elif _POSITIVE.fullmatch(values.get("FAILURES", "")):
         why = f"a failed update may have overwritten part of {other}"
     elif flag[1] == "0":
         why = f"{other} has never booted successfully"
@@ -95,7 +99,7 @@ def _of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sign:
     return _sign(SourceAnswer.NOT_NEEDED, why, booted)
 
 
-def _of_image(image: Sign, running: str) -> Sign:
+def _sign_of_image(image: Sign, running: str) -> Sign:
     if image.answer is SourceAnswer.NONE:
         return _sign(SourceAnswer.NONE, image.detail)
     if image.is_needed and image.target != image.fallback:
@@ -103,7 +107,7 @@ def _of_image(image: Sign, running: str) -> Sign:
         return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
     if not image.fallback:
         return _sign(SourceAnswer.NOT_NEEDED, "it has no other image", image.current)
-    why = _why_indistinct(image.current_version, running)
+    why = _why_not_identified(image.current_version, running)
     if why:
         return _sign(SourceAnswer.NOT_NEEDED, why, image.current)
     earlier = image.fallback_version
@@ -113,7 +117,7 @@ def _of_image(image: Sign, running: str) -> Sign:
     return _sign_of_version(running, earlier, booted=image.current, target=image.fallback)
 
 
-def _why_indistinct(own: str, running: str) -> str:
+def _why_not_identified(own: str, running: str) -> str:
     """Return why `running` does not tell which system is booted; empty if it does.
 
     Two systems may have the same os-release, and a host that has gone back would go back again.
@@ -124,10 +128,10 @@ def _why_indistinct(own: str, running: str) -> str:
     return f"its os-release says {running}, and its booted system is {name}"
 
 
-def _of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
-    deployments = read_deployments(stdout)
+def _sign_of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
+    deployments = parse_deployments(stdout)
     if deployments is None:
-        return _sign(SourceAnswer.NONE, rpm_ostree_silence(stderr))
+        return _sign(SourceAnswer.NONE, why_rpm_ostree_silent(stderr))
     own = next((deployment for deployment in deployments if deployment.booted), None)
     if own is None or not CHECKSUM.fullmatch(own.checksum):
         return _sign(SourceAnswer.NONE, "rpm-ostree names no booted deployment")
@@ -138,15 +142,15 @@ def _of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
     target = _rollback_target(deployments)
     if target is None or not CHECKSUM.fullmatch(target.checksum):
         return _sign(SourceAnswer.NOT_NEEDED, "it has no other deployment", booted)
-    return _of_two_deployments(own, target, running)
+    return _sign_of_two_deployments(own, target, running)
 
 
-def _of_two_deployments(own: OstreeDeployment, target: OstreeDeployment, running: str) -> Sign:
+def _sign_of_two_deployments(own: OstreeDeployment, target: OstreeDeployment, running: str) -> Sign:
     booted = own.checksum
-    earlier = version(target.version or "")
+    earlier = version_or_empty(target.version or "")
     if not earlier:
         return _sign(SourceAnswer.NOT_NEEDED, "its other deployment has no version", booted)
-    why = _why_indistinct(version(own.version or ""), running)
+    why = _why_not_identified(version_or_empty(own.version or ""), running)
     if why:
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
     return _sign_of_version(running, earlier, booted=booted, target=target.checksum)
@@ -163,7 +167,7 @@ def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeploymen
 def _sign_of_version(running: str, earlier: str, *, booted: str, target: str) -> Sign:
     if earlier == running:
         return _sign(SourceAnswer.NOT_NEEDED, f"its other system is {earlier}, too", booted)
-    if _is_later(earlier, running):
+    if _is_later_version(earlier, running):
         why = f"its other system is {earlier}, which is newer than {running}"
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
     return Sign(
@@ -176,8 +180,8 @@ def _sign_of_version(running: str, earlier: str, *, booted: str, target: str) ->
     )
 
 
-def _is_later(one: str, other: str) -> bool:
-    """False if they cannot be compared."""
+def _is_later_version(one: str, other: str) -> bool:
+    """Whether a version is later than the other; False if they cannot be compared."""
     first = version_numbers(one)
     second = version_numbers(other)
     return len(first) == len(second) and first > second

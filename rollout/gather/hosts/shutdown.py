@@ -1,7 +1,7 @@
-"""Reads what prevents a host's reboot, or reboots it.
+"""Reads what blocks a host's reboot, what else reboots it, and who is logged in.
 
-An inhibitor lock in mode `delay`, such as the kubelet's, only delays logind. Any other counts: as
-root, `systemctl reboot` ignores `block-weak` (since 257) and ignored `block` before 257.
+An inhibitor lock in mode `delay`, such as the kubelet's, only delays logind. Locks in other modes
+count: as root, `systemctl reboot` ignores `block-weak` (since 257) and ignored `block` before 257.
 """
 
 import re
@@ -15,53 +15,57 @@ from rollout.model.host import LoggedInUser
 from rollout.model.text import excerpt, joined, shortened
 from rollout.model.timestamps import elapsed
 
-_STRING = r'"((?:[^"\\]|\\.)*)"'
-_ROW = re.compile(rf"{_STRING} {_STRING} {_STRING} {_STRING} \d{{1,10}} \d{{1,10}}")
-_OCTETS = re.compile(rb"\\(?:([0-7]{3})|(.))", re.DOTALL)
-_ONLY_DELAYS = "delay"
-_USUAL = "block"
+_BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
+_INHIBITOR = re.compile(
+    rf"{_BUS_STRING} {_BUS_STRING} {_BUS_STRING} {_BUS_STRING} \d{{1,10}} \d{{1,10}}"
+)
+_ESCAPES = re.compile(rb"\\(?:([0-7]{3})|(.))", re.DOTALL)
+_DELAY_MODE = "delay"
+_BLOCK_MODE = "block"
 _NUMBER = re.compile(r"[0-9]{1,20}")
-_MODES = ("reboot", "kexec", "soft-reboot", "poweroff", "halt", "exit")
+_SHUTDOWN_MODES = ("reboot", "kexec", "soft-reboot", "poweroff", "halt", "exit")
 _MOST_BLOCKERS = 3
-RUNNING = frozenset({"active", "activating", "reloading"})
-_DEFAULT = "immediate"
+ACTIVE_STATES = frozenset({"active", "activating", "reloading"})
+_DEFAULT_STRATEGY = "immediate"
 _STRATEGY = re.compile(r"[a-z][a-z_-]{0,31}")
 _LONGEST_SECTION = 65536
 
 
-def inhibition(text: str) -> str:
-    """Return who blocks a shutdown and why; empty if nobody does."""
+def describe_inhibitors(text: str) -> str:
+    """Return who blocks a shutdown and why, from logind's list; empty if nobody does."""
     blocking = []
-    for match in _ROW.finditer(text):
+    for match in _INHIBITOR.finditer(text):
         what, who, why, mode = map(_unescape, match.groups())
-        if mode == _ONLY_DELAYS or "shutdown" not in what.split(":"):
+        if mode == _DELAY_MODE or "shutdown" not in what.split(":"):
             continue
-        details = why if mode == _USUAL else joined(": ", mode, why)
+        details = why if mode == _BLOCK_MODE else joined(": ", mode, why)
         blocker = who or "another process"
         blocking.append(f"{blocker} ({details})" if details else blocker)
     return shortened(blocking, _MOST_BLOCKERS, separator=" and ")
 
 
 def _unescape(text: str) -> str:
-    """Decode C's escapes, as busctl writes them, and make the text safe to print."""
+    """Decode C's escapes, which busctl writes, and make the text safe to print."""
 
-    def octet(match: re.Match[bytes]) -> bytes:
+    def decode_escape(match: re.Match[bytes]) -> bytes:
         if match[1]:
             return bytes((int(match[1], 8) & 0xFF,))
-        # A letter stands for a control character.
+        # These letters stand for control characters.
         return b" " if match[2] in b"abfnrtv" else match[2]
 
-    return excerpt(_OCTETS.sub(octet, text.encode(errors="replace")).decode(errors="replace"), 60)
+    return excerpt(
+        _ESCAPES.sub(decode_escape, text.encode(errors="replace")).decode(errors="replace"), 60
+    )
 
 
-def pending_shutdown(text: str) -> str:
+def describe_scheduled_shutdown(text: str) -> str:
     """Return which shutdown is scheduled and when; empty if none is.
 
-    The text holds logind's file and the host's time.
+    `text` is logind's file with the host's time.
     """
     values = parse_assignments(text)
     mode = values.get("MODE", "")
-    if mode not in _MODES:
+    if mode not in _SHUTDOWN_MODES:
         return ""
     at = values.get("USEC", "")
     now = values.get("NOW", "")
@@ -72,12 +76,12 @@ def pending_shutdown(text: str) -> str:
 
 
 def zincati_strategy(section: str) -> str:
-    """Return the strategy of a Zincati that updates the host, or an empty text."""
-    state = section.partition("\n")[0]
+    """Return the strategy of the Zincati that updates the host; empty if none does."""
+    state, _, _ = section.partition("\n")
     updates = _zincati_updates(section)
-    if state.strip() not in RUNNING or updates.get("enabled") is False:
+    if state.strip() not in ACTIVE_STATES or updates.get("enabled") is False:
         return ""
-    strategy = updates.get("strategy", _DEFAULT)
+    strategy = updates.get("strategy", _DEFAULT_STRATEGY)
     return strategy if isinstance(strategy, str) and _STRATEGY.fullmatch(strategy) else "unknown"
 
 
@@ -89,12 +93,12 @@ def has_disabled_updates(section: str) -> bool:
 def _zincati_updates(section: str) -> Mapping[str, Any]:
     """Return Zincati's `updates` table, merged from its files."""
     updates: dict[str, Any] = {}
-    for fragment in _fragments(section[:_LONGEST_SECTION]):
+    for fragment in _update_tables(section[:_LONGEST_SECTION]):
         updates |= fragment
     return updates
 
 
-def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
+def _update_tables(text: str) -> Iterator[Mapping[str, Any]]:
     """Yield the `updates` tables in Zincati's order.
 
     Of files with the same name the one in the last directory counts.
@@ -102,7 +106,8 @@ def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
     files: dict[str, str] = {}
     for part in text.split(f"{FILE_MARKER} ")[1:]:
         path, _, content = part.partition("\n")
-        files[path.rpartition("/")[2]] = content
+        _, _, file_name = path.rpartition("/")
+        files[file_name] = content
     for name in sorted(files):
         try:
             table = tomllib.loads(files[name]).get("updates", {})
@@ -113,26 +118,29 @@ def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 # A `who` that uses systemd prints the service before the terminal.
-_LINE = re.compile(r"(\S+)\s+(?:sshd\s+)?(\S+)(?:\s.*)?")
+_WHO_LINE = re.compile(r"(\S+)\s+(?:sshd\s+)?(\S+)(?:\s.*)?")
 _TERMINAL = re.compile(
     r"pts/\d{1,6}|tty[A-Za-z]{0,8}\d{1,4}|[hx]vc\d{1,3}|console|:\d{1,3}(?:\.\d{1,3})?"
 )
 # Names from a directory server contain backslashes and @.
-_STRANGE = re.compile(r"[^\w.@\\+$…-]")
+_NOT_IN_NAMES = re.compile(r"[^\w.@\\+$…-]")
 _LONGEST_NAME = 32
 _MOST_LOGINS = 100
 
 
 def parse_logins(section: str) -> tuple[LoggedInUser, ...] | None:
-    """Return at most 100 logins on other terminals; None if `who` is missing or failed."""
+    """Return the logins on other terminals than ours, at most 100.
+
+    None if `who` is missing or has failed.
+    """
     lines = section.splitlines()
     if f"{EXIT_MARKER} 0" not in lines:
         return None
-    own = parse_assignments(section).get("TTY", "").removeprefix("/dev/")
+    own_terminal = parse_assignments(section).get("TTY", "").removeprefix("/dev/")
     users: list[LoggedInUser] = []
     for line in lines:
-        match = _LINE.fullmatch(line.strip())
-        if match and match[2] != own and _TERMINAL.fullmatch(match[2]):
-            name = _STRANGE.sub("?", excerpt(match[1], _LONGEST_NAME))
+        match = _WHO_LINE.fullmatch(line.strip())
+        if match and match[2] != own_terminal and _TERMINAL.fullmatch(match[2]):
+            name = _NOT_IN_NAMES.sub("?", excerpt(match[1], _LONGEST_NAME))
             users.append(LoggedInUser(name, match[2]))
     return tuple(users[:_MOST_LOGINS])

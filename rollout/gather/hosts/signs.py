@@ -1,7 +1,7 @@
 """Reads whether a reboot is needed, by source.
 
 An answer of update_engine counts only if it names an operation: `update_engine_client` exits with 0
-when D-Bus denies it.
+even if D-Bus denies its call.
 """
 
 import re
@@ -11,23 +11,24 @@ from dataclasses import replace
 import msgspec
 
 from rollout.gather.hosts.answer import (
-    CUT_OFF,
     NOT_FOUND,
-    exit_status,
+    TIMED_OUT,
+    Sections,
+    last_exit_status,
     parse_assignments,
-    version,
+    version_or_empty,
 )
 from rollout.gather.hosts.bootc import bootc_sign
 from rollout.gather.hosts.probe_command import EXIT_MARKER
-from rollout.gather.hosts.update_checks import epoch_time
+from rollout.gather.hosts.update_checks import parse_epoch_time
 from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, UpdateStatus
 from rollout.model.text import excerpt, shortened
 from rollout.model.tool_output import last_line
 
 ENGINE_SILENT = "update_engine did not respond in time: the system bus or the engine is down"
-_SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
-_NULL = "(null)"
+_ENGINE_SECTIONS = ("client", "bus", "sudo-bus", "sudo-client")
+_DENIED_VALUE = "(null)"
 _BUS_TEXT = r'(?:[^"\\]|\\.)*'
 _BUS_REPLY = re.compile(
     r"xdssx (?P<checked>\S+) (?P<progress>\S+)"
@@ -39,22 +40,27 @@ _OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOpera
 _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service files"
 
 
-def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> UpdateStatus:
-    for source in _SOURCES:
-        values = parse_assignments(stdout.get(source, ""))
-        reply = _BUS_REPLY.search(stdout.get(source, ""))
-        operation = values.get("CURRENT_OP", _NULL)
-        if operation not in ("", _NULL):
-            status = _status(operation, values.get("NEW_VERSION", ""), values.get("PROGRESS", ""))
-            return replace(status, last_checked=epoch_time(values.get("LAST_CHECKED_TIME", "")))
+def parse_update_status(stdout: Sections, stderr: Sections) -> UpdateStatus:
+    """Return what update_engine answers, from the first section that has an operation."""
+    for section in _ENGINE_SECTIONS:
+        values = parse_assignments(stdout.get(section, ""))
+        reply = _BUS_REPLY.search(stdout.get(section, ""))
+        operation = values.get("CURRENT_OP", _DENIED_VALUE)
+        if operation not in ("", _DENIED_VALUE):
+            status = _make_status(
+                operation, values.get("NEW_VERSION", ""), values.get("PROGRESS", "")
+            )
+            return replace(
+                status, last_checked=parse_epoch_time(values.get("LAST_CHECKED_TIME", ""))
+            )
         if reply and reply["operation"]:
-            status = _status(reply["operation"], reply["version"], reply["progress"])
-            return replace(status, last_checked=epoch_time(reply["checked"]))
+            status = _make_status(reply["operation"], reply["version"], reply["progress"])
+            return replace(status, last_checked=parse_epoch_time(reply["checked"]))
     trouble, message = _why_unknown(stdout, stderr)
     return UpdateStatus(UpdateOperation.UNKNOWN, message=message, trouble=trouble)
 
 
-def _status(operation: str, new_version: str, progress: str) -> UpdateStatus:
+def _make_status(operation: str, new_version: str, progress: str) -> UpdateStatus:
     parsed = UpdateOperation(operation) if operation in _OPERATIONS else UpdateOperation.UNKNOWN
     message = ""
     if parsed is UpdateOperation.DOWNLOADING and _FRACTION.fullmatch(progress):
@@ -63,28 +69,28 @@ def _status(operation: str, new_version: str, progress: str) -> UpdateStatus:
         message = f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
     return UpdateStatus(
         operation=parsed,
-        new_version="" if new_version == NO_VERSION else version(new_version),
+        new_version="" if new_version == NO_VERSION else version_or_empty(new_version),
         message=message,
     )
 
 
-def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[EngineTrouble, str]:
-    sources = [source for source in _SOURCES if source in stdout]
-    codes = {source: exit_status(stdout[source]) for source in sources}
-    if CUT_OFF in codes.values():
+def _why_unknown(stdout: Sections, stderr: Sections) -> tuple[EngineTrouble, str]:
+    sections = [section for section in _ENGINE_SECTIONS if section in stdout]
+    statuses = {section: last_exit_status(stdout[section]) for section in sections}
+    if TIMED_OUT in statuses.values():
         return EngineTrouble.SILENT, ENGINE_SILENT
-    if codes.get("client") == NOT_FOUND:
+    if statuses.get("client") == NOT_FOUND:
         bus_error = last_line(stderr.get("bus", ""))
         if bus_error.endswith(_NO_SUCH_SERVICE):
             return EngineTrouble.MISSING, "update_engine is not on this host"
         why = "update_engine_client is not on this host, and D-Bus gave no response"
         return EngineTrouble.MISSING, _with_cause(why, bus_error)
-    if any(_NULL in stdout[source] for source in sources):
+    if any(_DENIED_VALUE in stdout[section] for section in sections):
         return EngineTrouble.DENIED, _with_cause(
             "update_engine refused to answer: its bus policy allows only root and user core",
             last_line(stderr.get("sudo-bus", "")),
         )
-    causes = (last_line(stderr.get(source, "")) for source in sources)
+    causes = (last_line(stderr.get(section, "")) for section in sections)
     return EngineTrouble.OTHER, _with_cause(
         "update_engine did not respond", next(filter(None, causes), "")
     )
@@ -94,15 +100,13 @@ def _with_cause(sentence: str, cause: str) -> str:
     return f"{sentence} ({cause})" if cause else sentence
 
 
-Sections = Mapping[str, str]
-
-# The probe sees whether a host has these sources.
-_VISIBLE = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC)
+# The probe always finds out whether a host has these sources.
+_VISIBLE_SOURCES = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC)
 _MOST_PACKAGES = 3
 _LONGEST_WORD = 60
 CHECKSUM = re.compile(r"[0-9a-f]{64}")
-_NOT_RUN = 126
-_BY_SIGNAL = 128
+_NOT_EXECUTABLE = 126
+_FIRST_SIGNAL_STATUS = 128
 FINALIZE = "sudo -n rpm-ostree finalize-deployment --allow-missing-checksum"
 _LOCKED = (
     "its staged deployment is locked, and a plain reboot does not boot it: Zincati does, or "
@@ -111,6 +115,8 @@ _LOCKED = (
 
 
 class OstreeDeployment(msgspec.Struct, frozen=True):
+    """A system that rpm-ostree can boot."""
+
     checksum: str
     booted: bool = False
     staged: bool = False
@@ -123,20 +129,22 @@ class _RpmOstreeStatus(msgspec.Struct, frozen=True):
 
 
 def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) -> tuple[Sign, ...]:
-    return tuple(_READERS[source](stdout, stderr) for source in sources if source in _READERS)
+    return tuple(
+        _SIGN_READERS[source](stdout, stderr) for source in sources if source in _SIGN_READERS
+    )
 
 
-def shown_sources(
+def unasked_sources(
     section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
-    """Return sources that the host has, but was not asked about."""
+    """Return the sources that the host has, but was not asked about."""
     words: set[str] = set(section.split())
     if "debian" in (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()):
         words.add(Source.REBOOT_REQUIRED)
-    return tuple(source for source in _VISIBLE if source in words and source not in asked)
+    return tuple(source for source in _VISIBLE_SOURCES if source in words and source not in asked)
 
 
-def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
+def _reboot_required_sign(stdout: Sections, stderr: Sections) -> Sign:
     source = Source.REBOOT_REQUIRED
     answer = stdout.get("reboot-required", "")
     if answer not in {SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED}:
@@ -152,19 +160,19 @@ def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
     return Sign(source, SourceAnswer.NEEDED, f"/run/reboot-required{because}")
 
 
-def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
+def _rpm_ostree_sign(stdout: Sections, stderr: Sections) -> Sign:
     source = Source.RPM_OSTREE
-    if exit_status(stdout.get("rpm-ostree", "")) == NOT_FOUND:
+    if last_exit_status(stdout.get("rpm-ostree", "")) == NOT_FOUND:
         return Sign(source, SourceAnswer.ABSENT, "rpm-ostree is not on this host")
-    deployments = read_deployments(stdout)
+    deployments = parse_deployments(stdout)
     if deployments is None:
-        return Sign(source, SourceAnswer.NONE, rpm_ostree_silence(stderr))
+        return Sign(source, SourceAnswer.NONE, why_rpm_ostree_silent(stderr))
     has_lock_file = stdout.get("rpm-ostree-lock", "") == "locked"
     return _sign_of_deployments(deployments, has_lock_file=has_lock_file)
 
 
-def read_deployments(stdout: Sections) -> tuple[OstreeDeployment, ...] | None:
-    """The deployment that boots next comes first. None without a status."""
+def parse_deployments(stdout: Sections) -> tuple[OstreeDeployment, ...] | None:
+    """Return the deployments, the one that boots next first; None if there is no status."""
     # The exit status follows the document.
     document, _, _ = stdout.get("rpm-ostree", "").rpartition(f"\n{EXIT_MARKER}")
     try:
@@ -173,65 +181,64 @@ def read_deployments(stdout: Sections) -> tuple[OstreeDeployment, ...] | None:
         return None
 
 
-def rpm_ostree_silence(stderr: Sections) -> str:
+def why_rpm_ostree_silent(stderr: Sections) -> str:
     why = last_line(stderr.get("rpm-ostree", "")) or "no status in its answer"
     return f"rpm-ostree did not respond: {why}"
 
 
 def _sign_of_deployments(deployments: Sequence[OstreeDeployment], *, has_lock_file: bool) -> Sign:
     source = Source.RPM_OSTREE
-    booted_checksum = ""
-    for item in deployments:
-        if item.booted and CHECKSUM.fullmatch(item.checksum):
-            booted_checksum = item.checksum
-            break
-    if not booted_checksum:
+    is_valid = CHECKSUM.fullmatch
+    booted = next((item for item in deployments if item.booted and is_valid(item.checksum)), None)
+    if booted is None:
         return Sign(source, SourceAnswer.NONE, "rpm-ostree names no booted deployment")
     staged = next((item for item in deployments if item.staged and not item.booted), None)
     if staged is None:
         return Sign(
-            source, SourceAnswer.NOT_NEEDED, "no deployment is staged", current=booted_checksum
+            source, SourceAnswer.NOT_NEEDED, "no deployment is staged", current=booted.checksum
         )
     if not CHECKSUM.fullmatch(staged.checksum):
         return Sign(
             source,
             SourceAnswer.NONE,
             "rpm-ostree's staged deployment has no checksum",
-            current=booted_checksum,
+            current=booted.checksum,
         )
-    name = version(staged.version or "")
+    name = version_or_empty(staged.version or "")
     return Sign(
         source=source,
         answer=SourceAnswer.NEEDED,
         detail=f"deployment {name or staged.checksum[:12]} is staged",
         version=name,
         target=staged.checksum,
-        current=booted_checksum,
+        current=booted.checksum,
         blocked=_LOCKED if has_lock_file or staged.is_locked else "",
     )
 
 
-def _command(stdout: Sections, _stderr: Sections) -> Sign:
-    """The exit status 0 means needed, others not needed or not run."""
+def _command_sign(stdout: Sections, _stderr: Sections) -> Sign:
+    """Read the answer of detect.command, whose exit status 0 means that a reboot is needed."""
     source = Source.COMMAND
     section = stdout.get("command", "")
-    status = exit_status(section)
+    status = last_exit_status(section)
     output = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_WORD)
-    tail = f": {output}" if output else ""
-    if status is None or status == CUT_OFF:
-        return Sign(source, SourceAnswer.NONE, f"the detect.command did not end in time{tail}")
-    if status in {_NOT_RUN, NOT_FOUND} or status >= _BY_SIGNAL:
+    suffix = f": {output}" if output else ""
+    if status is None or status == TIMED_OUT:
+        return Sign(source, SourceAnswer.NONE, f"the detect.command did not end in time{suffix}")
+    if status in {_NOT_EXECUTABLE, NOT_FOUND} or status >= _FIRST_SIGNAL_STATUS:
         return Sign(
-            source, SourceAnswer.NONE, f"the detect.command did not run: exit status {status}{tail}"
+            source,
+            SourceAnswer.NONE,
+            f"the detect.command did not run: exit status {status}{suffix}",
         )
     if status:
         return Sign(source, SourceAnswer.NOT_NEEDED, f"the detect.command exited with {status}")
-    return Sign(source, SourceAnswer.NEEDED, f"the detect.command exited with 0{tail}")
+    return Sign(source, SourceAnswer.NEEDED, f"the detect.command exited with 0{suffix}")
 
 
-_READERS = {
-    Source.REBOOT_REQUIRED: _reboot_required,
-    Source.RPM_OSTREE: _rpm_ostree,
+_SIGN_READERS = {
+    Source.REBOOT_REQUIRED: _reboot_required_sign,
+    Source.RPM_OSTREE: _rpm_ostree_sign,
     Source.BOOTC: bootc_sign,
-    Source.COMMAND: _command,
+    Source.COMMAND: _command_sign,
 }

@@ -1,6 +1,6 @@
-"""Why `sudo -n` did not run a command.
+"""Finds out why `sudo -n` does not run a command.
 
-It asks for a password first, so an unknown user may look like one that needs a password.
+sudo asks for a password first, so an unknown user may look like one that needs a password.
 """
 
 import re
@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from rollout.gather.hosts.answer import CUT_OFF
+from rollout.gather.hosts.answer import TIMED_OUT
 from rollout.model.text import joined
 from rollout.model.tool_output import last_line
 
 _LISTED_RULE = re.compile(r"\(([^()]*)\) (.*)")
-_BETWEEN = re.compile(r"(?<!\\), ")
-_BEFORE_COMMAND = re.compile(r"(?:[A-Z_]+: ?|[A-Z]+=\S+ )*")
+_COMMAND_SEPARATOR = re.compile(r"(?<!\\), ")
+_TAGS_AND_OPTIONS = re.compile(r"(?:[A-Z_]+: ?|[A-Z]+=\S+ )*")
 _TAG = re.compile(r"\b(NOPASSWD|PASSWD):")
 _FOLDERS = ("/usr/bin/", "/bin/")
 _NOPASSWD = "NOPASSWD"
 
 
 class SudoProblem(StrEnum):
-    """Half a sentence each."""
+    """Why sudo does not run a command, as a part of messages."""
 
     NOT_IN_SUDOERS = "the user is not in the sudoers file"
     NO_TERMINAL = "sudo wants a terminal (requiretty)"
@@ -32,8 +32,8 @@ class SudoProblem(StrEnum):
     OTHER = "sudo does not run it"
 
 
-# Patterns of messages of sudo or the shell.
-_SIGNS = (
+# Of messages of sudo or the shell.
+_PROBLEM_PATTERNS = (
     (r"not in the sudoers file|may not run sudo", SudoProblem.NOT_IN_SUDOERS),
     (r"must have a tty|no tty present|requiretty", SudoProblem.NO_TERMINAL),
     (
@@ -46,8 +46,8 @@ _SIGNS = (
         SudoProblem.NOT_INSTALLED,
     ),
 )
-_RULE = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: {commands}"
-# Other problems need a sudoers rule.
+_RULE_FIX = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: {commands}"
+# The fix for other problems is a rule.
 _FIXES = {
     SudoProblem.NO_TERMINAL: (
         "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty"
@@ -63,15 +63,16 @@ _FIXES = {
 
 
 def sudo_fix(problem: SudoProblem | None, user: str, commands: str) -> str:
-    """`commands` are those of a rule for the user, as sudoers has them."""
-    fix = _FIXES.get(problem, _RULE) if problem else _RULE
+    """Return how to let the user run the commands, which are written as in sudoers."""
+    fix = _FIXES.get(problem, _RULE_FIX) if problem else _RULE_FIX
     return fix.format(user=user, commands=commands)
 
 
 def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | None:
-    if exit_status == CUT_OFF:
+    """Return what prevented sudo from running a command; None if nothing shows."""
+    if exit_status == TIMED_OUT:
         return SudoProblem.NO_ANSWER
-    for pattern, problem in _SIGNS:
+    for pattern, problem in _PROBLEM_PATTERNS:
         if re.search(pattern, stderr):
             return problem
     if last_line(stderr):
@@ -80,7 +81,8 @@ def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | N
     return SudoProblem.NOT_ALLOWED if exit_status else None
 
 
-def refusal(problem: SudoProblem | None, stderr: str) -> str:
+def describe_problem(problem: SudoProblem | None, stderr: str) -> str:
+    """Return the problem with sudo's message, or empty."""
     complaint = last_line(stderr)
     if problem and complaint:
         return f"{problem} ({complaint})"
@@ -88,32 +90,34 @@ def refusal(problem: SudoProblem | None, stderr: str) -> str:
 
 
 def command_refusal(user: str, command: str, problem: SudoProblem | None, stderr: str) -> str:
-    """Return why the user may not run a command with `sudo -n`; `stderr` is empty for a rule."""
-    cause = refusal(problem, stderr)
+    """Return a sentence on why the user may not run a command with `sudo -n`.
+
+    `stderr` is empty if that follows from the rules.
+    """
+    cause = describe_problem(problem, stderr)
     if problem is SudoProblem.PASSWORD and not stderr:
         cause = f"{problem} (of its rules for it the last has no NOPASSWD)"
     return joined(": ", f"{user} may not run `sudo -n {command}`", cause)
 
 
 def wants_password(text: str, command: str) -> bool:
-    """Whether the command needs a password, by the rules that `sudo -n -l` prints.
+    """Whether the command needs a password by the rules that `sudo -n -l` has printed.
 
-    `sudo -n -l COMMAND` does not tell: it succeeds if any rule has NOPASSWD. The last rule for a
-    command counts.
+    The last rule for a command counts, but `sudo -n -l COMMAND` succeeds if any rule has NOPASSWD.
     """
     # Rules with these options or with regular expressions are not judged.
     if "!authenticate" in text or "^" in text:
         return False
     needs_password = False
-    for runas, commands in _rules(text):
-        if _includes_root(runas):
-            for has_nopasswd in _rules_for(command, commands):
+    for runas, commands in _split_rules(text):
+        if _may_be_root(runas):
+            for has_nopasswd in _nopasswd_of_matching(command, commands):
                 needs_password = not has_nopasswd
     return needs_password
 
 
-def _rules(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each rule's target users and commands.
+def _split_rules(text: str) -> Iterator[tuple[str, str]]:
+    """Yield of each rule the users that it lets one become, and the commands.
 
     sudo wraps long lines, and starts each rule in the fifth column.
     """
@@ -123,27 +127,28 @@ def _rules(text: str) -> Iterator[tuple[str, str]]:
             yield rule_match[1], rule_match[2]
 
 
-def _includes_root(runas: str) -> bool:
+def _may_be_root(runas: str) -> bool:
     users = [user.strip() for user in runas.partition(":")[0].split(",")]
     return "!root" not in users and any(user in ("", "ALL", "root", "#0") for user in users)
 
 
-def _rules_for(wanted: str, commands: str) -> Iterator[bool]:
-    """Yield, for each command that permits the wanted one, whether it has NOPASSWD.
+def _nopasswd_of_matching(wanted: str, commands: str) -> Iterator[bool]:
+    """Yield for each command of a rule that covers the wanted one whether it has NOPASSWD.
 
-    A tag also holds for the commands after it.
+    A tag also applies to the commands after it.
     """
     has_nopasswd = False
-    for command in _BETWEEN.split(commands):
-        before = _BEFORE_COMMAND.match(command)
-        tag_text = before[0] if before else ""
+    for command in _COMMAND_SEPARATOR.split(commands):
+        prefix = _TAGS_AND_OPTIONS.match(command)
+        tag_text = prefix[0] if prefix else ""
         tags = _TAG.findall(tag_text)
         has_nopasswd = tags[-1] == _NOPASSWD if tags else has_nopasswd
-        if _permits(command[len(tag_text) :], wanted):
+        if _covers(command[len(tag_text) :], wanted):
             yield has_nopasswd
 
 
-def _permits(command: str, wanted: str) -> bool:
+def _covers(command: str, wanted: str) -> bool:
+    """Whether a command of a rule, perhaps with wildcards, covers the wanted one."""
     path, _, arguments = command.partition(" ")
     if command == "ALL" or (path in _FOLDERS and not arguments):
         return True

@@ -2,7 +2,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from rollout.gather.hosts.answer import parse_assignments, word
+from rollout.gather.hosts.answer import Sections, parse_assignments, word_or_empty
 from rollout.gather.hosts.shutdown import has_disabled_updates
 from rollout.model.host import UpdateOperation, UpdateStatus
 from rollout.model.tool_output import last_line
@@ -14,84 +14,88 @@ _MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _UPTIME = re.compile(r"^([0-9]{1,11})(?:\.[0-9]+)? [0-9.]+$", re.MULTILINE)
 # The probe asks for UTC. Names of other zones are ambiguous.
 _SYSTEMD_TIME = "%a %Y-%m-%d %H:%M:%S UTC"
-# Units, a timer and its service each.
-_BOOTC = "bootc-fetch-apply-updates"
-_RPM_OSTREE = "rpm-ostreed-automatic"
+# Each has a timer and a service.
+_BOOTC_UNIT = "bootc-fetch-apply-updates"
+_RPM_OSTREE_UNIT = "rpm-ostreed-automatic"
 
 
-def epoch_time(text: str) -> datetime | None:
-    """Return None for 0, or if the text is no number."""
+def parse_epoch_time(text: str) -> datetime | None:
+    """Return a time that is written as seconds since 1970; None for 0 or another text."""
     seconds = int(text) if _EPOCH.fullmatch(text) else 0
     return datetime.fromtimestamp(seconds, UTC) if seconds else None
 
 
-def unit_state(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) -> UnitState:
-    properties = _properties(answers.get(name, ""))
+def parse_unit_state(stdout: Sections, stderr: Sections, name: str) -> UnitState:
+    """Return the state of a unit from its section, which has this name."""
+    properties = _properties(stdout.get(name, ""))
     began = properties.get("ActiveEnterTimestampMonotonic", "")
     has_begun = _MICROSECONDS.fullmatch(began) is not None and int(began) > 0
     return UnitState(
-        load=word(properties.get("LoadState", "")),
-        active=word(properties.get("ActiveState", "")),
-        file=word(properties.get("UnitFileState", "")),
+        load=word_or_empty(properties.get("LoadState", "")),
+        active=word_or_empty(properties.get("ActiveState", "")),
+        file=word_or_empty(properties.get("UnitFileState", "")),
         wanted=bool(properties.get("WantedBy")),
-        problem=last_line(complaints.get(name, "")),
+        problem=last_line(stderr.get(name, "")),
         since_boot=int(began) / 1e6 if has_begun else None,
     )
 
 
-def update_checks(
-    answers: Mapping[str, str],
-    complaints: Mapping[str, str],
+def parse_update_checks(
+    stdout: Sections,
+    stderr: Sections,
     update: UpdateStatus,
     engine: UnitState,
 ) -> UpdateChecks:
-    """Return the checks of update_engine, else of the service that drives bootc or rpm-ostree."""
+    """Return how the host checks for updates.
+
+    By update_engine, else by the service that updates bootc's or rpm-ostree's system.
+    """
     if engine.exists and update.operation is not UpdateOperation.NOT_ASKED:
-        return _of_engine(answers, update, engine)
+        return _engine_checks(stdout, update, engine)
     # If bootc's timer is off, another one may fetch its images, as docs/clusters.md recommends.
-    if unit_state(answers, complaints, _BOOTC).runs:
-        return _of_timer(answers, complaints, _BOOTC)
-    return _of_rpm_ostree(answers, complaints)
+    if parse_unit_state(stdout, stderr, _BOOTC_UNIT).runs:
+        return _timer_checks(stdout, stderr, _BOOTC_UNIT)
+    return _rpm_ostree_checks(stdout, stderr)
 
 
-def _of_engine(answers: Mapping[str, str], update: UpdateStatus, engine: UnitState) -> UpdateChecks:
+def _engine_checks(stdout: Sections, update: UpdateStatus, engine: UnitState) -> UpdateChecks:
     last = update.last_checked
     # An engine with a staged update checks again only after the reboot.
     if update.needs_reboot or update.operation is UpdateOperation.UNKNOWN:
         silence = None
     elif last is None:
-        silence = _seconds_of_run(engine, answers.get("clock", ""))
+        silence = _seconds_running(engine, stdout.get("clock", ""))
     else:
-        silence = _seconds_between(last, _now(answers))
+        silence = _seconds_between(last, _host_time(stdout))
     return UpdateChecks("update-engine", engine, last=last, silence=silence)
 
 
-def _of_rpm_ostree(answers: Mapping[str, str], complaints: Mapping[str, str]) -> UpdateChecks:
-    zincati = unit_state(answers, complaints, "zincati-unit")
-    timer = unit_state(answers, complaints, _RPM_OSTREE)
+def _rpm_ostree_checks(stdout: Sections, stderr: Sections) -> UpdateChecks:
+    zincati = parse_unit_state(stdout, stderr, "zincati-unit")
+    timer = parse_unit_state(stdout, stderr, _RPM_OSTREE_UNIT)
     if timer.exists and (timer.runs or not zincati.exists):
-        return _of_timer(answers, complaints, _RPM_OSTREE)
+        return _timer_checks(stdout, stderr, _RPM_OSTREE_UNIT)
     if not zincati.exists:
         return NO_CHECKS
-    is_disabled = has_disabled_updates(answers.get("zincati", ""))
+    is_disabled = has_disabled_updates(stdout.get("zincati", ""))
     return UpdateChecks("zincati", zincati, is_disabled=is_disabled)
 
 
-def _of_timer(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) -> UpdateChecks:
-    timer = unit_state(answers, complaints, name)
-    service = unit_state(answers, complaints, f"{name}-service")
+def _timer_checks(stdout: Sections, stderr: Sections, name: str) -> UpdateChecks:
+    timer = parse_unit_state(stdout, stderr, name)
+    service = parse_unit_state(stdout, stderr, f"{name}-service")
     if timer.runs and service.check_state is CheckState.FAILED:
         # The timer shows when a check began, even if the check failed.
         return UpdateChecks(f"{name}.service", service)
-    last = _systemd_time(answers.get(name, ""))
+    last = _last_trigger_time(stdout.get(name, ""))
     return UpdateChecks(
-        f"{name}.timer", timer, last=last, silence=_seconds_between(last, _now(answers))
+        f"{name}.timer", timer, last=last, silence=_seconds_between(last, _host_time(stdout))
     )
 
 
-def _now(answers: Mapping[str, str]) -> datetime | None:
-    """Return the time of the host's clock."""
-    return epoch_time(parse_assignments(answers.get("clock", "")).get("NOW", ""))
+def _host_time(stdout: Sections) -> datetime | None:
+    """Return the time of the host's clock, or None."""
+    return parse_epoch_time(parse_assignments(stdout.get("clock", "")).get("NOW", ""))
 
 
 def _properties(section: str) -> Mapping[str, str]:
@@ -103,14 +107,14 @@ def _seconds_between(since: datetime | None, until: datetime | None) -> float | 
     return (until - since).total_seconds() if since and until else None
 
 
-def _seconds_of_run(unit: UnitState, clock: str) -> float | None:
+def _seconds_running(unit: UnitState, clock: str) -> float | None:
     uptime = _UPTIME.search(clock)
     if uptime is None or unit.since_boot is None or not unit.runs:
         return None
     return int(uptime[1]) - unit.since_boot
 
 
-def _systemd_time(section: str) -> datetime | None:
+def _last_trigger_time(section: str) -> datetime | None:
     text = _properties(section).get("LastTriggerUSec", "")
     try:
         return datetime.strptime(text, _SYSTEMD_TIME).replace(tzinfo=UTC)
