@@ -44,7 +44,7 @@ class WebPage:
 
     html: str
     # Its Content-Security-Policy.
-    policy: str
+    csp: str
     # Seconds until it reloads itself; 0 for never.
     refresh: int = 0
 
@@ -220,7 +220,7 @@ def _page_headers(page: WebPage, length: int) -> list[tuple[str, str]]:
     headers = [
         ("Content-Type", "text/html; charset=utf-8"),
         ("Content-Length", str(length)),
-        ("Content-Security-Policy", f"{page.policy}; frame-ancestors 'none'"),
+        ("Content-Security-Policy", f"{page.csp}; frame-ancestors 'none'"),
         ("Cache-Control", "no-store"),
         ("X-Content-Type-Options", "nosniff"),
         ("Referrer-Policy", "no-referrer"),

@@ -206,11 +206,15 @@ def slip_note(slip: Slip, obstacle: str, command: str) -> Note:
 
 
 def error_note(error: BaseException) -> Note:
+    """Return the note of a rollout that an error ended."""
     is_interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
     state = RolloutState.INTERRUPTED if is_interrupted else RolloutState.FAILED
     message = error.message if isinstance(error, RolloutError) else type(error).__name__
-    return replace(
-        _finish_note(RunResult(()), state, unattended=False),
+    return Note(
+        event=NotifyEvent.FINISHED,
+        level=_LEVELS[state],
+        state=state,
+        title=f"rollout {state}",
         body=f"{printable(message)}.",
         next=_WATCH,
     )

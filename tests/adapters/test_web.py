@@ -29,7 +29,7 @@ def pages(path: str, *, refreshes: bool) -> WebPage | None:
         raise ValueError("a password")
     if path != "/":
         return None
-    return PAGE if refreshes else WebPage(PAGE.html, PAGE.policy)
+    return PAGE if refreshes else WebPage(PAGE.html, PAGE.csp)
 
 
 @contextmanager
@@ -218,7 +218,7 @@ def test_a_client_that_stops_reading_prints_nothing(
         ended.set()
 
     def large_page(path: str, *, refreshes: bool) -> WebPage:
-        return WebPage("a" * 20_000_000, PAGE.policy)
+        return WebPage("a" * 20_000_000, PAGE.csp)
 
     monkeypatch.setattr(web._Server, "_note_closed", forget_client)
     with serve_http("127.0.0.1:0", page_application(large_page)) as url:

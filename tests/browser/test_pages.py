@@ -149,7 +149,7 @@ def test_a_page_asks_for_nothing_and_runs_nothing(browser: Any, page_file: Path)
 def test_a_live_page_is_loaded_again_by_itself_and_from_nowhere_else(browser: Any) -> None:
     """As it is served: what the headers forbid is complained of in the console."""
     page_of_run = live(night()[:9], refresh=1)
-    served = WebPage(page_of_run.html, page_of_run.policy, refresh=1)
+    served = WebPage(page_of_run.html, page_of_run.csp, refresh=1)
 
     def pages(path: str, *, refreshes: bool) -> WebPage | None:
         return (served if refreshes else replace(served, refresh=0)) if path == "/" else None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rollout.cli.settings.schema import Allow
-from rollout.cli.stages.refusals import refusing_blockers
+from rollout.cli.stages.refusals import blockers_not_allowed
 from rollout.model import marks
 from rollout.model.cluster import (
     Budget,
@@ -591,7 +591,7 @@ def test_each_fix_that_a_blocker_offers_clears_it(case: str) -> None:
     for blocker in found:
         for clause in clauses(blocker):
             if clause == "use --allow unhealthy":
-                assert blocker not in refusing_blockers(build_plan(given), (Allow.UNHEALTHY,))
+                assert blocker not in blockers_not_allowed(build_plan(given), (Allow.UNHEALTHY,))
                 continue
             pattern = next((each for each in APPLIED if re.fullmatch(each, clause)), None)
             assert pattern, f"nobody knows how to {clause!r}"

@@ -66,10 +66,10 @@ def resume(
     api = connections.api
     namespace = settings.lock.namespace
     watch = None if force_unlock else refuse_if_locked(api, namespace)
-    unfinished = _find(settings, api, retry_failed=retry_failed)
+    unfinished = _find_resumable(settings, api, retry_failed=retry_failed)
     if unfinished is None:
         return
-    request = resumption.resuming_request(settings, unfinished, retry_failed=retry_failed)
+    request = resumption.resumption_request(settings, unfinished, retry_failed=retry_failed)
     gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=settings.output.as_json)
@@ -107,7 +107,10 @@ def _execute(execution: "Execution", unfinished: "Unfinished", *, yes: bool) -> 
     return execute.exit_code(execution, result)
 
 
-def _find(settings: Given, api: "ClusterApi", *, retry_failed: bool) -> "Unfinished | None":
+def _find_resumable(
+    settings: Given, api: "ClusterApi", *, retry_failed: bool
+) -> "Unfinished | None":
+    """Return the rollout with the settings of this command; None, after a message, without one."""
     from rollout.cli.stages import execute, resumption
     from rollout.cli.stages.cluster import find_unfinished
     from rollout.execution.rollout.continuation import has_something_left
@@ -121,7 +124,7 @@ def _find(settings: Given, api: "ClusterApi", *, retry_failed: bool) -> "Unfinis
         if settings.output.as_json:
             execute.report_no_plan()
         else:
-            show_lines(resumption.nothing_text(unfinished))
+            show_lines(resumption.nothing_to_resume_text(unfinished))
         return None
     resumption.refuse_without_record(unfinished)
     return resumption.with_given_settings(unfinished, settings)
@@ -177,7 +180,7 @@ def abort(
         consent.ask(_question(unfinished, wiring.cluster_place(settings, api)))
     aborted = _undo(connections, settings, watch, force_unlock=force_unlock, wait=wait)
     if not aborted.stopped:
-        observers.note_abort(aborted)
+        observers.record_abort(aborted)
     again = settings.repeated("rollout abort")
     output.show(abort_document(aborted), lambda: aborted_text(aborted, again), is_prose=True)
     if aborted.stopped:
@@ -216,7 +219,7 @@ def _undo(
     from rollout.cli.program import with_program_name
     from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages.cluster import read_nodes
-    from rollout.cli.stages.execute import lock_request, new_process_word, reach_hosts
+    from rollout.cli.stages.execute import lock_request, new_process_token, reach_hosts
     from rollout.cli.stages.hosts import find_hosts
     from rollout.execution.base.deadline import StopRequest
     from rollout.execution.rollout.abort import abort as undo
@@ -226,7 +229,7 @@ def _undo(
     hosts = find_hosts(nodes, [node.name for node in nodes], settings.ssh)
     progress = PlainLines(sys.stderr, rephrase=with_program_name)
     lock = lock_request(
-        settings, process=new_process_word(), watch=watch, force_unlock=force_unlock
+        settings, process=new_process_token(), watch=watch, force_unlock=force_unlock
     )
     stop = StopRequest()
     with stopped_by_signals(stop, meaning="no more nodes are returned"):

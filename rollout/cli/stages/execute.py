@@ -51,21 +51,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """`watch` knows the lock's earlier states. `repeats` knows earlier passes' notifications."""
+    """A prepared run with everything that this process needs to carry it out."""
 
     prepared: PreparedRun
     connections: Connections
     stop: StopRequest
     gate_ports: GatePorts
+    # Remembers the lock's earlier states.
     watch: LeaseWatch | None = None
+    # The run whose lock is taken over at once; empty for none.
     force_unlock: str = ""
     metrics: "Metrics | None" = None
+    # Remembers the notifications of earlier passes.
     repeats: RepeatFilter | None = None
 
 
 def lock_request(
     settings: Settings, *, process: str, watch: LeaseWatch | None, force_unlock: str
 ) -> LockRequest:
+    """Return how this process takes the lock."""
     return LockRequest(
         holder=wiring.lease_holder(),
         namespace=settings.lock.namespace,
@@ -88,8 +92,8 @@ def reach_hosts(
     )
 
 
-def new_process_word() -> str:
-    """Identify this process, because two containers can have the same holder name."""
+def new_process_token() -> str:
+    """Return a random name of this process: holder names of two containers can be the same."""
     return secrets.token_hex(8)
 
 
@@ -98,6 +102,7 @@ def stop_request(settings: Settings) -> StopRequest:
 
 
 def exit_code(execution: Execution, result: RunResult) -> ExitCode:
+    """Return how a run ends that a person started."""
     if execution.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = execution.gate_ports.confirmation
@@ -108,6 +113,7 @@ def exit_code(execution: Execution, result: RunResult) -> ExitCode:
 
 
 def run_and_show(execution: Execution) -> RunResult:
+    """Take the lock, carry out the plan, and show its progress and a summary."""
     prepared = execution.prepared
     plan = prepared.plan
     output = prepared.request.settings.output
@@ -115,16 +121,15 @@ def run_and_show(execution: Execution) -> RunResult:
         return report_nothing_done(execution)
     began = wiring.system_clock().monotonic()
     asks_before_waves = execution.gate_ports.confirmation is not None
-    names_pods = output.verbose > 0
-    shown = display(
+    progress = progress_display(
         as_json=output.as_json,
-        live=not asks_before_waves,
+        may_redraw=not asks_before_waves,
         stop=execution.stop,
-        names_pods=names_pods,
+        names_pods=output.verbose > 0,
     )
-    with shown as observer, stage("run") as note:
-        process = new_process_word()
-        with _observers(execution, observer, process) as observers:
+    with progress as display, stage("run") as note:
+        process = new_process_token()
+        with _observers_and_signals(execution, display, process) as observers:
             ports = _run_ports(execution, observers)
             lock = lock_request(
                 prepared.request.settings,
@@ -154,12 +159,14 @@ def _summary(result: RunResult, request: Request, took: float = 0.0) -> str:
 
 
 @contextmanager
-def _observers(execution: Execution, shown: Observer, process: str) -> Iterator[Sequence[Observer]]:
-    """Signals stop the run in this context."""
+def _observers_and_signals(
+    execution: Execution, display: Observer, process: str
+) -> Iterator[Sequence[Observer]]:
+    """Yield all observers of the run. In this context, signals stop the run."""
     prepared = execution.prepared
     request = prepared.request
     # A pod's log outlives its files.
-    lines = shown if request.unattended and isinstance(shown, JsonLines) else None
+    lines = display if request.unattended and isinstance(display, JsonLines) else None
     command: Command = "apply"
     if request.unattended:
         command = "operate"
@@ -174,17 +181,18 @@ def _observers(execution: Execution, shown: Observer, process: str) -> Iterator[
             selected=prepared.percentage_base,
             lines=lines,
         ) as journal,
-        stopped_by_signals(execution.stop, has_board=isinstance(shown, LiveProgress)),
+        stopped_by_signals(execution.stop, has_board=isinstance(display, LiveProgress)),
         _notifications(execution) as notifier,
         wiring.silences(request.settings.alerts, prepared.hosts) or nullcontext() as silences,
     ):
         # Alerts are silenced before others hear of a node's start.
-        observers = _present(silences, journal, execution.metrics, shown, notifier)
+        observers = _without_none(silences, journal, execution.metrics, display, notifier)
         _report_accepted(prepared, Reporter(observers, wiring.system_clock()))
         yield observers
 
 
 def _run_request(prepared: PreparedRun) -> RunRequest:
+    """Return what the engine has to do."""
     return RunRequest(
         plan=prepared.plan,
         percentage_base=prepared.percentage_base,
@@ -196,6 +204,7 @@ def _run_request(prepared: PreparedRun) -> RunRequest:
 
 
 def _run_ports(execution: Execution, observers: Sequence[Observer]) -> RunPorts:
+    """Return what the engine does it with."""
     prepared = execution.prepared
     connections = execution.connections
     return RunPorts(
@@ -207,7 +216,7 @@ def _run_ports(execution: Execution, observers: Sequence[Observer]) -> RunPorts:
     )
 
 
-def _present(*observers: Observer | None) -> Sequence[Observer]:
+def _without_none(*observers: Observer | None) -> Sequence[Observer]:
     return [observer for observer in observers if observer is not None]
 
 
@@ -224,7 +233,7 @@ def _notifications(execution: Execution) -> AbstractContextManager[Observer | No
 
 
 def report_nothing_done(execution: Execution) -> RunResult:
-    """JSON lines still get a plan and a summary."""
+    """Report a run without nodes. JSON lines and notifications still get a plan and a summary."""
     prepared = execution.prepared
     request = prepared.request
     as_json = request.settings.output.as_json
@@ -232,7 +241,7 @@ def report_nothing_done(execution: Execution) -> RunResult:
     result = RunResult((), excluded=plan.excluded, rollback=plan.policy.rollback)
     lines = JsonLines(sys.stdout, wiring.now()) if as_json else None
     with _notifications(execution) if result.not_done else nullcontext() as notifier:
-        observers = _present(execution.metrics, lines, notifier)
+        observers = _without_none(execution.metrics, lines, notifier)
         report = Reporter(observers, wiring.system_clock())
         _report_accepted(prepared, report)
         report.plan(prepared.plan)
@@ -259,7 +268,7 @@ def _report_accepted(prepared: PreparedRun, report: Reporter) -> None:
 
 
 def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> ExitCode:
-    """`asks_server`: the API server checks each write in a dry run."""
+    """Show what a run would do. With `asks_server`, the API server checks each write."""
     rehearsed: Sequence[Rehearsal] = ()
     if asks_server:
         with show_progress("asking the API server about each write"):
@@ -286,22 +295,31 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> Ex
     return ExitCode.PARTIAL if result.not_done else ExitCode.OK
 
 
-def report_no_plan(*why: str) -> None:
+def report_no_plan(*reasons: str) -> None:
     """Write JSON lines without a plan, because readers wait for the last line."""
     report = Reporter((JsonLines(sys.stdout, wiring.now()),), wiring.system_clock())
-    for sentence in why:
+    for sentence in reasons:
         report.notice(sentence)
     report.finished(RunResult(()))
 
 
 @contextmanager
-def display(
-    *, as_json: bool, live: bool = True, stop: StopRequest | None = None, names_pods: bool = False
+def progress_display(
+    *,
+    as_json: bool,
+    may_redraw: bool = True,
+    stop: StopRequest | None = None,
+    names_pods: bool = False,
 ) -> Iterator[Observer]:
+    """Yield an observer that shows the progress of a run.
+
+    It writes JSON lines to stdout, or else lines of text to stderr. On a terminal, it redraws the
+    nodes in place if it `may_redraw`.
+    """
     console = error_console()
     if as_json:
         yield JsonLines(sys.stdout, wiring.now())
-    elif live and console.is_terminal and not console.is_dumb_terminal:
+    elif may_redraw and console.is_terminal and not console.is_dumb_terminal:
         live_progress = LiveProgress(
             console, stop=stop, names_pods=names_pods, rephrase=with_program_name
         )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from rollout.cli import wiring
 from rollout.cli.settings.rules import groups_of, selection_of, server_policy
 from rollout.cli.settings.schema import Settings
-from rollout.cli.stages.execute import display
-from rollout.cli.stages.observers import name_of, run_journal, run_notifications
+from rollout.cli.stages.execute import progress_display
+from rollout.cli.stages.observers import cluster_name, run_journal, run_notifications
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
 from rollout.model.plan import RolloutPlan
@@ -36,6 +36,7 @@ def _require_library() -> None:
 
 
 def serve(settings: Settings) -> None:
+    """Serve FleetLock and metrics until a signal. Leave nodes as they are then."""
     policy = server_policy(settings)
     _require_library()
     import asyncio
@@ -50,12 +51,14 @@ def serve(settings: Settings) -> None:
 
     options = settings.fleetlock
     api = wiring.cluster_api(settings)
-    cluster_name = name_of(settings, api.server)
-    metrics = Metrics(cluster_name)
-    tally = FleetLockMetrics(cluster_name)
+    name = cluster_name(settings, api.server)
+    metrics = Metrics(name)
+    tally = FleetLockMetrics(name)
     output = settings.output
-    screen = display(as_json=output.as_json, live=False, names_pods=output.verbose > 0)
-    with screen as observer:
+    progress = progress_display(
+        as_json=output.as_json, may_redraw=False, names_pods=output.verbose > 0
+    )
+    with progress as observer:
         context = ServerContext(
             settings=_server_settings(settings),
             api=api,
@@ -66,7 +69,7 @@ def serve(settings: Settings) -> None:
             gates=wiring.gate_ports(settings, policy.gates.alerts),
         )
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
-        # Before any thread is started.
+        # Report a bad certificate before any thread is started.
         listening.check_certificate()
         with running_service(context) as service:
             tally.slots = lambda: context.book.latest
@@ -126,11 +129,12 @@ def _server_settings(settings: Settings) -> "ServerSettings":
 
 @contextmanager
 def _observers(
-    settings: Settings, always: Sequence[Observer], plan: RolloutPlan
+    settings: Settings, shared: Sequence[Observer], plan: RolloutPlan
 ) -> Iterator[Sequence[Observer]]:
+    """Yield the observers of one host's reboot: its journal, notifications and the shared ones."""
     with (
         run_journal(plan, "fleetlock", settings) as journal,
         run_notifications(plan, settings, unattended=True) as notifier,
     ):
-        observers = (journal, *always, notifier)
+        observers = (journal, *shared, notifier)
         yield [observer for observer in observers if observer is not None]

@@ -6,7 +6,7 @@ from functools import partial
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Settings
 from rollout.cli.stages.cluster import read_memory
-from rollout.cli.stages.observers import send
+from rollout.cli.stages.observers import send_note
 from rollout.cli.terminal import say
 from rollout.errors import ApiError
 from rollout.execution.record.memory import change_memory
@@ -23,10 +23,10 @@ from rollout.report.notifications import slip_note
 def forecast_end(
     api: ClusterApi, settings: Settings, plan: RolloutPlan, policy: Policy, *, covers_all: bool
 ) -> float | None:
-    """Warn if the plan ends after the deadline; notify once for each deadline.
+    """Return how many seconds after the deadline the plan ends: 0 if in time.
 
-    Return the delay in seconds, or infinity if it is over two years. Return None without a
-    deadline, or if the plan is in time but leaves out pending nodes.
+    Infinity stands for more than two years. None without a deadline, or if the plan is in time but
+    does not cover all pending nodes. Warn of a delay, and notify once for each deadline.
     """
     memory = read_memory(api, settings.lock.namespace)
     deadline = parse_timestamp(settings.operate.finish_by)
@@ -34,7 +34,8 @@ def forecast_end(
         _store_slip(api, settings, memory, None)
         return None
     now = wiring.now()
-    end = finish_date(plan, Schedule.of(policy.gates.windows), _start(memory, now))
+    schedule = Schedule.of(policy.gates.windows)
+    end = finish_date(plan, schedule, _earliest_start(memory, now))
     if plan.waves and (end is None or end > deadline):
         slip = _report_slip(settings, Finish(limit=0, plan=plan, at=end), memory, now)
         _store_slip(api, settings, memory, slip)
@@ -52,8 +53,8 @@ def _store_slip(api: ClusterApi, settings: Settings, memory: Memory, slip: Slip 
             change_memory(api, settings.lock.namespace, partial(replace, slip=slip))
 
 
-def _start(memory: Memory, now: datetime) -> datetime:
-    """A pause without an end may end at any time."""
+def _earliest_start(memory: Memory, now: datetime) -> datetime:
+    """Return the end of a pause of all nodes, or `now`: a pause without an end may end any time."""
     pause_end = parse_timestamp(memory.pause.until) if memory.pause else None
     return max(now, pause_end or now)
 
@@ -71,5 +72,5 @@ def _report_slip(settings: Settings, late: Finish, memory: Memory, now: datetime
         deadline = parse_timestamp(by)
         is_over = deadline is not None and deadline <= now
         command = "rollout plan" if is_over else f"rollout plan --finish-by {by}"
-        send(slip_note(slip, late.obstacle, command), settings)
+        send_note(slip_note(slip, late.obstacle, command), settings)
     return slip

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _PAST_RUNS = 10
 _LARGEST_TEXTFILE = 16_000_000
 # Metrics of thousands of nodes are slow to write.
-_EVERY_SECONDS = 5.0
+_SECONDS_BETWEEN_DELIVERIES = 5.0
 _LAST_DELIVERY_SECONDS = 5.0
 
 
@@ -62,14 +62,16 @@ def past_runs(cluster: ClusterIdentity) -> Past:
 
 @dataclass(slots=True)
 class _Journal:
-    """Writes events until writing fails, and then warns once. Safe to use from many threads.
+    """An observer that writes events to the journal. If writing fails, it warns once and stops.
 
-    Nothing is written before the plan: until this process holds the lock, another process may own
-    the file. `waiting` has the records until then.
+    Safe to use from many threads. Nothing is written before the plan: until this process holds the
+    lock, another process may own the file.
     """
 
     path: Path
+    # None after writing has failed.
     file: JournalFile | None
+    # Records that are not written yet.
     waiting: list[Record]
     has_plan: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -102,13 +104,13 @@ def run_journal(
     selected: int | None = None,
     lines: JsonLines | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield None if the journal cannot be created.
+    """Yield an observer that writes the journal, or None if the file cannot be created.
 
-    `selected` nodes are the base of percentages, None if unknown. `process` is its name in the
-    lock. `lines` also get the first record, because a pod's log outlives its files.
+    `selected` nodes are the base of percentages, None if unknown. `process` names this process in
+    the lock. `lines` also get the header, because a pod's log outlives its files.
     """
     document = msgspec.json.decode(encode_plan(plan))
-    first = JournalHeader(
+    header = JournalHeader(
         at=wiring.now(),
         format_version=FORMAT_VERSION,
         run=plan.plan_id,
@@ -122,7 +124,7 @@ def run_journal(
         selected=UNSET if selected is None else selected,
     )
     if lines is not None:
-        lines.write(first)
+        lines.write(header)
     path = settings.output.journal or journal_of(plan.plan_id)
     try:
         file = JournalFile(path)
@@ -132,10 +134,11 @@ def run_journal(
         yield None
         return
     with closing(file):
-        yield _Journal(path, file, [journal_record(first)])
+        yield _Journal(path, file, [journal_record(header)])
 
 
-def note_abort(aborted: Aborted) -> None:
+def record_abort(aborted: Aborted) -> None:
+    """Add the abort to the journal of the rollout, if the journal is on this machine."""
     path = journal_of(aborted.run) if is_run_id(aborted.run) else None
     if path is None or not path.exists():
         return
@@ -156,8 +159,9 @@ def note_abort(aborted: Aborted) -> None:
 
 @dataclass(slots=True)
 class RepeatFilter:
-    """Detects notifications that repeat the last one of this pass or the pass before."""
+    """Detects a notification that repeats the last one of the previous pass."""
 
+    # The last notification of the previous and of this pass, without its time and run.
     previous: Note | None = None
     current: Note | None = None
 
@@ -178,7 +182,7 @@ def _without_run(note: Note) -> Note:
 
 @dataclass(slots=True)
 class _Notifier:
-    """Safe to use from many threads."""
+    """An observer that sends notifications of a run. Safe to use from many threads."""
 
     note_maker: NoteMaker
     outbox: Outbox
@@ -212,17 +216,20 @@ def run_notifications(
     unattended: bool = False,
     repeats: RepeatFilter | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield None without a URL. Leaving the context waits some seconds for deliveries."""
+    """Yield an observer that sends notifications, or None if the settings have no URL.
+
+    Leaving the context waits some seconds for deliveries.
+    """
     options = settings.notify
-    places = destinations(options.url)
-    if not places:
+    receivers = destinations(options.url)
+    if not receivers:
         yield None
         return
     held_after = float(options.held_after)
     note_maker = NoteMaker(
         plan, settings.cluster.name, held_after, resumed=resumed, unattended=unattended
     )
-    with closing(Outbox(places, say)) as outbox:
+    with closing(Outbox(receivers, say)) as outbox:
         notifier = _Notifier(
             note_maker,
             outbox,
@@ -243,28 +250,30 @@ def notify_of_failed_pass(error: RolloutError, settings: Settings, repeats: Repe
     is_repeated = repeats.is_repeated(note)
     repeats.add(note)
     if not is_repeated:
-        send(note, settings)
+        send_note(note, settings)
 
 
-def send(note: Note, settings: Settings) -> None:
+def send_note(note: Note, settings: Settings) -> None:
     options = settings.notify
-    places = destinations(options.url)
-    if not places or NotifyEvent(note.event) not in options.on:
+    receivers = destinations(options.url)
+    if not receivers or NotifyEvent(note.event) not in options.on:
         return
     cluster = settings.cluster.name or settings.cluster.context
     note = replace(note, cluster=cluster, at=timestamp(wiring.now()))
-    with closing(Outbox(places, say)) as outbox:
+    with closing(Outbox(receivers, say)) as outbox:
         outbox.post(render_note(note))
 
 
 @dataclass(slots=True)
 class MeasuredPass:
+    """The exit code of a pass, for its metrics. Set by whoever makes the pass."""
+
     code: ExitCode = ExitCode.OK
 
 
 @contextmanager
 def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
-    """The result is the exit code that the caller sets, or an error's."""
+    """Record when the pass began and how it ended: by the code that is set, or by its error."""
     measured = MeasuredPass()
     clock = wiring.system_clock()
     if metrics:
@@ -285,10 +294,10 @@ def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
 def deliver_metrics(
     settings: Settings, server: str, *, serves: bool = False
 ) -> "Iterator[Metrics | None]":
-    """Yield None if no metrics are wanted.
+    """Yield the metrics, and deliver their changes in this context. Yield None without a receiver.
 
-    `server` is the default name of the cluster. `serves` also serves them if the settings
-    say so, or raises `InputError`.
+    `server` is the default name of the cluster. With `serves`, also serve them over HTTP if the
+    settings say so; raise `InputError` if that fails.
     """
     options = settings.metrics
     listen = options.listen if serves else ""
@@ -297,7 +306,7 @@ def deliver_metrics(
         return
     from rollout.report.metrics import Metrics
 
-    metrics = Metrics(name_of(settings, server))
+    metrics = Metrics(cluster_name(settings, server))
     with ExitStack() as deliveries:
         if options.textfile:
             file = str(options.textfile)
@@ -324,6 +333,8 @@ def deliver_metrics(
 
 
 def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
+    """Return a function that writes the metrics. Its first call keeps those already in the file."""
+
     @cache
     def read_earlier() -> None:
         with suppress(Exception):
@@ -349,7 +360,8 @@ def observe_cluster(
         metrics.observe_memory(snapshot.memory)
 
 
-def name_of(settings: Settings, server: str) -> str:
+def cluster_name(settings: Settings, server: str) -> str:
+    """Return the name in the settings, or else the host and path of the API server's URL."""
     if settings.cluster.name:
         return settings.cluster.name
     parts = urlsplit(server)
@@ -368,26 +380,27 @@ def deliver_changes(
     ended = threading.Event()
     has_warned = False
 
-    def fail(why: str) -> None:
+    def warn_once(problem: str) -> None:
         nonlocal has_warned
         if not has_warned:
-            say(f"warning: the metrics do not reach {place}: {why}")
+            say(f"warning: the metrics do not reach {place}: {problem}")
         has_warned = True
 
-    def run() -> None:
+    def deliver_until_ended() -> None:
         delivered = 0
-        is_last = False
-        while not is_last:
-            is_last = clock.wait(ended, _EVERY_SECONDS)
+        has_ended = False
+        while not has_ended:
+            # After the end, deliver once more.
+            has_ended = clock.wait(ended, _SECONDS_BETWEEN_DELIVERIES)
             current = generation()
             try:
                 if current != delivered:
                     deliver()
                     delivered = current
             except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
-                fail(str(error))
+                warn_once(str(error))
 
-    thread = threading.Thread(target=run, name="metrics", daemon=True)
+    thread = threading.Thread(target=deliver_until_ended, name="metrics", daemon=True)
     thread.start()
     try:
         yield
@@ -395,4 +408,4 @@ def deliver_changes(
         ended.set()
         thread.join(_LAST_DELIVERY_SECONDS)
         if thread.is_alive():
-            fail(f"no response within {_LAST_DELIVERY_SECONDS:g}s")
+            warn_once(f"no response within {_LAST_DELIVERY_SECONDS:g}s")

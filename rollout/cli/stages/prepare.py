@@ -134,7 +134,7 @@ def prepare_fresh(
         api, namespace, warns=False, with_jobs=request.policy.drain.completion.is_used
     )
     require_memory(snapshot.memory)
-    replaced = refusals.replaceable_unfinished(
+    replaced = refusals.find_replaced_rollout(
         api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped
     )
     targets = ask_hosts(connections, request, snapshot.nodes)

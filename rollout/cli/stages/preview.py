@@ -13,7 +13,7 @@ from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.prepare import inputs_of, load_saved, make_plan
-from rollout.cli.stages.refusals import refusing_blockers
+from rollout.cli.stages.refusals import blockers_not_allowed
 from rollout.cli.stages.request import Request
 from rollout.cli.stages.screens import next_without_waves, zones
 from rollout.cli.stages.selection import similar_names
@@ -84,11 +84,11 @@ def make_preview(inputs: PlanInputs, date: datetime | None, allow: Container[str
     """Plan with the smallest --max-unavailable that finishes by the `date`, if given."""
     if date is None:
         plan = make_plan(inputs)
-        return Preview(plan, None, refusing_blockers(plan, allow), is_late=False)
+        return Preview(plan, None, blockers_not_allowed(plan, allow), is_late=False)
     finish = find_limit(inputs, date)
     plan = make_plan(replace(inputs, policy=finish.plan.policy))
     is_late = not finish.is_by(date)
-    return Preview(plan, finish, refusing_blockers(plan, allow), is_late=is_late)
+    return Preview(plan, finish, blockers_not_allowed(plan, allow), is_late=is_late)
 
 
 def find_limit(inputs: PlanInputs, date: datetime) -> Finish:

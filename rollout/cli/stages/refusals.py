@@ -25,12 +25,17 @@ from rollout.ports import ClusterApi
 from rollout.report.plan_screen import finding_lines
 from rollout.report.unfinished import heading, ways_out
 
-# All other kinds take `blocked`. Coordinators are allowed by name when the plan is made.
-_WORDS = {
-    BlockerKind.RIVAL: "",
-    BlockerKind.CONTROL_PLANE_UNHEALTHY: Allow.UNHEALTHY,
-    BlockerKind.STORAGE_UNHEALTHY: Allow.UNHEALTHY,
-}
+
+def _overriding_word(blocker: Blocker) -> Allow | None:
+    """Return the value of --allow that overrides this blocker, or None."""
+    match blocker.kind:
+        case BlockerKind.RIVAL:
+            # Coordinators are allowed by name when the plan is made.
+            return None
+        case BlockerKind.CONTROL_PLANE_UNHEALTHY | BlockerKind.STORAGE_UNHEALTHY:
+            return Allow.UNHEALTHY
+        case _:
+            return Allow.BLOCKED
 
 
 def refuse_without_rights(
@@ -46,12 +51,12 @@ def refuse_without_rights(
     # Gates do not hold nodes in flight.
     rules = policy if starts_nodes else replace(policy, gates=GatePolicy())
     rights = apply_rights(namespace, rules)
-    of_memory = [right for right in rights if right.name == marks.MEMORY_NAME]
-    needed = [
-        right for right in rights if not right.optional and (starts_nodes or right not in of_memory)
-    ]
+    memory_rights = [right for right in rights if right.name == marks.MEMORY_NAME]
+    needed = [right for right in rights if not right.optional]
+    if not starts_nodes:
+        needed = [right for right in needed if right not in memory_rights]
     if writes_memory:
-        needed += [right for right in of_memory if right.optional]
+        needed += [right for right in memory_rights if right.optional]
     with stage("check the permissions") as note:
         missing = missing_rights(needed, lambda right: with_patience(has_right, api, right))
         note(f"{len(missing)} of {len(needed)} missing")
@@ -65,20 +70,20 @@ def refuse_without_rights(
                 " and Roles with all these permissions."
             ),
         )
-    why = with_patience(why_unwritable, api, namespace) if writes_memory else None
-    if why:
+    problem = with_patience(why_unwritable, api, namespace) if writes_memory else None
+    if problem is not None:
         document = memory_document(namespace)
         raise BlockedError(
-            f"cannot write {document.origin}: {why.message}. Failures could not be recorded,"
+            f"cannot write {document.origin}: {problem.message}. Failures could not be recorded,"
             " so no pass starts",
-            hint=document.hint_for(why),
+            hint=document.hint_for(problem),
         )
 
 
-def replaceable_unfinished(
+def find_replaced_rollout(
     api: ClusterApi, namespace: str, nodes: Sequence[Node], *, may_replace_stopped: bool
 ) -> Unfinished | None:
-    """Return the ended rollout that the next one replaces, if any.
+    """Return the ended rollout whose remaining nodes the next rollout takes over, or None.
 
     Raises `LockedError` if a rollout has to be resumed or undone first, and `BlockedError` if that
     is unknown.
@@ -91,8 +96,8 @@ def replaceable_unfinished(
         # Without remaining nodes, there is nothing to replace.
         replaced = unfinished
     if replaced is not None and replaced.was_stopped and not may_replace_stopped:
-        standing = heading(replaced, run_state(replaced, alive=False))
-        raise LockedError(standing, hint=f"Before another apply: {ways_out(replaced)}.")
+        description = heading(replaced, run_state(replaced, alive=False))
+        raise LockedError(description, hint=f"Before another apply: {ways_out(replaced)}.")
     _refuse_unreadable_fleetlock(api, namespace)
     return replaced
 
@@ -108,7 +113,7 @@ def _refuse_if_begun(
 
 
 def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
-    """Raise `BlockedError`, because a host may be rebooting by an unreadable slot."""
+    """Raise `BlockedError` if slots are unreadable, because their hosts may be rebooting."""
     try:
         with_patience(read_slots, api, namespace)
     except ApiUnavailableError:
@@ -128,39 +133,38 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
         ) from error
 
 
-def refusing_blockers(plan: RolloutPlan, allow: Container[str]) -> Sequence[Blocker]:
-    return [
-        blocker for blocker in plan.blockers if _WORDS.get(blocker.kind, Allow.BLOCKED) not in allow
-    ]
+def blockers_not_allowed(plan: RolloutPlan, allow: Container[str]) -> Sequence[Blocker]:
+    """Return the blockers that the values of --allow do not override."""
+    return [blocker for blocker in plan.blockers if _overriding_word(blocker) not in allow]
 
 
 def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
-    blockers = refusing_blockers(plan, allow)
+    blockers = blockers_not_allowed(plan, allow)
     if not blockers:
         return
-    words = {_WORDS.get(blocker.kind, Allow.BLOCKED) for blocker in blockers} - {""}
-    leave = "exclude those nodes (--skip blocked, --exclude)"
-    hint = f"Resolve the blockers, or {leave}."
+    words = sorted({word for blocker in blockers if (word := _overriding_word(blocker))})
+    exclude = "exclude those nodes (--skip blocked, --exclude)"
+    hint = f"Resolve the blockers, or {exclude}."
     if words:
-        hint = f"Resolve the blockers, {leave}, or try anyway (--allow {','.join(sorted(words))})."
+        hint = f"Resolve the blockers, {exclude}, or try anyway (--allow {','.join(words)})."
     raise BlockedError(
-        f"not started: {_extent(blockers)}",
+        f"not started: {_blocked_text(blockers)}",
         details=tuple(finding_lines(blockers)),
         hint=hint,
     )
 
 
-def blocked_beside_started(plan: RolloutPlan, allow: Container[str]) -> RestBlocked | None:
-    """Return what keeps other nodes from starting while the started ones are finished.
+def warn_of_blocked_rest(plan: RolloutPlan, allow: Container[str]) -> RestBlocked | None:
+    """Warn that only started nodes will be finished, and return why; None if nothing blocks.
 
-    Raises `BlockedError` beside another coordinator, which may have taken over the started nodes.
+    Raises `BlockedError` for another coordinator, which may have taken over the started nodes.
     """
-    blockers = refusing_blockers(plan, allow)
+    blockers = blockers_not_allowed(plan, allow)
     if any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):
         refuse_blocked(plan, allow)
     if not blockers:
         return None
-    blocked = _extent(blockers)
+    blocked = _blocked_text(blockers)
     say(f"warning: {blocked}: nodes in progress will be finished, but no others will be started")
     for line in finding_lines(blockers):
         say(f"  {line}")
@@ -168,7 +172,7 @@ def blocked_beside_started(plan: RolloutPlan, allow: Container[str]) -> RestBloc
 
 
 def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
-    """A restored backup may have brought another cluster's record."""
+    """Raise `BlockedError` for another cluster's record, which a restored backup may contain."""
     plan = unfinished.record.plan
     if plan is None or not here.uid or plan.cluster.uid in ("", here.uid):
         return
@@ -179,6 +183,6 @@ def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
     )
 
 
-def _extent(blockers: Sequence[Blocker]) -> str:
+def _blocked_text(blockers: Sequence[Blocker]) -> str:
     nodes = {blocker.node for blocker in blockers if blocker.node}
     return f"blocked on {counted(len(nodes), 'node')}" if nodes else "blocked"

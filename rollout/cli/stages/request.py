@@ -16,12 +16,16 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
+    """A person runs a saved plan, which has its own selection and policy."""
+
     plan: RolloutPlan
     file: Path
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
+    """A person resumes an interrupted rollout, which has its own policy."""
+
     unfinished: Unfinished
     retry_failed: bool
 
@@ -38,7 +42,7 @@ Origin = Fresh | Saved | Interrupted | Unattended
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A saved plan has its own selection and policy."""
+    """What a command was asked to do: settings, selection, policy, and where they came from."""
 
     settings: Given
     selection: Selection
@@ -61,7 +65,7 @@ class Request:
 
 
 def fresh_request(settings: Given, *, rollback: str = "") -> Request:
-    """`rollback` is the version to roll back, or empty.
+    """Return the request of a person for a new plan. `rollback`: the version to leave, or empty.
 
     Raises `UsageError` for settings that contradict each other.
     """

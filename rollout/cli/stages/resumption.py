@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
 
-# The rules of the interrupted rollout do not decide these.
-_OPEN = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
-_OPEN_RULES = ("nodes.allow", "nodes.skip")
+# These may differ from the rules of the interrupted rollout.
+_CHANGEABLE_SETTINGS = ("nodes.allow", "nodes.skip")
+_ACCEPTED_BY_ALLOW = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 
 
-def nothing_text(unfinished: Unfinished | None) -> str:
+def nothing_to_resume_text(unfinished: Unfinished | None) -> str:
     if unfinished is None:
         return "Nothing to resume: this cluster has no record of a rollout."
     return f"Nothing to resume: {heading(unfinished)}. {capitalize(ways_out(unfinished))}."
 
 
 def refuse_without_record(unfinished: Unfinished) -> None:
-    """Without a readable record, the rules are unknown."""
+    """Raise `BlockedError` without a readable record, because the rules are unknown."""
     if unfinished.record.problem:
         raise BlockedError(
             f"{heading(unfinished)}: its record is missing or unreadable, so its settings are"
@@ -51,13 +51,17 @@ def refuse_without_record(unfinished: Unfinished) -> None:
 
 
 def with_given_settings(unfinished: Unfinished, settings: Given) -> Unfinished:
+    """Return the rollout with the time-outs that are set now. Print which settings have no effect.
+
+    Raises `UsageError` for flags that contradict the rollout's own rules.
+    """
     _refuse_other_rules(unfinished, settings)
     plan = unfinished.record.plan
     if plan is None:
         return unfinished
     rules = with_given_patience(plan.policy, settings)
     changes = patience_notes(plan.policy, rules)
-    without_effect = overruled(settings, rules, plan.selection, open_settings=_OPEN_RULES)
+    without_effect = overruled(settings, rules, plan.selection, open_settings=_CHANGEABLE_SETTINGS)
     for sentence in (*changes, *without_effect):
         say(f"note: {sentence}")
     record = replace(unfinished.record, plan=replace(plan, policy=rules))
@@ -66,14 +70,14 @@ def with_given_settings(unfinished: Unfinished, settings: Given) -> Unfinished:
 
 def _refuse_other_rules(unfinished: Unfinished, settings: Given) -> None:
     if "nodes.allow" in settings.typed:
-        for word in settings.nodes.allow:
-            if word not in _OPEN:
+        for override in settings.nodes.allow:
+            if override not in _ACCEPTED_BY_ALLOW:
                 raise UsageError(
-                    f"--allow {word}: the interrupted rollout has its own rules",
-                    hint=f"resume takes {', '.join(_OPEN)}.",
+                    f"--allow {override}: the interrupted rollout has its own rules",
+                    hint=f"resume takes {', '.join(_ACCEPTED_BY_ALLOW)}.",
                 )
     settings.refuse_typed(
-        set(PLANNED).difference(_OPEN_RULES, PATIENCE),
+        set(PLANNED).difference(_CHANGEABLE_SETTINGS, PATIENCE),
         why="cannot be changed now: the interrupted rollout has its own rules",
         hint="Drop it; only time-outs can be changed. "
         "For other rules: rollout abort, then rollout apply.",
@@ -81,7 +85,7 @@ def _refuse_other_rules(unfinished: Unfinished, settings: Given) -> None:
     refuse_another_process(settings, rules_of(unfinished))
 
 
-def resuming_request(settings: Given, unfinished: Unfinished, *, retry_failed: bool) -> Request:
+def resumption_request(settings: Given, unfinished: Unfinished, *, retry_failed: bool) -> Request:
     origin = Interrupted(unfinished, retry_failed)
     return Request(settings, selection_of(settings), rules_of(unfinished), origin)
 
@@ -95,14 +99,18 @@ def prepare_resumption(
     retry_failed: bool = False,
     proven: ProvenVersions | None = None,
 ) -> PreparedRun:
-    """If nodes are started already, the run finishes them and starts no others when blocked."""
+    """Plan the rest of a rollout, show it, and return the run.
+
+    If the rest is blocked, a run with started nodes finishes only those. Otherwise raises
+    `BlockedError`.
+    """
     settings = request.settings
     snapshot = _read_cluster(connections.api, request, unfinished)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     targets = ask_hosts_of(pending, connections, request, snapshot.nodes)
     if metrics:
         metrics.observe_hosts(targets.observations, among_others=True)
-    rest = plan_continuation(
+    continuation = plan_continuation(
         unfinished,
         inputs_of(request, snapshot, targets, proven),
         targets.hosts,
@@ -111,18 +119,24 @@ def prepare_resumption(
         include_held=Allow.HELD in settings.nodes.allow,
     )
     run = PreparedRun(
-        request, rest.plan, targets, rest.percentage_base, inherited=rest.inherited, proven=proven
+        request,
+        continuation.plan,
+        targets,
+        continuation.percentage_base,
+        inherited=continuation.inherited,
+        proven=proven,
     )
     _show_remaining_plan(connections.api, run, unfinished, snapshot, retry_failed=retry_failed)
     plan = without_accepted_blockers(run.plan, unfinished.record.plan)
     if not unfinished.in_flight:
         refusals.refuse_blocked(plan, settings.nodes.allow)
         return run
-    blocked = refusals.blocked_beside_started(plan, settings.nodes.allow)
-    return replace(run, inherited=replace(rest.inherited, blocked=blocked))
+    blocked = refusals.warn_of_blocked_rest(plan, settings.nodes.allow)
+    return replace(run, inherited=replace(continuation.inherited, blocked=blocked))
 
 
 def _read_cluster(api: ClusterApi, request: Request, unfinished: Unfinished) -> ClusterSnapshot:
+    """Read the cluster; raise if it is another one, or if this user may not resume."""
     # Started nodes are finished even without the memory.
     finishes_nodes = bool(unfinished.in_flight)
     snapshot = read_cluster(
@@ -159,8 +173,8 @@ def _show_remaining_plan(
         return
     lock = read_lock(api, request.namespace)
     planned = {node.name for node in run.plan.nodes}
-    rest = run.inherited or Inheritance()
-    show_lines(resume_text(unfinished, lock, planned, rest, retry=retry_failed))
-    whole = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
+    inherited = run.inherited or Inheritance()
+    show_lines(resume_text(unfinished, lock, planned, inherited, retry=retry_failed))
+    full_command = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
     place = wiring.cluster_place(request.settings, api)
-    show("\n" + screens.plan_text(run, snapshot, place, whole))
+    show("\n" + screens.plan_text(run, snapshot, place, full_command))

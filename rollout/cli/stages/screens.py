@@ -21,16 +21,17 @@ _LEAST_LINES = 8
 
 
 def run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
+    """Return what to show before a run. `place` names the cluster."""
     origin = run.request.origin
     if isinstance(origin, Saved) and run.plan.waves:
         return file_text(run.plan, str(origin.file), run.request.settings.output.width)
     rollback = run.request.policy.rollback
-    plan = f"rollout plan --rollback {shell_word(rollback)}" if rollback else "rollout plan"
-    return plan_text(run, snapshot, place, f"{plan} -o wide")
+    command = f"rollout plan --rollback {shell_word(rollback)}" if rollback else "rollout plan"
+    return plan_text(run, snapshot, place, f"{command} -o wide")
 
 
-def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, whole: str) -> str:
-    """`place` names the cluster. `whole` is the command that shows everything."""
+def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_command: str) -> str:
+    """Return the plan as far as it fits on the screen. `full_command` shows the rest."""
     settings = run.request.settings
     policy = run.request.policy
     height = terminal.screen_lines()
@@ -42,7 +43,7 @@ def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, whole: st
         height=max(_LEAST_LINES, height - _QUESTION_LINES) if height else None,
         where=place,
         next_step=next_without_waves(run.plan, settings),
-        whole_command=settings.repeated(whole),
+        whole_command=settings.repeated(full_command),
         control_plane=frozenset(control_plane),
     )
 
@@ -65,6 +66,7 @@ def next_without_waves(plan: RolloutPlan, settings: Given) -> str:
 
 
 def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:
+    """Return what to read before a confirmation."""
     closed = why_closed(policy)
     if closed and not policy.gates.windows.wait:
         closed += " This does not wait for it (gates.wait-window)."
@@ -72,13 +74,14 @@ def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:
 
 
 def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
-    standing = capitalize(heading(unfinished, RunState.ENDED))
+    description = capitalize(heading(unfinished, RunState.ENDED))
     if asks:
-        return f"{standing}. Answering yes discards it. To continue it instead: rollout resume"
-    return f"{standing}. This rollout replaces it."
+        return f"{description}. Answering yes discards it. To continue it instead: rollout resume"
+    return f"{description}. This rollout replaces it."
 
 
 def relaxed_notes(request: Request) -> Sequence[str]:
+    """Return which safety rules a saved plan or an interrupted rollout relaxes."""
     match request.origin:
         case Fresh() | Unattended(unfinished=None):
             return []

@@ -42,19 +42,27 @@ class _FileState(NamedTuple):
     size: int
 
 
+class _CachedRow(NamedTuple):
+    """A row of the history, and the state of the journal that it was made from."""
+
+    journal: _FileState
+    row: PastRun
+
+
 @dataclass(slots=True)
 class RunPages:
-    """The latest run at `/`, and others at `/runs/ID`.
+    """Web pages of runs: the latest at `/`, and others at `/runs/ID`.
 
-    Pages are made for one request at a time, and cached. `status` returns text about the rollout in
-    the cluster, or an empty string.
+    Pages are made for one request at a time, and cached.
     """
 
     settings: Settings
+    # Returns text about the rollout in the cluster, or an empty string.
     status: Callable[[], str] = str
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pages: dict[str, CachedValue[WebPage | None]] = field(default_factory=dict)
-    _rows: dict[Path, tuple[_FileState, PastRun]] = field(default_factory=dict)
+    _rows: dict[Path, _CachedRow] = field(default_factory=dict)
+    # By the run's ID, the latest first.
     _journals: CachedValue[Mapping[str, Path]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,24 +70,31 @@ class RunPages:
         self._journals = CachedValue(self._list_journals, _FRESH_SECONDS, clock, share=_SHARE)
 
     def page(self, path: str, *, refreshes: bool) -> WebPage | None:
+        """Return the page at this path, or None. `refreshes`: the browser may reload the page."""
         with self._lock:
             if path == _LATEST:
-                latest = partial(self._latest_page, refreshes=refreshes)
-                return self._cached(f"{path} {refreshes}", latest, _FRESH_SECONDS, _SHARE)
+                make_latest = partial(self._latest_page, refreshes=refreshes)
+                return self._make_or_reuse(
+                    f"{path} {refreshes}", make_latest, _FRESH_SECONDS, _SHARE
+                )
+            if not path.startswith(_RUNS):
+                return None
             run = path.removeprefix(_RUNS)
-            journals = self._journals.get() if run != path else {}
+            journals = self._journals.get()
             file = journals.get(run)
             if file is None:
                 return None
-            past = partial(self._past_page, file)
+            make_past = partial(self._past_page, file)
             if run == next(iter(journals)):
                 # It may still be running.
-                return self._cached(f"{path} latest", past, _FRESH_SECONDS, _SHARE)
-            return self._cached(path, past, _FRESH_SECONDS_OF_PAST, _SHARE / _MOST_RUNS)
+                return self._make_or_reuse(f"{path} latest", make_past, _FRESH_SECONDS, _SHARE)
+            share = _SHARE / _MOST_RUNS
+            return self._make_or_reuse(path, make_past, _FRESH_SECONDS_OF_PAST, share)
 
-    def _cached(
+    def _make_or_reuse(
         self, key: str, make: Callable[[], WebPage | None], seconds: float, share: float
     ) -> WebPage | None:
+        """Return the cached page. Make it anew after `seconds`, in at most this `share` of time."""
         page = self._pages.pop(key, None)
         if page is None:
             page = CachedValue(make, seconds, wiring.system_clock(), share=share)
@@ -96,45 +111,32 @@ class RunPages:
         status = self.status()
         is_running = report is not None and report.ending is Ending.RUNNING
         seconds = _REFRESH_SECONDS if is_running or status else _REFRESH_SECONDS_AT_REST
-        return self._page(
-            report,
-            journals,
-            file=latest,
-            status=status,
+        beside = Beside(
+            at=wiring.now(),
+            status=status.splitlines(),
+            headings=_HEADINGS,
+            history=self._history(journals, latest),
             refresh=seconds if refreshes else 0,
             is_latest=True,
         )
+        return _web_page(report, beside)
 
     def _past_page(self, file: Path) -> WebPage | None:
         report = self._read_and_cache(file)
         if report is None:
             return None
-        journals = self._journals.get()
-        return self._page(report, journals, file=file, status="", refresh=0, is_latest=False)
-
-    def _page(
-        self,
-        report: RunReport | None,
-        journals: Mapping[str, Path],
-        *,
-        file: Path | None,
-        status: str,
-        refresh: int,
-        is_latest: bool,
-    ) -> WebPage:
         beside = Beside(
             at=wiring.now(),
-            status=status.splitlines(),
+            status=(),
             headings=_HEADINGS,
-            history=self._history(journals, file),
-            refresh=refresh,
-            is_latest=is_latest,
+            history=self._history(self._journals.get(), file),
+            refresh=0,
+            is_latest=False,
         )
-        page = live_page(report, beside)
-        return WebPage(page.html, page.policy, refresh)
+        return _web_page(report, beside)
 
     def _list_journals(self) -> Mapping[str, Path]:
-        """The latest run comes first."""
+        """Return journals by the run's ID, the latest first."""
         own = self.settings.output.journal
         files = journal.latest_first(journal.list_journals())[:_MOST_RUNS]
         if own is not None and own.is_file():
@@ -142,20 +144,21 @@ class RunPages:
         return {file.stem: file for file in files if is_run_id(file.stem) or file == own}
 
     def _history(self, journals: Mapping[str, Path], current: Path | None) -> Sequence[PastRun]:
-        """Journals that take too long to read are only named.
+        """Return a row for each run. If reading takes too long, further runs are only named.
 
-        The `current` page's journal was just read. It may have grown since then.
+        The `current` page's journal was just read, so its row counts as fresh even if the journal
+        has grown since.
         """
         began = wiring.system_clock().monotonic()
         self._rows = {file: self._rows[file] for file in journals.values() if file in self._rows}
         rows = list[PastRun]()
         for run, file in journals.items():
             cached = self._rows.get(file)
-            is_old = cached is None or (file != current and cached[0] != _read_state(file))
+            is_old = cached is None or (file != current and cached.journal != _read_state(file))
             if is_old and wiring.system_clock().monotonic() - began < _READING_SECONDS:
                 self._read_and_cache(file)
                 cached = self._rows[file]
-            rows.append(cached[1] if cached else _unread_row(run))
+            rows.append(cached.row if cached else _unread_row(run))
         return rows
 
     def _read_and_cache(self, file: Path) -> RunReport | None:
@@ -169,8 +172,13 @@ class RunPages:
         if report is not None:
             run = file.stem if is_run_id(file.stem) else ""
             row = PastRun(run, history_row(report, names_cluster=True))
-        self._rows[file] = (state, row)
+        self._rows[file] = _CachedRow(state, row)
         return report
+
+
+def _web_page(report: RunReport | None, beside: Beside) -> WebPage:
+    page = live_page(report, beside)
+    return WebPage(page.html, page.csp, beside.refresh)
 
 
 def _read_state(file: Path) -> _FileState:

@@ -45,7 +45,8 @@ _POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action
 
 class Page(NamedTuple):
     html: str
-    policy: str
+    # The Content-Security-Policy.
+    csp: str
 
 
 class PastRun(NamedTuple):
@@ -203,8 +204,8 @@ def _render(template: str, **content: Any) -> Page:
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template(template)
     css = Markup(style)  # noqa: S704 - our own style sheet
-    policy = _POLICY.format(style=f"sha256-{digest}")
-    return Page(page.render(style=css, policy=Markup(policy), **content), policy)  # noqa: S704
+    csp = _POLICY.format(style=f"sha256-{digest}")
+    return Page(page.render(style=css, policy=Markup(csp), **content), csp)  # noqa: S704
 
 
 _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn"}
