@@ -66,8 +66,6 @@ def _application(metrics: Any, is_ready: Callable[[], bool], pages: Application)
 
 @dataclass(frozen=True, slots=True)
 class _FixedCollector(Collector):
-    """Metrics whose values are known."""
-
     metrics: Sequence[Metric]
 
     def collect(self) -> Sequence[Metric]:

@@ -95,8 +95,6 @@ def parse_inventory(
 
 @dataclass(slots=True)
 class _HostReader:
-    """Reads a host from its variables."""
-
     name: str
     variables: Mapping[str, Any]
     # Ansible connects to the host, so it may have variables that only Ansible understands.

@@ -62,7 +62,6 @@ _KIND_BY_REASON = {
 
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
-    """Return the limit of unavailable nodes; `nodes` are all nodes of the cluster."""
     pool_by_node = pools_of(policy).pool_by_node(select_nodes(nodes, selection))
     return AwayLimit.of(policy, len(pool_by_node), requested=pool_by_node, nodes=nodes)
 
@@ -79,7 +78,6 @@ class SlotLimits:
     now: datetime | None
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
-        """Raise `Denied` if all slots of the group are held."""
         group_size = self._group_size(rules) if rules.slots.is_share else 0
         most = rules.slots.of(group_size)
         if slots.count_taken(group) >= most:
@@ -106,7 +104,6 @@ class SlotLimits:
             self._check_pair(self.nodes[name], node)
 
     def _check_pair(self, other: Node, node: Node) -> None:
-        """Raise `Denied` if `node` must not reboot while `other` holds a slot."""
         # The rules of the node that asks decide for both.
         rules = pools_of(self.policy).rules_of(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):

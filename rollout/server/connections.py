@@ -18,7 +18,6 @@ from aiohttp import web
 from rollout.errors import InputError
 from rollout.model.host import normalize_address
 
-# A silent connection is closed after this time.
 IDLE_SECONDS = 15.0
 _MOST_CONNECTIONS = 1024
 # Of this process's file descriptors. The other half is for the API server and files.
@@ -105,7 +104,6 @@ class OpenConnections:
         self._busy: set[web.RequestHandler] = set()
 
     def accept(self, server: web.Server) -> web.RequestHandler:
-        """Return the handler of a new connection."""
         handler = server()
         self._silent_since[handler] = self._now
         # The addresses are known only in the event loop's next cycle.
@@ -151,7 +149,6 @@ class OpenConnections:
                 self._silent_since[handler] = self._now
 
     async def close_silent(self) -> None:
-        """Close connections that are silent for too long, until canceled."""
         while True:
             await asyncio.sleep(IDLE_SECONDS / 3)
             self._forget_closed()

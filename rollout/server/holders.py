@@ -33,7 +33,6 @@ from rollout.server.state import ServerContext
 from rollout.threads import in_background
 from rollout.wording import text
 
-# How long a host that reports waits for the return of its node, and how often that is looked up.
 _WAIT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 
@@ -154,7 +153,6 @@ def _check_open(slot: Slot, node: Node) -> None:
 
 
 def _record_request_after_reboot(context: ServerContext, slot: Slot, node: Node) -> None:
-    """Write a report into the slot, unless it has one or another machine asks."""
     is_same_machine = zincati_id(node.machine_id) == slot.id
     awaits_report = slot.state is SlotState.HELD and not slot.has_reported
     if node.boot_id and is_same_machine and awaits_report:

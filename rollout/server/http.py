@@ -42,15 +42,12 @@ _LOGGER = logging.getLogger(__name__)
 # aiohttp logs every client that hangs up or does not speak HTTP.
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.disabled = True
-# Answers a host's request, or raises `Denied`. It may take seconds.
 Answerer = Callable[[HostRequest], FleetLockAnswer]
 # The rest of the body is not read, so the connection cannot be used again.
 _CLOSING_KINDS = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind.SERVER_STOPPING)
 
 
 class _Handlers:
-    """Handles HTTP requests, within limits."""
-
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
         self._render_metrics = metrics

@@ -121,7 +121,6 @@ class WatchedNodes:
         return {node.name: node for node in self._view.items()}
 
     def of_host(self, host_id: str) -> Node:
-        """Return the host's node, or raise `Denied`."""
         return node_of_host(host_id, self.require_by_name().values())
 
 
@@ -205,7 +204,6 @@ def plan_of(
     now: datetime,
     cluster: ClusterIdentity = _UNKNOWN_CLUSTER,
 ) -> RolloutPlan:
-    """Return a plan of one wave with the slot's node."""
     reason = f"its host asked for a slot of the group {slot.group}"
     wave = Wave(1, (plan_node(node, slot, policy),), reason)
     return RolloutPlan(

@@ -72,8 +72,6 @@ class AnswerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FleetLockAnswer:
-    """An answer to a host."""
-
     kind: AnswerKind
     # For people.
     value: str
@@ -101,8 +99,6 @@ class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
 
 @dataclass(frozen=True, slots=True)
 class HostRequest:
-    """Who asks."""
-
     # In lower case, without dashes.
     id: str
     group: str

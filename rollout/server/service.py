@@ -52,7 +52,6 @@ class AnswerLog:
     _logged_at: dict[str, float] = field(default_factory=dict)
 
     def note(self, request: HostRequest, answer: FleetLockAnswer) -> None:
-        """Log the answer if it is news."""
         with self._lock:
             if not self._note_if_new(request, answer):
                 return
@@ -168,7 +167,6 @@ class Service:
 
 @contextmanager
 def running_service(context: ServerContext) -> Iterator[Service]:
-    """Start a service and its threads; stop them at the end."""
     stop = StopRequest()
     service = Service(context, stop)
     threads = (

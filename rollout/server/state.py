@@ -42,8 +42,6 @@ _MOST_ANSWER_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The operator's settings of a server."""
-
     groups: Groups
     selection: Selection
     policy: Policy
@@ -90,7 +88,6 @@ class SlotBook:
 
     @property
     def latest(self) -> Slots:
-        """The slots as last read."""
         with self._lock:
             return self._last_slots
 
@@ -238,7 +235,6 @@ class ServerContext:
         return self.api.server_time() or self.clock.now()
 
     def task(self, slot: Slot, node: Node, cluster: PatientApi, check_may_act: Guard) -> NodeTask:
-        """Return the slot's run as a task that may mark its node."""
         policy = self.settings.policy
         planned = plan_node(node, slot, policy)
         return NodeTask(
@@ -257,10 +253,9 @@ class ServerContext:
 
     @property
     def hurried_api(self) -> ClusterApi:
-        """Has short timeouts and no retries, because a host waits."""
+        """No retries, and short timeouts, because a host waits."""
         return self.api.within(_CALL_SECONDS)
 
     @property
     def hurried_cluster(self) -> PatientApi:
-        """Retries for a short time, because a host waits."""
         return PatientApi(self.hurried_api, self.clock, seconds=_RETRY_SECONDS)

@@ -187,7 +187,7 @@ class SlotHost:
     def _after_failed_wait(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """Go on to the boot, or raise `error`. See `_close_on_failure`."""
+        """See `_close_on_failure`."""
         node = self._read_or_await_node(context)
         if has_grant(node):
             self.reopen()
@@ -201,7 +201,7 @@ class SlotHost:
     def _after_failed_boot(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """Return to the wait for the boot, or raise an error. See `_close_on_failure`."""
+        """See `_close_on_failure`."""
         node = self._read_or_await_node(context)
         if self._is_up_or_given_up(node):
             node = self._await_calm(context)
@@ -335,7 +335,7 @@ class SlotHost:
         return draining
 
     def _await_ready(self, context: NodeContext, progress: Progress) -> Progress:
-        """Wait for Ready. The host may reboot again meanwhile."""
+        """The host may reboot again meanwhile."""
         timeout = context.policy.ready_timeout
         for node in self._poll(context, Awaited.READY, timeout):
             if node.is_ready and _is_back(context.planned, node):
@@ -378,7 +378,6 @@ def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _drain_until_empty(context: NodeContext) -> None:
-    """Check that the node is empty, and drain it again if not; raises as `last_look`."""
     for _ in range(_MOST_DRAINS_IN_STEP - 1):
         try:
             last_look(context)

@@ -237,8 +237,6 @@ class SlotRunner:
 
 @dataclass(frozen=True, slots=True)
 class SlotThread:
-    """The thread that works on a slot."""
-
     future: Future[None]
     # Requested when an operator releases the slot: the thread returns the node.
     give_up: StopRequest

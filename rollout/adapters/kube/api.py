@@ -54,8 +54,6 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """An HTTP request to the API server."""
-
     method: str
     path: str
     query: Query
@@ -245,7 +243,7 @@ class KubeApi:
     def _send_with_retry(
         self, session: ApiSession, request: _Request, *, may_repeat: bool = True
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request, and a GET may_repeat if its connection breaks."""
+        """Send a request, and a GET again if its connection breaks."""
         try:
             return self._send_once(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:

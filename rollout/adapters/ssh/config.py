@@ -247,7 +247,6 @@ def _apply(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) 
 
 
 def _value(settings: Settings, keyword: str, default: str = "") -> str:
-    """Return the first value of a keyword."""
     return settings.get(keyword, (default,))[0]
 
 

@@ -208,7 +208,6 @@ def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | No
 
 
 def controller_of(references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
-    """Return the owner that controls an object, or None."""
     controller = _find_controller(references)
     return None if controller is None else _owner_ref(controller)
 

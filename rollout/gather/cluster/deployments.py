@@ -20,7 +20,6 @@ class ReplicaSetOrigin:
 
 
 def read_origin(api: ClusterApi, pod: Pod) -> ReplicaSetOrigin:
-    """Read the ReplicaSet that owns the pod."""
     name = pod.owner.name if pod.owner else ""
     path = f"{_APPS}/{quote(pod.namespace, safe='')}/replicasets/{quote(name, safe='')}"
     replica_set = decode.decode(api.get(path), wire.WireReplicaSet, path)

@@ -33,7 +33,6 @@ _MOST_FAILURES = 1_000_000
 _YEARS = range(1970, 9000)
 # In bytes. A ConfigMap holds 1 MiB, plus managed fields.
 _LARGEST_BODY = 4 << 20
-# The query of a dry run.
 DRY = {"dryRun": "All"}
 # The API server does not ask webhooks with side effects in a dry run, and says so.
 _NO_DRY_RUN = "does not support dry run"
@@ -78,7 +77,6 @@ class Document:
 
     @property
     def origin(self) -> str:
-        """The ConfigMap in messages."""
         return f"ConfigMap {self.namespace}/{self.name}"
 
     @property

@@ -150,7 +150,6 @@ def _make_error(
 
 
 def _parse_denial(message: str) -> AdmissionDenial | None:
-    """Return the denial that a message tells of, or None."""
     for kind, pattern in (
         (DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK),
         (DenierKind.POLICY, _DENIED_BY_POLICY),

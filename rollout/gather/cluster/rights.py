@@ -120,7 +120,6 @@ def _rights(
 
 
 def plan_rights() -> tuple[Right, ...]:
-    """Return the rights that `rollout plan` needs."""
     optional = partial(_rights, optional=True)
     cluster = "kube-system"
     plans = "plans.upgrade.cattle.io"
@@ -149,7 +148,6 @@ def plan_rights() -> tuple[Right, ...]:
 
 
 def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
-    """Return the rights that `rollout apply` needs."""
     stored = partial(_rights, namespace=lease_namespace)
     optional = partial(stored, optional=True)
     events = partial(_rights, namespace=_EVENTS_NAMESPACE, optional=True)

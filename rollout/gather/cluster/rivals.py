@@ -62,7 +62,7 @@ _UNSEEN_WARNING = "some other reboot coordinators cannot be looked for"
 # `--lock-annotation` of kured usually changes only the prefix.
 _LOCK_SUFFIX = "kured-node-lock"
 _DEFAULT_LOCK = f"weave.works/{_LOCK_SUFFIX}"
-# rollout does not take a lock that has room for more owners.
+# rollout does not take a lock that more nodes may hold at once.
 _MOST_OWNERS = 20
 
 

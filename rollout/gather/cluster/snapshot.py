@@ -241,7 +241,6 @@ def _read_and_cache(
     *,
     cache: CachedPages | None,
 ) -> tuple[T, ...]:
-    """Read a list; collect its objects in the cache, if any."""
     if cache is None:
         return read_list(api, path, shape, project).items
     objects = cache.setdefault(path, {})

@@ -87,7 +87,6 @@ def _host_from_node(node: Node, defaults: SshDefaults) -> Host:
 
 
 def _usable_address(node: Node) -> str:
-    """Return the Node's first address that ssh can use, or empty."""
     for kind in _ADDRESS_TYPES:
         for address in node.addresses:
             if address.type == kind and is_address_or_name(address.address):
@@ -214,7 +213,6 @@ class AmbiguousMachineId:
 
 
 def ambiguous_machine_ids(nodes: Iterable[Node]) -> Iterator[AmbiguousMachineId]:
-    """Yield the machine IDs that do not identify one Node."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     for node in nodes:
         names[node.machine_id].append(node.name)

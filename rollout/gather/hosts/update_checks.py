@@ -94,7 +94,6 @@ def _timer_checks(stdout: Sections, stderr: Sections, name: str) -> UpdateChecks
 
 
 def _host_time(stdout: Sections) -> datetime | None:
-    """Return the time of the host's clock, or None."""
     return parse_epoch_time(parse_assignments(stdout.get("clock", "")).get("NOW", ""))
 
 
