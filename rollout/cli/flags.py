@@ -59,50 +59,56 @@ def takes(
     arguments: Any = None,
     reads: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the flags of these tables or settings, and pass it `settings`.
+    """Give a command the flags of these tables or settings, and of `output`.
 
-    of_another: the settings file is for another process. formats: the values of `-o`. arguments:
-    NODE_ARGUMENTS are nodes, as with `--node`; PLAN_OR_NODES may also be a saved plan, passed as
-    `file`. reads: settings without flags here whose variables are read, for warnings that they have
-    no effect.
+    The command gets `settings`, read from the settings file, variables, `--set` and these flags.
+    of_another: the settings file is for another process, so it is not read. formats: the values of
+    `-o`. arguments: NODE_ARGUMENTS are nodes, as with `--node`; PLAN_OR_NODES may also be a saved
+    plan, passed as `file`. reads: settings without flags here whose variables are read, for
+    warnings that they have no effect.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         takes_file = arguments is PLAN_OR_NODES
         setting_by_parameter = _shared_settings(names)
-        parameters = _own_parameters(command, is_file_given=takes_file)
+        parameters = _own_parameters(command, takes_file=takes_file)
         if arguments is not None:
-            parameters.insert(0, _parameter("words", list[str] | None, arguments))
+            parameters.insert(0, _parameter("nodes_or_file", list[str] | None, arguments))
         for name, setting in setting_by_parameter.items():
             parameters.append(_parameter(name, _annotation(setting)))
         parameters.append(_parameter("config", Path | None, _CONFIG))
         parameters.append(_parameter("set_", list[str] | None, _SET))
 
         @functools.wraps(command)
-        def run(**received: Any) -> None:
+        def read_settings_and_run(**received: Any) -> None:
             from rollout.cli.log import log_command
 
             values = {setting: received.pop(name) for name, setting in setting_by_parameter.items()}
             config = received.pop("config")
             file = SettingsFile(str(config or "")) if of_another else read_file(config)
-            words = received.pop("words", None) or ()
+            nodes = received.pop("nodes_or_file", None) or ()
             if takes_file:
-                received["file"], words = split_file(words)
-            typed = _typed_settings(values, assignments(received.pop("set_") or ()), words)
+                received["file"], nodes = split_file(nodes)
+            typed = _typed_settings(values, assignments(received.pop("set_") or ()), nodes)
             accepted = [*values, *(item for name, item in every_setting().items() if name in reads)]
             settings = given(file, from_environment(os.environ, accepted), typed)
             _check_format(settings.output.format, formats)
             with log_command(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
 
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {item.name: item.annotation for item in parameters}
-        return run
+        # Typer makes flags from the signature. With @takes("cluster"), `abort(settings, yes)` gets
+        #   (*, yes: bool = YES, kubeconfig: ... = None, context: ... = None, format: ... = None,
+        #    verbose: ... = None, config: ... = _CONFIG, set_: ... = _SET)
+        wrapper: Any = read_settings_and_run
+        wrapper.__signature__ = inspect.Signature(parameters)
+        wrapper.__annotations__ = {item.name: item.annotation for item in parameters}
+        return read_settings_and_run
 
     return decorate
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
+    """Return the settings that have a flag, by the name of their parameter."""
     setting_by_parameter = {}
     for name in (*names, "output"):
         for item in every_setting().values():
@@ -112,14 +118,13 @@ def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
     return setting_by_parameter
 
 
-def _own_parameters(
-    command: Callable[..., None], *, is_file_given: bool
-) -> list[inspect.Parameter]:
+def _own_parameters(command: Callable[..., None], *, takes_file: bool) -> list[inspect.Parameter]:
+    """Return the command's parameters, except those that `takes` passes."""
     hints = get_type_hints(command)
-    from_takes = {"settings", "file"} if is_file_given else {"settings"}
+    passed = {"settings", "file"} if takes_file else {"settings"}
     own = []
     for name, item in inspect.signature(command).parameters.items():
-        if name in from_takes:
+        if name in passed:
             continue
         if hints[name] is bool and not item.default.param_decls:
             # Without this, typer adds a `--no-` flag.
@@ -129,17 +134,20 @@ def _own_parameters(
 
 
 def _typed_settings(
-    values: Mapping[Setting, Any], assigned: SettingValues, words: Sequence[str]
+    values: Mapping[Setting, Any], assigned: SettingValues, nodes: Sequence[str]
 ) -> SettingValues:
-    """Flags win over `--set`."""
+    """Return the settings of flags, of arguments that are `nodes`, and of `--set`.
+
+    Flags win over `--set`.
+    """
     flags = {
         item.name: (value, f"--{item.flag}")
         for item, value in values.items()
         if value not in (None, [])
     }
-    if words:
-        nodes, _ = flags.get("nodes.node", ([], ""))
-        flags["nodes.node"] = ([*nodes, *words], "--node")
+    if nodes:
+        nodes_by_flag, _ = flags.get("nodes.node", ([], ""))
+        flags["nodes.node"] = ([*nodes_by_flag, *nodes], "--node")
     typed = dict(flags)
     for name, item in assigned.items():
         typed.setdefault(name, item)
@@ -155,7 +163,10 @@ def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None
 
 
 def split_file(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
-    """A single word is a plan if the file exists, or if it cannot be a node."""
+    """Return the saved plan if it is the only word, or else the nodes.
+
+    A word is a plan if the file exists, or if it cannot be the name of a node.
+    """
     if len(words) != 1:
         return None, words
     file = Path(words[0])
@@ -176,6 +187,7 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 
 def _annotation(setting: Setting) -> Any:
+    """Return the type of the parameter, with its flag. None stands for a flag that is not given."""
     is_counter = setting.name == "output.verbose"
     default = "" if is_counter or setting.kind is bool else default_text(setting.default)
     names = [f"--{setting.flag}"]

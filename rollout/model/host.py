@@ -76,6 +76,16 @@ class HostKeyChecking(StrEnum):
     ACCEPT_NEW = "accept-new"
 
 
+class KeyState(StrEnum):
+    """How a host's key compares with the known_hosts file."""
+
+    KNOWN = "known"
+    NEW = "new"
+    CHANGED = "changed"
+    REVOKED = "revoked"
+    UNREACHABLE = "unreachable"
+
+
 @dataclass(frozen=True, slots=True)
 class HostKeyFiles:
     """Files of known host keys."""

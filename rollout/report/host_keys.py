@@ -2,6 +2,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rollout.model.host import KeyState
 from rollout.model.text import counted, joined, or_dash, printable
 from rollout.report.columns import Column, table_text
 from rollout.report.sentences import reason_counts
@@ -47,7 +48,7 @@ def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:
     notes = [
         f"{printable(row.node)}: on file is {', '.join(row.before)}"
         for row in rows
-        if row.standing == "changed"
+        if row.standing == KeyState.CHANGED
     ]
     notes += [printable(row.error) for row in rows if row.error]
     counts = reason_counts(Counter(row.standing for row in rows))

@@ -8,11 +8,11 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.host_keys import KeyState, ScannedHost, scan, with_keys
+from rollout.adapters.ssh.host_keys import ScannedHost, scan, with_keys
 from rollout.adapters.ssh.known_hosts import HostKey
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError
-from rollout.model.host import Host, HostKeyChecking
+from rollout.model.host import Host, HostKeyChecking, KeyState
 from tests.adapters.conftest import shell
 from tests.adapters.openssh import (
     MISSING,

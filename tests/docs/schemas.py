@@ -14,8 +14,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from rollout.adapters.ssh.host_keys import KeyState
-from rollout.model.host import UpdateOperation
+from rollout.model.host import KeyState, UpdateOperation
 from rollout.model.json_text import json_document
 from rollout.model.notification import Note, NotifyEvent, RolloutState
 from rollout.model.plan import ExclusionReason, RolloutPlan

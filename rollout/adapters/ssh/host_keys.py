@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from rollout.adapters.ssh.connection import connected
@@ -21,22 +20,18 @@ from rollout.adapters.ssh.known_hosts import (
 )
 from rollout.errors import InputError, SshError
 from rollout.gather.hosts.polling import side_by_side
-from rollout.model.host import Host, HostKeyChecking, HostKeyFiles, normalize_known_host
+from rollout.model.host import (
+    Host,
+    HostKeyChecking,
+    HostKeyFiles,
+    KeyState,
+    normalize_known_host,
+)
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 # By the Node's name. Fingerprints under the empty name confirm the key of any host.
 Fingerprints = Mapping[str, frozenset[str]]
-
-
-class KeyState(StrEnum):
-    """How a host's key compares with the file."""
-
-    KNOWN = "known"
-    NEW = "new"
-    CHANGED = "changed"
-    REVOKED = "revoked"
-    UNREACHABLE = "unreachable"
 
 
 @dataclass(frozen=True, slots=True)

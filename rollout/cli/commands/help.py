@@ -12,21 +12,22 @@ from rollout.cli.terminal import say, show
 from rollout.errors import UsageError
 
 
-def _names(context: typer.Context, incomplete: str) -> list[str]:
+def _complete_command(context: typer.Context, incomplete: str) -> list[str]:
     commands = context.find_root().command.commands  # type: ignore[attr-defined]
     return [name for name in commands if name.startswith(incomplete)]
 
 
 _EXAMPLES = "Examples:"
-_MARK = "\b"
-# Longer than any command's description.
-_LINE = 200
+# Tells typer to keep the lines of a paragraph.
+_KEEP_LINES = "\b"
+# More characters than any command's description has.
+_WIDTH = 200
 _PAGES = "Write a man page for every command to this directory"
 
 
 def help(  # noqa: A001 - the command's name
-    call: typer.Context,
-    command: list[str] | None = argument(None, "The command.", "COMMAND", _names),
+    invocation: typer.Context,
+    command: list[str] | None = argument(None, "The command.", "COMMAND", _complete_command),
     man_pages: Path | None = option(None, _PAGES, "DIR", "--man-pages"),
 ) -> None:
     """Show the help of a command, as with --help, or write man pages.
@@ -36,23 +37,23 @@ def help(  # noqa: A001 - the command's name
       rollout help plan
       rollout help --man-pages ~/.local/share/man/man1 && man rollout-plan
     """
-    root = call.find_root()
+    root = invocation.find_root()
     if man_pages is not None:
-        _write(man_pages, root.command)
+        _write_man_pages(man_pages, root.command)
         return
     target: Any = root.command
-    context: Any = root
+    parent: Any = root
     for word in command or ():
-        members = getattr(target, "commands", {})
-        if word not in members:
+        subcommands = getattr(target, "commands", {})
+        if word not in subcommands:
             name = " ".join(command or ())
             raise UsageError(f"there is no command {name}", hint=f"{PROGRAM} --help")
-        target = members[word]
-        context = typer.Context(target, info_name=word, parent=context)
-    show(target.get_help(context))
+        target = subcommands[word]
+        parent = typer.Context(target, info_name=word, parent=parent)
+    show(target.get_help(parent))
 
 
-def _write(folder: Path, program: Any) -> None:
+def _write_man_pages(folder: Path, program: Any) -> None:
     from rollout.adapters.local_files import write_whole
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,18 +69,19 @@ def pages_of(program: Any, name: str) -> Mapping[str, str]:
 
 
 def _pages(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
+    """Yield the pages of a command and its subcommands. `path` is such as `rollout lab up`."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
     yield f"{_dash(path)}.1", _page(path, command, context)
-    for name, member in sorted(getattr(command, "commands", {}).items()):
-        yield from _pages(member, f"{path} {name}", context)
+    for name, subcommand in sorted(getattr(command, "commands", {}).items()):
+        yield from _pages(subcommand, f"{path} {name}", context)
 
 
 def _page(path: str, command: Any, context: Any) -> str:
-    description, _, examples = (command.help or "").replace(_MARK, "").partition(_EXAMPLES)
+    description, _, examples = (command.help or "").replace(_KEEP_LINES, "").partition(_EXAMPLES)
     description = description.strip()
-    first = description.partition("\n")[0].partition(". ")[0].rstrip(".")
+    summary = description.partition("\n")[0].partition(". ")[0].rstrip(".")
     lines = [f'.TH "{_dash(path).upper()}" "1" "" "rollout {__version__}" "rollout"']
-    lines += [".SH NAME", f"{_text(_dash(path))} \\- {_text(first)}"]
+    lines += [".SH NAME", f"{_text(_dash(path))} \\- {_text(summary)}"]
     lines += [
         ".SH SYNOPSIS",
         f".B {_text(path)}",
@@ -88,16 +90,16 @@ def _page(path: str, command: Any, context: Any) -> str:
     lines += [".SH DESCRIPTION", *_paragraphs(description)]
     for title, records in _sections(command, context).items():
         lines += [f".SH {title.upper()}", *_terms(records)]
-    members = getattr(command, "commands", {})
-    if members:
+    subcommands = getattr(command, "commands", {})
+    if subcommands:
         lines.append(".SH COMMANDS")
-        for name, member in members.items():
+        for name, subcommand in subcommands.items():
             term = f"{_dash(f'{path} {name}')}(1)"
-            lines += _terms([(term, member.get_short_help_str(_LINE))])
+            lines += _terms([(term, subcommand.get_short_help_str(_WIDTH))])
     if examples:
         lines += [".SH EXAMPLES", *_verbatim(examples.strip("\n"))]
     if command.epilog:
-        lines += [".SH NOTES", *_verbatim(command.epilog.replace(_MARK, "").strip("\n"))]
+        lines += [".SH NOTES", *_verbatim(command.epilog.replace(_KEEP_LINES, "").strip("\n"))]
     parent = path.rpartition(" ")[0]
     if parent:
         lines += [".SH SEE ALSO", f"{_text(_dash(parent))}(1)"]
@@ -127,6 +129,7 @@ def _verbatim(text: str) -> Iterator[str]:
 
 
 def _text(line: str) -> str:
+    """Escape what roff would take for a request."""
     escaped = line.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 

@@ -22,6 +22,7 @@ from rollout.cli.terminal import error_console, say, show, show_document, show_p
 from rollout.errors import ExitCode
 from rollout.gather.inventory import SshOptions, inventory_document
 from rollout.gather.updates import CheckOutcome, CheckResult, check_hosts
+from rollout.model.host import KeyState
 from rollout.model.node_kind import why_unsupported
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.policy import Policy
@@ -60,10 +61,10 @@ def inventory(
 
 
 def _absolute(file: Path | None) -> str:
-    """OpenSSH's `none` is not a file."""
-    if file is None or str(file) == "none":
-        return str(file or "")
-    return str(file.absolute())
+    if file is None:
+        return ""
+    # OpenSSH takes `none` for no file.
+    return "none" if str(file) == "none" else str(file.absolute())
 
 
 _OUT = "File to write; default: the file of --known-hosts, else stdout"
@@ -103,10 +104,16 @@ def known_hosts(
     nodes = read_nodes(api)
     selected = select(nodes, api, selection_of(settings))
     hosts = find_hosts(nodes, selected.names, ssh)
-    confirmed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
+    known_fingerprints: host_keys.Fingerprints = {}
+    if fingerprints:
+        known_fingerprints = host_keys.read_fingerprints(fingerprints, hosts)
     with show_progress("asking hosts for their keys"):
         scanned = host_keys.scan(
-            hosts, file, confirmed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency
+            hosts,
+            file,
+            known_fingerprints,
+            timeout=ssh.probe_timeout,
+            concurrency=ssh.probe_concurrency,
         )
     rows = tuple(map(_row, scanned))
     text = partial(host_keys_text, rows, output.width)
@@ -115,22 +122,24 @@ def known_hosts(
     else:
         # Standard output is the known_hosts file.
         sys.stderr.write(f"{text()}\n")
-    trusted = _ask_to_trust(scanned, yes=yes, as_json=output.as_json)
+    trusted = _confirm_trusted(scanned, yes=yes, as_json=output.as_json)
     content = host_keys.with_keys(before, trusted)
     if file:
         _write_keys(file, content, len(trusted))
     elif not output.as_json:
         show(content.rstrip("\n"))
-    is_missing = any(host not in trusted and host.standing != "known" for host in scanned)
+    is_missing = any(
+        host not in trusted and host.standing is not KeyState.KNOWN for host in scanned
+    )
     raise typer.Exit(ExitCode.PARTIAL if is_missing else ExitCode.OK)
 
 
-def _write_keys(file: Path, content: str, new: int) -> None:
-    if not new:
+def _write_keys(file: Path, content: str, new_count: int) -> None:
+    if not new_count:
         say(f"{file} stays as it is")
         return
     write_whole(file, content.encode(errors="surrogateescape"), mode=_MODE)
-    say(f"{counted(new, 'key')} written to {file}")
+    say(f"{counted(new_count, 'key')} written to {file}")
 
 
 def _row(host: "ScannedHost") -> HostKeyRow:
@@ -148,10 +157,16 @@ def _row(host: "ScannedHost") -> HostKeyRow:
     )
 
 
-def _ask_to_trust(
+def _confirm_trusted(
     scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool
 ) -> "list[ScannedHost]":
-    unconfirmed = [host for host in scanned if host.standing == "new" and not host.confirmed_by]
+    """Return the hosts whose keys a fingerprint or the user confirms.
+
+    Raises `DeclinedError` or `NotConfirmedError` if the user has to confirm keys and does not.
+    """
+    unconfirmed = [
+        host for host in scanned if host.standing is KeyState.NEW and not host.confirmed_by
+    ]
     if unconfirmed and not yes:
         keys = f"{counted(len(unconfirmed), 'key')} unconfirmed"
         hint = f"{keys}: give --fingerprints; or compare them, and give --yes."

@@ -73,7 +73,7 @@ On your own cluster, changing nothing:
 
 
 @lab_app.callback(invoke_without_command=True)
-def lab(call: typer.Context) -> None:
+def lab(invocation: typer.Context) -> None:
     """Rehearse on a simulated cluster.
 
     \b
@@ -83,8 +83,8 @@ def lab(call: typer.Context) -> None:
       rollout lab scenarios       list the problems that you can rehearse
       rollout lab up --scenario never-returns
     """
-    if call.invoked_subcommand is None:
-        typer.echo(call.get_help())
+    if invocation.invoked_subcommand is None:
+        typer.echo(invocation.get_help())
 
 
 def _export_lines(lab: "Lab") -> list[str]:
@@ -126,19 +126,19 @@ def up(
         raise UsageError(
             f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/."
         )
-    loaded = scenario_like(like, _read_snapshot) if like else _load(scenario, nodes)
+    loaded = scenario_like(like, _read_snapshot) if like else _load_scenario(scenario, nodes)
     if fleetlock:
         loaded = with_fleetlock(loaded, f"{fleetlock.rstrip('/')}/")
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
     if loaded.fleetlock:
         server = loaded.fleetlock
         say(f"Hosts ask {server} before they reboot, once rollout fleetlock serve listens there.")
-    show_next = partial(_show_next, loaded)
-    scores = serve(loaded, directory=directory, speed=speed, on_ready=show_next)
+    on_ready = partial(_show_next_steps, loaded)
+    scores = serve(loaded, directory=directory, speed=speed, on_ready=on_ready)
     show(f"\nWhat happened in the cluster:\n\n{_scoreboard_text(scores)}")
 
 
-def _show_next(scenario: "Scenario", lab: "Lab") -> None:
+def _show_next_steps(scenario: "Scenario", lab: "Lab") -> None:
     from rollout.lab.scenario import steps_of
 
     exports = _export_lines(lab)
@@ -168,7 +168,7 @@ def scenarios() -> None:
 
 
 def demo(
-    call: typer.Context,
+    invocation: typer.Context,
     nodes: int | None = _NODES,
     scenario: str = _SCENARIO,
     speed: float = option(10.0, _SPEED, "X", min=0.1),
@@ -187,8 +187,8 @@ def demo(
     from rollout.lab.lab import Lab
     from rollout.lab.scenario import flags_of
 
-    loaded = _load(scenario, nodes)
-    program = call.find_root().command
+    loaded = _load_scenario(scenario, nodes)
+    program = invocation.find_root().command
     flags = list(flags_of(loaded))
     status = ["status"]
     for flag in flags:
@@ -201,7 +201,7 @@ def demo(
         TemporaryDirectory(prefix="rollout-demo-") as directory,
         Lab(loaded, directory=Path(directory), speed=speed) as lab,
     ):
-        _use(lab, speed)
+        _use_lab(lab, speed)
         saved = str(lab.directory / "demo.plan")
         nodes_text = f"{len(lab.machines)} nodes, simulated on this machine"
         show(f"{nodes_text}; their time passes {speed:g} times faster.")
@@ -224,7 +224,7 @@ def _after_demo(scenario: str) -> str:
     return _AFTER_DEMO.format(program=program, scenario_flag=flag)
 
 
-def _load(scenario: str, nodes: int | None) -> "Scenario":
+def _load_scenario(scenario: str, nodes: int | None) -> "Scenario":
     from rollout.adapters.input_files import read_input
     from rollout.lab.copied import load_copy
     from rollout.lab.hostplan import scale
@@ -243,7 +243,7 @@ def _read_snapshot(path: Path) -> bytes:
     return read_input(path, most=_LARGEST_SNAPSHOT)
 
 
-def _use(lab: "Lab", speed: float) -> None:
+def _use_lab(lab: "Lab", speed: float) -> None:
     """Make this process use the lab, with time-outs shorter by its speed.
 
     The user's settings do not fit the lab, so they are dropped.
@@ -308,16 +308,17 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
 
 
 def _own_path() -> Path | None:
-    """Return the program's file if it is not in PATH."""
+    """Return the program's file if there is one, and the shell does not find it by its name."""
     typed = Path(sys.argv[0])
     own = typed if typed.name == PROGRAM else Path(sys.executable).with_name(PROGRAM)
     if not own.exists():
         return None
-    by_name = shutil.which(PROGRAM)
-    return None if by_name is not None and own.samefile(by_name) else own
+    in_path = shutil.which(PROGRAM)
+    return None if in_path is not None and own.samefile(in_path) else own
 
 
 def _require_lab(purpose: str) -> None:
+    """Raise `RolloutError` without the lab's libraries, or without a place for their files."""
     from rollout.adapters.local_files import needing_temporary_folder
 
     with needing_temporary_folder(purpose):

@@ -116,7 +116,8 @@ def _gate_policy(settings: Settings) -> GatePolicy:
         from rollout.adapters.calendar.freezes import read_calendar
         from rollout.adapters.clock import SystemClock
 
-        events += read_calendar(gates.calendar, SystemClock().now(), _calendar_zone(gates))
+        zone = _zone_of_events_without_one(gates)
+        events += read_calendar(gates.calendar, SystemClock().now(), zone)
     return GatePolicy(
         windows=WindowPolicy(gates.window, gates.wait_window, (*gates.freeze, *events)),
         hooks=HookPolicy(
@@ -135,12 +136,15 @@ def _gate_policy(settings: Settings) -> GatePolicy:
     )
 
 
-def _calendar_zone(gates: GatesSettings) -> tzinfo:
-    """Return the zone of times without one: the windows', or this machine's."""
+def _zone_of_events_without_one(gates: GatesSettings) -> tzinfo:
+    """Return the time zone that all windows share, or else this machine's."""
     from dateutil.tz import gettz, tzlocal
 
-    zones = {Window.parse(window).zone for window in gates.window}
-    return zones.pop() if len(zones) == 1 else gettz() or tzlocal()
+    zones_of_windows = {Window.parse(window).zone for window in gates.window}
+    if len(zones_of_windows) == 1:
+        return zones_of_windows.pop()
+    zone_of_machine: tzinfo = gettz() or tzlocal()
+    return zone_of_machine
 
 
 def refuse_finalizing(settings: Settings, rollback: str) -> None:

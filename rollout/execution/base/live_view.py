@@ -167,6 +167,10 @@ def watch_node_pods(
 def watch_nodes(
     cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, lists_first: bool = True
 ) -> LiveView[Node]:
+    """Return a view of the Nodes that match the `query`. Entering the view starts the watch.
+
+    With `lists_first`, the view has all Nodes as soon as it is entered.
+    """
     return LiveView(
         cluster=cluster,
         path=NODES,

@@ -226,19 +226,20 @@ def _parse_length(written: str, rule: str) -> Duration:
     return length
 
 
-def check_zone(name: str, in_rule: str = "") -> str:
-    """Return the name of an IANA time zone, or raise `UsageError`."""
+def check_zone(name: str, rule: str = "") -> str:
+    """Return the name if it is an IANA time zone, or raise `UsageError`, which names the rule."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
         hint = "Write it as in the IANA database: Europe/Berlin, UTC."
         if close:
             hint = f"Did you mean {close[0]}?"
+        in_rule = f" in {rule}" if rule else ""
         raise UsageError(f"{name!r}{in_rule} is not in the IANA time zone database", hint=hint)
     return name
 
 
 def _parse_zone(name: str, rule: str) -> ZoneInfo:
-    return ZoneInfo(check_zone(name, f" in {rule}"))
+    return ZoneInfo(check_zone(name, rule))
 
 
 @cache
