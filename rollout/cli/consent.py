@@ -13,15 +13,16 @@ _UNBROKEN_ANSWER = "Type\N{NO-BREAK SPACE}yes:"
 
 
 def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None:
+    """Raise `DeclinedError` if nobody can be asked."""
     if as_json or not sys.stdin.isatty():
         why = "-o json asks no questions" if as_json else "there is no terminal to ask for consent"
         raise DeclinedError(why, hint=hint)
 
 
-def ask(question: str, about: Sequence[str] = ()) -> None:
-    """Raise `NotConfirmedError` unless the answer is yes."""
+def ask(question: str, notes: Sequence[str] = ()) -> None:
+    """Show the notes and ask the question. Raise `NotConfirmedError` unless the answer is yes."""
     try:
-        for line in about:
+        for line in notes:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
         prompt = fit_line(f"{printable(question)}? Only yes is accepted. {_UNBROKEN_ANSWER}")
         sys.stderr.write(f"{prompt.replace(_UNBROKEN_ANSWER, 'Type yes:')} ")

@@ -13,7 +13,8 @@ from rollout.cli.terminal import fit_line, flush_or_discard
 from rollout.errors import ExitCode, NotConfirmedError, RolloutError
 from rollout.model.text import printable
 
-_CLICK_USAGE = 2
+# The exit code of typer's usage errors.
+_USAGE = 2
 _RESUME = "resume"
 # The message of a plain RuntimeError.
 _NO_THREAD = "can't start new thread"
@@ -25,6 +26,7 @@ _DENIED = (
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
+    """Run the program; report an error. Return the exit code."""
     name = program_name()
     try:
         code = program(list(arguments), prog_name=name, standalone_mode=False)
@@ -34,8 +36,10 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
         return ExitCode.ERROR
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nothing above could report it
         flush_or_discard()
-        word = next((word for word in arguments if not word.startswith("-")), "")
-        command = f"{name} {word}" if word in getattr(program, "commands", ()) else name
+        command = name
+        first_word = next((word for word in arguments if not word.startswith("-")), "")
+        if first_word in getattr(program, "commands", ()):
+            command = f"{name} {first_word}"
         with suppress(OSError):
             report(error, verbose=_is_verbose(arguments), command=command)
         return exit_code(error)
@@ -51,8 +55,8 @@ def _is_verbose(arguments: Sequence[str]) -> bool:
 
 
 def report(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> None:
-    """`verbose` adds the causes, and the traceback of a bug."""
-    lines = list(_lines(error, command))
+    """Write an error to standard error. `verbose` adds the causes, and the traceback of a bug."""
+    lines = list(_message_lines(error, command))
     cause = error.__cause__
     while verbose and cause is not None:
         lines.append(f"caused by: {printable(f'{type(cause).__name__}: {cause}')}")
@@ -69,13 +73,13 @@ def exit_code(error: BaseException) -> ExitCode:
     if isinstance(error, RolloutError):
         return error.exit_code
     if isinstance(error, typer.TyperException):
-        return ExitCode.USAGE if error.exit_code == _CLICK_USAGE else ExitCode.ERROR
+        return ExitCode.USAGE if error.exit_code == _USAGE else ExitCode.ERROR
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return ExitCode.INTERRUPTED
     return ExitCode.ERROR
 
 
-def _lines(error: BaseException, command: str) -> Iterator[str]:
+def _message_lines(error: BaseException, command: str) -> Iterator[str]:
     name = program_name()
     if isinstance(error, RolloutError):
         prefix = "" if isinstance(error, NotConfirmedError) else "error: "
@@ -90,10 +94,10 @@ def _lines(error: BaseException, command: str) -> Iterator[str]:
         yield f"{name}: error: {printable(error.format_message())}"
         # Errors of the option parser have no context.
         path = getattr(getattr(error, "ctx", None), "command_path", command)
-        yield f"hint: {_advice(error)}{path} --help"
+        yield f"hint: {_advice_on_flag(error)}{path} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{name}: interrupted"
-    elif message := _system_error(error):
+    elif message := _system_message(error):
         yield f"{name}: error: {printable(message)}"
         yield f"hint: {_DENIED}"
     else:
@@ -101,7 +105,7 @@ def _lines(error: BaseException, command: str) -> Iterator[str]:
         yield f"hint: {_BUG}"
 
 
-def _system_error(error: BaseException) -> str:
+def _system_message(error: BaseException) -> str:
     """Return what the system refused; empty for bugs."""
     if isinstance(error, MemoryError) or _NO_THREAD in str(error):
         return str(error) or "there is not enough memory"
@@ -112,7 +116,8 @@ def _system_error(error: BaseException) -> str:
     return f"{file}{error.strerror or error}"
 
 
-def _advice(error: typer.TyperException) -> str:
+def _advice_on_flag(error: typer.TyperException) -> str:
+    """Return what to write instead of an unknown flag; empty if nothing is similar."""
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from rollout.cli.failures import exit_code
-from rollout.cli.terminal import write_beside
+from rollout.cli.terminal import write_to_stderr
 from rollout.errors import ExitCode
 from rollout.model.text import printable
 from rollout.model.timestamps import elapsed, whole_second
@@ -23,12 +23,12 @@ _SHORT_SECONDS = 10.0
 
 @contextmanager
 def log_command(command: str, verbosity: int) -> Iterator[None]:
-    """A nested command logs as part of the outer one."""
+    """Log stages in this context, and the command's end. A nested command logs no end."""
     root = logging.getLogger(_ROOT)
     if root.handlers or not verbosity:
         yield
         return
-    handler = _Terminal(logging.INFO if verbosity == 1 else logging.DEBUG)
+    handler = _StderrHandler(logging.INFO if verbosity == 1 else logging.DEBUG)
     root.addHandler(handler)
     root.setLevel(handler.level)
     began = time.monotonic()
@@ -48,7 +48,7 @@ def log_command(command: str, verbosity: int) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str) -> Iterator[Callable[[str], None]]:
-    """The yielded function adds notes."""
+    """Log how long this stage takes, with the notes that are added by the yielded function."""
     began = time.monotonic()
     notes = list[str]()
     outcome = "failed"
@@ -65,14 +65,14 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2f}s" if seconds < _SHORT_SECONDS else elapsed(seconds)
 
 
-class _Terminal(logging.Handler):
+class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         at = datetime.fromtimestamp(record.created, UTC)
         # Log files are read on other days and in other time zones.
-        written = f"{at.astimezone():%H:%M:%S}" if sys.stderr.isatty() else whole_second(at)
+        time_text = f"{at.astimezone():%H:%M:%S}" if sys.stderr.isatty() else whole_second(at)
         try:
             line = f"{record.name.removeprefix('rollout.')}: {printable(record.getMessage())}"
-            write_beside(f"{written} {line}", "dim")
+            write_to_stderr(f"{time_text} {line}", "dim")
         except (OSError, ValueError):
             # The stream is closed.
             self.setLevel(logging.CRITICAL + 1)

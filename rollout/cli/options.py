@@ -81,7 +81,8 @@ class PlainValue:
         is_list = param.multiple or param.nargs == -1
         items = (value or ()) if is_list else [value]
         texts = [item for item in items if isinstance(item, str)]
-        if value != param.default and not all(text.strip(" ,;") for text in texts):
+        is_given = value != param.default
+        if is_given and not all(text.strip(" ,;") for text in texts):
             # An empty --node would select all nodes.
             why = "it is empty; was a shell variable unset?"
             raise typer.BadParameter(why, ctx=ctx, param=param)
@@ -110,6 +111,7 @@ class Commands(UserDict[str, Any]):
 
 
 def _import_command(name: str, description: str) -> Any:
+    """Return the command: its module's `NAME_app` for a group, or else its function."""
     function = name.replace("-", "_")
     module = import_module(f"rollout.cli.commands.{_MODULES.get(name, function)}")
     application = getattr(module, f"{function}_app", None)
@@ -172,6 +174,7 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return the arguments and flags with their help, by the title of their section."""
         sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OPTIONS: []}
         parameter: Any
         for parameter in self.get_params(ctx):
@@ -179,13 +182,15 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
             if record is None:
                 continue
             title = getattr(parameter, "rich_help_panel", None) or _OPTIONS
-            end = " / "
+            # Leave out `/ --no-FLAG` of a flag, and the type of an argument.
+            end_of_name = " / "
             if parameter.param_type_name == "argument":
                 title = _ARGUMENTS
                 if not parameter.type_descriptor.choices:
-                    end = " <"
-            name, description = record
-            sections.setdefault(title, []).append((name.partition(end)[0], description))
+                    end_of_name = " <"
+            text, description = record
+            name = text.partition(end_of_name)[0]
+            sections.setdefault(title, []).append((name, description))
         return {title: records for title, records in sections.items() if records}
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]

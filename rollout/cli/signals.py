@@ -1,4 +1,7 @@
-"""Signals during a run: the first stops gracefully, the second ends the process.
+"""Handles signals in two contexts.
+
+`stopped_by_signals` is for a run: the first signal stops it gracefully, the second ends the
+process. `interrupted_by_signals` is for waiting: a signal raises `KeyboardInterrupt`.
 
 Python runs handlers only when the main thread leaves its wait, so a thread reads the signals from a
 pipe. SIGHUP never ends the process, because a lost terminal can send it several times.
@@ -31,19 +34,19 @@ _NEXT_COMMANDS = "To continue:\n    rollout resume\nTo undo it:\n    rollout abo
 
 @contextmanager
 def stopped_by_signals(
-    stop: StopRequest, *, has_board: bool = False, meaning: str = ""
+    stop: StopRequest, *, has_live_display: bool = False, effect: str = ""
 ) -> Iterator[None]:
-    """SIGINT and SIGTERM request a `stop` in this context. For the main thread only.
+    """In this context, a signal requests the `stop`. For the main thread only.
 
-    With `has_board` the board shows the stop, because it would overwrite a line. `meaning` says
-    what a stop does; by default, to a rollout.
+    `effect` says in a message what the stop does; by default, to a rollout. A live display would
+    overwrite the message, so it shows the stop itself.
     """
-    echo = Echo(sys.stderr) if has_board else None
+    echo = Echo(sys.stderr) if has_live_display else None
     watched = (*_STOP_SIGNALS, signal.SIGTSTP) if echo else _STOP_SIGNALS
     # `nohup` ignores SIGHUP.
     numbers = [number for number in watched if signal.getsignal(number) is not signal.SIG_IGN]
-    meaning = meaning or (_REVERTING if stop.revert else _FINISHING)
-    message = "" if has_board else f"Stopping: {meaning}. {_AGAIN}"
+    effect = effect or (_REVERTING if stop.revert else _FINISHING)
+    message = "" if has_live_display else f"Stopping: {effect}. {_AGAIN}"
 
     def ignore(_number: int, _frame: FrameType | None) -> None:
         """Without a handler, the interpreter does not write to the pipe."""
@@ -64,22 +67,22 @@ def stopped_by_signals(
 def interrupted_by_signals(
     stop: StopRequest, echo: Echo | None = None
 ) -> Iterator[Callable[[], None]]:
-    """SIGINT and SIGTERM interrupt the main thread and request a `stop` in this context.
+    """In this context, SIGINT and SIGTERM interrupt the main thread and request the `stop`.
 
     After a call of the yielded function, signals interrupt nothing. Ctrl-Z turns `echo` on while
-    the process is stopped. For the main thread only. An interruption is repeated if the interpreter
-    drops it, as in `__del__`.
+    the process is suspended. For the main thread only. An interruption is repeated if the
+    interpreter drops it, as in `__del__`.
     """
     previous_hook = sys.unraisablehook
-    has_ended = threading.Event()
+    is_ignoring = threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if number in _ENDING_SIGNALS and not has_ended.is_set():
+        if number in _ENDING_SIGNALS and not is_ignoring.is_set():
             signal.default_int_handler(number, frame)
 
     numbers = (*_ENDING_SIGNALS, signal.SIGTSTP) if echo else _ENDING_SIGNALS
     with _signal_pipe(
-        lambda end: _request_on_signals(end, stop, has_ended, echo), numbers, interrupt
+        lambda end: _request_on_signals(end, stop, is_ignoring, echo), numbers, interrupt
     ) as pipe:
 
         def repeat_dropped(dropped: "sys.UnraisableHookArgs") -> None:
@@ -90,14 +93,14 @@ def interrupted_by_signals(
 
         sys.unraisablehook = repeat_dropped
         try:
-            yield has_ended.set
+            yield is_ignoring.set
         finally:
             sys.unraisablehook = previous_hook
 
 
 @contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """For the main thread only."""
+    """Raise `KeyboardInterrupt` only at the end of this context. For the main thread only."""
     received: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, _frame: received.append(number))
     try:
@@ -139,12 +142,12 @@ def _signal_pipe(
 
 
 def _request_on_signals(
-    pipe: int, stop: StopRequest, has_ended: threading.Event, echo: Echo | None
+    pipe: int, stop: StopRequest, is_ignoring: threading.Event, echo: Echo | None
 ) -> None:
-    """A handler could deadlock, because its thread may hold the lock of the request."""
+    """Request the stop in this thread. The main thread may hold the lock of the request."""
     while data := os.read(pipe, 1):
         if data == _DROPPED:
-            if not has_ended.wait(_REPEAT_SECONDS):
+            if not is_ignoring.wait(_REPEAT_SECONDS):
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         elif data[0] in _ENDING_SIGNALS:
             stop.request()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rollout.cli.settings.reading import Given
     from rollout.ports import ClusterApi
 
-_PATIENCE = 2.0
+_TIMEOUT_SECONDS = 2.0
 _NODES = "/api/v1/nodes"
 _PAGE: Mapping[str, str] = {"limit": "500", "resourceVersion": "0"}
 # Standard input and error; standard output carries the suggestions.
@@ -27,16 +27,16 @@ def node_names(context: typer.Context, incomplete: str) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     kind = next((prefix for prefix in NODE_PREFIXES if last.startswith(prefix)), "")
     typed_names = {*before.split(","), *_names_on_line(context)}
-    names = [name for name in _ask(context, _nodes) if name not in typed_names]
+    names = [name for name in _query_cluster(context, _read_node_names) if name not in typed_names]
     return _starting_with(incomplete, [f"{before}{comma}{kind}{name}" for name in names])
 
 
 def held_versions(context: typer.Context, incomplete: str) -> list[str]:
-    return _starting_with(incomplete, _ask(context, _failed_versions))
+    return _starting_with(incomplete, _query_cluster(context, _read_failed_versions))
 
 
 def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
-    return _starting_with(incomplete, _ask(context, _versions_of_last_results))
+    return _starting_with(incomplete, _query_cluster(context, _read_rebooted_versions))
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
@@ -47,7 +47,7 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
         files = latest_first(list_journals())
         # Runs of the current cluster come first.
         with suppress(Exception):
-            cluster = _settings(context).cluster
+            cluster = _read_settings(context).cluster
             server = find_login(cluster.kubeconfig, cluster.context or None).server
             files = sorted(files, key=lambda path: not is_same_server(server, read_server(path)))
         return _starting_with(incomplete, (file.stem for file in files))
@@ -73,8 +73,8 @@ def _names_on_line(context: typer.Context) -> Iterator[str]:
             yield from map(node_name, str(value).split(","))
 
 
-def _ask(
-    context: typer.Context, question: Callable[["ClusterApi", str], Iterable[str]]
+def _query_cluster(
+    context: typer.Context, query: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
     """Return nothing after an error or timeout."""
     from rollout.threads import in_background
@@ -82,18 +82,19 @@ def _ask(
     def answer() -> list[str]:
         from rollout.adapters.kube.api import connect
 
-        settings = _settings(context)
+        settings = _read_settings(context)
         cluster = settings.cluster
-        api = connect(cluster.kubeconfig, cluster.context or None).within(_PATIENCE)
-        return list(question(api, settings.lock.namespace))
+        api = connect(cluster.kubeconfig, cluster.context or None).within(_TIMEOUT_SECONDS)
+        return list(query(api, settings.lock.namespace))
 
     with _quiet_terminal(), suppress(Exception):
         future: Future[list[str]] = in_background(answer, "completion")
-        return future.result(_PATIENCE)
+        return future.result(_TIMEOUT_SECONDS)
     return []
 
 
-def _settings(context: typer.Context) -> "Given":
+def _read_settings(context: typer.Context) -> "Given":
+    """Read the settings that name the cluster, from what is typed so far."""
     from rollout.cli.settings.reading import assignments, from_environment, given, read_file
     from rollout.cli.settings.schema import settings as every_setting
 
@@ -116,7 +117,7 @@ def _expand(word: str) -> str:
     return str(Path(word).expanduser()) if word.startswith("~") else word
 
 
-def _nodes(api: "ClusterApi", _namespace: str) -> Iterator[str]:
+def _read_node_names(api: "ClusterApi", _namespace: str) -> Iterator[str]:
     import msgspec
 
     from rollout.gather.cluster import wire
@@ -126,13 +127,14 @@ def _nodes(api: "ClusterApi", _namespace: str) -> Iterator[str]:
             yield node.metadata.name
 
 
-def _failed_versions(api: "ClusterApi", namespace: str) -> Iterable[str]:
+def _read_failed_versions(api: "ClusterApi", namespace: str) -> Iterable[str]:
+    """Return the versions that failed or are held, the latest first."""
     from rollout.gather.cluster.documents import read_memory
 
     return reversed(list(read_memory(api, namespace).versions))
 
 
-def _versions_of_last_results(api: "ClusterApi", _namespace: str) -> Iterable[str]:
+def _read_rebooted_versions(api: "ClusterApi", _namespace: str) -> Iterable[str]:
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.node_marks import last_result
 

@@ -25,7 +25,8 @@ _UNFOLDED = 1 << 20
 
 
 def say(text: str) -> None:
-    write_beside(fit_line(printable(text)))
+    """Write text from anywhere to standard error, without control characters."""
+    write_to_stderr(fit_line(printable(text)))
 
 
 def warn(*sentences: str) -> None:
@@ -33,8 +34,8 @@ def warn(*sentences: str) -> None:
         say(f"warning: {sentence}")
 
 
-def write_beside(line: str, style: str = "") -> None:
-    """Write a line to standard error, above a moving display.
+def write_to_stderr(line: str, style: str = "") -> None:
+    """Write a line to standard error, above a live display.
 
     Loads no library unless it needs a style or a display.
     """
@@ -49,6 +50,7 @@ def write_beside(line: str, style: str = "") -> None:
 
 
 def fit_line(line: str) -> str:
+    """Wrap the line at the width of the terminal, if standard error is one."""
     if not sys.stderr.isatty():
         return line
     from rollout.report.columns import wrap
@@ -66,6 +68,7 @@ def show_progress(activity: str) -> AbstractContextManager[object]:
 
 
 def show(text: str) -> None:
+    """Write text to standard output, on a terminal with colors."""
     text = with_program_name(text)
     if sys.stdout.isatty():
         from rollout.report.console import SharedConsole, colorize, has_colors
@@ -78,6 +81,7 @@ def show(text: str) -> None:
 
 
 def show_lines(text: str, hang: int = 4) -> None:
+    """Show prose, wrapped on a terminal. Each continuation line is indented by `hang` columns."""
     if sys.stdout.isatty():
         from rollout.report.columns import wrap
 
@@ -116,7 +120,7 @@ def table_width() -> int:
 
 
 class Echo:
-    """Turns a terminal's echo of typed keys off and on. It would disturb a drawing."""
+    """Turns a terminal's echo of typed keys off, because it would disturb a live display."""
 
     def __init__(self, stream: TextIO) -> None:
         # None if the stream is no terminal.
@@ -171,10 +175,12 @@ def _is_foreground(descriptor: int) -> bool:
 
 
 def screen_columns() -> int | None:
+    """Return None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def screen_lines() -> int | None:
+    """Return None if standard output is not a terminal."""
     return shutil.get_terminal_size().lines if sys.stdout.isatty() else None
 
 
@@ -212,17 +218,17 @@ def flush_or_discard() -> None:
         try:
             stream.flush()
         except OSError:
-            _discard(stream.fileno())
+            _redirect_to_null(stream.fileno())
 
 
 def discard_lost_terminals() -> None:
-    """A terminal is gone after a broken login."""
-    for number in (1, 2):
-        status = os.fstat(number)
+    """Discard output to a terminal that is gone after a broken login, so that it does not fail."""
+    for descriptor in (1, 2):
+        status = os.fstat(descriptor)
         is_device = stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) != _MEMORY_DEVICES
-        if is_device and not os.isatty(number):
-            _discard(number)
+        if is_device and not os.isatty(descriptor):
+            _redirect_to_null(descriptor)
 
 
-def _discard(number: int) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+def _redirect_to_null(descriptor: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

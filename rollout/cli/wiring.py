@@ -50,21 +50,22 @@ def cluster_api(settings: Settings) -> ClusterApi:
     return api
 
 
-def login(settings: Settings) -> "Login | None":
-    """Return None without a usable kubeconfig, as in a pod."""
-    from rollout.adapters.kube.kubeconfig import find_login
+def find_login(settings: Settings) -> "Login | None":
+    """Return the API server and context of the kubeconfig; None without one, as in a pod."""
+    from rollout.adapters.kube import kubeconfig
 
     try:
-        return find_login(settings.cluster.kubeconfig, settings.cluster.context or None)
+        return kubeconfig.find_login(settings.cluster.kubeconfig, settings.cluster.context or None)
     except KubeconfigError:
         return None
 
 
 def cluster_place(settings: Settings, api: ClusterApi) -> str:
+    """Return the cluster's name and address, for people."""
     name = settings.cluster.name
     if not name:
-        found = login(settings)
-        name = found.context if found else ""
+        login = find_login(settings)
+        name = login.context if login else ""
     return f"{name} ({api.server})" if name else api.server
 
 
@@ -113,9 +114,10 @@ def read_ansible_inventory(options: SshSettings, defaults: SshDefaults) -> Inven
 def gate_ports(
     settings: Settings, alerts: AlertPolicy, deadline: Deadline | None = None
 ) -> GatePorts:
-    """`alerts` are the plan's; only the Prometheus of the settings gets the token.
+    """Return the gates of a run. Raises `UsageError` for settings that have no effect.
 
-    The pass ends at the `deadline`.
+    `alerts` are the plan's; only the Prometheus of the settings gets the token. No node starts that
+    cannot finish before the `deadline`.
     """
     alert_settings = settings.alerts
     if alert_settings.silence and not alert_settings.alertmanager_url:
@@ -147,6 +149,7 @@ def gate_ports(
 
 
 def silences(settings: AlertsSettings, hosts: Mapping[str, Host]) -> NodeSilences | None:
+    """Return an observer that silences alerts about nodes in flight, or None."""
     if not settings.silence:
         return None
     addresses = {name: host.address for name, host in hosts.items()}
@@ -181,6 +184,7 @@ def _rescue(options: RebootSettings) -> Rescue | None:
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:
+    """Return a function that writes these metrics and the process's own, for Prometheus."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()
@@ -191,7 +195,7 @@ def exposition(*collectors: Any) -> Callable[[], bytes]:
 
 
 def system_clock() -> Clock:
-    """Tests shorten waits with a variable that is no setting."""
+    """Return the real clock. Tests shorten its waits with a variable that is no setting."""
     return SystemClock(float(os.environ.get(HURRIED_VARIABLE) or 1))
 
 

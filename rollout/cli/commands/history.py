@@ -53,7 +53,7 @@ def history(
         output.show(HistoryReport(FORMAT_VERSION, (recorded.run,)), text, is_prose=True)
         return
     runs = sorted(_runs_here(), key=lambda entry: entry.begun_at)
-    login = wiring.login(settings)
+    login = wiring.find_login(settings)
     here = login.server if login else ""
     text = partial(history_text, runs, width=output.width, here=here)
     output.show(HistoryReport(FORMAT_VERSION, runs), text)
@@ -169,7 +169,7 @@ def _last_journal(paths: Sequence[Path], settings: Given) -> Path:
     """The current cluster's runs come first."""
     from rollout.cli import wiring
 
-    login = wiring.login(settings)
+    login = wiring.find_login(settings)
     server = login.server if login else ""
     latest = journal.latest_first(paths)
     for path in latest:

@@ -232,7 +232,7 @@ def _undo(
         settings, process=new_process_token(), watch=watch, force_unlock=force_unlock
     )
     stop = StopRequest()
-    with stopped_by_signals(stop, meaning="no more nodes are returned"):
+    with stopped_by_signals(stop, effect="no more nodes are returned"):
         return undo(
             reach_hosts(hosts, connections, settings),
             connections.api,

@@ -181,7 +181,7 @@ def _observers_and_signals(
             selected=prepared.percentage_base,
             lines=lines,
         ) as journal,
-        stopped_by_signals(execution.stop, has_board=isinstance(display, LiveProgress)),
+        stopped_by_signals(execution.stop, has_live_display=isinstance(display, LiveProgress)),
         _notifications(execution) as notifier,
         wiring.silences(request.settings.alerts, prepared.hosts) or nullcontext() as silences,
     ):
