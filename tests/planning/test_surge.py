@@ -174,6 +174,18 @@ def test_the_forecast_starts_the_replacement_before_the_pod_ends() -> None:
     assert drain_seconds(cluster(pods=[slow])) == 40 + 25
 
 
+def test_the_replacement_takes_its_room_before_other_pods_do() -> None:
+    """There is room for one more pod, and the other pod is evicted before the replacement is ready."""
+    small = Resources(1000, 1 << 30, 1)
+    pods = [
+        web(requests=small, start_seconds=40, grace_period=20),
+        pod("api", "w-1", app="api", requests=small, grace_period=20),
+        pod("full", "w-2", app="full", requests=Resources(4000, 1 << 30, 1)),
+        pod("large", "w-3", app="large", requests=Resources(3000, 1 << 30, 1)),
+    ]
+    assert drain_seconds(replace(cluster(pods=pods), selected=("w-1",))) == 40 + 25
+
+
 def test_the_forecast_waits_until_all_replicas_have_been_replaced() -> None:
     pods = [web(f"web-5d4f-{i}", f"w-{i}", start_seconds=40, grace_period=20) for i in (1, 2, 3)]
     guard = budget("web", allowed=0, expected=3, min_available="3", max_unavailable="")

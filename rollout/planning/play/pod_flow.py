@@ -161,17 +161,18 @@ class PodFlow:
 
     def drain(self, node: str, on_empty: Action) -> None:
         residents = self.residents.setdefault(node, {})
-        # The API lists pods in this order.
-        pods = sorted(residents.values(), key=lambda pod: (pod.namespace, pod.name))
+        # Budgets that need every pod come first. The API lists pods in this order.
+        pods = sorted(
+            residents.values(),
+            key=lambda pod: (pod.uid not in self.surging, pod.namespace, pod.name),
+        )
         self._drains[node] = _DrainState(on_empty, len(pods))
         if not pods:
             on_empty()
         for pod in pods:
             handover = self._handover_seconds(pod)
-            starts = self.surging.get(pod.uid, 0)
-            if starts:
-                ready_at = self.events.now + starts * self._traits(pod).starting_seconds
-                self.events.at(ready_at, partial(self._end_surging, pod, node))
+            if pod.uid in self.surging:
+                self._surge(pod, node)
             elif handover:
                 opens_at = self.events.now + handover
                 self.events.at(opens_at, partial(self._evict_after_handover, pod, node))
@@ -183,19 +184,18 @@ class PodFlow:
         for pods_by_node in self._waiting_pods.values():
             pods_by_node.pop(node, None)
 
-    def _end_surging(self, pod: Pod, node: str) -> None:
-        """End a pod that a restart has replaced; if its replacement has no room, it stays."""
-        drain = self._drains.get(node)
-        if drain is None or drain.has_timed_out:
-            return
+    def _surge(self, pod: Pod, node: str) -> None:
+        """Start a pod's replacement, which takes its room at once; without any, the pod stays."""
         self._remove(pod, node)
         target = self.scheduler.choose_node(pod)
-        has_room = bool(target) and target not in self.cordoned
-        self._put(pod, target if has_room else node)
-        if has_room:
-            traits = self._traits(pod)
-            gone_at = self.events.now + traits.ending_seconds
-            self.events.at(gone_at, partial(self._note_gone, pod, traits, node))
+        if not target or target in self.cordoned:
+            self._put(pod, node)
+            return
+        self._put(pod, target)
+        traits = self._traits(pod)
+        ready_at = self.events.now + self.surging[pod.uid] * traits.starting_seconds
+        gone_at = ready_at + traits.ending_seconds
+        self.events.at(gone_at, partial(self._note_gone, pod, traits, node))
 
     def _handover_seconds(self, pod: Pod) -> int:
         """Return how long a controller takes to open the pod's budgets; 0 if none has to."""
