@@ -186,6 +186,15 @@ def test_the_forecast_waits_on_each_node_that_has_the_primary_by_then() -> None:
     assert max(wave.estimate.drain for wave in without.waves) < HANDOVER_SECONDS
 
 
+def test_a_replica_beside_the_primary_moves_first() -> None:
+    """Only then is there a pod on another node to switch to."""
+    past = Past(drains=(5,), reboots=(60,), settles=(0,), endings=(5,))
+    pods = [instance(number, "w-1", role) for number, role in ((1, "primary"), (2, "replica"))]
+    given = replace(database(pods, [PRIMARY]), past=past, selected=("w-1", "w-2"))
+    drain = max(wave.estimate.drain for wave in build_plan(given).waves)
+    assert drain >= 2 * HANDOVER_SECONDS
+
+
 def test_a_database_with_replicas_on_nodes_without_an_update_moves_there() -> None:
     given = database()
     selected = replace(given, selected=("w-1",), past=Past(reboots=(60,), endings=(5,)))

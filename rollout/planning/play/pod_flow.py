@@ -17,7 +17,7 @@ from rollout.model.policy import DrainPolicy
 from rollout.model.text import grouped, natural_key
 from rollout.planning.drain.budgets import BudgetIndex, guarding_budgets
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.play.pace import ORDERED, REPLACED_AT_ONCE, Pace
+from rollout.planning.play.pace import HANDOVER_SECONDS, ORDERED, REPLACED_AT_ONCE, Pace
 
 Action = Callable[[], None]
 
@@ -210,7 +210,13 @@ class PodFlow:
         if drain is None or drain.has_timed_out:
             return
         own = self._traits(pod)
-        successor = self._find_successor(own.owner_uid)
+        standbys = self._standbys(own.owner_uid)
+        successor = next(filter(self._can_succeed, standbys), None)
+        if standbys and successor is None:
+            # They all have to move first.
+            try_at = self.events.now + HANDOVER_SECONDS
+            self.events.at(try_at, partial(self._evict_after_handover, pod, node))
+            return
         if successor is None:
             # The successor is on a node outside of the rollout.
             budgets = tuple(budget for budget in own.budgets if budget not in self.handovers)
@@ -221,18 +227,20 @@ class PodFlow:
         self._traits_by_pod[pod.uid] = replace(own, budgets=budgets)
         self._evict_or_wait(pod, node)
 
-    def _find_successor(self, owner_uid: str) -> Pod | None:
-        """Return the owner's pod that takes over the role of one that leaves, or None."""
+    def _standbys(self, owner_uid: str) -> Sequence[Pod]:
+        """Return the owner's pods on nodes of the rollout that do not have the role."""
         if not self._pods_by_owner:
             pods = [pod for residents in self.residents.values() for pod in residents.values()]
             self._pods_by_owner.update(grouped((_owner_uid(pod), pod) for pod in pods))
-        for pod in sorted(self._pods_by_owner[owner_uid], key=lambda pod: natural_key(pod.name)):
-            is_ready = pod.uid not in self._unready
-            stays = self.scheduler.node_of(pod) not in self.cordoned
-            has_role = self._handover_seconds(pod) > 0
-            if is_ready and stays and not has_role:
-                return pod
-        return None
+        pods = [pod for pod in self._pods_by_owner[owner_uid] if not self._has_role(pod)]
+        return sorted(pods, key=lambda pod: natural_key(pod.name))
+
+    def _has_role(self, pod: Pod) -> bool:
+        """Whether a budget that another controller opens covers the pod."""
+        return any(budget in self.handovers for budget in self._traits(pod).budgets)
+
+    def _can_succeed(self, pod: Pod) -> bool:
+        return pod.uid not in self._unready and self.scheduler.node_of(pod) not in self.cordoned
 
     def _evict_or_wait(self, pod: Pod, node: str) -> None:
         traits = self._traits(pod)
