@@ -24,6 +24,8 @@ from tests.planning.builders import NOW, inputs, node, pod, waves
 COMPLETION = CompletionPolicy(("job-name",), Duration(3600))
 POLICY = Policy(drain=DrainPolicy(completion=COMPLETION))
 MINUTE = 60
+# Seconds that a plan assumes without a past.
+REBOOT = 180
 
 
 def ago(seconds: int) -> str:
@@ -142,3 +144,18 @@ def test_in_a_rolling_part_nodes_with_the_longest_wait_begin_first() -> None:
     (wider,) = planned(LONG, DEADLINES, replace(policy, max_unavailable=Count(3)), nodes=6).waves
     assert wider.rolling is not None
     assert max(wider.rolling.begins.values()) < 1800
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize(
+    ("left", "drains"),
+    [(2400, 2400 + 0), (5000, 3600 + (5000 - 3600 - REBOOT)), (9000, 3600 + 3600)],
+    ids=["completed by then", "longer than the timeout", "much longer than the timeout"],
+)
+def test_jobs_run_on_while_earlier_nodes_are_drained(
+    left: int, drains: int, strategy: Strategy
+) -> None:
+    pods = [job_pod(f"w-{number}", f"job-{number}") for number in range(2)]
+    jobs = [job(f"job-{number}", deadline=left + 600) for number in range(2)]
+    plan = planned(pods, jobs, replace(POLICY, strategy=strategy), nodes=2)
+    assert plan.estimate.seconds == drains + 2 * REBOOT

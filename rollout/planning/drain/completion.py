@@ -40,14 +40,16 @@ class CompletionForecast:
         jobs = {job.uid: job for job in snapshot.jobs}
         return cls(jobs, dict(longest), snapshot.read_at)
 
-    def wait_seconds(self, pods: Iterable[Pod], policy: CompletionPolicy) -> int:
-        timeout = round(policy.timeout)
-        longest_wait = 0
+    def completed_in(self, pods: Iterable[Pod], policy: CompletionPolicy) -> int:
+        """Return the seconds until all pods have completed, which may exceed the timeout.
+
+        A pod of which nothing is known is assumed to run for the timeout.
+        """
+        longest = 0
         for pod in pods:
             left = self.seconds_left(pod)
-            wait = timeout if left is None else min(left, timeout)
-            longest_wait = max(longest_wait, wait)
-        return longest_wait
+            longest = max(longest, round(policy.timeout) if left is None else left)
+        return longest
 
     def warnings(
         self, node: str, pods: Iterable[Pod], policy: CompletionPolicy
@@ -84,11 +86,11 @@ class CompletionForecast:
 
 
 def seconds_left_by_owner(snapshot: ClusterSnapshot, policy: DrainPolicy) -> dict[str, float]:
-    """Return how many seconds drains wait for pods, by their owner's UID."""
+    """Return how many more seconds the pods that drains wait for run, by their owner's UID."""
     forecast = CompletionForecast.of(snapshot)
     seconds = dict[str, float]()
     for pod in pods_to_complete(snapshot.pods, policy):
         if pod.owner is not None:
-            left = forecast.wait_seconds((pod,), policy.completion)
+            left = forecast.completed_in((pod,), policy.completion)
             seconds[pod.owner.uid] = max(left, seconds.get(pod.owner.uid, 0))
     return seconds

@@ -61,8 +61,10 @@ class DrainForecast:
     controllers: NodeControllers
     # Pods (UIDs) that a restart replaces before it ends them, after so many starts in a row.
     surging: Mapping[str, int]
-    # How long the drain waits for pods to complete.
+    # How long the drain waits for pods to complete if it begins now.
     wait_seconds: int = 0
+    # Until these pods have completed, even if the drain does not wait so long.
+    completed_in: int = 0
     # The version that needs another reboot after this one, or empty.
     next_version: str = ""
 
@@ -152,6 +154,7 @@ class DrainForecaster:
         awaited = [verdict.pod for verdict in with_action(Action.WAIT, verdicts)]
         evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
         budgets_of = {pod.uid: tuple(guarding_budgets(pod, self.index)) for pod in evicted}
+        completed_in = self.completion.completed_in(awaited, completion)
         surging = self._surging(evicted, budgets_of)
         surged = {uid: budgets_of[uid] for uid in surging}
         guarded = {uid: keys for uid, keys in budgets_of.items() if keys and uid not in surging}
@@ -177,7 +180,8 @@ class DrainForecaster:
             kept_permits=kept_permits,
             guarded=guarded,
             controllers=NodeControllers.of(evicted, self.index),
-            wait_seconds=self.completion.wait_seconds(awaited, completion),
+            wait_seconds=min(completed_in, round(completion.timeout)),
+            completed_in=completed_in,
             surging=surging,
             next_version=candidate.inputs.versions.after_staged(facts) if is_update else "",
         )

@@ -46,8 +46,14 @@ class NodeDemand:
     ending_seconds: int = 0
     move_cost: MoveCost = field(default_factory=MoveCost)
     pool: str = ""
-    # How long its drain waits for pods to complete.
+    # How long its drain waits for pods to complete if it begins now.
     wait_seconds: int = 0
+    # Until these pods have completed, even if the drain does not wait so long.
+    completed_in: int = 0
+
+    def wait_at(self, seconds: int) -> int:
+        """Return how long a drain that begins so many seconds from now waits for pods."""
+        return min(self.wait_seconds, max(0, self.completed_in - seconds))
 
 
 @dataclass(frozen=True, slots=True)

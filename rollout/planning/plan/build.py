@@ -526,4 +526,5 @@ def _node_demand(
         move_cost=move_cost,
         pool=drain.pool,
         wait_seconds=drain.wait_seconds,
+        completed_in=drain.completed_in,
     )

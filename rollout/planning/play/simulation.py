@@ -181,10 +181,11 @@ class _WaveSimulation:
         # Drain timeouts, which begin only after the waits for pods to complete, by node.
         self._timeouts = dict[str, int]()
         self._completion_waits = dict[str, int]()
-        for demand in wave.demands:
+        self._demands = {demand.name: demand for demand in wave.demands}
+        for name, demand in self._demands.items():
             rules = simulator.pools.rules(demand.pool)
-            self._timeouts[demand.name] = drain_timeout_seconds(rules)
-            self._completion_waits[demand.name] = demand.wait_seconds
+            self._timeouts[name] = drain_timeout_seconds(rules)
+            self._completion_waits[name] = demand.wait_seconds
         # By node.
         self.begun_at = dict[str, int]()
         self.empty_at = dict[str, int]()
@@ -228,6 +229,7 @@ class _WaveSimulation:
         events = self.flow.events
         drains_at = self.now + self.simulator.drain_delay
         self.begun_at[name] = self.now
+        self._completion_waits[name] = self._demands[name].wait_at(drains_at)
         earliest_empty = drains_at + max(least_drain, self._completion_waits[name])
         on_empty = partial(self._note_empty, name, earliest_empty, together)
         events.at(drains_at, lambda: self.flow.drain(name, on_empty))
