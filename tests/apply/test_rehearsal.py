@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 
-from rollout.lab.api.resources import CONFIGMAPS, SECRETS
+from rollout.gather.cluster.decode import RESTARTED_AT
+from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS, SECRETS
+from rollout.lab.api.store import Json
 from rollout.lab.copied import scenario_like
 from rollout.lab.lab import Lab
+from rollout.lab.objects import field_of
 from rollout.lab.scenario import HostOverride, HostSelection, Scenario, load_scenario
 from tests.apply.conftest import Rollout
 from tests.ended import Ended, end_of, invoked, start
@@ -19,6 +22,7 @@ from tests.ended import Ended, end_of, invoked, start
 StartLab = Callable[..., Lab]
 Start = Callable[[Scenario | str, int], Lab]
 PRIVATE = "hunter2"
+SINGLE = str(Path(__file__).with_name("single.yaml"))
 
 
 def private() -> Scenario:
@@ -131,6 +135,32 @@ def test_the_operators_of_databases_run_in_a_copy(
     assert [entry["kind"] for entry in json.loads(again.stdout)["warnings"]] == kinds
     done = rollout(copy, "apply", "--yes", "-o", "json", "--max-unavailable", "2").ends(0)
     assert len(done.summary["succeeded"]) == 5
+
+
+def test_a_single_replica_is_restarted_in_a_copy_without_names(
+    start_lab: StartLab, rollout: Rollout, tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster.json"
+    flags = ("--set", "drain.restart=blocked")
+    plan = snapshot(start_lab(SINGLE, speed=30), rollout, file, "--anonymous", *flags)
+    assert "ledger" not in file.read_text()
+    kinds = [entry["kind"] for entry in plan["warnings"]]
+    assert kinds == ["budget-restart"]
+    copy = start_lab(scenario_like(file), speed=60)
+    again = rollout(copy, "plan", "-o", "json", "--max-unavailable", "2", *flags).ends(0)
+    planned = json.loads(again.stdout)
+    assert [entry["kind"] for entry in planned["warnings"]] == kinds
+    assert planned["estimate"]["seconds"] == plan["estimate"]["seconds"]
+    done = rollout(copy, "apply", "--yes", "-o", "json", "--max-unavailable", "2", *flags).ends(0)
+    assert len(done.summary["succeeded"]) == 6
+    (restarted,) = copy.call(
+        lambda: [obj for obj in copy.store.items(DEPLOYMENTS) if is_restarted(obj)]
+    )
+    assert restarted["status"]["updatedReplicas"] == 1
+
+
+def is_restarted(deployment: Json) -> bool:
+    return RESTARTED_AT in (field_of(deployment, "spec.template.metadata.annotations") or {})
 
 
 def test_a_copy_without_names_has_the_same_plan(

@@ -15,6 +15,7 @@ import msgspec
 
 from rollout.gather.cluster import snapshot
 from rollout.gather.cluster.decode import MIRROR_ANNOTATION
+from rollout.gather.cluster.rivals import DEPLOYMENTS
 from rollout.model.host import HostFacts, HostObservation
 from rollout.model.quantity import Seconds
 from rollout.model.text import natural_key
@@ -26,6 +27,7 @@ _SECTIONS = {
     "pods": snapshot.PODS,
     "budgets": snapshot.BUDGETS,
     "daemonSets": snapshot.DAEMON_SETS,
+    "deployments": DEPLOYMENTS,
     "volumes": snapshot.VOLUMES,
     "attachments": snapshot.ATTACHMENTS,
     "namespaces": snapshot.NAMESPACES,
@@ -52,6 +54,9 @@ _KNOWN_NAMES = frozenset(
 )
 _KNOWN_VALUES = re.compile(r"(true|false|linux|amd64|arm64|\d{1,3})?")
 _ORDINAL = re.compile(r"(.+)-(\d{1,5})")
+# A Deployment's ReplicaSet is named after it and the hash of its template, which is also a label.
+_HASHED = re.compile(r"(.+)-([4-9bcdf]{6,10})")
+_KNOWN_KEYS = frozenset({"job-name", "pod-template-hash"})
 # The keys in these fields are labels of the operator.
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
 _NAMES = frozenset(
@@ -83,7 +88,7 @@ class Hidden:
         return cls({name: f"node-{number}" for number, name in enumerate(ordered, 1)}, digest)
 
     def name(self, name: str) -> str:
-        """Replace an object's name, but keep its ordinal."""
+        """Replace an object's name, but keep its ordinal, and the parts of a ReplicaSet's name."""
         if name in _KNOWN_NAMES or not name:
             return name
         if name in self.nodes:
@@ -91,10 +96,13 @@ class Hidden:
         match = _ORDINAL.fullmatch(name)
         if match:
             return f"{self.digest(match[1])}-{match[2]}"
+        match = _HASHED.fullmatch(name)
+        if match:
+            return f"{self.digest(match[1])}-{self.digest(match[2])}"
         return self.digest(name)
 
     def key(self, key: str) -> str:
-        if not key or key == _NODE_FIELD or _OF_KUBERNETES.fullmatch(key):
+        if not key or key == _NODE_FIELD or key in _KNOWN_KEYS or _OF_KUBERNETES.fullmatch(key):
             return key
         return self.digest(key)
 
@@ -150,6 +158,7 @@ class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: tuple[Json, ...] = ()
     budgets: tuple[Json, ...] = ()
     daemon_sets: tuple[Json, ...] = ()
+    deployments: tuple[Json, ...] = ()
     volumes: tuple[Json, ...] = ()
     attachments: tuple[Json, ...] = ()
     namespaces: tuple[Json, ...] = ()

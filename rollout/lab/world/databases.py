@@ -7,7 +7,7 @@ nothing.
 
 In the copy of a real cluster, `instanceNames` are the pods of an owner, and its `role` is the label
 by which budgets tell the primary from the others. Without one, the operator replaces the pods of
-closed budgets on cordoned nodes.
+closed budgets on cordoned nodes. Pods that the operator does not own have its `podSelector`.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,10 +16,12 @@ from typing_extensions import override
 
 from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.resources import BUDGETS, CLUSTERS, NODES, PODS
+from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Change, Json
 from rollout.lab.objects import (
     LAB_PREFIX,
     field_of,
+    is_active,
     is_deleting,
     is_finished,
     is_ready,
@@ -30,6 +32,7 @@ from rollout.lab.objects import (
     node_name,
     spec_of,
     status_of,
+    uid,
 )
 from rollout.lab.world.workloads import WorkloadController, owner_reference, spec_with_ordinal
 
@@ -55,6 +58,12 @@ class Databases(WorkloadController):
         """Reconcile all databases if the node was cordoned or uncordoned."""
         if change.differs(spec_of):
             for obj in self._store.items(CLUSTERS):
+                self._cluster.agenda.soon(self.reconcile, *key(obj))
+
+    def pod_changed(self, change: Change) -> None:
+        """Reconcile the databases whose operator does not own the pod."""
+        for obj in self._store.items(CLUSTERS, namespace_of(change.obj)):
+            if matches(spec_of(obj).get("podSelector"), labels_of(change.obj)):
                 self._cluster.agenda.soon(self.reconcile, *key(obj))
 
     @override
@@ -156,8 +165,15 @@ class Databases(WorkloadController):
             if role and labels_of(pod).get(role["label"]) == role["primary"]
         ]
 
+    @override
+    def _active(self, obj: Json) -> list[Json]:
+        return list(filter(is_active, self._pods(obj)))
+
     def _pods(self, obj: Json) -> list[Json]:
-        return self._cluster.pods_owned_by(obj["metadata"]["uid"])
+        selector = spec_of(obj).get("podSelector")
+        if selector is not None:
+            return self._cluster.pods_matching(namespace_of(obj), selector)
+        return self._cluster.pods_owned_by(uid(obj))
 
     def _is_cordoned(self, pod: Json) -> bool:
         node = self._store.get(NODES, node_name(pod))
@@ -173,7 +189,6 @@ def _role_of(obj: Json) -> Mapping[str, str]:
 def _instance_names(obj: Json) -> list[str]:
     spec = spec_of(obj)
     numbers = range(1, int(spec.get("instances", 1)) + 1)
-    names: list[str] = spec.get("instanceNames") or [
-        f"{name_of(obj)}-{number}" for number in numbers
-    ]
+    numbered = [f"{name_of(obj)}-{number}" for number in numbers]
+    names: list[str] = spec.get("instanceNames", numbered)
     return names

@@ -1,7 +1,8 @@
 """Deployments: a ReplicaSet for each template, and the rolling update from one to the next.
 
 Only a restart makes a new template here: other changes of a template are not rolled out. A rollout
-never exceeds its progress deadline.
+never exceeds its progress deadline. In the copy of a real cluster, a Deployment's annotation
+`template-hash` names the ReplicaSet that it begins with.
 """
 
 import math
@@ -15,6 +16,8 @@ from rollout.gather.cluster.decode import RESTARTED_AT
 from rollout.lab.api.resources import DEPLOYMENTS, REPLICASETS
 from rollout.lab.api.store import Json
 from rollout.lab.objects import (
+    LAB_PREFIX,
+    annotations_of,
     field_of,
     name_of,
     namespace_of,
@@ -26,8 +29,11 @@ from rollout.lab.objects import (
 from rollout.lab.world.cluster import SimulatedCluster
 from rollout.lab.world.workloads import WorkloadController, owner_reference, replicas_of
 
-_HASH = "pod-template-hash"
+TEMPLATE_HASH = "pod-template-hash"
+COPIED_HASH = f"{LAB_PREFIX}template-hash"
 _DEFAULT_SHARE = "25%"
+# A real controller writes the digits of the hash in the alphabet of generated names.
+_DIGITS = str.maketrans("0123456789", "456789bcdf")
 
 
 class Deployments(WorkloadController):
@@ -42,11 +48,16 @@ class Deployments(WorkloadController):
 
     @override
     def _act(self, obj: Json) -> None:
+        current_name = _set_name(obj)
+        names = self._names[uid(obj)]
+        if current_name not in names:
+            names.append(current_name)
         sets = {name_of(item): item for item in self._sets(obj)}
-        current = sets.pop(_set_name(obj), None)
+        current = sets.pop(current_name, None)
         old = [item for item in sets.values() if replicas_of(item)]
         if current is None:
-            current = self._create_set(obj, replicas=0 if old else replicas_of(obj))
+            replicas = 0 if old else replicas_of(obj)
+            current = self._store.create(REPLICASETS, replica_set_of(obj, replicas))
         if spec_of(obj).get("paused"):
             return
         strategy = spec_of(obj).get("strategy") or {}
@@ -58,13 +69,6 @@ class Deployments(WorkloadController):
                 self._scale(item, 0)
         else:
             self._roll(obj, current, old)
-
-    def _create_set(self, obj: Json, replicas: int) -> Json:
-        name = _set_name(obj)
-        names = self._names[uid(obj)]
-        if name not in names:
-            names.append(name)
-        return self._store.create(REPLICASETS, _replica_set(obj, replicas))
 
     def _roll(self, obj: Json, current: Json, old: list[Json]) -> None:
         """Start as many new pods, and end as many old ones, as the strategy allows now."""
@@ -112,17 +116,19 @@ def _share(amount: str | int, total: int) -> float:
 
 def _template_hash(obj: Json) -> str:
     annotations = field_of(obj, "spec.template.metadata.annotations") or {}
-    template = name_of(obj) + annotations.get(RESTARTED_AT, "")
-    return f"{crc32(template.encode()):08x}"
+    restarted_at = annotations.get(RESTARTED_AT, "")
+    copied = "" if restarted_at else annotations_of(obj).get(COPIED_HASH)
+    return copied or str(crc32((name_of(obj) + restarted_at).encode())).translate(_DIGITS)
 
 
 def _set_name(obj: Json) -> str:
     return f"{name_of(obj)}-{_template_hash(obj)}"
 
 
-def _replica_set(obj: Json, replicas: int) -> Json:
+def replica_set_of(obj: Json, replicas: int) -> Json:
+    """Return the ReplicaSet of a Deployment's present template."""
     spec = spec_of(obj)
-    added = {_HASH: _template_hash(obj)}
+    added = {TEMPLATE_HASH: _template_hash(obj)}
     template = spec["template"]
     template_metadata = template.get("metadata") or {}
     labels = {**(template_metadata.get("labels") or {}), **added}

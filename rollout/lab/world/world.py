@@ -123,6 +123,7 @@ class World:
         # The owner counts a pod by these.
         if change.differs(is_ready, phase, is_deleting):
             self._wake_owner(change)
+            self._databases.pod_changed(change)
         self._budgets.pod_changed(change)
         self._volumes.pod_changed(change)
         self.kubelets.pod_changed(change)

@@ -25,7 +25,7 @@ Keys are `namespace/name` for a budget (its pods), `kind/namespace/name` for an 
 _LabelKey = tuple[str, str, str]
 # Zalando's postgres-operator sets no owner on budgets and StatefulSets by default, but a
 # StatefulSet has the name of its `postgresql`.
-_SPILO = ("application", "spilo")
+SPILO = ("application", "spilo")
 _ZALANDO = ("acid.zalan.do/v1", "postgresql")
 _CONTROLLER = "controller:"
 
@@ -225,7 +225,7 @@ def _managing_owner_of_pod(pod: Pod) -> OwnerRef | None:
     owner = pod.owner
     if owner is None or not owner.is_of_kubernetes:
         return owner
-    if _SPILO not in pod.labels.items():
+    if SPILO not in pod.labels.items():
         return None
     api_version, kind = _ZALANDO
     return replace(owner, api_version=api_version, kind=kind)

@@ -1,7 +1,7 @@
 """The operator of a database: its pods, its budgets, and when the primary moves."""
 
 from rollout.lab.api.resources import BUDGETS, CLUSTERS, PODS
-from rollout.lab.objects import is_ready, labels_of, name_of, node_name
+from rollout.lab.objects import is_ready, labels_of, name_of, node_name, with_metadata
 from tests.lab.world.simulation import Simulation, names, workload
 
 ROLE = "cnpg.io/instanceRole"
@@ -100,3 +100,26 @@ def test_a_single_instance_has_only_the_primarys_budget() -> None:
     sim.cordon(node_of_primary(sim))
     sim.advance(60)
     assert primary(sim) == "shop-1"
+
+
+def test_pods_of_a_stateful_set_are_switched_over_once_one_is_ready_elsewhere() -> None:
+    sim = Simulation(2)
+    sim.cordon("n2")
+    sim.stateful_set("pg", 2)
+    sim.advance(60)
+    sim.cordon("n2", wanted=False)
+    for value, pod in zip(("primary", "replica"), sim.pods("pg"), strict=True):
+        sim.store.put(PODS, with_metadata(pod, labels={**labels_of(pod), "role": value}))
+    template = {"metadata": {"annotations": {"lab.node-rollout.dev/switchover-seconds": "10"}}}
+    role = {"label": "role", "primary": "primary", "replica": "replica"}
+    selector = {"matchLabels": {"app": "pg"}}
+    spec = {"template": template, "instanceNames": [], "podSelector": selector, "role": role}
+    sim.create(CLUSTERS, "pg", spec)
+    sim.cordon("n1")
+    sim.advance(60)
+    assert labels_of(sim.get(PODS, "pg-0"))["role"] == "primary"
+    sim.evict("pg-1")
+    sim.advance(60)
+    assert labels_of(sim.get(PODS, "pg-1"))["role"] == "primary"
+    assert labels_of(sim.get(PODS, "pg-0"))["role"] == "replica"
+    assert names(sim.pods()) == ["pg-0", "pg-1"]

@@ -1,0 +1,262 @@
+"""The controllers of a copied cluster.
+
+A snapshot has no controllers except DaemonSets and Deployments, so each is made from its pods, with
+the first pod as its template.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rollout.gather.cluster.copying import ClusterCopy, CopiedPace
+from rollout.lab.api.lifecycle import with_defaults
+from rollout.lab.api.resources import (
+    CLUSTERS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    REPLICASETS,
+    STATEFULSETS,
+    Resource,
+)
+from rollout.lab.api.selectors import matches
+from rollout.lab.api.store import Json, ObjectStore
+from rollout.lab.objects import (
+    LAB_PREFIX,
+    Key,
+    controller_of,
+    is_finished,
+    key,
+    labels_of,
+    name_of,
+    namespace_of,
+    spec_of,
+    status_of,
+    uid,
+)
+from rollout.lab.world.databases import SWITCHOVER
+from rollout.lab.world.deployments import COPIED_HASH, TEMPLATE_HASH, replica_set_of
+from rollout.lab.world.workloads import ORDINAL, owner_reference, replicas_of
+from rollout.model.cluster import OwnerRef
+from rollout.model.text import grouped
+from rollout.planning.drain.budgets import SPILO
+from rollout.planning.play.pace import HANDOVER_SECONDS
+
+_ORDINAL: Final = re.compile(r"(.*-)\d+")
+_CONTROLLED: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS}
+# Owners that the lab does not simulate: the kubelets of static pods, and Jobs.
+_UNCONTROLLED: Final = frozenset({"Node", "Job"})
+
+
+def fill_controllers(
+    store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]
+) -> dict[str, Json]:
+    """Store the controllers of the pods, and return owner references to them by their old UIDs."""
+    daemon_sets = {uid(daemon_set): daemon_set for daemon_set in copy.daemon_sets}
+    deployments = {key(deployment): deployment for deployment in copy.deployments}
+    # DaemonSets without pods are stored, too.
+    owned: dict[str, list[Json]] = {owner_uid: [] for owner_uid in daemon_sets}
+    rolled = defaultdict[Key, list[Json]](list)
+    for pod in pods:
+        owner = controller_of(pod)
+        if owner is None or owner["kind"] in _UNCONTROLLED:
+            continue
+        deployment_key = namespace_of(pod), _deployment_name(pod, owner)
+        if deployment_key in deployments:
+            rolled[deployment_key].append(pod)
+        elif owner["kind"] != "DaemonSet" or owner["uid"] in daemon_sets:
+            owned.setdefault(owner["uid"], []).append(pod)
+    references = {
+        owner_uid: _fill_controller(store, own_pods, daemon_sets.get(owner_uid), copy)
+        for owner_uid, own_pods in owned.items()
+    }
+    for deployment_key, own_pods in rolled.items():
+        reference = _fill_deployment(store, own_pods, deployments[deployment_key], copy.pace)
+        for owner in filter(None, map(controller_of, own_pods)):
+            references[owner["uid"]] = reference
+    return references
+
+
+def create_copy(
+    store: ObjectStore, resource: Resource, obj: Json, spec: Json, **metadata: Any
+) -> Json:
+    """Store an object with name, namespace and labels of another, and with this spec."""
+    for name in ("name", "namespace", "labels"):
+        if name in obj["metadata"]:
+            metadata[name] = obj["metadata"][name]
+    return store.create(resource, with_defaults(resource, {"metadata": metadata, "spec": spec}))
+
+
+def _fill_controller(
+    store: ObjectStore, pods: Sequence[Json], daemon_set: Json | None, copy: ClusterCopy
+) -> Json:
+    """Store the controller of these pods or a DaemonSet, and return an owner reference to it.
+
+    An owner that is not of Kubernetes' own kinds becomes a database, any other unknown one a
+    ReplicaSet.
+    """
+    owner = controller_of(pods[0]) if pods else None
+    if owner is None:
+        owner = {"kind": "DaemonSet", **(daemon_set or {})["metadata"]}
+    resource = _resource_of(owner)
+    labels = _common_labels(pods) or {"app": owner["name"]}
+    template = {
+        "metadata": {"labels": labels, "annotations": timings_of(owner["uid"], copy.pace)},
+        "spec": _template_spec(resource, pods, daemon_set or {}),
+    }
+    spec: Json = {"selector": {"matchLabels": labels}, "template": template}
+    names = [name_of(pod) for pod in pods if not is_finished(pod)]
+    if resource is STATEFULSETS:
+        spec["replicas"] = 1 + max((int(name.rpartition("-")[2]) for name in names), default=-1)
+    elif resource is REPLICASETS:
+        spec["replicas"] = len(names)
+    elif resource is CLUSTERS:
+        template["metadata"]["annotations"][SWITCHOVER] = str(HANDOVER_SECONDS)
+        spec |= {"instanceNames": names, "role": _role_of(pods, copy.budgets)}
+    namespace = namespace_of(pods[0] if pods else daemon_set or {})
+    obj = {"metadata": {"name": owner["name"], "namespace": namespace, "labels": labels}}
+    return owner_reference(create_copy(store, resource, obj, spec), resource)
+
+
+def _fill_deployment(
+    store: ObjectStore, pods: Sequence[Json], deployment: Json, pace: CopiedPace
+) -> Json:
+    """Store a Deployment, and return an owner reference to its ReplicaSet, which has all pods."""
+    labels = _common_labels(pods)
+    template_hash = labels.pop(TEMPLATE_HASH, labels_of(pods[0])[TEMPLATE_HASH])
+    owner_uid = (controller_of(pods[0]) or {})["uid"]
+    template = {
+        "metadata": {"labels": labels, "annotations": timings_of(owner_uid, pace)},
+        "spec": _template_spec(REPLICASETS, pods, {}),
+    }
+    spec = {**spec_of(deployment), "selector": {"matchLabels": labels}, "template": template}
+    annotations = {COPIED_HASH: template_hash}
+    stored = create_copy(store, DEPLOYMENTS, deployment, spec, annotations=annotations)
+    replica_set = store.create(REPLICASETS, replica_set_of(stored, replicas_of(stored)))
+    return owner_reference(replica_set, REPLICASETS)
+
+
+def _deployment_name(pod: Json, owner: Json) -> str:
+    """Return the name of the Deployment that made the pod's ReplicaSet; empty if none did."""
+    name: str = owner["name"]
+    suffix = f"-{labels_of(pod).get(TEMPLATE_HASH, '')}"
+    is_rolled = owner["kind"] == "ReplicaSet" and name.endswith(suffix)
+    return name.removesuffix(suffix) if is_rolled else ""
+
+
+def fill_operators(store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]) -> None:
+    """Store what opens the budgets of pods that have owners of Kubernetes' own kinds."""
+    pods_by_namespace = grouped((namespace_of(pod), pod) for pod in pods)
+    for budget in copy.budgets:
+        if not status_of(budget).get("disruptionsAllowed"):
+            neighbors = pods_by_namespace.get(namespace_of(budget), ())
+            _fill_operator(store, budget, neighbors)
+
+
+def _fill_operator(store: ObjectStore, budget: Json, neighbors: Sequence[Json]) -> None:
+    selector = spec_of(budget).get("selector")
+    covered = [pod for pod in neighbors if matches(selector, labels_of(pod))]
+    owners = {owner["uid"]: owner for owner in map(controller_of, covered) if owner}
+    # These owners are databases, which move their pods themselves.
+    move_themselves = any(_resource_of(owner) is CLUSTERS for owner in owners.values())
+    if selector is None or move_themselves or not _is_managed(budget, covered):
+        return
+    siblings = [pod for pod in neighbors if (controller_of(pod) or {}).get("uid") in owners]
+    role = _role_of(siblings, (budget,))
+    shared = {
+        label: value
+        for label, value in (selector.get("matchLabels") or {}).items()
+        if label != role.get("label")
+    }
+    spec = {
+        "instanceNames": [],
+        "podSelector": {**selector, "matchLabels": shared},
+        "role": role,
+        "template": {"metadata": {"annotations": {SWITCHOVER: str(HANDOVER_SECONDS)}}},
+    }
+    create_copy(store, CLUSTERS, budget, spec)
+
+
+def _is_managed(budget: Json, pods: Sequence[Json]) -> bool:
+    """Whether planning expects a custom controller to open the budget."""
+    owner = controller_of(budget)
+    if owner is not None and _is_custom(owner):
+        return True
+    return bool(pods) and all(map(_has_custom_controller, pods))
+
+
+def _has_custom_controller(pod: Json) -> bool:
+    owner = controller_of(pod)
+    return owner is not None and (_is_custom(owner) or SPILO in labels_of(pod).items())
+
+
+def _is_custom(owner: Json) -> bool:
+    reference = OwnerRef(owner.get("apiVersion", ""), owner["kind"], owner["name"], "")
+    return not reference.is_of_kubernetes
+
+
+def _resource_of(owner: Json) -> Resource:
+    return _CONTROLLED.get(owner["kind"], CLUSTERS if _is_custom(owner) else REPLICASETS)
+
+
+def _role_of(pods: Sequence[Json], budgets: Sequence[Json]) -> Json:
+    """Return the label by which a closed budget selects some of the pods, with both its values."""
+    for budget in budgets:
+        if status_of(budget).get("disruptionsAllowed"):
+            continue
+        selected = (spec_of(budget).get("selector") or {}).get("matchLabels") or {}
+        for label, value in selected.items():
+            values = {labels_of(pod)[label] for pod in pods if label in labels_of(pod)}
+            others = values - {value}
+            if value in values and others:
+                return {"label": label, "primary": value, "replica": min(others)}
+    return {}
+
+
+def _template_spec(resource: Resource, pods: Sequence[Json], daemon_set: Json) -> Json:
+    """Return the spec of the first pod without its node.
+
+    A DaemonSet's own spec decides which nodes its pods may run on.
+    """
+    spec = dict(spec_of(pods[0])) if pods else {"containers": [{"name": "main"}]}
+    spec.pop("nodeName", None)
+    if resource is DAEMONSETS:
+        own_spec = spec_of(spec_of(daemon_set).get("template") or {})
+        for name in ("nodeSelector", "affinity", "tolerations"):
+            spec.pop(name, None)
+            if name in own_spec:
+                spec[name] = own_spec[name]
+    elif resource in (STATEFULSETS, CLUSTERS):
+        spec["volumes"] = [_volume_by_ordinal(volume) for volume in spec.get("volumes") or ()]
+    return spec
+
+
+def _volume_by_ordinal(volume: Json) -> Json:
+    """Return a volume whose claim has the ordinal of its StatefulSet's pod."""
+    claim = volume.get("persistentVolumeClaim")
+    match = _ORDINAL.fullmatch(claim["claimName"]) if claim else None
+    if match is None:
+        return volume
+    return {**volume, "persistentVolumeClaim": {"claimName": match[1] + ORDINAL}}
+
+
+def _common_labels(pods: Sequence[Json]) -> dict[str, str]:
+    """Return the labels that all pods have."""
+    if not pods:
+        return {}
+    labels = [set(labels_of(pod).items()) for pod in pods]
+    return dict(sorted(set.intersection(*labels)))
+
+
+def timings_of(owner_uid: str, pace: CopiedPace) -> dict[str, str]:
+    """Return annotations of the lab: how long an owner's pods take to start, run and end."""
+    if owner_uid not in pace.owners:
+        return {}
+    termination, startup = pace.owners[owner_uid]
+    timings = {
+        f"{LAB_PREFIX}termination-seconds": str(termination),
+        f"{LAB_PREFIX}startup-seconds": str(startup),
+    }
+    if owner_uid in pace.completions:
+        timings[f"{LAB_PREFIX}run-seconds"] = str(pace.completions[owner_uid])
+    return timings
