@@ -4,6 +4,8 @@ Its nodes are cordoned, emptied by evictions that budgets may refuse, rebooted a
 by wave, and the next wave waits until the workloads are as well as before, as the engine does.
 Where nodes follow one another, each begins as soon as its rules let it, and keeps its place until
 the workloads are as well as before it. Nodes that wait are tainted where the policy says so.
+Deployments are restarted where their budget needs every pod, and pods that must complete are left
+until they have, if the policy says so.
 """
 
 from collections import Counter
@@ -16,33 +18,74 @@ from operator import or_
 import msgspec
 
 from rollout.errors import ApiNotFoundError
+from rollout.gather.cluster.copying import ClusterCopy
+from rollout.gather.cluster.decode import RESTARTED_AT
+from rollout.gather.cluster.rivals import DEPLOYMENTS as DEPLOYMENTS_PATH
 from rollout.gather.cluster.snapshot import BUDGETS as BUDGETS_PATH
-from rollout.gather.cluster.snapshot import DAEMON_SETS, KUBE_SYSTEM, VERSION, read_snapshot
+from rollout.gather.cluster.snapshot import (
+    DAEMON_SETS,
+    KUBE_SYSTEM,
+    VERSION,
+    CachedPages,
+    read_snapshot,
+)
 from rollout.gather.cluster.snapshot import NODES as NODES_PATH
 from rollout.gather.cluster.snapshot import PODS as PODS_PATH
 from rollout.lab.api.evicting import EvictionEndpoint
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS
+from rollout.lab.api.resources import (
+    BUDGETS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    REPLICASETS,
+    Resource,
+)
+from rollout.lab.api.selectors import matches
 from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Json
 from rollout.lab.api.writing import Writer
+from rollout.lab.copied import fill, hosts_of
 from rollout.lab.hosts.machine import HostTimings
-from rollout.lab.objects import is_daemon, is_deleting, is_ready, node_name, phase, with_spec
+from rollout.lab.objects import (
+    annotations_of,
+    controller_of,
+    is_daemon,
+    is_deleting,
+    is_finished,
+    is_ready,
+    labels_of,
+    node_name,
+    phase,
+    spec_of,
+    with_metadata,
+    with_spec,
+)
+from rollout.lab.world.host import Timings
 from rollout.model.host import HostObservation
 from rollout.model.plan import PlanWarning, Rolling, RolloutPlan, WarningKind, Wave
 from rollout.model.policy import Policy, Selection
+from rollout.model.selectors import parse_selector
 from rollout.model.soft_taint import AWAITING_REBOOT
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.layout.rolling import RollingQueue
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.play.pace import NO_PAST, Past
+from rollout.ports import ClusterApi
 from rollout.report.runs.report import read_past
 from tests.lab.world.simulation import NAMESPACE, Simulation
 from tests.planning.builders import NOW, facts
 
 STEP = 0.5
 DOWN = HostTimings().shutdown + HostTimings().boot
-_SERVED = {NODES_PATH: NODES, PODS_PATH: PODS, BUDGETS_PATH: BUDGETS, DAEMON_SETS: DAEMONSETS}
+_SERVED = {
+    NODES_PATH: NODES,
+    PODS_PATH: PODS,
+    BUDGETS_PATH: BUDGETS,
+    DAEMON_SETS: DAEMONSETS,
+    DEPLOYMENTS_PATH: DEPLOYMENTS,
+}
 
 
 class StoreApi:
@@ -50,11 +93,12 @@ class StoreApi:
 
     server = "https://127.0.0.1:6443"
 
-    def __init__(self, sim: Simulation) -> None:
+    def __init__(self, sim: Simulation, now: datetime) -> None:
         self._sim = sim
+        self._now = now
 
     def server_time(self) -> datetime:
-        return NOW
+        return self._now
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """The few objects that are asked for by name."""
@@ -87,19 +131,49 @@ class Played:
         return read_past([[{"type": "run", "cluster": {"uid": "it"}}, *self.journal]], "it")
 
 
-def plan_of(sim: Simulation, policy: Policy, past: Past = NO_PAST) -> RolloutPlan:
-    """The plan for all nodes as they stand."""
-    snapshot = read_snapshot(StoreApi(sim))  # type: ignore[arg-type]
+def inputs_of(
+    sim: Simulation,
+    policy: Policy,
+    past: Past = NO_PAST,
+    *,
+    now: datetime = NOW,
+    kept: CachedPages | None = None,
+) -> PlanInputs:
+    """What a plan for all nodes is made of, as they stand; `kept` collects objects for a copy.
+
+    By default, all pods are old.
+    """
+    api: ClusterApi = StoreApi(sim, now)  # type: ignore[assignment]
+    snapshot = read_snapshot(api, kept, with_jobs=policy.drain.completion.is_used)
     boots = {node.name: node for node in snapshot.nodes}
     seen: dict[str, HostObservation] = {
         name: facts(name, boot_id=node.boot_id, machine_id=node.machine_id)
         for name, node in boots.items()
     }
-    return build_plan(PlanInputs(snapshot, seen, tuple(boots), Selection(), policy, NOW, past))
+    return PlanInputs(snapshot, seen, tuple(boots), Selection(), policy, now, past)
 
 
-def play(sim: Simulation, plan: RolloutPlan) -> Played:
-    """Run the plan's waves, one after another, until one cannot be finished."""
+def plan_of(sim: Simulation, policy: Policy, past: Past = NO_PAST) -> RolloutPlan:
+    """The plan for all nodes as they stand."""
+    return build_plan(inputs_of(sim, policy, past))
+
+
+def copied(document: bytes) -> tuple[Simulation, float]:
+    """The cluster in a snapshot, as `lab up --like` copies it, and how long its hosts are down."""
+    copy = msgspec.json.decode(document, type=ClusterCopy)
+    sim = Simulation()
+    for host in hosts_of(copy):
+        sim.add_node(host.name, host.settings)
+    fill(sim.store, copy)
+    sim.begin()
+    return sim, copy.pace.reboot - Timings().kubelet_ready
+
+
+def play(sim: Simulation, plan: RolloutPlan, down: float = DOWN) -> Played:
+    """Run the plan's waves, one after another, until one cannot be finished.
+
+    Hosts are down for `down` seconds.
+    """
     played = Played()
     began = sim.clock.monotonic()
     if plan.policy.prefer_no_schedule_taint:
@@ -107,7 +181,7 @@ def play(sim: Simulation, plan: RolloutPlan) -> Played:
             taint(sim, node.name, wanted=True)
     for number, wave in enumerate(plan.waves, start=1):
         kind = _Wave if wave.rolling is None else _Rolling
-        kind(sim, plan, wave, played).run(settles=number < len(plan.waves))
+        kind(sim, plan, wave, played, down).run(settles=number < len(plan.waves))
         if played.stuck:
             break
     played.seconds = sim.clock.monotonic() - began
@@ -123,8 +197,11 @@ def taint(sim: Simulation, name: str, *, wanted: bool) -> None:
 class _Wave:
     """The nodes of one wave, each at its own step."""
 
-    def __init__(self, sim: Simulation, plan: RolloutPlan, wave: Wave, played: Played) -> None:
+    def __init__(
+        self, sim: Simulation, plan: RolloutPlan, wave: Wave, played: Played, down: float
+    ) -> None:
         self._sim = sim
+        self._down_seconds = down
         self._policy = plan.policy
         self._played = played
         self._wave = wave
@@ -140,6 +217,8 @@ class _Wave:
         self._held = dict[str, tuple[str, str, datetime]]()
         self._ending = dict[str, tuple[str, str, float]]()
         self._longest = dict[str, dict[str, float]]()
+        self._awaited_at = dict[str, float]()
+        self._awaited = [parse_selector(text) for text in self._policy.drain.completion.selectors]
         self._before = self._well()
 
     def run(self, *, settles: bool) -> None:
@@ -193,10 +272,12 @@ class _Wave:
 
     def _well(self, node: str = "") -> Counter[str]:
         """Ready pods that stay, by workload, on one node or all: one that ends is no more counted
-        by its controller.
+        by its controller. Nobody waits for a pod of a Job.
         """
         staying = (
-            pod for pod in self._sim.pods(node=node) if is_ready(pod) and not is_deleting(pod)
+            pod
+            for pod in self._sim.pods(node=node)
+            if is_ready(pod) and not is_deleting(pod) and not is_of_job(pod)
         )
         return Counter(pod["metadata"]["labels"]["app"] for pod in staying)
 
@@ -206,14 +287,17 @@ class _Wave:
             if leaving and self._now() - began <= STEP:
                 self._tell("step", node=name, phase="draining", detail=f"{len(leaving)} left")
             for pod in leaving:
-                self._evict(pod)
+                if self._is_awaited(pod):
+                    self._awaited_at[name] = self._now()
+                else:
+                    self._evict(pod)
             self._watch_endings(name, leaving)
             if not leaving:
                 del self._draining[name]
                 self._tell("step", node=name, phase="drained", endings=self._longest.pop(name, {}))
                 self._sim.switch_off(name)
                 self._down[name] = self._now()
-            elif self._now() - began > self._pools.rules(self._pool[name]).drain.timeout:
+            elif self._now() - max(began, self._awaited_at.get(name, 0)) > self._timeout(name):
                 self._played.stuck.add(name)
 
     def _watch_endings(self, node: str, leaving: Sequence[Json]) -> None:
@@ -230,6 +314,15 @@ class _Wave:
                 longest = self._longest.setdefault(node, {})
                 longest[owner] = max(self._now() - since, longest.get(owner, 0.0))
 
+    def _timeout(self, node: str) -> float:
+        """How long the drain may take, from the last moment that it waited for a pod to complete."""
+        return self._pools.rules(self._pool[node]).drain.timeout
+
+    def _is_awaited(self, pod: Json) -> bool:
+        if is_finished(pod) or is_deleting(pod):
+            return False
+        return any(selector.matches(labels_of(pod)) for selector in self._awaited)
+
     def _evict(self, pod: Json) -> None:
         if is_deleting(pod):
             return
@@ -241,8 +334,37 @@ class _Wave:
             self._held.setdefault(
                 name, (node_name(pod), pod["metadata"]["labels"]["app"], self._sim.clock.now())
             )
+            if self._policy.drain.restarts:
+                self._restart(pod)
         else:
             self._release(name)
+
+    def _restart(self, pod: Json) -> None:
+        """Restart the pod's Deployment if its budget needs every pod, unless it is being replaced."""
+        replica_set = self._owner(REPLICASETS, pod)
+        deployment = replica_set and self._owner(DEPLOYMENTS, replica_set)
+        if not replica_set or not deployment or not self._needs_every_pod(pod):
+            return
+        template = spec_of(deployment)["template"]
+        before = annotations_of(spec_of(replica_set)["template"]).get(RESTARTED_AT)
+        if annotations_of(template).get(RESTARTED_AT) != before:
+            return
+        at = {RESTARTED_AT: self._sim.clock.now().isoformat()}
+        restarted = with_metadata(template, annotations={**annotations_of(template), **at})
+        self._sim.store.put(DEPLOYMENTS, with_spec(deployment, template=restarted))
+
+    def _owner(self, resource: Resource, obj: Json) -> Json | None:
+        owner = controller_of(obj) or {"kind": "", "name": ""}
+        is_this = owner["kind"] == resource.kind
+        return self._sim.store.get(resource, owner["name"], NAMESPACE) if is_this else None
+
+    def _needs_every_pod(self, pod: Json) -> bool:
+        statuses = [
+            budget["status"]
+            for budget in self._sim.store.items(BUDGETS, NAMESPACE)
+            if matches(spec_of(budget)["selector"], labels_of(pod))
+        ]
+        return any(status["desiredHealthy"] >= status["expectedPods"] for status in statuses)
 
     def _release(self, name: str) -> None:
         if name in self._held:
@@ -251,7 +373,7 @@ class _Wave:
 
     def _boot(self) -> None:
         for name, since in list(self._down.items()):
-            if self._now() - since >= DOWN:
+            if self._now() - since >= self._down_seconds:
                 del self._down[name]
                 self._coming.add(name)
                 self._sim.switch_on(name)
@@ -271,8 +393,10 @@ class _Rolling(_Wave):
     `_ended` is since when each waits for the cluster to settle.
     """
 
-    def __init__(self, sim: Simulation, plan: RolloutPlan, wave: Wave, played: Played) -> None:
-        super().__init__(sim, plan, wave, played)
+    def __init__(
+        self, sim: Simulation, plan: RolloutPlan, wave: Wave, played: Played, down: float
+    ) -> None:
+        super().__init__(sim, plan, wave, played, down)
         self._order = [node.name for node in wave.nodes]
         self._measured = dict[str, tuple[Counter[str], Counter[str]]]()
         self._ended = dict[str, float]()
@@ -311,6 +435,10 @@ class _Rolling(_Wave):
                 del self._ended[name], self._measured[name]
             elif self._now() - since > self._policy.settle_timeout:
                 self._played.stuck.add(f"settling: {missing}")
+
+
+def is_of_job(pod: Json) -> bool:
+    return (controller_of(pod) or {}).get("kind") == "Job"
 
 
 def is_placed(sim: Simulation) -> bool:

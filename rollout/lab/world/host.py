@@ -121,7 +121,9 @@ def start_pod(pod: Json, now: datetime, *, address: str, ready: bool, starting: 
     """
     began = status_of(pod).get("startTime") or timestamp(now)
     running = with_status(pod, phase="Running", hostIP=address, podIP=address, startTime=began)
-    return with_readiness(_bind_before(running, timestamp(now - starting)), now, ready=ready)
+    # A pod that was created on its node has no such condition yet.
+    bound = with_condition(running, {"type": "PodScheduled", "status": "True"}, now - starting)
+    return with_readiness(_bind_before(bound, timestamp(now - starting)), now, ready=ready)
 
 
 def _bind_before(pod: Json, latest: str) -> Json:
