@@ -9,11 +9,12 @@ import typer
 
 from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import (
+    PlacedValue,
     SettingsFile,
     SettingValues,
     assignments,
     from_environment,
-    given,
+    merge_settings,
     read_file,
 )
 from rollout.cli.settings.schema import OutputFormat
@@ -91,7 +92,7 @@ def takes(
                 received["file"], nodes = split_file(nodes)
             typed = _typed_settings(values, assignments(received.pop("set_") or ()), nodes)
             accepted = [*values, *(item for name, item in every_setting().items() if name in reads)]
-            settings = given(file, from_environment(os.environ, accepted), typed)
+            settings = merge_settings(file, from_environment(os.environ, accepted), typed)
             _check_format(settings.output.format, formats)
             with log_command(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
@@ -141,13 +142,13 @@ def _typed_settings(
     Flags win over `--set`.
     """
     flags = {
-        item.name: (value, f"--{item.flag}")
+        item.name: PlacedValue(value, f"--{item.flag}")
         for item, value in values.items()
         if value not in (None, [])
     }
     if nodes:
-        nodes_by_flag, _ = flags.get("nodes.node", ([], ""))
-        flags["nodes.node"] = ([*nodes_by_flag, *nodes], "--node")
+        by_flag = flags["nodes.node"].value if "nodes.node" in flags else []
+        flags["nodes.node"] = PlacedValue([*by_flag, *nodes], "--node")
     typed = dict(flags)
     for name, item in assigned.items():
         typed.setdefault(name, item)

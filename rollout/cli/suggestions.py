@@ -12,7 +12,7 @@ import typer
 from rollout.cli.settings.values import NODE_PREFIXES, node_name
 
 if TYPE_CHECKING:
-    from rollout.cli.settings.reading import Given
+    from rollout.cli.settings.reading import CommandSettings
     from rollout.ports import ClusterApi
 
 _TIMEOUT_SECONDS = 2.0
@@ -93,9 +93,15 @@ def _query_cluster(
     return []
 
 
-def _read_settings(context: typer.Context) -> "Given":
+def _read_settings(context: typer.Context) -> "CommandSettings":
     """Read the settings that name the cluster, from what is typed so far."""
-    from rollout.cli.settings.reading import assignments, from_environment, given, read_file
+    from rollout.cli.settings.reading import (
+        PlacedValue,
+        assignments,
+        from_environment,
+        merge_settings,
+        read_file,
+    )
     from rollout.cli.settings.schema import settings as every_setting
 
     values = context.params
@@ -106,11 +112,11 @@ def _read_settings(context: typer.Context) -> "Given":
     for item in flags:
         value = values.get(item.flag.replace("-", "_"))
         if value:
-            typed[item.name] = (_expand(value), f"--{item.flag}")
+            typed[item.name] = PlacedValue(_expand(value), f"--{item.flag}")
     config = values.get("config")
     file = read_file(Path(_expand(config)) if config else None)
     assigned = assignments(values.get("set_") or ())
-    return given(file, from_environment(os.environ, flags), {**assigned, **typed})
+    return merge_settings(file, from_environment(os.environ, flags), {**assigned, **typed})
 
 
 def _expand(word: str) -> str:

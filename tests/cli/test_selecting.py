@@ -1,6 +1,6 @@
 import pytest
 
-from rollout.cli.settings.reading import SettingsFile, assignments, given
+from rollout.cli.settings.reading import SettingsFile, assignments, merge_settings
 from rollout.cli.settings.rules import selection_of
 from rollout.cli.stages.selection import selected_names
 from rollout.errors import InputError
@@ -82,6 +82,6 @@ def test_a_node_goes_by_other_names_elsewhere(
 
 def test_nodes_are_named_as_kubectl_and_our_own_lists_write_them() -> None:
     words = ("nodes.node=node/web-1,web-2", "nodes.node=nodes/web-1", "nodes.exclude=node/db-*")
-    assert selection_of(given(SettingsFile(), {}, assignments(words))) == Selection(
+    assert selection_of(merge_settings(SettingsFile(), {}, assignments(words))) == Selection(
         nodes=("web-1", "web-2"), exclude=("db-*",)
     )

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from rollout.cli.settings.reading import (
-    Given,
+    CommandSettings,
+    PlacedValue,
     SettingValues,
     assignments,
     from_environment,
-    given,
+    merge_settings,
     read_file,
 )
 from rollout.cli.settings.rules import groups_of, policy_of, selection_of
@@ -53,11 +54,15 @@ group-selector = ["workers=a in (b,c)"]
 """
 
 
-def read(tmp_path: Path, text: str, *words: str, flags: dict[str, object] | None = None) -> Given:
+def read(
+    tmp_path: Path, text: str, *words: str, flags: dict[str, object] | None = None
+) -> CommandSettings:
     file = tmp_path / "own.toml"
     file.write_text(text, encoding="utf-8")
-    typed: SettingValues = {name: (value, f"flag {name}") for name, value in (flags or {}).items()}
-    return given(read_file(file), {}, {**assignments(words), **typed})
+    typed: SettingValues = {
+        name: PlacedValue(value, f"flag {name}") for name, value in (flags or {}).items()
+    }
+    return merge_settings(read_file(file), {}, {**assignments(words), **typed})
 
 
 def test_a_file_says_every_kind_of_setting(tmp_path: Path) -> None:
@@ -98,7 +103,9 @@ def test_set_beats_the_file_and_flags_beat_both(tmp_path: Path) -> None:
 
 def test_secrets_have_variables() -> None:
     url = "https://hooks.example/T0"
-    found = given(read_file(None), from_environment({"ROLLOUT_NOTIFY": f"{url} {url}/2"}, ()), {})
+    found = merge_settings(
+        read_file(None), from_environment({"ROLLOUT_NOTIFY": f"{url} {url}/2"}, ()), {}
+    )
     assert found.notify.url == (url, f"{url}/2")
 
 
@@ -362,10 +369,10 @@ def test_a_command_to_paste_keeps_a_flag_that_it_already_has(tmp_path: Path) -> 
     file = tmp_path / "rollout.toml"
     file.write_text("[drain]\ntimeout = '5m'\n")
     typed = {
-        "drain.timeout": ("10s", "--drain-timeout"),
-        "reboot.timeout": ("8m", "--reboot-timeout"),
+        "drain.timeout": PlacedValue("10s", "--drain-timeout"),
+        "reboot.timeout": PlacedValue("8m", "--reboot-timeout"),
     }
-    settings = given(read_file(file), {}, typed)
+    settings = merge_settings(read_file(file), {}, typed)
     assert (
         settings.repeated("rollout resume --drain-timeout 40s")
         == f"rollout resume --drain-timeout 40s --reboot-timeout 8m --config {file}"

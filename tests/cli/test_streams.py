@@ -264,7 +264,7 @@ import os, signal, time
 from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.operate import Operation
 from rollout.execution.base.deadline import StopRequest
-from rollout.cli.settings.reading import Given
+from rollout.cli.settings.reading import CommandSettings
 
 class Tidied:
     def __del__(self):
@@ -280,7 +280,7 @@ class Tidying(Operation):
 
 stop = StopRequest()
 with interrupted_by_signals(stop) as ignore_signals:
-    Tidying(Given(), stop, None).make_passes(ignore_signals)
+    Tidying(CommandSettings(), stop, None).make_passes(ignore_signals)
     time.sleep(1)
 time.sleep(1)
 print("ended well")

@@ -14,7 +14,13 @@ import pytest
 import typer
 
 from rollout.cli.main import root_command
-from rollout.cli.settings.reading import SettingsFile, assignments, given, unknown_variables
+from rollout.cli.settings.reading import (
+    PlacedValue,
+    SettingsFile,
+    assignments,
+    merge_settings,
+    unknown_variables,
+)
 from rollout.cli.settings.schema import settings
 from rollout.errors import UsageError
 from tests.docs.pages import DOCS, ROOT
@@ -138,10 +144,14 @@ def judge(words: Sequence[str]) -> None:
     said = assignments(
         value for word, value in pairs if word == "--set" and not value.partition("=")[2].isupper()
     )
-    given(
+    merge_settings(
         SettingsFile(),
         said,
-        {name: (value, "a flag") for name, value in typed.items() if not value.isupper()},
+        {
+            name: PlacedValue(value, "a flag")
+            for name, value in typed.items()
+            if not value.isupper()
+        },
     )
 
 

@@ -10,10 +10,10 @@ import typer
 from rollout.cli import consent
 from rollout.cli.flags import LINES, PLAN_OR_NODES, YES, takes
 from rollout.cli.options import argument, option
-from rollout.cli.settings.reading import PLANNED, RULES, Given
+from rollout.cli.settings.existing_plan import settings_without_effect
+from rollout.cli.settings.reading import PLANNED, RULES, CommandSettings
 from rollout.cli.settings.rules import refuse_another_process
 from rollout.cli.settings.schema import MetricsSettings
-from rollout.cli.settings.standing import overruled
 from rollout.cli.settings.values import os_version
 from rollout.cli.suggestions import proven_versions
 from rollout.cli.terminal import say, show, warn
@@ -51,7 +51,7 @@ class DryRun(StrEnum):
 # `takes` adds the flags and arguments, and passes `settings` and `file`.
 @takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES, arguments=PLAN_OR_NODES)
 def apply(
-    settings: Given,
+    settings: CommandSettings,
     file: Path | None = None,
     filename: Path | None = _FILENAME,
     yes: bool = YES,
@@ -77,7 +77,7 @@ def apply(
 
 @takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES)
 def rollback(
-    settings: Given,
+    settings: CommandSettings,
     version: str = _ROLLED_BACK,
     yes: bool = YES,
     dry_run: DryRun | None = _DRY_RUN,
@@ -138,7 +138,7 @@ def _run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
 
 @contextmanager
 def _measured(
-    settings: Given, server: str, *, is_rehearsal: bool
+    settings: CommandSettings, server: str, *, is_rehearsal: bool
 ) -> "Iterator[tuple[Metrics | None, MeasuredPass]]":
     from rollout.cli.stages.observers import deliver_metrics, measure_pass
 
@@ -175,7 +175,7 @@ def _one_file(file: Path | None, filename: Path | None) -> Path | None:
     return file or filename
 
 
-def _request(settings: Given, file: Path | None) -> "Request":
+def _request(settings: CommandSettings, file: Path | None) -> "Request":
     """A saved plan has its own rules: flags are refused, and ignored settings are named."""
     from rollout.cli.stages.prepare import load_saved
     from rollout.cli.stages.request import Request, Saved, fresh_request
@@ -189,7 +189,9 @@ def _request(settings: Given, file: Path | None) -> "Request":
     settings.refuse_typed(
         PLANNED, why="cannot be used with a saved plan, which has its own rules", hint=hint
     )
-    for sentence in overruled(settings, saved.policy, saved.selection, open_settings=_OPEN):
+    for sentence in settings_without_effect(
+        settings, saved.policy, saved.selection, changeable=_OPEN
+    ):
         say(f"note: {sentence}")
     return Request(settings, saved.selection, saved.policy, Saved(saved, file))
 

@@ -9,7 +9,7 @@ from rollout.adapters.notify import DeliveryError, destinations
 from rollout.cli import wiring
 from rollout.cli.flags import NODE_ARGUMENTS, takes
 from rollout.cli.options import option
-from rollout.cli.settings.reading import RULES, Given
+from rollout.cli.settings.reading import RULES, CommandSettings
 from rollout.cli.settings.schema import NotifySettings
 from rollout.cli.stages.cluster import (
     connect,
@@ -71,7 +71,9 @@ _SELF_REBOOTING = (CheckName.LOCKSMITHD, CheckName.ZINCATI, CheckName.RIVAL)
 
 
 @takes("cluster", *RULES, "ssh", arguments=NODE_ARGUMENTS)
-def doctor(settings: Given, notify_test: bool = option(False, "Send a test notification")) -> None:
+def doctor(
+    settings: CommandSettings, notify_test: bool = option(False, "Send a test notification")
+) -> None:
     """Check everything a rollout needs, and print a fix for each failed check. Changes nothing.
 
     \b

@@ -6,7 +6,7 @@ import typer
 from rollout.cli import wiring
 from rollout.cli.flags import LINES, takes
 from rollout.cli.options import Group, SectionedCommand, argument
-from rollout.cli.settings.reading import Given
+from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.settings.values import node_name
 from rollout.cli.stages.cluster import read_nodes, with_patience
 from rollout.cli.suggestions import node_names
@@ -43,7 +43,7 @@ fleetlock_app = typer.Typer(
     cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM."
 )
 @takes("fleetlock", "cluster", "nodes", "drain", "reboot", "gates.window", *_LIMITS, formats=LINES)
-def serve(settings: Given) -> None:
+def serve(settings: CommandSettings) -> None:
     """Serve FleetLock until SIGTERM.
 
     Hosts may reboot once their nodes have been drained by the rules of apply.
@@ -74,7 +74,7 @@ def serve(settings: Given) -> None:
     cls=SectionedCommand, short_help="Show which hosts hold a slot, and their progress."
 )
 @takes("cluster")
-def status(settings: Given) -> None:
+def status(settings: CommandSettings) -> None:
     """Show which hosts hold a slot, since when, and their progress.
 
     \b
@@ -96,7 +96,7 @@ def status(settings: Given) -> None:
 @fleetlock_app.command(cls=SectionedCommand, short_help="Revoke the slot of a node.")
 @takes("cluster")
 def release(
-    settings: Given, node: str = argument(..., "Name of the node.", "NODE", node_names)
+    settings: CommandSettings, node: str = argument(..., "Name of the node.", "NODE", node_names)
 ) -> None:
     """Revoke the slot of a node, and uncordon the node if that is safe. Its host has to ask again.
 
@@ -120,7 +120,7 @@ def _server(api: ClusterApi, namespace: str) -> str:
     return lease.holder if is_fleetlock_run(lease.run) else ""
 
 
-def _release(settings: Given, node: str) -> bool:
+def _release(settings: CommandSettings, node: str) -> bool:
     """Return False without a slot. Raise `BlockedError` if no server frees it in time."""
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace

@@ -8,7 +8,7 @@ from rollout.adapters import journal
 from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli.flags import takes
 from rollout.cli.options import argument, option
-from rollout.cli.settings.reading import Given
+from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.stages.journals import OR_PATH, STDIN, RecordedRun, read_recorded_run
 from rollout.cli.suggestions import run_ids
@@ -26,7 +26,7 @@ _OUT = "Write the report to this .html, .md or .json file; default: Markdown to 
 
 @takes()
 def history(
-    settings: Given,
+    settings: CommandSettings,
     run: str = argument("", _RUN, "RUN", run_ids),
     check: bool = option(False, _CHECK),
 ) -> None:
@@ -59,7 +59,7 @@ def history(
     output.show(HistoryReport(FORMAT_VERSION, runs), text)
 
 
-def _check(run: str, settings: Given) -> None:
+def _check(run: str, settings: CommandSettings) -> None:
     """Exit 1 if the run breaks a rule."""
     from rollout.report.history import HistoryReport, JournalCheck, check_text
     from rollout.report.journal_check import check_journal
@@ -89,7 +89,7 @@ def _runs_here() -> Iterator[RunReport]:
 
 @takes()
 def report(
-    settings: Given,
+    settings: CommandSettings,
     run: str = argument(
         "", f"{_WHICH}, or - for a pod's log on stdin. Default: the last run.", "RUN", run_ids
     ),
@@ -131,7 +131,7 @@ def report(
     say(f"Written to {printable(str(out))}.")
 
 
-def _read_run(run: str, settings: Given) -> RecordedRun:
+def _read_run(run: str, settings: CommandSettings) -> RecordedRun:
     """`run` is a path, the beginning of an ID, `-` for JSON lines on stdin, or empty for the last.
 
     A journal in the settings replaces those on this machine.
@@ -145,7 +145,7 @@ def _read_run(run: str, settings: Given) -> RecordedRun:
     return read_recorded_run(_find_journal(run, settings))
 
 
-def _find_journal(run: str, settings: Given) -> Path:
+def _find_journal(run: str, settings: CommandSettings) -> Path:
     paths = journal.list_journals()
     if not paths:
         folder = printable(str(journal.runs_directory()))
@@ -165,7 +165,7 @@ def _find_journal(run: str, settings: Given) -> Path:
     raise InputError(f'run "{printable(run)}" not found', hint=hint)
 
 
-def _last_journal(paths: Sequence[Path], settings: Given) -> Path:
+def _last_journal(paths: Sequence[Path], settings: CommandSettings) -> Path:
     """The current cluster's runs come first."""
     from rollout.cli import wiring
 

@@ -11,7 +11,7 @@ from rollout.adapters.local_files import check_target, output_file, write_whole
 from rollout.cli import consent, wiring
 from rollout.cli.flags import NODE_ARGUMENTS, YES, takes
 from rollout.cli.options import option
-from rollout.cli.settings.reading import SELECTION, Given
+from rollout.cli.settings.reading import SELECTION, CommandSettings
 from rollout.cli.settings.rules import selection_of
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.stages.cluster import connect, read_nodes
@@ -39,7 +39,7 @@ _MOST_NAMES = 5
 
 @takes("cluster", *SELECTION, "ssh")
 def inventory(
-    settings: Given,
+    settings: CommandSettings,
     list: bool = option(False, "Print every host and group (default)."),  # noqa: ARG001 - Ansible's
 ) -> None:
     """Print the Nodes as an Ansible inventory, grouped by role, zone, version and pending reboot.
@@ -76,7 +76,7 @@ _FINGERPRINTS = (
 
 @takes("cluster", *SELECTION, "ssh", arguments=NODE_ARGUMENTS)
 def known_hosts(
-    settings: Given,
+    settings: CommandSettings,
     out: Path | None = option(None, _OUT, "FILE", parser=output_file),
     fingerprints: Path | None = option(None, _FINGERPRINTS, "FILE"),
     yes: bool = YES,
@@ -176,7 +176,7 @@ def _confirm_trusted(
 
 
 @takes("cluster", *SELECTION, "ssh", arguments=NODE_ARGUMENTS)
-def check_update(settings: Given) -> None:
+def check_update(settings: CommandSettings) -> None:
     """Make the selected hosts check for an update now.
 
     Skips hosts that have already staged an update or are downloading one. Each host downloads what

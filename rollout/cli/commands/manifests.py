@@ -7,7 +7,7 @@ from pathlib import Path
 from rollout.adapters.input_files import read_input
 from rollout.cli.flags import takes
 from rollout.cli.options import argument, option
-from rollout.cli.settings.reading import Given, read_file
+from rollout.cli.settings.reading import CommandSettings, read_file
 from rollout.cli.settings.rules import read_pod_settings
 from rollout.cli.settings.schema import Executor
 from rollout.cli.settings.schema import settings as known_settings
@@ -100,7 +100,7 @@ _HOSTS_NETWORK = option(
 
 @takes("ssh.known-hosts", of_another=True)
 def manifests(
-    settings: Given,
+    settings: CommandSettings,
     kind: InstallationKind = _KIND,
     *,
     image: str | None = _IMAGE_TO_RUN,
@@ -154,7 +154,7 @@ def _default_name(kind: InstallationKind) -> str:
     return f"{DEFAULT_NAME}-fleetlock" if kind is InstallationKind.FLEETLOCK else DEFAULT_NAME
 
 
-def _refuse_useless(choices: Installation, settings: Given) -> None:
+def _refuse_useless(choices: Installation, settings: CommandSettings) -> None:
     """Raise `UsageError` without an image, or for flags that do not reach the pod."""
     others = [
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
@@ -177,7 +177,7 @@ def _refuse_useless(choices: Installation, settings: Given) -> None:
         raise UsageError(f"{kind} has no schedule", hint="Drop --schedule and --time-zone.")
 
 
-def _with_settings(choices: Installation, typed: Given) -> Installation:
+def _with_settings(choices: Installation, typed: CommandSettings) -> Installation:
     from rollout.adapters.web import parse_address
     from rollout.planning.play.pace import slowest_node_seconds
 

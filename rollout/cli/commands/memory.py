@@ -14,7 +14,7 @@ from rollout.adapters.local_files import (
 from rollout.cli import wiring
 from rollout.cli.flags import LINES, takes
 from rollout.cli.options import argument, option
-from rollout.cli.settings.reading import Given
+from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.settings.values import future_time, node_name, one_line, os_version
 from rollout.cli.stages.cluster import read_nodes, with_patience
 from rollout.cli.stages.selection import selected_names
@@ -60,7 +60,7 @@ def _reason(value: str) -> str:
 
 @takes("cluster")
 def pause(
-    settings: Given,
+    settings: CommandSettings,
     node: list[str] | None = _NODES,
     all: bool = option(False, "Pause all nodes, including those that join later"),
     reason: str = option(
@@ -103,7 +103,7 @@ def pause(
 
 @takes("cluster")
 def unpause(
-    settings: Given,
+    settings: CommandSettings,
     node: list[str] | None = _NODES,
     all: bool = option(False, "End the pause of all nodes; nodes paused by name stay paused"),
     unattended: bool = option(False, "Let rollout operate reboot nodes again after rollout abort"),
@@ -188,7 +188,11 @@ def _pauses_by_name(nodes: Sequence[Node], now: datetime | None) -> Iterator[str
 
 
 def _nodes_to_change(
-    settings: Given, names: list[str] | None, *, everything: bool, may_be_none: bool = False
+    settings: CommandSettings,
+    names: list[str] | None,
+    *,
+    everything: bool,
+    may_be_none: bool = False,
 ) -> tuple[ClusterApi, Sequence[Node]]:
     if (names and everything) or not (names or everything or may_be_none):
         hint = "For example: worker-2 worker-3; or all of them: --all"
@@ -204,7 +208,7 @@ def _nodes_to_change(
 
 @takes("cluster")
 def hold(
-    settings: Given,
+    settings: CommandSettings,
     version: list[str] = argument(
         ...,
         "Versions, as rollout status shows them.",
@@ -241,7 +245,7 @@ def hold(
 
 @takes("cluster")
 def release(
-    settings: Given,
+    settings: CommandSettings,
     version: list[str] | None = argument(
         None, "Held versions, as rollout status shows them.", "VERSION", held_versions
     ),
@@ -287,7 +291,7 @@ def release(
 
 
 def _change_memory(
-    settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False
+    settings: CommandSettings, change: Callable[[Memory], Memory], *, anew: bool = False
 ) -> tuple[Memory, Memory]:
     """Return the memory before and after the change.
 
@@ -317,7 +321,7 @@ _SIGN_KEY = option(
 
 @takes("cluster", formats=LINES)
 def evidence(
-    settings: Given,
+    settings: CommandSettings,
     version: str = _PROVEN_VERSION,
     out: str | None = _EVIDENCE_FILE,
     sign_key: Path | None = _SIGN_KEY,

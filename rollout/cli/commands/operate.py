@@ -5,7 +5,7 @@ import typer
 
 from rollout.cli.flags import LINES, takes
 from rollout.cli.options import option
-from rollout.cli.settings.reading import RULES, Given
+from rollout.cli.settings.reading import RULES, CommandSettings
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.errors import RolloutError, UsageError
@@ -13,7 +13,7 @@ from rollout.errors import RolloutError, UsageError
 
 @takes("operate", "cluster", *RULES, "evidence", "ssh", formats=LINES)
 def operate(
-    settings: Given, once: bool = option(False, "Exit after one pass, for a CronJob")
+    settings: CommandSettings, once: bool = option(False, "Exit after one pass, for a CronJob")
 ) -> None:
     """Reboot pending nodes unattended, once or continuously.
 
@@ -56,7 +56,7 @@ def operate(
             operation.make_passes(ignore_signals)
 
 
-def _refuse_rules_of_people(settings: Given) -> None:
+def _refuse_rules_of_people(settings: CommandSettings) -> None:
     policy = policy_of(settings)
     if settings.gates.interactive:
         raise UsageError(

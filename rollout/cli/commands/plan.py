@@ -6,7 +6,7 @@ import typer
 from rollout.adapters.local_files import check_target, output_file
 from rollout.cli.flags import NODES, PLAN_OR_NODES, takes
 from rollout.cli.options import option
-from rollout.cli.settings.reading import RULES, Given
+from rollout.cli.settings.reading import RULES, CommandSettings
 from rollout.cli.settings.values import future_time, node_name, os_version
 from rollout.cli.suggestions import node_names
 from rollout.errors import UsageError
@@ -39,7 +39,7 @@ _ANONYMOUS = option(False, "Hide names and labels in the snapshot")
 
 @takes("cluster", *RULES, "ssh", formats=NODES, arguments=PLAN_OR_NODES)
 def plan(
-    settings: Given,
+    settings: CommandSettings,
     *,
     file: Path | None = None,
     out: Path | None = _OUT,
@@ -90,7 +90,7 @@ def plan(
     raise typer.Exit(preview.exit_code(new, detailed=detailed_exitcode))
 
 
-def _finish_date(finish_by: str | None, settings: Given) -> datetime | None:
+def _finish_date(finish_by: str | None, settings: CommandSettings) -> datetime | None:
     from rollout.cli import wiring
 
     if finish_by is None:

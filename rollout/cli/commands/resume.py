@@ -6,7 +6,7 @@ import typer
 from rollout.cli import consent
 from rollout.cli.flags import LINES, YES, takes
 from rollout.cli.options import option
-from rollout.cli.settings.reading import PATIENCE, PLANNED, Given
+from rollout.cli.settings.reading import PLANNED, TIMEOUTS, CommandSettings
 from rollout.cli.terminal import show, show_lines
 from rollout.errors import ExitCode
 from rollout.model.quantity import Duration
@@ -33,14 +33,14 @@ _WAIT = "How long to wait for a node that may be rebooting"
     "cluster",
     "nodes.allow",
     "nodes.skip",
-    *PATIENCE,
+    *TIMEOUTS,
     "gates.interactive",
     "ssh",
     reads=PLANNED,
     formats=LINES,
 )
 def resume(
-    settings: Given,
+    settings: CommandSettings,
     yes: bool = YES,
     retry_failed: bool = option(False, "Also retry the nodes that failed"),
     force_unlock: str = _FORCE_UNLOCK,
@@ -108,7 +108,7 @@ def _execute(execution: "Execution", unfinished: "Unfinished", *, yes: bool) -> 
 
 
 def _find_resumable(
-    settings: Given, api: "ClusterApi", *, retry_failed: bool
+    settings: CommandSettings, api: "ClusterApi", *, retry_failed: bool
 ) -> "Unfinished | None":
     """Return the rollout with the settings of this command; None, after a message, without one."""
     from rollout.cli.stages import execute, resumption
@@ -140,7 +140,7 @@ def _ask(prepared: "PreparedRun", place: str) -> None:
 
 @takes("cluster", "ssh")
 def abort(
-    settings: Given,
+    settings: CommandSettings,
     yes: bool = YES,
     wait: Duration = option(Duration(120), _WAIT, "DURATION", parser=Duration.parse),
     force_unlock: str = _FORCE_UNLOCK,
@@ -209,7 +209,7 @@ def _question(unfinished: "Unfinished | None", place: str) -> str:
 
 def _undo(
     connections: "Connections",
-    settings: Given,
+    settings: CommandSettings,
     watch: "LeaseWatch | None",
     *,
     force_unlock: str,

@@ -1,13 +1,13 @@
 from rollout.cli.flags import NODE_ARGUMENTS, NODES, takes
 from rollout.cli.options import option
-from rollout.cli.settings.reading import SELECTION, Given
+from rollout.cli.settings.reading import SELECTION, CommandSettings
 from rollout.cli.settings.schema import OutputFormat
 from rollout.errors import UsageError
 
 
 @takes("cluster", *SELECTION, "ssh", formats=NODES, arguments=NODE_ARGUMENTS)
 def status(
-    settings: Given,
+    settings: CommandSettings,
     run: bool = option(False, "Show the running or interrupted rollout instead of the nodes"),
     watch: bool = option(False, "Watch the rollout until it ends", "", "--watch", "-w"),
     web: bool = option(
@@ -44,7 +44,7 @@ def status(
         stage.show_nodes(connect(settings), request, only_pending=pending)
 
 
-def _refuse_beside_web(settings: Given, *, is_other: bool) -> None:
+def _refuse_beside_web(settings: CommandSettings, *, is_other: bool) -> None:
     is_text = settings.output.format in (OutputFormat.TEXT, OutputFormat.WIDE)
     if is_other or settings.nodes.node or not is_text:
         raise UsageError(

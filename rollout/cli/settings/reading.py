@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.own_pod import OWN_POD_VARIABLES
@@ -27,7 +27,7 @@ from rollout.model.text import shell_word
 
 SELECTION = ("nodes.selector", "nodes.node", "nodes.exclude")
 RULES = ("nodes", "waves", "drain", "reboot", "gates.window")
-PATIENCE = (
+TIMEOUTS = (
     "drain.timeout",
     "drain.wait-for-completion-timeout",
     "reboot.timeout",
@@ -44,8 +44,9 @@ _FLAGS_OF_COMMAND = {
     "plan": RULES,
     "doctor": RULES,
     "status": SELECTION,
-    "resume": PATIENCE,
+    "resume": TIMEOUTS,
 }
+# These belong to a process, and not to a plan.
 _OF_PROCESS = (
     "detect.command",
     *("waves.stop", "gates.command", "gates.interactive"),
@@ -74,18 +75,25 @@ _OWN_FILE = (
 _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 
 
-SettingValues = Mapping[str, tuple[Any, str]]
-"""The settings of one source by name: each as it is written there, and its place for messages."""
+class PlacedValue(NamedTuple):
+    """A value as it is written, and where that is, for messages."""
+
+    value: Any
+    place: str
 
 
-class Given(Settings):
-    """The settings of a command. `typed` were given on the command line.
+SettingValues = Mapping[str, PlacedValue]
+"""The settings of one source, by name."""
 
-    `places` says where each setting was set. `file` is the settings file, or empty.
-    """
 
+class CommandSettings(Settings):
+    """The settings of a command, and where each was set."""
+
+    # Those of the command line.
     typed: SettingValues = field(default_factory=dict)
+    # Where each setting was set, for messages; by its name. Defaults are left out.
     places: Mapping[str, str] = field(default_factory=dict)
+    # The settings file; empty for none.
     file: str = ""
 
     def repeated(self, command: str) -> str:
@@ -95,21 +103,22 @@ class Given(Settings):
         """
         words = [command]
         flags = _FLAGS_OF_COMMAND.get(command.split()[1], ())
-        if flags == PATIENCE and not self.file:
+        if flags == TIMEOUTS and not self.file:
             flags = ()
-        accepts_rules = bool(flags) and flags != PATIENCE
+        accepts_rules = bool(flags) and flags != TIMEOUTS
         refused = () if accepts_rules else set(PLANNED).difference(flags)
         settings_with_flag = {"cluster", "ssh", *flags}
-        for name, (value, origin) in self.typed.items():
-            is_present = name in command or origin in command.split()
+        for name, (value, typed_as) in self.typed.items():
+            is_present = name in command or typed_as in command.split()
             if settings()[name].is_secret or is_present or name in refused:
                 continue
-            is_flag = not origin.startswith("--set")
-            if is_flag and settings_with_flag.isdisjoint((name, name.partition(".")[0])):
+            table = name.partition(".")[0]
+            is_flag = not typed_as.startswith("--set")
+            if is_flag and name not in settings_with_flag and table not in settings_with_flag:
                 continue
             items = value if isinstance(value, list) else [value]
             for item in items:
-                words += _flag_words(name, item, origin)
+                words += _flag_words(name, item, typed_as)
         if self.file:
             words += ("--config", shell_word(self.file))
         return " ".join(words)
@@ -124,12 +133,13 @@ class Given(Settings):
             raise UsageError(f"{', '.join(flags)} {why}", hint=hint)
 
 
-def _flag_words(name: str, item: Any, origin: str) -> Sequence[str]:
+def _flag_words(name: str, item: Any, typed_as: str) -> Sequence[str]:
+    """Return the words that set this value. `typed_as` is a flag, or `--set NAME`."""
     if isinstance(item, bool):
         return [f"--{'' if item else 'no-'}{settings()[name].flag}"]
-    if origin.startswith("--set"):
+    if typed_as.startswith("--set"):
         return ["--set", shell_word(f"{name}={item}")]
-    return [origin, shell_word(str(item))]
+    return [typed_as, shell_word(str(item))]
 
 
 @dataclass(frozen=True)
@@ -162,14 +172,14 @@ class SettingsFile:
             prefix = f"{name}."
             if name in LISTS:
                 prefix = f"[[{name}]] {table.get('name') or f'number {number}'}: "
-            content: dict[str, tuple[Any, str]] = {}
+            content: dict[str, PlacedValue] = {}
             for key, value in table.items():
                 if f"{name}.{key}" in LISTS:
                     continue
                 place = f"{self.place(name, key, number)}: {prefix}{key}"
                 if key not in settings_in(name):
                     raise UsageError(f"{place}: unknown setting", hint=_hint(f"{name}.{key}"))
-                content[key] = (value, place)
+                content[key] = PlacedValue(value, place)
             for key, setting in settings_in(name).items():
                 if setting.is_required and table.get(key) in (None, ""):
                     place = self.place(name, number=number)
@@ -219,29 +229,34 @@ def read_file(path: Path | None) -> SettingsFile:
         raise UsageError(f"{path} is not TOML: {error}", hint=_EXAMPLE) from error
 
 
-def given(file: SettingsFile, environment: SettingValues, typed: SettingValues) -> Given:
-    """Return the settings. Typed ones win over variables, and those over the file."""
+def merge_settings(
+    file: SettingsFile, environment: SettingValues, typed: SettingValues
+) -> CommandSettings:
+    """Return all settings. Those typed win over variables, and variables over the file.
+
+    Raises `UsageError` for an unknown table or a bad value.
+    """
     for name in file.document:
         if name not in TABLES:
             raise UsageError(f"{file.place(name)}: unknown table [{name}]", hint=_hint(name))
     outside_file = {**environment, **typed}
     tables: dict[str, Any] = {}
     places: dict[str, str] = {}
-    for name, kind in TABLES.items():
-        in_file = list(file.tables(name))
-        fields = [_read_fields(name, table) for table in in_file]
+    for name, table_class in TABLES.items():
+        tables_in_file = list(file.tables(name))
+        fields = [_read_fields(name, table) for table in tables_in_file]
         if name in LISTS:
-            tables[field_of(name)] = tuple(kind(**values) for values in fields)
+            tables[field_of(name)] = tuple(table_class(**values) for values in fields)
             continue
         outside = {
             key: outside_file[setting.name]
             for key, setting in settings_in(name).items()
             if setting.name in outside_file
         }
-        tables[name] = kind(**{**fields[0], **_read_fields(name, outside)})
-        places |= {f"{name}.{key}": place for key, (_value, place) in in_file[0].items()}
-    places |= {name: place for name, (_value, place) in outside_file.items()}
-    return Given(**tables, typed=typed, places=places, file=file.name)
+        tables[name] = table_class(**{**fields[0], **_read_fields(name, outside)})
+        places |= {f"{name}.{key}": placed.place for key, placed in tables_in_file[0].items()}
+    places |= {name: placed.place for name, placed in outside_file.items()}
+    return CommandSettings(**tables, typed=typed, places=places, file=file.name)
 
 
 def _read_fields(table: str, content: SettingValues) -> Mapping[str, Any]:
@@ -261,7 +276,7 @@ def _read_fields(table: str, content: SettingValues) -> Mapping[str, Any]:
 
 
 def assignments(words: Iterable[str]) -> SettingValues:
-    """Return the settings of `--set KEY=VALUE`. Repeating a list adds an item."""
+    """Return the settings of `--set KEY=VALUE`. Repeating the key of a list adds an item."""
     values: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -271,7 +286,7 @@ def assignments(words: Iterable[str]) -> SettingValues:
         if not equals:
             raise UsageError(f"--set {name} has no value", hint=f"Write it as --set {name}=VALUE")
         values[name] = [*values.get(name, ()), value] if settings()[name].is_list else value
-    return {name: (value, f"--set {name}") for name, value in values.items()}
+    return {name: PlacedValue(value, f"--set {name}") for name, value in values.items()}
 
 
 @cache
@@ -297,12 +312,12 @@ def _hint(name: str) -> str:
 
 
 def from_environment(environ: Mapping[str, str], accepted: Container[Setting]) -> SettingValues:
-    """Return the accepted settings and all secrets that are set."""
-    values: dict[str, tuple[Any, str]] = {}
+    """Return the variables that are set, for `accepted` settings and for all secrets."""
+    values: dict[str, PlacedValue] = {}
     for setting in settings().values():
         value = environ.get(setting.variable)
         if value and (setting.is_secret or setting in accepted):
-            values[setting.name] = (value, f"the variable {setting.variable}")
+            values[setting.name] = PlacedValue(value, f"the variable {setting.variable}")
     return values
 
 
@@ -311,8 +326,8 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     known = {*_OTHER_VARIABLES, *GateVariable, *RescueVariable}
     known.update(setting.variable for setting in settings().values())
     for name in sorted(environ):
-        is_of_other = not name.startswith("ROLLOUT_") or _SERVICE_VARIABLE.fullmatch(name)
-        if is_of_other or name in known:
+        is_ours = name.startswith("ROLLOUT_") and not _SERVICE_VARIABLE.fullmatch(name)
+        if not is_ours or name in known:
             continue
         close = get_close_matches(name, known, n=1, cutoff=0.8)
         hint = "flags have variables; other settings: --set, --config"

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import tzinfo
 from pathlib import Path
 
-from rollout.cli.settings.reading import Given, SettingsFile, given
+from rollout.cli.settings.reading import CommandSettings, SettingsFile, merge_settings
 from rollout.cli.settings.schema import Allow, FleetLockSettings, GatesSettings, Settings, Skip
 from rollout.cli.settings.schema import settings as every_setting
 from rollout.cli.terminal import say
@@ -28,12 +28,15 @@ from rollout.planning.eligibility.windows import Window
 
 
 def selection_of(settings: Settings) -> Selection:
-    """Return the selection in the settings."""
+    """Return which nodes the settings select."""
     return Selection(settings.nodes.selector, settings.nodes.node, settings.nodes.exclude)
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Raises `UsageError` for settings that contradict each other."""
+    """Return the rules in the settings. Reads the calendar.
+
+    Raises `UsageError` for settings that contradict each other.
+    """
     nodes = settings.nodes
     waves = settings.waves
     drain = settings.drain
@@ -156,7 +159,7 @@ def refuse_finalizing(settings: Settings, rollback: str) -> None:
         )
 
 
-def refuse_another_process(settings: Given, policy: Policy) -> None:
+def refuse_another_process(settings: CommandSettings, policy: Policy) -> None:
     """Raise `UsageError` if this process cannot follow another process's policy.
 
     A policy holds no commands, so this process needs its own. A Prometheus on the command line must
@@ -218,7 +221,7 @@ def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
 
 
 def server_policy(settings: Settings) -> Policy:
-    """Return a server's policy. By default, it allows as many nodes as there are slots."""
+    """Return a FleetLock server's policy. By default, it allows as many nodes as all slots."""
     policy = policy_of(settings)
     server = settings.fleetlock
     if settings.waves.max_unavailable is not None:
@@ -242,7 +245,7 @@ _UNFIT_FOR_PODS = {
     ),
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
-_WRITTEN = frozenset({"output.journal", "metrics.textfile"})
+_WRITTEN_FILES = frozenset({"output.journal", "metrics.textfile"})
 _SECRET = re.compile(
     r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S"
     r"|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S",
@@ -251,9 +254,9 @@ _SECRET = re.compile(
 
 
 def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Policy]:
-    """Return a pod's settings and policy. Raises `UsageError` for unfit settings.
+    """Return a pod's settings and policy. `serves`: the pod is a FleetLock server.
 
-    `serves`: the pod is a FleetLock server.
+    Raises `UsageError` for settings that a pod cannot use, or that may hold a secret.
     """
     for number, line in enumerate(file.text.splitlines(), 1):
         # Even a comment would be readable in the ConfigMap.
@@ -265,8 +268,8 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
                     " --env-secret."
                 ),
             )
-    settings = given(file, {}, {})
-    reasons = ", ".join(_unfit(file))
+    settings = merge_settings(file, {}, {})
+    reasons = ", ".join(_unfit_settings(file))
     if reasons:
         raise UsageError(
             f"{file.name} cannot be a pod's settings: {reasons}",
@@ -277,7 +280,8 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
     return settings, server_policy(readable) if serves else policy_of(readable)
 
 
-def _unfit(file: SettingsFile) -> Iterator[str]:
+def _unfit_settings(file: SettingsFile) -> Iterator[str]:
+    """Yield each setting that a pod cannot use, with the reason."""
     for name, setting in every_setting().items():
         table, _, key = name.partition(".")
         value = file.document.get(table, {}).get(key)
@@ -286,7 +290,7 @@ def _unfit(file: SettingsFile) -> Iterator[str]:
         is_path = setting.kind is Path and value != "none"
         if name in _UNFIT_FOR_PODS:
             yield f"{name} ({_UNFIT_FOR_PODS[name]})"
-        elif name in _WRITTEN and not Path(value).is_relative_to(_WRITABLE):
+        elif name in _WRITTEN_FILES and not Path(value).is_relative_to(_WRITABLE):
             yield f"{name} (the pod can write only to {_WRITABLE})"
-        elif is_path and name not in _WRITTEN and not Path(value).is_absolute():
+        elif is_path and name not in _WRITTEN_FILES and not Path(value).is_absolute():
             yield f"{name} (use an absolute path inside the pod, from the image or a volume)"

@@ -14,26 +14,30 @@ _NUMBERS = {int: re.compile(r"-?[0-9]{1,10}"), float: re.compile(r"-?[0-9]{1,10}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting, such as `drain.timeout`.
-
-    `kind` is the type of the value or item. `words` are the only valid values, if any. `separator`
-    splits a list. `check` validates a whole list. `private_variable` belongs to a secret. `least`
-    and `most` limit a number.
-    """
+    """How a setting is declared and read."""
 
     metavar: str = ""
+    # Reads a text; None if `kind` or `words` are enough to read it.
     parse: Callable[[str], Any] | None = None
+    # The valid values; empty if any is.
     words: Sequence[str] = ()
+    # Splits a list.
     separator: str = ","
+    # The type of the value, or of the items of a list.
     kind: Any = str
+    # With its table, such as `drain.timeout`.
     name: str = ""
     is_list: bool = False
     default: Any = None
     help: str = ""
+    # Without dashes; empty if there is no flag.
     flag: str = ""
     short: str = ""
+    # The variable of a secret, which has no flag; else empty.
     private_variable: str = ""
+    # Validates a whole list.
     check: Callable[[Sequence[str]], object] | None = None
+    # The limits of a number.
     least: int | None = None
     most: int = LONGEST
     is_required: bool = False
@@ -51,7 +55,7 @@ class Setting:
         return f"ROLLOUT_{self.flag.replace('-', '_').upper()}"
 
     def read(self, value: Any) -> Any:
-        """Return the value of a text or TOML value. Raises `ValueError`."""
+        """Convert a text or TOML value. Raises `ValueError` or `UsageError` if it is invalid."""
         if not self.is_list:
             return self._read_item(value)
         # A dict keeps the order, and drops repeated items.

@@ -1,6 +1,7 @@
-"""A bad value raises `UsageError` or `ValueError`; the caller adds the setting's name.
+"""The types of settings, and how their values are read.
 
-Checks import their modules themselves, because help and completion do not need them.
+A bad value raises `UsageError` or `ValueError`; the caller adds the setting's name. Checks import
+their modules themselves, because help and completion do not need them.
 """
 
 import re
@@ -64,7 +65,7 @@ def matching(pattern: str, description: str) -> Callable[[str], str]:
 
 
 def positive_duration(value: str) -> Duration:
-    """Refuse zero."""
+    """Raise `ValueError` for zero."""
     seconds = Duration.parse(value)
     if not seconds:
         raise ValueError("0s leaves no time at all. Write it as in Kubernetes: 90s, 10m, 1h30m.")
@@ -72,7 +73,7 @@ def positive_duration(value: str) -> Duration:
 
 
 def at_least_one(value: str) -> Count:
-    """Refuse zero."""
+    """Raise `ValueError` for zero."""
     count = Count.parse(value)
     if count.is_zero:
         raise ValueError("0 would take no node at all. Write at least 1, or a percentage above 0%.")
@@ -158,13 +159,13 @@ def _textfile(value: str) -> Path:
 
 
 def notify_urls(urls: Sequence[str]) -> None:
-    """Refuse unusable URLs. Errors have only their number, because URLs can be secret."""
+    """Raise for unusable URLs. Errors name URLs by their number, because URLs can be secret."""
     from rollout.adapters.notify import destinations
 
     destinations(urls)
 
 
-def _of_group(check: Callable[[str], object], example: str) -> Callable[[str], str]:
+def _reader_of_group(check: Callable[[str], object], example: str) -> Callable[[str], str]:
     """Return a reader of NAME=VALUE for a group of FleetLock."""
 
     def read(text: str) -> str:
@@ -178,7 +179,10 @@ def _of_group(check: Callable[[str], object], example: str) -> Callable[[str], s
 
 
 def future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
-    """Return a future time, from a time or a duration from `now`."""
+    """Read a time, or a duration from `now`. Return None for None.
+
+    Raises `UsageError` unless the time is in the future.
+    """
     if value is None:
         return None
     try:
@@ -201,9 +205,11 @@ Command = Annotated[str, Setting("COMMAND", one_line)]
 Expression = Annotated[str, Setting("CEL", verbatim_if(_expression))]
 Freeze = Annotated[str, Setting("FREEZE", verbatim_if(windows.parse_freeze), separator=";")]
 OperatorCommand = Annotated[str, Setting("COMMAND", verbatim_if(split_command))]
-_SELECTOR_OF_GROUP = _of_group(parse_selector, "NAME=SELECTOR: workers=pool=web")
+_SELECTOR_OF_GROUP = _reader_of_group(parse_selector, "NAME=SELECTOR: workers=pool=web")
 GroupSelector = Annotated[str, Setting("NAME=SELECTOR", _SELECTOR_OF_GROUP, separator=";")]
-GroupSlots = Annotated[str, Setting("NAME=COUNT", _of_group(at_least_one, "NAME=3, or NAME=25%"))]
+GroupSlots = Annotated[
+    str, Setting("NAME=COUNT", _reader_of_group(at_least_one, "NAME=3, or NAME=25%"))
+]
 Label = Annotated[str, Setting("LABEL", verbatim_if(check_label_name))]
 Annotation = Annotated[str, Setting("ANNOTATION", verbatim_if(check_label_name))]
 LabelPrefix = Annotated[str, Setting("PREFIX", label_prefix)]
@@ -234,8 +240,8 @@ Time = Annotated[str, Setting("TIME", verbatim_if(fitting(parse_timestamp, _TIME
 Url = Annotated[str, Setting("URL", separator=" ")]
 Window = Annotated[str, Setting("WINDOW", verbatim_if(windows.Window.parse), separator=";")]
 
-# For types without a setting in their annotation.
-_FORMS = {
+# How values of a type are read if its annotation has no `Setting`.
+_SETTING_BY_TYPE = {
     Count: Setting("COUNT", at_least_one),
     Duration: Setting("DURATION", positive_duration),
     Path: Setting("FILE"),
@@ -273,18 +279,26 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
         is_list = get_origin(kind) is tuple
         kind = get_args(kind)[0] if is_list else kind
         if get_origin(kind) is Annotated:
-            kind, form = get_args(kind)
+            kind, setting_of_type = get_args(kind)
         elif issubclass(kind, Enum):
-            form = Setting("VALUE", words=tuple(item.value for item in kind))
+            setting_of_type = Setting("VALUE", words=tuple(word.value for word in kind))
         else:
-            form = _FORMS.get(kind, Setting())
+            setting_of_type = _SETTING_BY_TYPE.get(kind, Setting())
         key = item.name.replace("_", "-")
         declared = dict(item.metadata)
         if "flag" in declared:
             declared["flag"] = declared["flag"] or key
-        name = f"{table_name}.{key}"
-        default = item.default
-        yield key, replace(form, kind=kind, name=name, is_list=is_list, default=default, **declared)
+        yield (
+            key,
+            replace(
+                setting_of_type,
+                kind=kind,
+                name=f"{table_name}.{key}",
+                is_list=is_list,
+                default=item.default,
+                **declared,
+            ),
+        )
 
 
 def default_text(value: Any) -> str:

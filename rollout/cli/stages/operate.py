@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rollout.cli import failures, wiring
-from rollout.cli.settings.reading import Given
+from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages import execute, refusals, screens
@@ -87,7 +87,7 @@ class Operation:
     not end the process.
     """
 
-    settings: Given
+    settings: CommandSettings
     process_stop: StopRequest
     metrics: "Metrics | None"
     # This process makes one pass. Another pod makes the next.

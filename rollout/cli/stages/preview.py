@@ -9,7 +9,7 @@ import typer
 
 from rollout.adapters.local_files import write_whole
 from rollout.cli import wiring
-from rollout.cli.settings.reading import PLANNED, Given
+from rollout.cli.settings.reading import PLANNED, CommandSettings
 from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.prepare import inputs_of, load_saved, make_plan
@@ -180,7 +180,7 @@ def exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
     return ExitCode.PARTIAL if left_out else ExitCode.OK
 
 
-def show_saved(file: Path, settings: Given) -> None:
+def show_saved(file: Path, settings: CommandSettings) -> None:
     settings.refuse_typed(
         PLANNED, why="cannot be used with a saved plan, which is shown as it is", hint="Drop them."
     )

@@ -1,7 +1,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rollout.cli.settings.reading import Given
+from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.settings.rules import policy_of, refuse_finalizing, selection_of
 from rollout.execution.record.unfinished import Unfinished
 from rollout.gather.hosts.probe_command import Probe
@@ -44,7 +44,7 @@ Origin = Fresh | Saved | Interrupted | Unattended
 class Request:
     """What a command was asked to do: settings, selection, policy, and where they came from."""
 
-    settings: Given
+    settings: CommandSettings
     selection: Selection
     policy: Policy
     origin: Origin = Fresh()
@@ -64,7 +64,7 @@ class Request:
         return Probe(policy.sources, command, rollback=policy.rollback)
 
 
-def fresh_request(settings: Given, *, rollback: str = "") -> Request:
+def fresh_request(settings: CommandSettings, *, rollback: str = "") -> Request:
     """Return the request of a person for a new plan. `rollback`: the version to leave, or empty.
 
     Raises `UsageError` for settings that contradict each other.

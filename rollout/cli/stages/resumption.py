@@ -2,10 +2,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.settings.reading import PATIENCE, PLANNED, Given
+from rollout.cli.settings.existing_plan import (
+    settings_without_effect,
+    timeout_notes,
+    with_current_timeouts,
+)
+from rollout.cli.settings.reading import PLANNED, TIMEOUTS, CommandSettings
 from rollout.cli.settings.rules import refuse_another_process, selection_of
 from rollout.cli.settings.schema import Allow, Skip
-from rollout.cli.settings.standing import overruled, patience_notes, with_given_patience
 from rollout.cli.stages import refusals, screens
 from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import ask_hosts_of
@@ -50,7 +54,7 @@ def refuse_without_record(unfinished: Unfinished) -> None:
         )
 
 
-def with_given_settings(unfinished: Unfinished, settings: Given) -> Unfinished:
+def with_given_settings(unfinished: Unfinished, settings: CommandSettings) -> Unfinished:
     """Return the rollout with the time-outs that are set now. Print which settings have no effect.
 
     Raises `UsageError` for flags that contradict the rollout's own rules.
@@ -59,16 +63,18 @@ def with_given_settings(unfinished: Unfinished, settings: Given) -> Unfinished:
     plan = unfinished.record.plan
     if plan is None:
         return unfinished
-    rules = with_given_patience(plan.policy, settings)
-    changes = patience_notes(plan.policy, rules)
-    without_effect = overruled(settings, rules, plan.selection, open_settings=_CHANGEABLE_SETTINGS)
+    rules = with_current_timeouts(plan.policy, settings)
+    changes = timeout_notes(plan.policy, rules)
+    without_effect = settings_without_effect(
+        settings, rules, plan.selection, changeable=_CHANGEABLE_SETTINGS
+    )
     for sentence in (*changes, *without_effect):
         say(f"note: {sentence}")
     record = replace(unfinished.record, plan=replace(plan, policy=rules))
     return replace(unfinished, record=record)
 
 
-def _refuse_other_rules(unfinished: Unfinished, settings: Given) -> None:
+def _refuse_other_rules(unfinished: Unfinished, settings: CommandSettings) -> None:
     if "nodes.allow" in settings.typed:
         for override in settings.nodes.allow:
             if override not in _ACCEPTED_BY_ALLOW:
@@ -77,7 +83,7 @@ def _refuse_other_rules(unfinished: Unfinished, settings: Given) -> None:
                     hint=f"resume takes {', '.join(_ACCEPTED_BY_ALLOW)}.",
                 )
     settings.refuse_typed(
-        set(PLANNED).difference(_CHANGEABLE_SETTINGS, PATIENCE),
+        set(PLANNED).difference(_CHANGEABLE_SETTINGS, TIMEOUTS),
         why="cannot be changed now: the interrupted rollout has its own rules",
         hint="Drop it; only time-outs can be changed. "
         "For other rules: rollout abort, then rollout apply.",
@@ -85,7 +91,9 @@ def _refuse_other_rules(unfinished: Unfinished, settings: Given) -> None:
     refuse_another_process(settings, rules_of(unfinished))
 
 
-def resumption_request(settings: Given, unfinished: Unfinished, *, retry_failed: bool) -> Request:
+def resumption_request(
+    settings: CommandSettings, unfinished: Unfinished, *, retry_failed: bool
+) -> Request:
     origin = Interrupted(unfinished, retry_failed)
     return Request(settings, selection_of(settings), rules_of(unfinished), origin)
 

@@ -1,7 +1,7 @@
 from collections.abc import Mapping, Sequence
 
 from rollout.cli import terminal
-from rollout.cli.settings.reading import Given
+from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.stages.prepare import PreparedRun
 from rollout.cli.stages.request import Fresh, Interrupted, Request, Saved, Unattended
 from rollout.cli.stages.status import why_closed
@@ -52,7 +52,7 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
     return {node.name: node.zone for node in snapshot.nodes}
 
 
-def next_without_waves(plan: RolloutPlan, settings: Given) -> str:
+def next_without_waves(plan: RolloutPlan, settings: CommandSettings) -> str:
     """Return the command that explains a plan without nodes; empty if none is needed."""
     if plan.waves:
         return ""

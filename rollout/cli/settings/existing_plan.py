@@ -1,7 +1,9 @@
+"""Compares a command's settings with the rules of a saved plan or an interrupted rollout."""
+
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
-from rollout.cli.settings.reading import PLANNED, Given
+from rollout.cli.settings.reading import PLANNED, CommandSettings
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import PoolSettings, settings
 from rollout.model.policy import Policy, Pool, Selection
@@ -22,25 +24,25 @@ _RULE_OF_TABLE = {
 }
 
 
-def with_given_patience(rules: Policy, given: Given) -> Policy:
+def with_current_timeouts(rules: Policy, current: CommandSettings) -> Policy:
     """Return an interrupted rollout's rules with the time-outs that are set now."""
 
     def latest(name: str, planned: Duration, now: Duration) -> Duration:
-        return now if name in given.places else planned
+        return now if name in current.places else planned
 
     gates = rules.gates
     hooks = rules.gates.hooks
-    reboot = given.reboot
-    drain_timeout = latest("drain.timeout", rules.drain.timeout, given.drain.timeout)
+    reboot = current.reboot
+    drain_timeout = latest("drain.timeout", rules.drain.timeout, current.drain.timeout)
     completion = rules.drain.completion
     completion_timeout = latest(
         "drain.wait-for-completion-timeout",
         completion.timeout,
-        given.drain.wait_for_completion_timeout,
+        current.drain.wait_for_completion_timeout,
     )
-    gate_timeout = latest("gates.timeout", gates.timeout, given.gates.timeout)
-    hook_timeout = latest("gates.hook-timeout", hooks.timeout, given.gates.hook_timeout)
-    given_pools = {pool.name: pool for pool in given.pool}
+    gate_timeout = latest("gates.timeout", gates.timeout, current.gates.timeout)
+    hook_timeout = latest("gates.hook-timeout", hooks.timeout, current.gates.hook_timeout)
+    current_pools = {pool.name: pool for pool in current.pool}
     return replace(
         rules,
         drain=replace(
@@ -51,25 +53,27 @@ def with_given_patience(rules: Policy, given: Given) -> Policy:
         reboot_timeout=latest("reboot.timeout", rules.reboot_timeout, reboot.timeout),
         ready_timeout=latest("reboot.ready-timeout", rules.ready_timeout, reboot.ready_timeout),
         settle_timeout=latest(
-            "waves.settle-timeout", rules.settle_timeout, given.waves.settle_timeout
+            "waves.settle-timeout", rules.settle_timeout, current.waves.settle_timeout
         ),
         gates=replace(gates, timeout=gate_timeout, hooks=replace(hooks, timeout=hook_timeout)),
-        pools=tuple(_with_pool_patience(pool, given_pools.get(pool.name)) for pool in rules.pools),
+        pools=tuple(
+            _with_pool_timeouts(pool, current_pools.get(pool.name)) for pool in rules.pools
+        ),
     )
 
 
-def _with_pool_patience(pool: Pool, given: PoolSettings | None) -> Pool:
-    if given is None:
+def _with_pool_timeouts(pool: Pool, current: PoolSettings | None) -> Pool:
+    if current is None:
         return pool
     return replace(
         pool,
-        drain_timeout=given.drain_timeout or pool.drain_timeout,
-        reboot_timeout=given.reboot_timeout or pool.reboot_timeout,
-        ready_timeout=given.ready_timeout or pool.ready_timeout,
+        drain_timeout=current.drain_timeout or pool.drain_timeout,
+        reboot_timeout=current.reboot_timeout or pool.reboot_timeout,
+        ready_timeout=current.ready_timeout or pool.ready_timeout,
     )
 
 
-def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
+def timeout_notes(before: Policy, after: Policy) -> Iterator[str]:
     """Yield a sentence for each time-out that changed, and each pool that keeps its own."""
     old_rules = _written_rules(before)
     new_rules = _written_rules(after)
@@ -90,30 +94,35 @@ def patience_notes(before: Policy, after: Policy) -> Iterator[str]:
                 yield f"the pool {pool.name} keeps its own {key}, {value}"
 
 
-def overruled(
-    given: Given, rules: Policy, selection: Selection, *, open_settings: Container[str]
+def settings_without_effect(
+    current: CommandSettings,
+    rules: Policy,
+    selection: Selection,
+    *,
+    changeable: Container[str],
 ) -> Iterator[str]:
-    """Yield the variables and file settings that have no effect on these rules.
+    """Yield a sentence for each variable and file setting that differs from these rules.
 
-    `open_settings` have an effect. Flags are refused elsewhere.
+    Settings in `changeable` have an effect, so they are left out. Flags are refused elsewhere.
     """
     # The plan holds the calendar's events.
-    today = policy_of(replace(given, gates=replace(given.gates, calendar=None)))
-    given_rules = {**_written_rules(today), **_selection_settings(selection_of(given))}
+    policy_now = policy_of(replace(current, gates=replace(current.gates, calendar=None)))
+    current_rules = {**_written_rules(policy_now), **_selection_settings(selection_of(current))}
     planned_rules = {**_written_rules(rules), **_selection_settings(selection)}
-    for name, place in given.places.items():
-        if name in given.typed or name not in PLANNED or name in open_settings:
+    for name, place in current.places.items():
+        if name in current.typed or name not in PLANNED or name in changeable:
             continue
         flag = settings()[name].flag
-        for rule in _RULES_OF_SETTING.get(name, (f"--{flag}" if flag else name,)):
+        rule_by_default = f"--{flag}" if flag else name
+        for rule in _RULES_OF_SETTING.get(name, (rule_by_default,)):
             planned = planned_rules.get(rule)
-            if given_rules.get(rule) != planned or name == "gates.calendar":
+            if current_rules.get(rule) != planned or name == "gates.calendar":
                 value = "" if name.startswith("alerts.") else f" ({planned or 'none'})"
                 yield f"{place} has no effect: {rule} stays as it was planned{value}"
     for table, rule in _RULE_OF_TABLE.items():
-        if getattr(given, table) and given_rules.get(rule) != planned_rules.get(rule):
+        if getattr(current, table) and current_rules.get(rule) != planned_rules.get(rule):
             stays = "stays as it was planned, but for time-outs"
-            yield f"{given.file} has no effect on {rule}, which {stays}"
+            yield f"{current.file} has no effect on {rule}, which {stays}"
 
 
 def _written_rules(policy: Policy) -> Mapping[str, str]:
