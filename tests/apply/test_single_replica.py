@@ -10,6 +10,7 @@ from queue import Queue
 import pytest
 
 from rollout.gather.cluster.decode import RESTARTED_AT
+from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import DEPLOYMENTS, NODES, PODS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.lab import Lab
@@ -96,6 +97,22 @@ def test_without_the_setting_the_plan_is_blocked_and_names_it(lab: Lab, rollout:
     (blocker,) = planned["blockers"]
     assert blocker["kind"] == "budget-never"
     assert "set drain.restart to blocked" in blocker["message"]
+
+
+@pytest.mark.parametrize("answer", [None, FaultAnswer.FORBIDDEN, FaultAnswer.INVALID])
+def test_a_dry_run_tries_the_restart_and_names_what_denies_it(
+    answer: FaultAnswer | None, lab: Lab, rollout: Rollout
+) -> None:
+    if answer:
+        lab.inflict(ApiFault(answer=answer, resource="deployments", verb="patch"))
+    node = node_of_ledger(lab)
+    ended = rollout(lab, "apply", "--dry-run", "-o", "json", "--node", node, *RESTART).ends(0)
+    (line,) = [line for line in ended.lines if line["type"] == "dry_run"]
+    assert bool(line["objections"]) is bool(answer)
+    for objection in line["objections"]:
+        assert objection.startswith("shop/ledger-")
+        assert "its Deployment cannot be restarted (drain.restart): " in objection
+    assert RESTARTED_AT not in json.dumps(lab.call(lambda: ledger(lab)))
 
 
 def test_six_reboots_never_leave_the_service_without_a_ready_replica(

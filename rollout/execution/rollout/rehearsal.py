@@ -1,31 +1,32 @@
-"""Rehearses a rollout: every cordon and eviction of the plan as a server-side dry run.
+"""Rehearses a rollout: every cordon, eviction and restart of the plan as a server-side dry run.
 
 Evictions that are allowed one by one may not be allowed together.
 """
 
 from collections.abc import Sequence
 
-from rollout.errors import ApiError, DrainError
+from rollout.errors import ApiConflictError, ApiError, DrainError
 from rollout.execution.drain.drain import pods_to_remove
 from rollout.execution.drain.eviction import EvictionResult, request_removal
 from rollout.execution.rollout.ledger import Rehearsal
+from rollout.gather.cluster.deployments import read_deployment, read_origin, restart_deployment
 from rollout.gather.cluster.documents import DRY
 from rollout.gather.cluster.snapshot import node_path, read_daemon_sets, read_node_pods
-from rollout.model.cluster import DaemonSet
-from rollout.model.plan import PlannedNode, RolloutPlan
-from rollout.model.policy import Policy
+from rollout.model.cluster import DaemonSet, Pod, budget_subject
+from rollout.model.plan import PlannedNode, RolloutPlan, WarningKind
 from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import ClusterApi
 from rollout.threads import side_by_side
 
 _AT_ONCE = 8
+_ALLOWED = frozenset({EvictionResult.ACCEPTED, EvictionResult.GONE})
 
 
 def rehearse(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
     owners = read_daemon_sets(api)
     rehearsed = side_by_side(
         plan.nodes,
-        lambda node: _rehearse_node(api, node, plan.policy, owners),
+        lambda node: _rehearse_node(api, node, plan, owners),
         most=_AT_ONCE,
         name="rehearse",
     )
@@ -34,8 +35,9 @@ def rehearse(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
 
 
 def _rehearse_node(
-    api: ClusterApi, node: PlannedNode, policy: Policy, owners: Sequence[DaemonSet]
+    api: ClusterApi, node: PlannedNode, plan: RolloutPlan, owners: Sequence[DaemonSet]
 ) -> Rehearsal:
+    policy = plan.policy
     try:
         api.patch(node_path(node.name), {"spec": {"unschedulable": True}}, DRY)
         rules = DrainRules.of(policy.drain, owners)
@@ -44,10 +46,35 @@ def _rehearse_node(
         return Rehearsal(node.name, 0, (error.message,))
     pods = [pod for pod in leaving if not (pod.terminating or rules.waits_for(pod))]
     attempts = [request_removal(api, pod, policy.drain, dry_run=True) for pod in pods]
-    refused = [
-        attempt
-        for attempt in attempts
-        if attempt.result not in (EvictionResult.ACCEPTED, EvictionResult.GONE)
-    ]
-    objections = tuple(f"{attempt.pod.key}: {attempt.message}" for attempt in refused)
-    return Rehearsal(node.name, len(attempts) - len(refused), objections)
+    refused = [attempt for attempt in attempts if attempt.result not in _ALLOWED]
+    objections = list[str]()
+    for attempt in refused:
+        objection = attempt.message
+        if _is_restarted(node, attempt.budget, plan):
+            objection = _objection_to_restart(api, attempt.pod, plan.created_at)
+        if objection:
+            objections.append(f"{attempt.pod.key}: {objection}")
+    return Rehearsal(node.name, len(attempts) - len(refused), tuple(objections))
+
+
+def _is_restarted(node: PlannedNode, budget: str, plan: RolloutPlan) -> bool:
+    """Whether the drain restarts the Deployments of the pods that this budget blocks."""
+    return any(
+        warning.kind is WarningKind.BUDGET_RESTART
+        and (warning.node, warning.object) == (node.name, budget_subject(budget))
+        for warning in plan.warnings
+    )
+
+
+def _objection_to_restart(api: ClusterApi, pod: Pod, at: str) -> str:
+    """Return why the API server would not restart the pod's Deployment, or an empty text."""
+    try:
+        origin = read_origin(api, pod)
+        deployment = read_deployment(api, pod.namespace, origin.deployment)
+        restart_deployment(api, deployment, at, dry_run=True)
+    except ApiConflictError:
+        # The Deployment has just changed. A drain would try again.
+        return ""
+    except ApiError as error:
+        return f"its Deployment cannot be restarted (drain.restart): {error.message}"
+    return ""

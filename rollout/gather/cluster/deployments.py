@@ -2,6 +2,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from rollout.gather.cluster import decode, wire
+from rollout.gather.cluster.documents import DRY
 from rollout.model.cluster import Pod
 from rollout.model.deployment import Deployment
 from rollout.ports import ClusterApi
@@ -36,7 +37,9 @@ def read_deployment(api: ClusterApi, namespace: str, name: str) -> Deployment:
     return decode.decode_object(api.get(path), wire.WireDeployment, decode.deployment, path)
 
 
-def restart_deployment(api: ClusterApi, deployment: Deployment, at: str) -> None:
+def restart_deployment(
+    api: ClusterApi, deployment: Deployment, at: str, *, dry_run: bool = False
+) -> None:
     """Restart a Deployment like `kubectl rollout restart`; `at` becomes the time of the restart.
 
     `ApiConflictError` if the Deployment has changed, because someone else may have restarted it.
@@ -46,7 +49,7 @@ def restart_deployment(api: ClusterApi, deployment: Deployment, at: str) -> None
         "metadata": {"resourceVersion": deployment.version},
         "spec": {"template": template},
     }
-    api.patch(_path(deployment.namespace, deployment.name), change)
+    api.patch(_path(deployment.namespace, deployment.name), change, DRY if dry_run else None)
 
 
 def _path(namespace: str, name: str) -> str:
