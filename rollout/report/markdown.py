@@ -17,8 +17,8 @@ _BACKTICKS = re.compile("`+")
 _FIGURE = re.compile(r"\d{1,6}(?:[:hms]\d{0,2}){0,3}(?: %| of \d{1,6}|, \d{1,6} failed)?")
 
 
-def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
-    text = plan_text(plan, zones=zones, blocked=blocked_line(plan.blockers))
+def plan_markdown(plan: RolloutPlan, *, zone_by_node: Mapping[str, str]) -> str:
+    text = plan_text(plan, zone_by_node=zone_by_node, why_blocked=blocked_line(plan.blockers))
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
     origin = (
         f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple
 
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.model.host import UpdateState
@@ -49,11 +50,12 @@ _COLUMNS = (
     Column("VERSION"),
     Column("NOTE", note=True),
 )
-_MANY = 20
-_MOST_NAMED = 8
+_MOST_ROWS = 20
+_MOST_NAMES_OF_WAVE = 20
+_MOST_NAMES_OF_GROUP = 8
 _MOST_NOTES = 3
-# Up to date needs no word; the other states have a warning.
-_WITHOUT_WORD = (
+# Up to date needs no label; the other states have a warning.
+_WITHOUT_LABEL = (
     UpdateState.UP_TO_DATE,
     UpdateState.ROLLED_BACK,
     UpdateState.CHECK_FAILED,
@@ -69,33 +71,32 @@ _BRIEF_FINDINGS = 3
 def plan_text(
     plan: RolloutPlan,
     *,
-    zones: Mapping[str, str],
+    zone_by_node: Mapping[str, str],
     width: int | None = None,
     now: datetime | None = None,
-    where: str = "",
-    blocked: str = "",
-    beside: str = "",
+    cluster_name: str = "",
+    why_blocked: str = "",
+    unfinished_rollout: str = "",
     next_step: str = "",
 ) -> str:
-    """`zones` are by node name. `where` is the operator's name of the cluster.
+    """Render a whole plan; without a `width`, with all rows and columns.
 
-    `blocked` says why apply will not start, `beside` that another rollout is unfinished. Without a
-    `width`, all rows and columns are included.
+    `why_blocked` and the sentence about another, `unfinished_rollout` say why apply will not start.
     """
     is_wide = width is None
-    if beside:
+    if unfinished_rollout:
         plan = _without_begun_nodes(plan)
     waves = []
     outcome = no_nodes_text(plan)
     if plan.waves:
-        table = table_text(_COLUMNS, _wave_rows(plan, zones, width), width)
-        waves = [_heading(plan, where), "", table]
+        table = table_text(_COLUMNS, _wave_rows(plan, zone_by_node, width), width)
+        waves = [_heading(plan, cluster_name), "", table]
         outcome = estimate_text(plan)
-    notes = [*warning_lines(plan, is_wide=is_wide), *_left_out(plan, is_wide=is_wide)]
+    notes = [*warning_lines(plan, is_wide=is_wide), *_left_out_lines(plan, is_wide=is_wide)]
     if now:
         notes += rule_lines(plan.policy, now)
     obstacles = [f"✘ {line}" for line in finding_lines(plan.blockers)]
-    obstacles += [line for line in (blocked, beside) if line]
+    obstacles += [line for line in (why_blocked, unfinished_rollout) if line]
     next_lines = ["Next:", f"    {next_step}"] if next_step else []
     parts = (waves, notes, [outcome], obstacles, next_lines)
     return wrap(joined("\n\n", *("\n".join(part) for part in parts)), width)
@@ -117,10 +118,10 @@ def _without_begun_nodes(plan: RolloutPlan) -> RolloutPlan:
 def brief_text(
     plan: RolloutPlan,
     *,
-    zones: Mapping[str, str],
+    zone_by_node: Mapping[str, str],
     width: int | None,
     height: int | None = None,
-    where: str = "",
+    cluster_name: str = "",
     next_step: str = "",
     whole_command: str = "",
     control_plane: Container[str] = (),
@@ -130,29 +131,35 @@ def brief_text(
     If it is too long, `whole_command` shows the rest. `next_step` is for plans without a question.
     """
     if width is None or not plan.waves:
-        return plan_text(plan, zones=zones, width=width, where=where, next_step=next_step)
-    heading = wrap(_heading(plan, where), width)
-    findings = [*warning_lines(plan), *_left_out(plan, is_wide=False)]
+        return plan_text(
+            plan,
+            zone_by_node=zone_by_node,
+            width=width,
+            cluster_name=cluster_name,
+            next_step=next_step,
+        )
+    heading = wrap(_heading(plan, cluster_name), width)
+    findings = [*warning_lines(plan), *_left_out_lines(plan, is_wide=False)]
     relaxed = _relaxed_flags(plan)
     estimate = estimate_text(plan)
 
-    def layout(rows: Sequence[Row], notes: Sequence[str], *last: str) -> str:
-        lines = [wrap(line, width) for line in (relaxed, *notes, estimate, *last) if line]
+    def layout(rows: Sequence[Row], notes: Sequence[str], *last_lines: str) -> str:
+        lines = [wrap(line, width) for line in (relaxed, *notes, estimate, *last_lines) if line]
         return "\n".join((heading, table_text(_COLUMNS, rows, width), *lines))
 
-    roomy = layout(_wave_rows(plan, zones, width), findings)
-    if height is None or _line_count(roomy) <= height:
-        return roomy
+    with_all_findings = layout(_wave_rows(plan, zone_by_node, width), findings)
+    if height is None or _line_count(with_all_findings) <= height:
+        return with_all_findings
     notes = findings[:_BRIEF_FINDINGS]
-    rest = len(findings) - len(notes)
-    if rest:
-        notes.append(f"! {counted(rest, 'more finding')}")
-    last = tuple[str, ...]()
+    hidden_count = len(findings) - len(notes)
+    if hidden_count:
+        notes.append(f"! {counted(hidden_count, 'more finding')}")
+    last_lines = tuple[str, ...]()
     if whole_command:
-        last = ("This is not all of the plan. To see all of it:", f"    {whole_command}")
-    room = height - _line_count(layout((), notes, *last))
-    rows = _wave_rows(plan, zones, width, most=room, control_plane=control_plane)
-    return layout(rows, notes, *last)
+        last_lines = ("This is not all of the plan. To see all of it:", f"    {whole_command}")
+    most_rows = height - _line_count(layout((), notes, *last_lines))
+    rows = _wave_rows(plan, zone_by_node, width, most_rows=most_rows, control_plane=control_plane)
+    return layout(rows, notes, *last_lines)
 
 
 def _line_count(text: str) -> int:
@@ -160,8 +167,8 @@ def _line_count(text: str) -> int:
 
 
 def consequence(plan: RolloutPlan) -> str:
-    most = max(_most_at_once(wave) for wave in plan.waves)
-    at_once = f"at most {most} at once" if most > 1 else "one at a time"
+    most_at_once = max(_most_at_once(wave) for wave in plan.waves)
+    pace = f"at most {most_at_once} at once" if most_at_once > 1 else "one at a time"
     seconds = plan.estimate.seconds
     takes = f", in about {_in_words(seconds)}" if seconds else ""
     nodes = counted(plan.summary.nodes, "node")
@@ -169,9 +176,9 @@ def consequence(plan: RolloutPlan) -> str:
     if version:
         return (
             f"This holds {version}, and drains and reboots {nodes} to take them back from it,"
-            f" {at_once}{takes}."
+            f" {pace}{takes}."
         )
-    return f"This drains and reboots {nodes}, {at_once}{takes}."
+    return f"This drains and reboots {nodes}, {pace}{takes}."
 
 
 def _most_at_once(wave: Wave) -> int:
@@ -193,12 +200,13 @@ def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
     return "\n".join(wrap(line, width) for line in lines)
 
 
-def _heading(plan: RolloutPlan, where: str) -> str:
-    versions = _versions(plan.nodes)
-    change = f"   {versions[0]}" if len(versions) == 1 else ""
-    cluster = printable(where or plan.cluster.server)
-    what = "Rollback of " if plan.policy.rollback else ""
-    return f"{what}{counted(plan.summary.nodes, 'node')} on {cluster}{change}"
+def _heading(plan: RolloutPlan, cluster_name: str) -> str:
+    version_steps = _version_steps(plan.nodes)
+    only_step = f"   {version_steps[0]}" if len(version_steps) == 1 else ""
+    cluster = printable(cluster_name or plan.cluster.server)
+    nodes = counted(plan.summary.nodes, "node")
+    subject = f"Rollback of {nodes}" if plan.policy.rollback else nodes
+    return f"{subject} on {cluster}{only_step}"
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
@@ -230,27 +238,28 @@ def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
 def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:
     if exclusion.reason is not ExclusionReason.UNREACHABLE:
         return exclusion.message
-    return f"{exclusion.brief or exclusion.message}{_SEE_DOCTOR if plan.waves else ''}"
+    cause = exclusion.brief or exclusion.message
+    return f"{cause}{_SEE_DOCTOR}" if plan.waves else cause
 
 
-def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
+def _left_out_lines(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
     exclusions = [entry for entry in plan.excluded if not entry.reason.is_trouble]
     if is_wide:
         causes = grouped(((entry.reason, entry.message), entry.node) for entry in exclusions)
         for (reason, message), names in causes.items():
             yield f"· {shortened(names)}  {reason}: {printable(message)}"
         return
-    nodes_by_word = grouped((_word_for(entry), entry.node) for entry in exclusions)
-    groups = [f"{shortened(names)} ({word})" for word, names in nodes_by_word.items() if word]
+    nodes_by_label = grouped((_exclusion_label(entry), entry.node) for entry in exclusions)
+    groups = [f"{shortened(names)} ({label})" for label, names in nodes_by_label.items() if label]
     if groups:
         yield f"Left out: {'; '.join(groups)}"
 
 
-def _word_for(exclusion: Exclusion) -> str:
+def _exclusion_label(exclusion: Exclusion) -> str:
     update = exclusion.update
     if exclusion.reason is not ExclusionReason.NO_UPDATE:
         return exclusion.reason
-    if update is None or update.state in _WITHOUT_WORD:
+    if update is None or update.state in _WITHOUT_LABEL:
         return ""
     if update.state is UpdateState.BEHIND:
         return f"behind: the cluster has {update.newest_version}"
@@ -259,52 +268,52 @@ def _word_for(exclusion: Exclusion) -> str:
 
 def _wave_rows(
     plan: RolloutPlan,
-    zones: Mapping[str, str],
+    zone_by_node: Mapping[str, str],
     width: int | None,
     *,
-    most: int = _MANY,
+    most_rows: int = _MOST_ROWS,
     control_plane: Container[str] | None = None,
 ) -> Sequence[Row]:
     """Return the rows of the table, one per wave without a `width`.
 
-    If there are more than `most`, waves of the same size share a row, and then consecutive waves,
-    but not workers with the `control_plane`.
+    Equal waves share a row; if there are more than `most_rows`, also waves of the same size, then
+    all consecutive waves except that workers never share one with the `control_plane`.
     """
     if width is None:
-        return [_wide_row(wave, zones) for wave in plan.waves]
+        return [_wide_row(wave, zone_by_node) for wave in plan.waves]
 
     def has_control_plane(wave: Wave) -> bool:
         return control_plane is not None and any(node.name in control_plane for node in wave.nodes)
 
-    keys: list[Callable[[Wave], object]] = [_equality_key, _similarity_key]
+    keys: list[Callable[[Wave], object]] = [_WaveLook.of, _WaveSize.of]
     if control_plane is not None:
         keys.append(has_control_plane)
     groups: list[list[Wave]] = []
     for key in keys:
         groups = [list(group) for _, group in groupby(plan.waves, key=key)]
-        if len(groups) <= most:
+        if len(groups) <= most_rows:
             break
-    all_zones = {zones.get(node.name, "") for node in plan.nodes}
-    is_mixed = len(_versions(plan.nodes)) > 1
-    return [_group_row(group, zones, all_zones, is_mixed=is_mixed) for group in groups]
+    all_zones = {zone_by_node.get(node.name, "") for node in plan.nodes}
+    is_mixed = len(_version_steps(plan.nodes)) > 1
+    return [_group_row(group, zone_by_node, all_zones, is_mixed=is_mixed) for group in groups]
 
 
-def _wide_row(wave: Wave, zones: Mapping[str, str]) -> Row:
-    nodes = _in_order(wave)
+def _wide_row(wave: Wave, zone_by_node: Mapping[str, str]) -> Row:
+    nodes = _nodes_in_order(wave)
     return (
         str(wave.index),
-        _every_name(wave),
-        " ".join(_zones_of(nodes, zones)).strip(),
-        str(_pods(wave)),
+        _names_with_delays(wave),
+        " ".join(_zones_of(nodes, zone_by_node)).strip(),
+        str(_pods_to_evict(wave)),
         _rough_time(wave.estimate.seconds),
-        "\n".join(_versions(nodes)),
+        "\n".join(_version_steps(nodes)),
         printable(wave.because),
     )
 
 
 def _group_row(
     group: Sequence[Wave],
-    zones: Mapping[str, str],
+    zone_by_node: Mapping[str, str],
     all_zones: AbstractSet[str],
     *,
     is_mixed: bool,
@@ -312,50 +321,68 @@ def _group_row(
     """`is_mixed`: the plan has several version changes."""
     nodes: list[PlannedNode] = []
     for wave in group:
-        nodes += _in_order(wave)
-    names = _zones_of(nodes, zones)
-    has_all_zones = len(names) > 2 and all_zones == set(names)  # noqa: PLR2004
+        nodes += _nodes_in_order(wave)
+    zones = _zones_of(nodes, zone_by_node)
+    has_all_zones = len(zones) > 2 and all_zones == set(zones)  # noqa: PLR2004
     first = group[0].index
     last = group[-1].index
-    waves_with_note = group[:1] if len(group) > _MANY else group
+    waves_with_note = group[:1] if len(group) > _MOST_ROWS else group
     notes = list(dict.fromkeys(printable(wave.note) for wave in waves_with_note if wave.note))
     return (
         str(first) if first == last else f"{first}\N{EN DASH}{last}",
-        _names(group, nodes),
-        "all" if has_all_zones else " ".join(names).strip(),
-        str(sum(map(_pods, group))),
+        _names_or_count(group, nodes),
+        "all" if has_all_zones else " ".join(zones).strip(),
+        str(sum(map(_pods_to_evict, group))),
         _rough_time(sum(wave.estimate.seconds for wave in group)),
-        "\n".join(_versions(nodes)) if is_mixed else "",
+        "\n".join(_version_steps(nodes)) if is_mixed else "",
         "; ".join(notes) if len(notes) <= _MOST_NOTES else "",
     )
 
 
-def _zones_of(nodes: Sequence[PlannedNode], zones: Mapping[str, str]) -> Sequence[str]:
-    return list(dict.fromkeys(printable(zones.get(node.name, "")) for node in nodes))
+def _zones_of(nodes: Sequence[PlannedNode], zone_by_node: Mapping[str, str]) -> Sequence[str]:
+    return list(dict.fromkeys(printable(zone_by_node.get(node.name, "")) for node in nodes))
 
 
 def _rough_time(seconds: float) -> str:
     return rough_duration(seconds) if seconds else ""
 
 
-def _equality_key(wave: Wave) -> tuple[object, ...]:
-    # Only waves of one node can be equal.
-    is_single = len(wave.nodes) == 1 and not wave.rolling
-    return (
-        0 if is_single else wave.index,
-        wave.note,
-        _versions(wave.nodes),
-        _pods(wave),
-        rough_duration(wave.estimate.seconds),
-    )
+class _WaveLook(NamedTuple):
+    """What a row shows of a wave of one node. Other waves differ by their number."""
+
+    number: int
+    note: str
+    version_steps: Sequence[str]
+    pods: int
+    time: str
+
+    @classmethod
+    def of(cls, wave: Wave) -> "_WaveLook":
+        is_single = len(wave.nodes) == 1 and not wave.rolling
+        return cls(
+            number=0 if is_single else wave.index,
+            note=wave.note,
+            version_steps=_version_steps(wave.nodes),
+            pods=_pods_to_evict(wave),
+            time=rough_duration(wave.estimate.seconds),
+        )
 
 
-def _similarity_key(wave: Wave) -> tuple[object, ...]:
-    index = wave.index if wave.rolling else 0
-    return index, len(wave.nodes), wave.limit, _versions(wave.nodes)
+class _WaveSize(NamedTuple):
+    """A wave's size and versions. Rolling waves differ by their number."""
+
+    number: int
+    nodes: int
+    limit: str
+    version_steps: Sequence[str]
+
+    @classmethod
+    def of(cls, wave: Wave) -> "_WaveSize":
+        number = wave.index if wave.rolling else 0
+        return cls(number, len(wave.nodes), wave.limit, _version_steps(wave.nodes))
 
 
-def _every_name(wave: Wave) -> str:
+def _names_with_delays(wave: Wave) -> str:
     delays = wave.rolling.begins if wave.rolling else {}
     names = []
     for node in wave.nodes:
@@ -365,19 +392,19 @@ def _every_name(wave: Wave) -> str:
     return ", ".join(names)
 
 
-def _in_order(wave: Wave) -> Sequence[PlannedNode]:
+def _nodes_in_order(wave: Wave) -> Sequence[PlannedNode]:
     if wave.rolling:
         return wave.nodes
     return sorted(wave.nodes, key=lambda node: natural_key(node.name))
 
 
-def _names(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
+def _names_or_count(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
     names = [printable(node.name) for node in nodes]
     if len(group) == 1:
-        return shortened(names, _MANY, " ")
+        return shortened(names, _MOST_NAMES_OF_WAVE, " ")
     sizes = {len(wave.nodes) for wave in group}
     size = max(sizes)
-    if size == 1 and len(names) <= _MOST_NAMED:
+    if size == 1 and len(names) <= _MOST_NAMES_OF_GROUP:
         return ", then ".join(names)
     if size == 1:
         return f"{len(nodes)} nodes, one after another"
@@ -385,11 +412,11 @@ def _names(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
     return f"{len(nodes)} nodes, {up_to}{size} a wave"
 
 
-def _pods(wave: Wave) -> int:
+def _pods_to_evict(wave: Wave) -> int:
     return sum(node.evict for node in wave.nodes)
 
 
-def _versions(nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
+def _version_steps(nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(planned_version, nodes)))
 
 
@@ -409,8 +436,9 @@ def estimate_text(plan: RolloutPlan) -> str:
     awaited = sum(node.wait for node in plan.nodes)
     if awaited:
         longest = max(node.wait_seconds for node in plan.nodes)
-        time = _in_words(longest)
-        parts.append(f"Drains wait up to {time} for {counted(awaited, 'pod')} to complete.")
+        parts.append(
+            f"Drains wait up to {_in_words(longest)} for {counted(awaited, 'pod')} to complete."
+        )
     return " ".join(parts)
 
 
@@ -427,7 +455,7 @@ def _in_words(seconds: float) -> str:
 
 
 def no_nodes_text(plan: RolloutPlan) -> str:
-    """`Nothing to do` is only said if no problem excludes a node."""
+    """Return why no node is planned: `Nothing to do` only if no problem excludes one."""
     in_trouble = wrongly_left_out(plan.excluded)
     left_out = RunResult((), excluded=plan.excluded).left_out
     if plan.policy.rollback and not in_trouble and set(left_out) == {ExclusionReason.NO_UPDATE}:
@@ -461,8 +489,8 @@ def planned_version(node: PlannedNode) -> str:
 
 
 # Leaving out nodes does not resolve these blockers.
-_OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
-_KINDS = {"pdb": "PDB"}
+_START_BLOCKERS = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
+_KIND_TITLES = {"pdb": "PDB"}
 # The suffix that a controller such as a ReplicaSet adds to its name.
 _REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
 
@@ -470,14 +498,14 @@ _REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
 def blocked_line(blockers: Sequence[Blocker]) -> str:
     if not blockers:
         return ""
-    nodes = {blocker.node for blocker in blockers if blocker.kind not in _OF_THE_START}
+    nodes = {blocker.node for blocker in blockers if blocker.kind not in _START_BLOCKERS}
     them = "this node" if len(nodes) == 1 else f"these {len(nodes)} nodes"
     fix = f" To leave {them} out, use --skip blocked." if nodes else ""
     return f"Blocked: apply will not start.{fix}"
 
 
 def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterator[str]:
-    """A warning about several objects does not name nodes."""
+    """Group findings by message. A warning about several objects names no nodes."""
     for alike in grouped((finding.message, finding) for finding in findings).values():
         first = alike[0]
         objects = list(
@@ -505,7 +533,7 @@ def _subject(objects: Sequence[str]) -> str:
 
 def _kind_and_name(name: str) -> str:
     kind, _, rest = name.partition("/")
-    return f"{_KINDS.get(kind, kind)} {rest}".strip()
+    return f"{_KIND_TITLES.get(kind, kind)} {rest}".strip()
 
 
 _POD_COLUMNS = tuple(map(Column, ("POD", "ACTION", "REASON", "BUDGETS", "NOTE")))

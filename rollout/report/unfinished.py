@@ -3,7 +3,8 @@ from typing import Literal, TypedDict
 
 from rollout.execution.lease import LeaseSnapshot
 from rollout.execution.node.transitions import BEFORE_REBOOT
-from rollout.execution.record.unfinished import LastRun, MarkedNode, RunState, Unfinished, run_state
+from rollout.execution.record.unfinished import LastRun, MarkedNode, RunState, Unfinished
+from rollout.execution.record.unfinished import run_state as find_run_state
 from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.completion import AwaitedPod
 from rollout.model.fleetlock import is_fleetlock_run
@@ -26,29 +27,29 @@ from rollout.report.sentences import reason_counts
 from rollout.report.status import Way
 from rollout.wording.words import rollout_name
 
-_MOST_LEFT = 20
-_MOST_LINES = 5
+_MOST_LEFT_NODES = 20
+_MOST_NODE_LINES = 5
 _FAILED_IN_SERVICE = frozenset(
     outcome.value
     for outcome in Outcome
     if outcome.is_failure and outcome is not Outcome.ROLLED_BACK
 )
-_STOPS_PASSES = (
+_WILL_STOP_PASSES = (
     "  unattended passes will not reboot any nodes until you run `rollout unpause --unattended`"
 )
-_PASSES_STOPPED = (
+_HAS_STOPPED_PASSES = (
     "Unattended passes will not reboot any nodes"
     " until the next `rollout apply`, or until you run:\n"
     "    rollout unpause --unattended"
 )
 
 
-def heading(unfinished: Unfinished, word: RunState = RunState.UNFINISHED) -> str:
+def heading(unfinished: Unfinished, run_state: RunState = RunState.UNFINISHED) -> str:
     if unfinished.is_only_taints:
         if unfinished.tainted:
-            left = f"soft taint, on {_nodes(unfinished.tainted)}"
+            left = f"soft taint, on {_counted_names(unfinished.tainted)}"
         else:
-            left = f"conditions, on {_nodes(unfinished.conditioned)}"
+            left = f"conditions, on {_counted_names(unfinished.conditioned)}"
         return f"nothing is left of a rollout but its {left}"
     run = printable(unfinished.run)
     if unfinished.is_aborted:
@@ -56,26 +57,26 @@ def heading(unfinished: Unfinished, word: RunState = RunState.UNFINISHED) -> str
         verb = "is" if len(names) == 1 else "are"
         return f"{shortened(names)} {verb} still cordoned by the aborted rollout {run}"
     if is_of_fleetlock(unfinished):
-        state = "has left nodes over"
+        activity = "has left nodes over"
         if unfinished.blocks_others:
-            state = "is taking hosts through their reboots"
-        return f"the FleetLock server {state}, run {run}: {_counts(unfinished)}"
-    return _rollout_heading(unfinished, word)
+            activity = "is taking hosts through their reboots"
+        return f"the FleetLock server {activity}, run {run}: {_group_counts(unfinished)}"
+    return _rollout_heading(unfinished, run_state)
 
 
-def _rollout_heading(unfinished: Unfinished, word: RunState) -> str:
+def _rollout_heading(unfinished: Unfinished, run_state: RunState) -> str:
     record = unfinished.record
     name = rollout_name(unfinished.run)
     by = f"by {printable(record.started_by)}" if record.started_by else ""
     at = f"at {printable(record.started_at)}" if record.started_at else ""
     start = f", started {joined(' ', by, at)}," if by or at else ""
-    if not unfinished.blocks_others and word is not RunState.RUNNING:
-        state = "ended unfinished"
-    elif word is RunState.INTERRUPTED:
-        state = f"was interrupted{_wave_text(unfinished)}"
+    if not unfinished.blocks_others and run_state is not RunState.RUNNING:
+        state_clause = "ended unfinished"
+    elif run_state is RunState.INTERRUPTED:
+        state_clause = f"was interrupted{_wave_clause(unfinished)}"
     else:
-        state = f"is {word}{_wave_text(unfinished)}"
-    return f"{name}{start} {state}: {_counts(unfinished)}"
+        state_clause = f"is {run_state}{_wave_clause(unfinished)}"
+    return f"{name}{start} {state_clause}: {_group_counts(unfinished)}"
 
 
 def _left_names(unfinished: Unfinished) -> Sequence[str]:
@@ -83,7 +84,7 @@ def _left_names(unfinished: Unfinished) -> Sequence[str]:
 
 
 def ways_after_abort(unfinished: Unfinished) -> tuple[Way, Way]:
-    """The first is for nodes that become Ready, the second for nodes that are gone for good."""
+    """Return what to do when the nodes are Ready again, and if they are gone for good."""
     return _ways_after_abort(_left_names(unfinished))
 
 
@@ -99,32 +100,34 @@ def _ways_after_abort(names: Sequence[str]) -> tuple[Way, Way]:
     return ready, gone
 
 
-def _wave_text(unfinished: Unfinished) -> str:
+def _wave_clause(unfinished: Unfinished) -> str:
     """Return ` in wave 1 of 3`, or an empty string."""
-    waves = _waves_by_node(unfinished)
+    wave_by_node = _wave_by_node(unfinished)
     waves_in_flight = [
-        waves[entry.node.name] for entry in unfinished.in_flight if entry.node.name in waves
+        wave_by_node[entry.node.name]
+        for entry in unfinished.in_flight
+        if entry.node.name in wave_by_node
     ]
     if not waves_in_flight:
         return ""
-    index, total = max(waves_in_flight)
-    return f" in wave {index} of {total}"
+    return f" in wave {max(waves_in_flight)} of {_wave_count(unfinished)}"
 
 
-def _waves_by_node(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
-    """Return each node's wave, and the number of waves."""
+def _wave_by_node(unfinished: Unfinished) -> Mapping[str, int]:
     waves = unfinished.record.plan.waves if unfinished.record.plan else ()
-    by_node = {}
-    for wave in waves:
-        for node in wave.nodes:
-            by_node[node.name] = (wave.index, len(waves))
-    return by_node
+    return {node.name: wave.index for wave in waves for node in wave.nodes}
 
 
-def under_way(unfinished: Unfinished, waits: Mapping[str, str]) -> Mapping[str, UnderWay]:
-    """`waits` says by name what a node waits for. A failed node in service counts as failed.
+def _wave_count(unfinished: Unfinished) -> int:
+    return len(unfinished.record.plan.waves) if unfinished.record.plan else 0
 
-    A node that was rolled back has no phase, because its version shows that.
+
+def nodes_under_way(
+    unfinished: Unfinished, wait_reasons: Mapping[str, str]
+) -> Mapping[str, UnderWay]:
+    """Return each node's progress by name. `wait_reasons` says what a node waits for.
+
+    A node that was rolled back is left out, because its version shows that.
     """
     phases: dict[str, Phase] = {}
     for name, outcome in unfinished.failed_in_service.items():
@@ -137,11 +140,13 @@ def under_way(unfinished: Unfinished, waits: Mapping[str, str]) -> Mapping[str, 
     if unfinished.blocks_others:
         for node in unfinished.untouched_nodes:
             phases[node.name] = Phase.PENDING
-    waves = _waves_by_node(unfinished)
+    wave_by_node = _wave_by_node(unfinished)
     progress = {}
     for name, phase in phases.items():
-        index, total = waves.get(name, (0, 0))
-        progress[name] = UnderWay(phase, wave=index, waves=total, wait=waits.get(name, ""))
+        wave = wave_by_node.get(name, 0)
+        wave_count = _wave_count(unfinished) if wave else 0
+        wait_reason = wait_reasons.get(name, "")
+        progress[name] = UnderWay(phase, wave=wave, waves=wave_count, wait=wait_reason)
     return progress
 
 
@@ -165,7 +170,7 @@ def is_of_fleetlock(unfinished: Unfinished) -> bool:
     return unfinished.record.is_missing and is_fleetlock_run(unfinished.run)
 
 
-def _counts(unfinished: Unfinished) -> str:
+def _group_counts(unfinished: Unfinished) -> str:
     groups = {
         "in progress": unfinished.in_flight,
         "failed": [*unfinished.failed, *unfinished.failed_in_service],
@@ -174,14 +179,14 @@ def _counts(unfinished: Unfinished) -> str:
         "with marks that are not understood": unfinished.unclear,
         "no longer in the cluster": unfinished.gone,
     }
-    counts = reason_counts({word: len(group) for word, group in groups.items() if group})
+    counts = reason_counts({label: len(nodes) for label, nodes in groups.items() if nodes})
     problem = "" if is_of_fleetlock(unfinished) else unfinished.record.problem
     return joined(
         " ", counts or "nothing in progress", f"({printable(problem)})" if problem else ""
     )
 
 
-def _nodes(names: Sequence[str]) -> str:
+def _counted_names(names: Sequence[str]) -> str:
     return f"{counted(len(names), 'node')}: {shortened(names)}"
 
 
@@ -193,7 +198,7 @@ def resume_text(
     *,
     retry: bool = False,
 ) -> str:
-    """The plan on the screen already shows the `planned` nodes."""
+    """Return what becomes of the nodes, but not of failed ones that the screen's plan shows."""
     states = {
         marked.node.name: f"{marked.phase}, will continue from there"
         for marked in unfinished.in_flight
@@ -202,7 +207,7 @@ def resume_text(
         states[result.node] = f"left as it is: {printable(result.message)}"
     failed = [marked.node.name for marked in unfinished.failed if marked.node.name not in states]
     failed += unfinished.failed_in_service
-    lines = list(_lines(unfinished, lock, states, alive=lock.alive))
+    lines = list(_run_lines(unfinished, lock, states, alive=lock.alive))
     unplanned = [name for name in failed if name not in planned]
     if unplanned:
         fate = "failed, left as they are (--retry-failed tries them again)"
@@ -214,41 +219,43 @@ def resume_text(
     return "\n".join(lines)
 
 
-def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, wait: float) -> str:
+def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, ready_timeout: float) -> str:
     if unfinished is None:
         return "FleetLock slots whose nodes have no annotations of rollout are freed."
     states = {}
     for marked in unfinished.marked_nodes:
-        states[marked.node.name] = _undo_text(marked, wait)
-    for name, why in unfinished.unclear.items():
-        states[name] = f"left as it is: {printable(why)}"
-    lines = list(_lines(unfinished, lock, states, alive=lock.alive))
+        states[marked.node.name] = _undo_text(marked, ready_timeout)
+    for name, problem in unfinished.unclear.items():
+        states[name] = f"left as it is: {printable(problem)}"
+    lines = list(_run_lines(unfinished, lock, states, alive=lock.alive))
     if unfinished.tainted:
-        lines.append(f"  the soft taint will be removed from {_nodes(unfinished.tainted)}")
+        lines.append(f"  the soft taint will be removed from {_counted_names(unfinished.tainted)}")
     if unfinished.conditioned:
         lines.append(
-            f"  rollout's conditions will be removed from {_nodes(unfinished.conditioned)}"
+            f"  rollout's conditions will be removed from {_counted_names(unfinished.conditioned)}"
         )
     if not unfinished.record.is_missing:
-        rest = ", including what is not understood in it" if unfinished.is_garbled else ""
-        lines.append(f"  the record of the rollout will be deleted{rest}")
+        garbled = ", including what is not understood in it" if unfinished.is_garbled else ""
+        lines.append(f"  the record of the rollout will be deleted{garbled}")
     if not unfinished.is_only_taints:
-        lines.append(_STOPS_PASSES)
+        lines.append(_WILL_STOP_PASSES)
     return "\n".join(lines)
 
 
-def _undo_text(marked: MarkedNode, wait: float) -> str:
+def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
     undo = "it will be uncordoned, and its annotations removed"
     if marked.node.cordoned:
         undo = "it will lose its annotations, and stay cordoned as it was before"
     if marked.phase not in BEFORE_REBOOT:
-        undo = f"rollout waits up to {Duration(round(wait))} for it to be Ready; then {undo}"
+        longest = Duration(round(ready_timeout))
+        undo = f"rollout waits up to {longest} for it to be Ready; then {undo}"
     return f"{marked.phase}; {undo}"
 
 
-def aborted_text(aborted: Aborted, again: str) -> str:
-    """`again` is the command that repeats the abort."""
-    left = [f"{printable(name)}: {printable(why)}" for name, why in aborted.left_cordoned.items()]
+def aborted_text(aborted: Aborted, abort_command: str) -> str:
+    left = []
+    for name, reason in aborted.left_cordoned.items():
+        left.append(f"{printable(name)}: {printable(reason)}")
     lines = []
     if aborted.reverted:
         nodes = counted(len(aborted.reverted), "node")
@@ -256,17 +263,17 @@ def aborted_text(aborted: Aborted, again: str) -> str:
     elif not left:
         lines.append("No node had to be undone; what was left of the rollout was removed.")
     if aborted.untainted:
-        lines.append(f"The soft taint was removed from {_nodes(aborted.untainted)}")
+        lines.append(f"The soft taint was removed from {_counted_names(aborted.untainted)}")
     if left:
-        lines.append(f"Left as they are: {listed(left, _MOST_LEFT)}")
+        lines.append(f"Left as they are: {listed(left, _MOST_LEFT_NODES)}")
     if aborted.stops_passes:
-        lines.append(_PASSES_STOPPED)
+        lines.append(_HAS_STOPPED_PASSES)
     if left and aborted.stopped:
-        lines.append(f"Next:\n    {again}")
+        lines.append(f"Next:\n    {abort_command}")
     elif left:
         names = [printable(name) for name in aborted.left_cordoned]
         ready, gone = _ways_after_abort(names)
-        lines.append(f"{ready.lead}:\n    {again}")
+        lines.append(f"{ready.lead}:\n    {abort_command}")
         lines.append(f"{gone.lead}:\n    {gone.command}")
     return "\n".join(lines)
 
@@ -283,32 +290,37 @@ def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
 
 
 def run_text(
-    unfinished: Unfinished, lock: LeaseSnapshot, waits: Mapping[str, str], *, alive: bool | None
+    unfinished: Unfinished,
+    lock: LeaseSnapshot,
+    wait_reasons: Mapping[str, str],
+    *,
+    alive: bool | None,
 ) -> str:
-    """`waits` is as in `under_way`."""
+    """Return the rollout's heading and each node's state, with what it waits for by name."""
     states = {}
     for marked in unfinished.marked_nodes:
         name = marked.node.name
-        states[name] = joined(", ", marked.phase.value, waits.get(name, ""))
-    for name, why in unfinished.unclear.items():
-        states[name] = f"not understood: {printable(why)}"
-    title, *details = _lines(unfinished, lock, states, alive=alive)
+        states[name] = joined(", ", marked.phase.value, wait_reasons.get(name, ""))
+    for name, problem in unfinished.unclear.items():
+        states[name] = f"not understood: {printable(problem)}"
+    title, *details = _run_lines(unfinished, lock, states, alive=alive)
     is_idle = alive is False and (unfinished.blocks_others or unfinished.is_only_taints)
     return joined("\n", title, _idle_text(unfinished) if is_idle else "", *details)
 
 
-def _lines(
+def _run_lines(
     unfinished: Unfinished, lock: LeaseSnapshot, states: Mapping[str, str], *, alive: bool | None
 ) -> Iterator[str]:
-    yield capitalize(heading(unfinished, run_state(unfinished, alive=alive)))
+    yield capitalize(heading(unfinished, find_run_state(unfinished, alive=alive)))
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
         yield f"  {holder} held the lock, and has ended: it was a process on this machine"
     elif holder and lock.age is not None:
         yield f"  {holder} renewed the lock {elapsed(lock.age)} ago"
     for state, names in grouped((state, name) for name, state in states.items()).items():
-        if len(names) > _MOST_LINES:
-            yield f"  {counted(len(names), 'node')}, {shortened(names, most=_MOST_LINES)}: {state}"
+        if len(names) > _MOST_NODE_LINES:
+            nodes = f"{counted(len(names), 'node')}, {shortened(names, most=_MOST_NODE_LINES)}"
+            yield f"  {nodes}: {state}"
         else:
             yield from (f"  {printable(name)}: {state}" for name in names)
 
@@ -351,14 +363,13 @@ def run_document(
         state = "running"
     elif unfinished.blocks_others:
         state = "interrupted"
-    started = unfinished.marked_nodes
     return {
         "run": unfinished.run,
         "state": state,
         "operating": unfinished.record.unattended,
         "started_by": unfinished.record.started_by,
         "started_at": unfinished.record.started_at,
-        "nodes": {marked.node.name: marked.phase for marked in started},
+        "nodes": {marked.node.name: marked.phase for marked in unfinished.marked_nodes},
         "failed": [
             *(marked.node.name for marked in unfinished.failed),
             *unfinished.failed_in_service,
@@ -395,5 +406,5 @@ def abort_document(aborted: Aborted) -> AbortReport:
         "run": aborted.run,
         "reverted": aborted.reverted,
         "untainted": aborted.untainted,
-        "left": [LeftNode(node=name, message=why) for name, why in left],
+        "left": [LeftNode(node=name, message=reason) for name, reason in left],
     }

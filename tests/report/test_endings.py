@@ -303,7 +303,7 @@ def left_by(*counts: int) -> Unfinished:
 def test_many_nodes_of_which_the_same_is_said_have_one_line(count: int, lines: int) -> None:
     unfinished = left_by(1, count)
     for text in (
-        abort_text(unfinished, NOBODY, wait=120),
+        abort_text(unfinished, NOBODY, ready_timeout=120),
         resume_text(unfinished, NOBODY, (), Inheritance()),
     ):
         assert sum("rebooting-" in line for line in text.splitlines()) == lines

@@ -31,7 +31,7 @@ HOSTILE = [
 
 def rendered(text: str) -> str:
     page: str = github_flavored_markdown_to_html(
-        plan_markdown(plan_with(text), zones={"node-1": text})
+        plan_markdown(plan_with(text), zone_by_node={"node-1": text})
     )
     return page
 
@@ -50,7 +50,7 @@ def plan_with(text: str) -> RolloutPlan:
 def test_a_plan_has_its_waves_and_what_is_wrong() -> None:
     text = plan_markdown(
         plan(blockers=(blocker(),), warnings=(PlanWarning("node-1", "pod/a/b", "loses its data"),)),
-        zones={"node-1": "a", "node-2": "b", "node-3": "b"},
+        zone_by_node={"node-1": "a", "node-2": "b", "node-3": "b"},
     )
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[:4] == [
@@ -71,7 +71,7 @@ def test_a_plan_has_its_waves_and_what_is_wrong() -> None:
 
 
 def test_an_empty_plan_has_no_table_of_waves() -> None:
-    text = plan_markdown(replace(plan(), waves=(), summary=PlanSummary(0, 0, 0)), zones={})
+    text = plan_markdown(replace(plan(), waves=(), summary=PlanSummary(0, 0, 0)), zone_by_node={})
     assert "Nothing to do: no node is planned; left out: 1 paused." in text
     assert "WAVE" not in text
 

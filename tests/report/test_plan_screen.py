@@ -41,7 +41,7 @@ def of_waves(*notes: str) -> RolloutPlan:
 
 def rows(made: RolloutPlan, width: int = 120) -> list[list[str]]:
     """Of the table, by their cells."""
-    table = plan_text(made, zones={}, width=width).split("\n\n")[1]
+    table = plan_text(made, zone_by_node={}, width=width).split("\n\n")[1]
     return [
         [cell.strip() for cell in line.split("  ") if cell.strip()] for line in table.splitlines()
     ]
@@ -68,13 +68,13 @@ def test_more_than_twenty_rows_are_grouped_and_wide_has_them_all() -> None:
 
     made = replace(plan(), waves=tuple(map(wave, range(1, 31))), excluded=())
     assert rows(made, 80)[1:] == [["1\N{EN DASH}30", "90 nodes, 3 a wave", "450", "38m"]]
-    assert all(node.name in plan_text(made, zones={}) for node in made.nodes)
+    assert all(node.name in plan_text(made, zone_by_node={}) for node in made.nodes)
     few = replace(made, waves=made.waves[:20])
     assert len(rows(few)) == 21
 
 
 def test_wide_has_every_column_and_why_nodes_are_left_out() -> None:
-    text = plan_text(plan(), zones=ZONES)
+    text = plan_text(plan(), zone_by_node=ZONES)
     assert ["WAVE", "NODES", "ZONES", "PODS", "VERSION", "NOTE"] in map(
         str.split, text.splitlines()
     )
@@ -94,7 +94,7 @@ def test_wide_has_every_column_and_why_nodes_are_left_out() -> None:
 def test_an_estimate_is_one_sentence(estimate: TimeEstimate, sentence: str) -> None:
     made = replace(of_waves(""), estimate=estimate)
     assert (
-        plan_text(made, zones={}, width=120).splitlines()[-1]
+        plan_text(made, zone_by_node={}, width=120).splitlines()[-1]
         == f"{sentence} 28 pods will be evicted."
     )
 
@@ -114,7 +114,7 @@ def test_nodes_that_run_the_newest_version_are_up_to_date() -> None:
     made = without_waves(
         idle("node-1", UpdateState.UP_TO_DATE), idle("node-2", UpdateState.UP_TO_DATE)
     )
-    assert plan_text(made, zones={}, width=80) == "Nothing to do: 2 nodes are up to date."
+    assert plan_text(made, zone_by_node={}, width=80) == "Nothing to do: 2 nodes are up to date."
 
 
 def test_a_rollback_without_nodes_says_that_it_holds_nothing() -> None:
@@ -123,8 +123,8 @@ def test_a_rollback_without_nodes_says_that_it_holds_nothing() -> None:
     made = without_waves(left)
     back = replace(made, policy=replace(made.policy, rollback="4152.2.0"))
     said = "A rollback without nodes holds no version: rollout hold 4152.2.0"
-    assert said in plan_text(back, zones={}, width=200)
-    assert said not in plan_text(made, zones={}, width=200)
+    assert said in plan_text(back, zone_by_node={}, width=200)
+    assert said not in plan_text(made, zone_by_node={}, width=200)
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,15 @@ def test_a_plan_calls_no_other_node_up_to_date(left: Exclusion, line: str) -> No
     assert left.update
     word = left.update.state.replace("-", " ")
     ending = f"Nothing to do: no update is staged on 2 nodes: 1 up to date, 1 {word}."
-    assert plan_text(made, zones={}, width=100) == f"{line}\n\n{ending}"
+    assert plan_text(made, zone_by_node={}, width=100) == f"{line}\n\n{ending}"
 
 
 def test_a_plan_of_a_version_that_did_not_tell_calls_no_node_up_to_date() -> None:
     made = without_waves(Exclusion("node-1", ExclusionReason.NO_UPDATE, "nothing is staged"))
-    assert plan_text(made, zones={}, width=80) == "Nothing to do: no update is staged on 1 node."
+    assert (
+        plan_text(made, zone_by_node={}, width=80)
+        == "Nothing to do: no update is staged on 1 node."
+    )
 
 
 def test_a_rollout_that_is_not_over_is_told_once() -> None:
@@ -166,8 +169,10 @@ def test_a_rollout_that_is_not_over_is_told_once() -> None:
         message="is still cordoned by r",
     )
     made = replace(plan(blockers=(blocker(), away)), excluded=(begun,))
-    alone = plan_text(made, zones={}, width=120)
-    beside = plan_text(made, zones={}, width=120, beside="The rollout r is interrupted.")
+    alone = plan_text(made, zone_by_node={}, width=120)
+    beside = plan_text(
+        made, zone_by_node={}, width=120, unfinished_rollout="The rollout r is interrupted."
+    )
     assert alone.count("node-9") == 2
     assert "node-9" not in beside
     assert beside.splitlines()[-1] == "The rollout r is interrupted."
@@ -224,7 +229,12 @@ WHOLE = "rollout plan -l pool=web --max-unavailable 3 -o wide"
 
 def before_the_question(made: RolloutPlan, height: int | None) -> list[str]:
     text = brief_text(
-        made, zones={}, width=80, height=height, whole_command=WHOLE, control_plane=CONTROL_PLANE
+        made,
+        zone_by_node={},
+        width=80,
+        height=height,
+        whole_command=WHOLE,
+        control_plane=CONTROL_PLANE,
     )
     return text.splitlines()
 
@@ -278,5 +288,5 @@ def test_the_longest_wait_for_jobs_stands_beside_the_estimate() -> None:
     waiting = replace(wave.nodes[0], wait=2, wait_seconds=2400)
     changed = replace(made, waves=(replace(wave, nodes=(waiting, *wave.nodes[1:])),))
     assert "Drains wait up to 40 min for 2 pods to complete." in plan_text(
-        changed, zones={}, width=120
+        changed, zone_by_node={}, width=120
     )

@@ -15,7 +15,7 @@ from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrap
 from rollout.report.doctor import doctor_text
 from rollout.report.status import FollowUp, Way, status_text
-from rollout.report.unfinished import under_way
+from rollout.report.unfinished import nodes_under_way
 
 WAITING = NodeStatus(
     "node-1",
@@ -198,7 +198,7 @@ def test_a_newer_version_than_the_one_that_was_rolled_back_from_is_looked_for() 
 def test_a_failed_node_that_is_in_service_again_counts_as_failed_like_in_the_heading() -> None:
     record = StoredRecord("run", "", "", ended=True, plan=None)
     run = Unfinished(record, failed_in_service={"node-1": "drain-failed", "node-2": "rolled-back"})
-    states = under_way(run, {})
+    states = nodes_under_way(run, {})
     assert {name: entry.phase for name, entry in states.items()} == {"node-1": Phase.FAILED}
 
 
@@ -206,7 +206,10 @@ def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
     cordoned = replace(kept("left-cordoned", "left cordoned by a rollout"), schedulable=False)
     beside = FollowUp("The rollout x is running, wave 3 of 6.", "rollout status --watch")
     under_way = replace(
-        cordoned, under_way="rebooting, wave 3 of 6", phase="rebooting", progress="wave 3 of 6"
+        cordoned,
+        under_way="rebooting, wave 3 of 6",
+        phase="rebooting",
+        progress="wave 3 of 6",
     )
     lines = status_text([under_way, WAITING], rollout=beside).splitlines()
     assert lines[1] == "node-1  rebooting  3975.2.0 → 4081.2.1  wave 3 of 6"

@@ -175,7 +175,7 @@ def abort(
         consent.refuse_without_terminal(as_json=output.as_json)
     if not output.as_json:
         lock = read_lock(api, namespace)
-        show(wrap(abort_text(unfinished, lock, wait=wait), output.width))
+        show(wrap(abort_text(unfinished, lock, ready_timeout=wait), output.width))
     if not yes:
         consent.ask(_question(unfinished, wiring.cluster_place(settings, api)))
     aborted = _undo(connections, settings, watch, force_unlock=force_unlock, wait=wait)

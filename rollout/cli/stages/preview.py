@@ -145,12 +145,12 @@ def show_preview(
     text = partial(
         plan_text,
         plan,
-        zones=zones(snapshot),
+        zone_by_node=zones(snapshot),
         width=output.width,
         now=wiring.now(),
-        where=wiring.cluster_place(request.settings, api),
-        beside=why_not_yet,
-        blocked="" if why_not_yet else blocked_line(preview.blockers),
+        cluster_name=wiring.cluster_place(request.settings, api),
+        unfinished_rollout=why_not_yet,
+        why_blocked="" if why_not_yet else blocked_line(preview.blockers),
         next_step=next_step,
     )
     output.show(encode_plan(plan), text, nodes=[node.name for node in plan.nodes])
@@ -162,7 +162,7 @@ def write_plan(
     if out is not None:
         write_whole(out, encode_plan(plan))
     if markdown is not None:
-        write_whole(markdown, plan_markdown(plan, zones=zones(snapshot)).encode())
+        write_whole(markdown, plan_markdown(plan, zone_by_node=zones(snapshot)).encode())
 
 
 def exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
@@ -190,11 +190,11 @@ def show_saved(file: Path, settings: CommandSettings) -> None:
     text = partial(
         plan_text,
         plan,
-        zones={},
+        zone_by_node={},
         width=settings.output.width,
         now=wiring.now(),
-        where=f"{plan.cluster.server}, made {plan.created_at}",
-        blocked=blocked,
+        cluster_name=f"{plan.cluster.server}, made {plan.created_at}",
+        why_blocked=blocked,
         next_step=f"rollout apply {shell_word(str(file))}" if is_runnable else "",
     )
     settings.output.show(encode_plan(plan), text, nodes=[node.name for node in plan.nodes])

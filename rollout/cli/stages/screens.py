@@ -38,10 +38,10 @@ def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_comm
     control_plane = [node.name for node in snapshot.nodes if is_control_plane(node, policy)]
     return brief_text(
         run.plan,
-        zones=zones(snapshot),
+        zone_by_node=zones(snapshot),
         width=settings.output.width,
         height=max(_LEAST_LINES, height - _QUESTION_LINES) if height else None,
-        where=place,
+        cluster_name=place,
         next_step=next_without_waves(run.plan, settings),
         whole_command=settings.repeated(full_command),
         control_plane=frozenset(control_plane),

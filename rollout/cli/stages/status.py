@@ -131,7 +131,7 @@ def read_unfinished_summary(
         return UnfinishedSummary(FollowUp(), {})
     wait_texts = _read_wait_texts(api, unfinished, _read_awaited_pods(api, unfinished))
     return UnfinishedSummary(
-        _follow_up(unfinished, state), wording.under_way(unfinished, wait_texts)
+        _follow_up(unfinished, state), wording.nodes_under_way(unfinished, wait_texts)
     )
 
 
