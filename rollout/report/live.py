@@ -28,7 +28,7 @@ from rollout.report.sentences import (
     blocked_lines,
     brief_result,
     is_down,
-    phases,
+    phase_counts,
     sentence,
     sign,
     usual_reboot,
@@ -36,7 +36,7 @@ from rollout.report.sentences import (
 )
 
 _REFRESHES_PER_SECOND = 8
-_MOST_HELD = 5
+_MOST_BLOCKED = 5
 # The total, the count of hidden nodes, and the cursor's line.
 _OTHER_LINES = 3
 _DETAIL_LINES = 2
@@ -44,8 +44,8 @@ _LEAST_DETAIL = 20
 _STOPPING_LINES = 2
 _PHASE_WIDTH = max(map(len, Phase))
 _INDENT = "    "
-_HELD = "yellow"
-_WIDEST = 100
+_BLOCKED_STYLE = "yellow"
+_WIDEST_TOTAL_LINE = 100
 _STOPPING = "Stopping: finishing the nodes in flight. Ctrl-C again quits now."
 _REVERTING = "Stopping: uncordoning the nodes that are not rebooting. Ctrl-C again quits now."
 
@@ -126,46 +126,46 @@ class LiveProgress:
         if self._stop.is_due:
             other_lines += _STOPPING_LINES
         room = max(1, self._console.height - other_lines)
-        # Blocked evictions first, then the nodes that are longest in their phase.
-        most_urgent = sorted(nodes, key=lambda node: (not node.held, node.entered))[:room]
+        most_urgent = sorted(nodes, key=_urgency)[:room]
         rows: dict[str, list[Text]] = {}
-        for most in (_DETAIL_LINES, 1):
-            rows = {node.name: list(self._row(node, width, most)) for node in most_urgent}
+        for detail_lines in (_DETAIL_LINES, 1):
+            rows = {node.name: list(self._row(node, width, detail_lines)) for node in most_urgent}
             is_complete = len(rows) == len(nodes)
             if is_complete and sum(map(len, rows.values())) <= room:
                 return _lines_of(nodes, rows)
-        # The last line counts the rest.
+        # Less than the room, because the last line counts the other nodes.
         heights = accumulate(map(len, rows.values()))
         names = [name for name, height in zip(rows, heights, strict=True) if height < room]
         visible = names or [most_urgent[0].name]
         rows = {name: rows[name] for name in visible}
-        rest = [node for node in nodes if node.name not in rows]
-        count = f"  and {len(rest)} more: {phases(rest)}"
+        others = [node for node in nodes if node.name not in rows]
+        count = f"  and {len(others)} more: {phase_counts(others)}"
         return [*_lines_of(nodes, rows), _in_a_line(count, "dim")]
 
-    def _row(self, node: NodeView, width: int, most: int) -> Iterator[Text]:
+    def _row(self, node: NodeView, width: int, detail_lines: int) -> Iterator[Text]:
         phase = node.phase or Phase.PENDING
         now = self._monotonic()
         row = Text.assemble(
             f"{self._spinner.render(now)}",
             (f" {excerpt(node.name, width):<{width}}", "bold"),
-            (f"  {phase:<{_PHASE_WIDTH}}", _HELD if node.held else "cyan"),
+            (f"  {phase:<{_PHASE_WIDTH}}", _BLOCKED_STYLE if node.blocked_evictions else "cyan"),
             (f"  {elapsed(now - node.begun):<6}  ", "dim"),
         )
         indent = len(row)
         detail = printable(self._detail(node))
         room = max(_LEAST_DETAIL, self._console.width - indent)
-        first, *more = wrap(detail, room, max_lines=most, placeholder=" …") or [""]
+        first, *more = wrap(detail, room, max_lines=detail_lines, placeholder=" …") or [""]
         yield _in_a_line(row.append(first, "dim"))
         for line in more:
             yield _in_a_line(f"{'':{indent}}{line}", "dim")
-        holds = list(node.held.values())
-        for hold in holds[:_MOST_HELD]:
-            since = now - node.blocked_at[hold.event.pod]
-            for line in blocked_lines(hold.event, self._console.width - len(_INDENT), since):
-                yield _in_a_line(f"{_INDENT}{line}", _HELD)
-        if len(holds) > _MOST_HELD:
-            yield _in_a_line(f"{_INDENT}and {len(holds) - _MOST_HELD} more are held back", _HELD)
+        evictions = list(node.blocked_evictions.values())
+        for eviction in evictions[:_MOST_BLOCKED]:
+            age = now - node.blocked_at[eviction.event.pod]
+            for line in blocked_lines(eviction.event, self._console.width - len(_INDENT), age):
+                yield _in_a_line(f"{_INDENT}{line}", _BLOCKED_STYLE)
+        hidden_count = len(evictions) - _MOST_BLOCKED
+        if hidden_count > 0:
+            yield _in_a_line(f"{_INDENT}and {hidden_count} more are held back", _BLOCKED_STYLE)
 
     def _detail(self, node: NodeView) -> str:
         if not is_down(node):
@@ -188,20 +188,25 @@ class LiveProgress:
         elif view.waves:
             last = view.waves[-1]
             wave = wave_title(last.index, last.of, last.in_flight)
-        room = min(self._console.width, _WIDEST) - len(figures) - len(_INDENT)
+        room = min(self._console.width, _WIDEST_TOTAL_LINE) - len(figures) - len(_INDENT)
         text = Text(no_wrap=True, overflow="ellipsis")
         if wave and room > 0:
             text.append(f"{excerpt(capitalize(wave), room):<{room}}{_INDENT}")
         return text.append(figures, "red" if failed else "")
 
-    def _time_spent(self, since: float) -> str:
-        took = self._monotonic() - since
+    def _time_spent(self, planned_at: float) -> str:
+        took = self._monotonic() - planned_at
         estimate = _estimate_at_this_pace(self._view)
         if not estimate or len(self._view.ended) >= self._view.planned_count:
             return elapsed(took)
         if took > estimate:
             return f"{elapsed(took)}, longer than estimated"
         return f"{elapsed(took)} of about {elapsed(estimate)}"
+
+
+def _urgency(node: NodeView) -> tuple[bool, float]:
+    """Sort nodes with blocked evictions first, then by how long they are in their phase."""
+    return not node.blocked_evictions, node.entered
 
 
 def _lines_of(nodes: Sequence[NodeView], rows: Mapping[str, Sequence[Text]]) -> list[Text]:
@@ -218,7 +223,7 @@ def _in_a_line(text: str | Text, style: str = "") -> Text:
 
 
 def _estimate_at_this_pace(view: RunView) -> float:
-    """Return 0 without an estimate."""
+    """Return the estimate of the run in seconds, 0 without one."""
     plan = view.plans[-1]
     estimate = plan.estimate.seconds
     seconds_by_node = {}

@@ -255,8 +255,8 @@ class Metrics(Collector):
             self._families.run.finished(node.end.outcome, pool).inc()
         elif node.since and phase not in _NOT_IN_FLIGHT:
             self._families.run.phase_start(node.name, phase).set(node.since.timestamp())
-        for hold in node.held.values():
-            self._families.run.held_evictions(hold.event.budget).inc()
+        for eviction in node.blocked_evictions.values():
+            self._families.run.held_evictions(eviction.event.budget).inc()
 
     @property
     def is_ready(self) -> bool:

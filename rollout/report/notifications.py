@@ -19,39 +19,38 @@ from rollout.model.progress import (
 from rollout.model.text import counted, printable, shell_word, shortened
 from rollout.model.timestamps import elapsed, timestamp
 from rollout.report.run_view import RunView
-from rollout.report.sentences import pod_with_owner, reason_counts, result_counts, why_held
+from rollout.report.sentences import pod_with_owner, reason_counts, result_counts, why_blocked
 from rollout.report.summary import next_step
 from rollout.wording import rescue_text
 
-_WATCH = "rollout status --run"
+_STATUS_COMMAND = "rollout status --run"
 
 
 @dataclass(slots=True)
 class NoteMaker:
-    """`held_after` is in seconds. Not safe for several threads."""
+    """Makes a rollout's notifications from its events. Not safe for several threads."""
 
     plan: RolloutPlan
     cluster: str
+    # After how many seconds a blocked eviction is reported.
     held_after: float
     resumed: bool = False
     unattended: bool = False
     has_begun: bool = False
     _view: RunView = field(default_factory=RunView)
-    _reported_holds: set[tuple[str, str]] = field(default_factory=set)
-    _is_over: bool = False
+    # Nodes with what blocks an eviction there.
+    _reported_blocks: set[tuple[str, str]] = field(default_factory=set)
+    _has_ended: bool = False
 
     def notes_of(self, event: StepEvent, *, stopped: bool = False) -> Iterator[Note]:
         for note in self._notes(event, stopped=stopped):
             yield self._stamp(note, event.at)
 
     def notes_of_error(self, error: BaseException, at: datetime) -> Iterator[Note]:
-        """Yield at most one note, and none for a lock that another rollout holds.
-
-        An interrupted unattended pass has no note, either.
-        """
+        """Yield a note, but none for a lock held elsewhere or an interrupted unattended pass."""
         ignored = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
-        if not self._is_over and not isinstance(error, ignored):
-            self._is_over = True
+        if not self._has_ended and not isinstance(error, ignored):
+            self._has_ended = True
             yield self._stamp(error_note(error), at)
 
     def _stamp(self, note: Note, at: datetime) -> Note:
@@ -83,7 +82,7 @@ class NoteMaker:
             case VersionHeld():
                 yield _held_version_note(event)
             case RunFinished():
-                self._is_over = True
+                self._has_ended = True
                 yield self._end_note(event.result, stopped=stopped)
             case _:
                 return
@@ -99,12 +98,12 @@ class NoteMaker:
             event=NotifyEvent.STARTED,
             title=f"rollout {'resumed' if self.resumed else 'started'}: {nodes}{versions}",
             body=f"{nodes} in {waves}{takes}.",
-            next=_WATCH,
+            next=_STATUS_COMMAND,
         )
 
     def _end_note(self, result: RunResult, *, stopped: bool) -> Note:
         state = RolloutState.COMPLETED if result.complete else RolloutState.FAILED
-        is_for_next_pass = self.unattended and _is_for_later(result)
+        is_for_next_pass = self.unattended and _has_only_nodes_for_later(result)
         is_stopped_early = stopped and bool(result.not_started)
         if is_for_next_pass or is_stopped_early:
             state = RolloutState.INTERRUPTED
@@ -112,25 +111,25 @@ class NoteMaker:
 
     def _blocked_notes(self, event: PodBlocked) -> Iterator[Note]:
         key = (event.node, event.holder or event.pod)
-        held_seconds = (event.at - event.since).total_seconds()
-        if held_seconds < self.held_after or key in self._reported_holds:
+        blocked_seconds = (event.at - event.since).total_seconds()
+        if blocked_seconds < self.held_after or key in self._reported_blocks:
             return
-        self._reported_holds.add(key)
+        self._reported_blocks.add(key)
         left = elapsed(max(0.0, event.seconds_left))
-        cannot = f"Pod {pod_with_owner(event)} cannot be evicted: {why_held(event)}."
-        held_by = f"is blocked by {printable(event.held_by)} for {elapsed(held_seconds)}"
+        cannot = f"Pod {pod_with_owner(event)} cannot be evicted: {why_blocked(event)}."
+        blocked = f"is blocked by {printable(event.held_by)} for {elapsed(blocked_seconds)}"
         yield Note(
             event=NotifyEvent.HELD,
             level=Level.WARNING,
             node=event.node,
-            title=f"{printable(event.node)} {held_by}",
+            title=f"{printable(event.node)} {blocked}",
             body=f"{cannot}\nThe drain fails in {left}.",
             next=_describe_command(event),
         )
 
-    def _wave_end_notes(self, last: NodeFinished) -> Iterator[Note]:
+    def _wave_end_notes(self, event: NodeFinished) -> Iterator[Note]:
         wave = self._view.waves[-1] if self._view.waves else None
-        if wave is None or last.node not in wave.nodes:
+        if wave is None or event.node not in wave.nodes:
             return
         ends = [self._view.nodes[name].end for name in wave.nodes]
         if not all(ends):
@@ -144,7 +143,7 @@ class NoteMaker:
             level=Level.WARNING if failures else Level.INFO,
             title=f"wave {wave.index} of {wave.of}: {counted(len(ends), 'node')} ended{failed}",
             body=f"Of the rollout: {total}.",
-            next=_WATCH,
+            next=_STATUS_COMMAND,
         )
 
 
@@ -180,7 +179,7 @@ def _rescue_note(event: NodeRescued) -> Note:
         node=event.node,
         title=f"{printable(event.node)} did not come back: reboot.rescue {result}",
         body=f"{end}.\nrollout waits for the host again.",
-        next=_WATCH,
+        next=_STATUS_COMMAND,
     )
 
 
@@ -212,21 +211,21 @@ def error_note(error: BaseException) -> Note:
     message = error.message if isinstance(error, RolloutError) else type(error).__name__
     return Note(
         event=NotifyEvent.FINISHED,
-        level=_LEVELS[state],
+        level=_LEVEL_OF_STATE[state],
         state=state,
         title=f"rollout {state}",
         body=f"{printable(message)}.",
-        next=_WATCH,
+        next=_STATUS_COMMAND,
     )
 
 
-def _is_for_later(result: RunResult) -> bool:
+def _has_only_nodes_for_later(result: RunResult) -> bool:
     if result.failed or result.not_done or not result.not_started:
         return False
     return all(node.is_for_later for node in result.not_started)
 
 
-_LEVELS = {
+_LEVEL_OF_STATE = {
     RolloutState.COMPLETED: Level.SUCCESS,
     RolloutState.FAILED: Level.FAILURE,
     RolloutState.INTERRUPTED: Level.WARNING,
@@ -234,11 +233,11 @@ _LEVELS = {
 
 
 def _finish_note(result: RunResult, state: RolloutState, *, unattended: bool) -> Note:
-    level = _LEVELS[state]
+    level = _LEVEL_OF_STATE[state]
     if unattended and state is RolloutState.INTERRUPTED:
         level = Level.INFO
-    has_ended = result.succeeded or result.failed or result.not_done or result.not_started
-    counts = f": {result_counts(result)}" if has_ended else ""
+    has_nodes = result.succeeded or result.failed or result.not_done or result.not_started
+    counts = f": {result_counts(result)}" if has_nodes else ""
     return Note(
         event=NotifyEvent.FINISHED,
         level=level,

@@ -36,24 +36,26 @@ from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, Str
 
 @dataclass(slots=True, eq=False)
 class NodeView:
-    """A node's progress. `phase` is None before its start and after its end.
-
-    `begun` (node), `entered` (phase) and `blocked_at` (by pod) are monotonic times. `wave` counts
-    from 1 across processes. `has_awaited_pods`: the drain waited for pods to complete.
-    """
+    """A node's progress."""
 
     name: str
+    # The position in the run's `waves` from 1; 0 if the node was not started.
     wave: int = 0
+    # None before the node's start and after its end.
     phase: Phase | None = None
     detail: str = ""
     activity: Activity | UnsetType = UNSET
     since: datetime | None = None
+    # Monotonic times at which the node and its phase began.
     begun: float = 0.0
     entered: float = 0.0
+    # The phases that have ended.
     phases: list[PhaseReport] = field(default_factory=list)
-    held: dict[str, BlockedEviction] = field(default_factory=dict)
+    # By pod, and the monotonic times of their last reports.
+    blocked_evictions: dict[str, BlockedEviction] = field(default_factory=dict)
     blocked_at: dict[str, float] = field(default_factory=dict)
-    has_moved_pods: bool = False
+    has_evicted_pods: bool = False
+    # The drain waited for pods to complete.
     has_awaited_pods: bool = False
     version_staged: str = ""
     end: NodeFinished | None = None
@@ -67,14 +69,14 @@ class NodeView:
             self.since = event.at
             self.entered = now
             if event.phase in PART_OF:
-                # A node that had ended is taken up again.
+                # The node may have ended before, and is taken up again.
                 self.end = None
         self.detail = event.detail
         self.activity = event.activity
         self.version_staged = event.version_staged or self.version_staged
         # A drain has a detail only while it evicts or waits for pods to complete.
         if event.phase is Phase.DRAINING and event.detail:
-            self.has_moved_pods |= event.activity is not Activity.COMPLETION
+            self.has_evicted_pods |= event.activity is not Activity.COMPLETION
         self.has_awaited_pods |= bool(event.awaited)
 
     def leave(self, at: datetime) -> None:
@@ -85,38 +87,38 @@ class NodeView:
         self.release_pods(at)
 
     def release_pods(self, at: datetime) -> None:
-        for hold in self.held.values():
-            hold.until = at
-        self.held.clear()
+        for eviction in self.blocked_evictions.values():
+            eviction.until = at
+        self.blocked_evictions.clear()
 
 
 @dataclass(slots=True)
 class RunView:
-    """The state of a run. Not safe for several threads.
-
-    `planned_at` is the monotonic time of the last plan. `summary` is of the last command, None
-    until it ends. `evictions` are of all commands. `pod_endings` are seconds by owner.
-    `misunderstood` counts records.
-    """
+    """The state of a run, from its events or its journal. Not safe for several threads."""
 
     begun_at: datetime | None = None
     last_at: datetime | None = None
     commands: list[JournalHeader | AbortedRecord] = field(default_factory=list)
     plans: list[ToldPlan | RolloutPlan] = field(default_factory=list)
+    # The monotonic time of the last plan.
     planned_at: float | None = None
     waves: list[WaveReport] = field(default_factory=list)
     settling: WaveSettling | None = None
     nodes: dict[str, NodeView] = field(default_factory=dict)
     failures: list[NodeFinished] = field(default_factory=list)
-    holds: list[BlockedEviction] = field(default_factory=list)
+    blocked_evictions: list[BlockedEviction] = field(default_factory=list)
     releases: list[PodReleased] = field(default_factory=list)
     evicted: list[PodsEvicted] = field(default_factory=list)
+    # How many seconds pods took to terminate, by owner.
     pod_endings: dict[str, list[float]] = field(default_factory=dict)
     notices: list[Notice | VersionHeld | NodeRescued] = field(default_factory=list)
     interruptions: list[Stretch] = field(default_factory=list)
+    # Of the last command; None until it ends.
     summary: SummaryLine | None = None
     aborted: AbortedRecord | None = None
+    # By all commands.
     evictions: int = 0
+    # Records that are not understood.
     misunderstood: int = 0
     _awaits_settling: bool = False
     _earlier_waves: int = 0
@@ -149,7 +151,7 @@ class RunView:
             self.misunderstood += 1
             return
         if isinstance(event, JournalHeader):
-            self._begin(event)
+            self._begin_command(event)
         self.begun_at = self.begun_at or event.at
         self.last_at = max(event.at, self.last_at or event.at)
         match event:
@@ -162,25 +164,25 @@ class RunView:
             case WaveStarted():
                 self._start_wave(event)
             case WaveSettling():
-                self._settle(event)
+                self._start_settling(event)
             case NodeStep():
                 # A node continues only after the cluster has settled.
                 self.settling = None
-                self._node(event.node).enter(event, now)
+                self._get_or_add_node(event.node).enter(event, now)
                 for owner, seconds in (event.endings or {}).items():
                     self.pod_endings.setdefault(owner, []).append(seconds)
             case PodBlocked():
-                self._block(event, now)
+                self._block_eviction(event, now)
             case PodReleased():
-                self._release(event)
+                self._release_pod(event)
             case PodsEvicted():
                 self.evicted.append(event)
             case NodeFinished():
-                self._finish(event, now)
+                self._finish_node(event, now)
             case VersionHeld() | Notice() | NodeRescued():
                 self.notices.append(event)
             case RunFinished() | SummaryLine() | AbortedRecord():
-                self._end(event)
+                self._end_command(event)
             case _:
                 return
 
@@ -189,24 +191,25 @@ class RunView:
             node.release_pods(at)
 
     def close(self) -> None:
+        """End what was in progress at the last record."""
         if self.last_at:
-            self._interrupt(self.last_at)
+            self._end_activities(self.last_at)
 
-    def _begin(self, event: JournalHeader) -> None:
+    def _begin_command(self, event: JournalHeader) -> None:
         self.commands.append(event)
         self.summary = None
         self.aborted = None
         if self.last_at and event.at > self.last_at:
-            self._interrupt(self.last_at)
+            self._end_activities(self.last_at)
             self.interruptions.append(Stretch(self.last_at, event.at))
 
-    def _interrupt(self, at: datetime) -> None:
+    def _end_activities(self, at: datetime) -> None:
         for node in self.nodes.values():
             node.leave(at)
         self._end_settling(at)
 
-    def _end(self, event: RunFinished | SummaryLine | AbortedRecord) -> None:
-        self._interrupt(event.at)
+    def _end_command(self, event: RunFinished | SummaryLine | AbortedRecord) -> None:
+        self._end_activities(event.at)
         if isinstance(event, AbortedRecord):
             self.commands.append(event)
             self.aborted = event
@@ -216,16 +219,16 @@ class RunView:
             self.evictions += event.evictions
 
     def _end_returned_nodes(self, event: AbortedRecord) -> None:
-        """Nodes that failed keep their end."""
+        """End the nodes that the abort returned, except those that have failed."""
         versions = event.versions or {}
         for name in event.reverted:
-            node = self._node(name)
+            node = self._get_or_add_node(name)
             if node.end is None and node.phases:
                 phase = node.phases[-1].phase
                 version = versions.get(name, "")
                 node.end = NodeFinished(event.at, name, Outcome.ABORTED, phase, version=version)
 
-    def _node(self, name: str) -> NodeView:
+    def _get_or_add_node(self, name: str) -> NodeView:
         return self.nodes.setdefault(name, NodeView(name))
 
     def _start_wave(self, event: WaveStarted) -> None:
@@ -240,13 +243,13 @@ class RunView:
                 in_flight=event.in_flight,
                 begun_at=event.at,
                 ended_at=event.at,
-                estimate_seconds=self._estimate_of_wave(event.index),
+                estimate_seconds=self._estimate_seconds(event.index),
             )
         )
         for name in event.nodes:
-            self._node(name).wave = len(self.waves)
+            self._get_or_add_node(name).wave = len(self.waves)
 
-    def _estimate_of_wave(self, index: int) -> int | None:
+    def _estimate_seconds(self, index: int) -> int | None:
         waves = self.plans[-1].waves if self.plans else ()
         for wave in waves:
             if wave.index == index:
@@ -264,7 +267,7 @@ class RunView:
             self._earlier_waves = last.index - 1 if continues_last else last.index
         return self._earlier_waves
 
-    def _settle(self, event: WaveSettling) -> None:
+    def _start_settling(self, event: WaveSettling) -> None:
         self.settling = event
         if self.waves and event.waiting_for not in self.waves[-1].waited_for:
             self.waves[-1].waited_for.append(event.waiting_for)
@@ -276,8 +279,8 @@ class RunView:
             wave.settle_seconds = max(0.0, round((at - wave.ended_at).total_seconds(), 3))
             self._awaits_settling = False
 
-    def _finish(self, event: NodeFinished, now: float) -> None:
-        node = self._node(event.node)
+    def _finish_node(self, event: NodeFinished, now: float) -> None:
+        node = self._get_or_add_node(event.node)
         node.leave(event.at)
         node.end = event
         node.entered = now
@@ -287,24 +290,24 @@ class RunView:
             self.waves[-1].ended_at = max(event.at, self.waves[-1].begun_at)
             self._awaits_settling = True
 
-    def _block(self, event: PodBlocked, now: float) -> None:
-        node = self._node(event.node)
+    def _block_eviction(self, event: PodBlocked, now: float) -> None:
+        node = self._get_or_add_node(event.node)
         node.blocked_at[event.pod] = now
-        hold = node.held.get(event.pod)
-        if hold and hold.event.since == event.since:
-            hold.event = event
-            hold.until = event.at
+        eviction = node.blocked_evictions.get(event.pod)
+        if eviction and eviction.event.since == event.since:
+            eviction.event = event
+            eviction.until = event.at
             return
-        hold = BlockedEviction(event, event.at)
-        node.held[event.pod] = hold
-        self.holds.append(hold)
+        eviction = BlockedEviction(event, event.at)
+        node.blocked_evictions[event.pod] = eviction
+        self.blocked_evictions.append(eviction)
 
-    def _release(self, event: PodReleased) -> None:
+    def _release_pod(self, event: PodReleased) -> None:
         self.releases.append(event)
-        hold = self._node(event.node).held.pop(event.pod, None)
-        if hold:
-            hold.until = event.at
-            hold.released = True
+        eviction = self._get_or_add_node(event.node).blocked_evictions.pop(event.pod, None)
+        if eviction:
+            eviction.until = event.at
+            eviction.released = True
 
 
 def run_view(entries: Iterable[AnyLine | None]) -> RunView:

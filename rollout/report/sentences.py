@@ -94,19 +94,17 @@ def progress_text(view: RunView, now: float) -> str:
         return figures
     longest = min(view.in_flight, key=lambda node: node.entered)
     took = elapsed(now - longest.entered)
-    state = (
-        f", down for {took}" if is_down(longest) else f" for {took}{_after_comma(longest.detail)}"
-    )
-    return (
-        f"{figures}; {phases(view.in_flight)}; {printable(longest.name)} is {longest.phase}{state}"
-    )
+    state = f"{longest.phase} for {took}{_after_comma(longest.detail)}"
+    if is_down(longest):
+        state = f"{longest.phase}, down for {took}"
+    return f"{figures}; {phase_counts(view.in_flight)}; {printable(longest.name)} is {state}"
 
 
 def is_down(node: NodeStep | NodeView) -> bool:
     return node.phase is Phase.REBOOTING and node.activity is Activity.HOST_DOWN
 
 
-def phases(nodes: Iterable[NodeView]) -> str:
+def phase_counts(nodes: Iterable[NodeView]) -> str:
     counts = Counter(node.phase for node in nodes)
     return ", ".join(f"{counts[phase]} {phase}" for phase in Phase if counts[phase])
 
@@ -115,30 +113,30 @@ def _after_comma(detail: str) -> str:
     return f", {printable(detail)}" if detail else ""
 
 
-def blocked_text(event: PodBlocked, since: float = 0.0) -> str:
-    """Return what blocks an eviction, and the time left `since` seconds after the event."""
-    left = elapsed(max(0.0, event.seconds_left - since))
+def blocked_text(event: PodBlocked, age: float = 0.0) -> str:
+    """Return what blocks an eviction, and the time left `age` seconds after the event."""
+    left = elapsed(max(0.0, event.seconds_left - age))
     blocked = f"eviction blocked by {printable(event.held_by)}"
-    return f"{pod_with_owner(event)}: {blocked} · {left} left · {why_held(event)}"
+    return f"{pod_with_owner(event)}: {blocked} · {left} left · {why_blocked(event)}"
 
 
-def blocked_lines(event: PodBlocked, width: int, since: float = 0.0) -> list[str]:
+def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
     """Return `blocked_text` shortened to `width`, or in two lines."""
-    left = elapsed(max(0.0, event.seconds_left - since))
+    left = elapsed(max(0.0, event.seconds_left - age))
     holder = printable(event.held_by)
     pod = printable(event.pod)
-    why = why_held(event)
+    reason = why_blocked(event)
     namespace, slash, _ = event.budget.partition("/")
     pod_name = pod.removeprefix(f"{namespace}/") if slash else pod
-    brief = why
+    brief = reason
     if event.controller:
         brief = _who_acts(event)
     elif event.needs is not None and event.has is not None:
         brief = f"needs {event.needs}, has {event.has}"
     forms = (
-        blocked_text(event, since),
-        f"{pod}: blocked by {holder} · {left} left · {why}",
-        f"{pod_name}: blocked by {holder} · {left} left · {why}",
+        blocked_text(event, age),
+        f"{pod}: blocked by {holder} · {left} left · {reason}",
+        f"{pod_name}: blocked by {holder} · {left} left · {reason}",
         f"{pod_name}: blocked by {holder} · {brief} · {left} left",
         f"{pod_name}: blocked by {holder} · {brief}",
     )
@@ -154,16 +152,16 @@ def pod_with_owner(pod: PodBlocked | EvictedPod) -> str:
     return joined(" ", printable(pod.pod), f"({printable(pod.owner)})" if pod.owner else "")
 
 
-def why_held(event: PodBlocked) -> str:
+def why_blocked(event: PodBlocked) -> str:
     """Return what the budget needs and has, and who has to act.
 
     A budget that has more than it needs has not counted its last evictions yet.
     """
-    why = printable(event.message)
+    reason = printable(event.message)
     if event.needs is not None and event.has is not None:
         uncounted = ", its last evictions not counted yet" if event.has > event.needs else ""
-        why = f"needs {event.needs} healthy, has {event.has}{uncounted}"
-    return joined("; ", why, _who_acts(event))
+        reason = f"needs {event.needs} healthy, has {event.has}{uncounted}"
+    return joined("; ", reason, _who_acts(event))
 
 
 def _who_acts(event: PodBlocked) -> str:
@@ -178,10 +176,10 @@ def eviction_text(pod: EvictedPod) -> str:
 
 def _abort_text(result: NodeFinished) -> str:
     took = elapsed(result.seconds)
-    why = printable(result.message)
+    reason = printable(result.message)
     if result.left_cordoned:
-        return f"{printable(result.node)}: left as it is after {took}: {why}"
-    return f"{printable(result.node)}: {why or 'returned'}, in {took}"
+        return f"{printable(result.node)}: left as it is after {took}: {reason}"
+    return f"{printable(result.node)}: {reason or 'returned'}, in {took}"
 
 
 def sign(result: NodeFinished) -> str:
@@ -191,7 +189,7 @@ def sign(result: NodeFinished) -> str:
 
 
 def brief_result(result: NodeFinished) -> str:
-    """Return `worker-1  on 4152.2.0  3m20s`, or why the node failed."""
+    """Return `worker-1  on 4152.2.0  3m20s`, or why the node was skipped or failed."""
     if result.outcome is Outcome.SKIPPED:
         return f"{printable(result.node)}  skipped: {printable(result.message)}"
     if not result.succeeded:
@@ -229,6 +227,7 @@ def outcome_counts(succeeded: str, *, failed: int, not_done: int, not_started: i
 
 
 def absence_counts(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:
+    """Return `2 cannot be rebooted (1 paused, 1 no-sudo); left out: 3 no-update`."""
     reasons = reason_counts(Counter(node.reason for node in not_done))
     cannot = f"{len(not_done)} cannot be rebooted ({reasons})" if not_done else ""
     return joined("; ", cannot, f"left out: {reason_counts(left_out)}" if left_out else "")
@@ -240,20 +239,20 @@ def reason_counts(reasons: Mapping[str, int]) -> str:
 
 
 def diagnosis_text(diagnosis: NodeDiagnosis) -> Iterable[str]:
-    """Conditions that differ only in their type share a line."""
+    """Yield a line per finding; conditions that differ only in their type share one."""
     if diagnosis.ssh_error:
         yield f"last SSH error: {printable(diagnosis.ssh_error)}"
-    types_by_alike = grouped(
+    types_by_content = grouped(
         (replace(condition, type=""), printable(condition.type))
         for condition in diagnosis.conditions
     )
-    for alike, types in types_by_alike.items():
+    for content, types in types_by_content.items():
         subject = f"Node condition {types[0]} is"
         if len(types) > 1:
             subject = f"Node conditions {', '.join(types)} are"
-        since = f"since {printable(alike.since)}" if alike.since else ""
-        state = joined(" ", subject, printable(alike.status), since)
-        yield joined(": ", state, printable(alike.reason), printable(alike.message))
+        since = f"since {printable(content.since)}" if content.since else ""
+        state = joined(" ", subject, printable(content.status), since)
+        yield joined(": ", state, printable(content.reason), printable(content.message))
     if diagnosis.console:
         yield f"console: {printable(diagnosis.console)}"
 

@@ -20,7 +20,7 @@ import pytest
 from rollout.adapters.web import WebPage, page_application, serve_http
 from rollout.report.history import COLUMNS, history_row
 from rollout.report.lines import Record
-from rollout.report.runs.pages import Beside, Page, PastRun, live_page
+from rollout.report.runs.pages import LivePageFrame, Page, PastRun, live_page
 from rollout.report.runs.report import report_of
 from tests.docs.example import EXAMPLE
 from tests.report.journals import fleet
@@ -49,7 +49,7 @@ def live(records: Sequence[Record], *, refresh: int) -> Page:
     """The page that `operate` and `status --web` serve."""
     report = report_of(records, origin="run.jsonl", is_being_written=True) if records else None
     row = history_row(report, names_cluster=True) if report else ()
-    beside = Beside(
+    beside = LivePageFrame(
         at=datetime(2026, 11, 29, 3, 4, 5, tzinfo=UTC),
         status=("The rollout is running in wave 1 of 8: 2 in progress, 10 done", "  w-1: drained"),
         headings=[column.title.capitalize() for column in COLUMNS],

@@ -15,7 +15,7 @@ from rollout.execution.base.cached_value import CachedValue
 from rollout.model.text import is_run_id
 from rollout.report.history import COLUMNS, history_row
 from rollout.report.runs.model import Ending, RunReport
-from rollout.report.runs.pages import Beside, PastRun, live_page
+from rollout.report.runs.pages import LivePageFrame, PastRun, live_page
 
 _LATEST = "/"
 _RUNS = "/runs/"
@@ -111,7 +111,7 @@ class RunPages:
         status = self.status()
         is_running = report is not None and report.ending is Ending.RUNNING
         seconds = _REFRESH_SECONDS if is_running or status else _REFRESH_SECONDS_AT_REST
-        beside = Beside(
+        beside = LivePageFrame(
             at=wiring.now(),
             status=status.splitlines(),
             headings=_HEADINGS,
@@ -125,7 +125,7 @@ class RunPages:
         report = self._read_and_cache(file)
         if report is None:
             return None
-        beside = Beside(
+        beside = LivePageFrame(
             at=wiring.now(),
             status=(),
             headings=_HEADINGS,
@@ -176,7 +176,7 @@ class RunPages:
         return report
 
 
-def _web_page(report: RunReport | None, beside: Beside) -> WebPage:
+def _web_page(report: RunReport | None, beside: LivePageFrame) -> WebPage:
     page = live_page(report, beside)
     return WebPage(page.html, page.csp, beside.refresh)
 

@@ -19,17 +19,15 @@ from rollout.report.lines import ToldSummary
 
 
 class Ending(StrEnum):
-    """How far the run came.
-
-    `incomplete`: nodes failed or could not be taken. `open`: running or interrupted, which is
-    unknown.
-    """
+    """How far the run came."""
 
     COMPLETED = "completed"
+    # Nodes failed or could not be taken.
     INCOMPLETE = "incomplete"
     ABORTED = "aborted"
     RUNNING = "running"
     INTERRUPTED = "interrupted"
+    # Running or interrupted, which is unknown.
     OPEN = "open"
 
 
@@ -68,9 +66,10 @@ PART_OF: Mapping[Phase, Part] = {
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A span of time, without its end."""
+    """A span of time."""
 
     begin: datetime
+    # Exclusive.
     end: datetime
 
     @property
@@ -87,14 +86,14 @@ class PhaseReport:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """A node that was planned or started. `outcome` is its last, or empty.
-
-    `wave` is the place in `waves` from 1, 0 if it was not started; `seconds` is how long it took.
-    """
+    """A node that was planned or started."""
 
     node: str
+    # The position in the report's `waves` from 1; 0 if the node was not started.
     wave: int
+    # The last one; empty before the first.
     outcome: str
+    # The sum of `parts`.
     seconds: float
     phases: Sequence[PhaseReport]
     parts: Mapping[Part, float]
@@ -107,19 +106,18 @@ class NodeReport:
 
 @dataclass(slots=True)
 class WaveReport:
-    """A started wave.
+    """A started wave."""
 
-    `ended_at` is the end of its last node, `settle_seconds` the time after it. `waited_for` is what
-    had to settle; `estimate_seconds` is None without an estimate.
-    """
-
+    # The number that is shown. An interrupted wave and its continuation have the same.
     index: int
     of: int
     nodes: Sequence[str]
     because: str
     in_flight: int | None
     begun_at: datetime
+    # The end of the last node.
     ended_at: datetime
+    # Time between `ended_at` and the next wave.
     settle_seconds: float = 0.0
     waited_for: list[str] = field(default_factory=list)
     estimate_seconds: int | None = None
@@ -131,14 +129,13 @@ class WaveReport:
 
 @dataclass(slots=True)
 class BlockedEviction:
-    """An eviction that was refused for a while, as last reported.
+    """An eviction that was refused for a while."""
 
-    `until` is when it was last known to be refused. `released` is False if its node continued or
-    ended without it.
-    """
-
+    # The last report.
     event: PodBlocked
+    # When the eviction was last known to be refused.
     until: datetime
+    # False if the node continued or ended without the eviction.
     released: bool = False
 
     @property
@@ -148,12 +145,13 @@ class BlockedEviction:
 
 @dataclass(frozen=True, slots=True)
 class EvictionReport:
-    """A pod that was evicted; `seconds` is None if it was not gone at the end of the drain."""
+    """A pod that was evicted."""
 
     node: str
     pod: str
     owner: str
     evicted_at: datetime
+    # None if the pod was not gone at the end of the drain.
     seconds: float | None
 
 
@@ -170,28 +168,20 @@ class CommandReport:
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """A part of the run's time. Concurrent work of several nodes shares the time.
-
-    `median`, `longest` and `node`, the slowest, are of single nodes; 0 and empty if none does it.
-    """
+    """A part of the run's time. Concurrent work of several nodes shares the time."""
 
     part: Part
     seconds: float
+    # Of single nodes; 0 and empty if nodes do not spend time in this part.
     median: float = 0.0
     longest: float = 0.0
+    # The slowest.
     node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """A whole run, as far as its journal shows.
-
-    `gaps` are sentences about what the journal lacks; `heard_at` is the time of its last record.
-    `seconds` are from the first record to the last. `openings` are of windows; no process worked on
-    the run in `interruptions`. `planned` and `estimate` are of the first plan, without waits for
-    windows. `not_done`, `not_started` and `skipped` are reasons by node, `left_out` counts by
-    reason.
-    """
+    """A whole run, as far as its journal shows."""
 
     format_version: str
     run: str
@@ -199,13 +189,16 @@ class RunReport:
     cluster: str
     cluster_name: str
     begun_at: datetime
+    # The time of the last record.
     heard_at: datetime
     seconds: float
     commands: Sequence[CommandReport]
     policy: Mapping[str, Any] | None
+    # Sentences about what the journal lacks.
     gaps: Sequence[str]
     succeeded: int
     failed: int
+    # Of the first plan, without waits for windows.
     planned: ToldSummary
     estimate: TimeEstimate
     parts: Sequence[PartReport]
@@ -214,15 +207,24 @@ class RunReport:
     failures: Sequence[NodeFinished]
     holds: Sequence[BlockedEviction]
     notices: Sequence[Notice | VersionHeld | NodeRescued]
+    # When windows were open.
     openings: Sequence[Stretch]
+    # When no process worked on the run.
     interruptions: Sequence[Stretch]
+    # Reasons by node.
     not_done: Mapping[str, str]
     not_started: Mapping[str, str]
+    # Counts by reason.
     left_out: Mapping[str, int]
     evictions: int
     evicted: Sequence[EvictionReport]
+    # Reasons by node.
     skipped: Mapping[str, str]
 
     @property
     def asked_for(self) -> int:
         return len(self.nodes) - len(self.skipped)
+
+    def wave_at(self, position: int) -> WaveReport | None:
+        """Return the wave at a `NodeReport.wave`, None for 0."""
+        return self.waves[position - 1] if position else None

@@ -33,14 +33,16 @@ from rollout.report.sentences import sentence, wave_title
 MOST_ROWS = 60
 # As many rows as a browser shows without delay.
 _MOST_EVICTIONS = 2000
-# The least visible width, in percent.
-_LEAST = 0.25
+# In percent.
+_LEAST_VISIBLE_WIDTH = 0.25
 _TICKS = 5
 _HOUR = 3600
 _DAY = 86400
 
 
-_POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
+_CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
+)
 
 
 class Page(NamedTuple):
@@ -50,74 +52,79 @@ class Page(NamedTuple):
 
 
 class PastRun(NamedTuple):
-    """A row of the history. `run` is empty if the run has no page."""
+    """A row of the history."""
 
+    # Empty if the run has no page.
     run: str
     cells: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """What a live page shows besides its run.
-
-    `status` are lines about the rollout in the cluster, empty if it was not read. The browser
-    reloads the page after `refresh` seconds, or never for 0. `is_latest`: the page always shows the
-    latest run.
-    """
+class LivePageFrame:
+    """What a live page shows besides its run."""
 
     at: datetime
+    # Lines about the rollout in the cluster; empty if it was not read.
     status: Sequence[str]
     headings: Sequence[str]
     history: Sequence[PastRun]
+    # Seconds after which the browser reloads the page; 0 for never.
     refresh: int
+    # The page always shows the latest run.
     is_latest: bool
 
 
 class Bar(NamedTuple):
-    """`x` and `width` are percentages of the timeline; `kind` is the color."""
+    """A bar of a timeline."""
 
+    # Percentages of the timeline.
     x: float
     width: float
+    # Determines the color.
     kind: str
 
 
 class TimelineRow(NamedTuple):
-    """`mark` is where the node failed."""
+    """A node's row."""
 
     label: str
     remark: str
     took: str
     bars: Sequence[Bar]
+    # Where the node failed, in percent.
     mark: float | None
 
 
 class Chart(NamedTuple):
-    """A timeline by wave. `ticks` are positions and times, `shades` open windows."""
+    """A timeline by wave."""
 
     title: str
     span: str
+    # Positions in percent, and times.
     ticks: Sequence[tuple[float, str]]
+    # Open windows.
     shades: Sequence[Bar]
+    # Titles and rows.
     sections: Sequence[tuple[str, Sequence[TimelineRow]]]
 
 
 def timeline(report: RunReport) -> Chart:
     begun = [node for node in report.nodes if node.phases]
 
-    def rank(node: NodeReport) -> tuple[bool, float]:
-        is_well = node.outcome in ("", Outcome.SUCCEEDED)
-        return is_well, -node.seconds
+    def failed_and_longest_first(node: NodeReport) -> tuple[bool, float]:
+        has_not_failed = node.outcome in ("", Outcome.SUCCEEDED)
+        return has_not_failed, -node.seconds
 
-    names = {node.node for node in sorted(begun, key=rank)[:MOST_ROWS]}
+    names = {node.node for node in sorted(begun, key=failed_and_longest_first)[:MOST_ROWS]}
     visible = [node for node in begun if node.node in names]
     phases = [phase for node in begun for phase in node.phases]
     begin = min((phase.begin for phase in phases), default=report.begun_at)
     whole = Stretch(begin, max((phase.end for phase in phases), default=report.heard_at))
-    held = grouped((hold.event.node, hold) for hold in report.holds)
+    holds_by_node = grouped((hold.event.node, hold) for hold in report.holds)
     sections = list[tuple[str, Sequence[TimelineRow]]]()
-    for wave, nodes in groupby(visible, key=lambda node: node.wave):
-        rows = [_row(whole, node, held.get(node.node, ())) for node in nodes]
-        sections.append((_title_of(report, wave), rows))
+    for position, nodes in groupby(visible, key=lambda node: node.wave):
+        rows = [_timeline_row(whole, node, holds_by_node.get(node.node, ())) for node in nodes]
+        sections.append((_wave_title(report, position), rows))
     windows = [("window", opening.begin, opening.end) for opening in report.openings]
     title = counted(len(begun), "node")
     if len(visible) < len(begun):
@@ -153,20 +160,22 @@ def _bars(whole: Stretch, spans: Iterable[tuple[str, datetime, datetime]]) -> It
         if begin <= end:
             yield Bar(
                 round((begin - whole.begin) / percent, 2),
-                round(max(_LEAST, (end - begin) / percent), 2),
+                round(max(_LEAST_VISIBLE_WIDTH, (end - begin) / percent), 2),
                 kind,
             )
 
 
-def _title_of(report: RunReport, wave: int) -> str:
-    if not wave:
+def _wave_title(report: RunReport, position: int) -> str:
+    wave = report.wave_at(position)
+    if wave is None:
         return "No wave"
-    started = report.waves[wave - 1]
-    return capitalize(wave_title(started.index, started.of, started.in_flight))
+    return capitalize(wave_title(wave.index, wave.of, wave.in_flight))
 
 
-def _row(whole: Stretch, node: NodeReport, holds: Sequence[BlockedEviction]) -> TimelineRow:
-    is_bad = bool(node.outcome) and node.outcome != Outcome.SUCCEEDED
+def _timeline_row(
+    whole: Stretch, node: NodeReport, holds: Sequence[BlockedEviction]
+) -> TimelineRow:
+    has_failed = bool(node.outcome) and node.outcome != Outcome.SUCCEEDED
     spans = [(PART_OF[phase.phase].value, phase.begin, phase.end) for phase in node.phases]
     spans += [("held", hold.event.since, hold.until) for hold in holds]
     bars = [*_bars(whole, spans)]
@@ -175,12 +184,12 @@ def _row(whole: Stretch, node: NodeReport, holds: Sequence[BlockedEviction]) -> 
         remark="" if node.outcome == Outcome.SUCCEEDED else outcome_text(node),
         took=elapsed(node.seconds),
         bars=bars,
-        mark=max((bar.x + bar.width for bar in bars), default=0.0) if is_bad else None,
+        mark=max((bar.x + bar.width for bar in bars), default=0.0) if has_failed else None,
     )
 
 
-def _visible(value: object) -> object:
-    """Make control characters in foreign text visible."""
+def _escape_control_characters(value: object) -> object:
+    """Make control characters in text visible."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -197,35 +206,35 @@ def _render(template: str, **content: Any) -> Page:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=_visible,
+        finalize=_escape_control_characters,
     )
     environment.filters |= {"anchor": _anchor, "clock": clock, "sentence": sentence}
     style = loader.get_source(environment, "page.css")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template(template)
     css = Markup(style)  # noqa: S704 - our own style sheet
-    csp = _POLICY.format(style=f"sha256-{digest}")
+    csp = _CONTENT_SECURITY_POLICY.format(style=f"sha256-{digest}")
     return Page(page.render(style=css, policy=Markup(csp), **content), csp)  # noqa: S704
 
 
-_TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn"}
+_TONE_OF_ENDING = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn"}
 
 
 def run_page(report: RunReport) -> str:
-    return _render("run.html.jinja", **_content(report)).html
+    return _render("run.html.jinja", **_template_variables(report)).html
 
 
-def live_page(report: RunReport | None, beside: Beside) -> Page:
+def live_page(report: RunReport | None, beside: LivePageFrame) -> Page:
     title = "No rollout is recorded on this machine"
     if beside.history:
         title = "The latest run is only listed below"
     content: Mapping[str, Any] = {"title": title, "report": None}
     if report is not None:
-        content = _content(report)
+        content = _template_variables(report)
     return _render("live.html.jinja", beside=beside, **content)
 
 
-def _content(report: RunReport) -> Mapping[str, Any]:
+def _template_variables(report: RunReport) -> Mapping[str, Any]:
     begun = report.begun_at.astimezone()
     offset = begun.isoformat()[-len("+00:00") :]
     return {
@@ -234,7 +243,7 @@ def _content(report: RunReport) -> Mapping[str, Any]:
         "gaps": report.gaps,
         "heading": tables.title(report),
         "headline": tables.headline(report),
-        "tone": _TONES.get(report.ending, "warn"),
+        "tone": _TONE_OF_ENDING.get(report.ending, "warn"),
         "facts": [*tables.facts(report)],
         "failures": tables.failure_table(report),
         "parts": tables.part_table(report),
@@ -244,12 +253,12 @@ def _content(report: RunReport) -> Mapping[str, Any]:
         "tables": [
             *tables.figure_tables(report),
             tables.node_table(report),
-            *_evictions(report),
+            *_eviction_tables(report),
         ],
     }
 
 
-def _evictions(report: RunReport) -> Iterator[tables.ReportTable]:
+def _eviction_tables(report: RunReport) -> Iterator[tables.ReportTable]:
     if report.evicted:
         yield tables.eviction_table(report, _MOST_EVICTIONS)
 

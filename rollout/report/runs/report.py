@@ -68,7 +68,7 @@ def report_of(
         waves=view.waves,
         nodes=nodes,
         failures=view.failures,
-        holds=sorted(view.holds, key=_start_of_hold),
+        holds=sorted(view.blocked_evictions, key=_start_of_hold),
         notices=view.notices,
         openings=openings or (),
         interruptions=view.interruptions,
@@ -355,7 +355,7 @@ def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[st
         if not node.has_awaited_pods:
             yield _Activity.DRAIN, _seconds(begun, empty)
         yield _Activity.REBOOT, _seconds(asked if policy.courtesy.reboot_delay else empty, end.at)
-        if node.has_moved_pods and not node.has_awaited_pods:
+        if node.has_evicted_pods and not node.has_awaited_pods:
             yield _Activity.ENDING, _seconds(freed.get((process, node.name), begun), empty)
     if not waits_between_waves:
         for seconds in _settle_seconds(view, policy.settle_timeout):

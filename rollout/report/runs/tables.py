@@ -10,7 +10,7 @@ from rollout.model.text import NOTHING, counted, grouped, joined, printable, sho
 from rollout.model.timestamps import elapsed
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, NodeReport, Part, RunReport
-from rollout.report.sentences import diagnosis_text, outcome_counts, reason_counts, why_held
+from rollout.report.sentences import diagnosis_text, outcome_counts, reason_counts, why_blocked
 
 NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 
@@ -58,8 +58,8 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "Cluster", cluster
     yield "Started", day(report.begun_at)
     has_ended = report.ending in (Ending.COMPLETED, Ending.INCOMPLETE, Ending.ABORTED)
-    word = "Ended" if has_ended else "Last entry"
-    yield word, f"{day(report.heard_at)}, after {elapsed(report.seconds)}"
+    label = "Ended" if has_ended else "Last entry"
+    yield label, f"{day(report.heard_at)}, after {elapsed(report.seconds)}"
     for entry in report.commands:
         version = f", rollout {entry.version}" if entry.version else ""
         yield (
@@ -71,14 +71,12 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "Versions", _versions(report)
     estimated = report.estimate.seconds
     if estimated:
-        waits = sum(
+        wait_seconds = sum(
             part.seconds for part in report.parts if part.part in (Part.WINDOW, Part.INTERRUPTED)
         )
-        without = " (excluding closed windows and interruptions)" if waits else ""
-        yield (
-            "Duration",
-            f"estimated {elapsed(estimated)}, took {elapsed(report.seconds - waits)}{without}",
-        )
+        exception = " (excluding closed windows and interruptions)" if wait_seconds else ""
+        took = elapsed(report.seconds - wait_seconds)
+        yield "Duration", f"estimated {elapsed(estimated)}, took {took}{exception}"
     if report.evictions:
         moved = counted(report.planned.pods_to_move, "pod")
         yield (
@@ -94,7 +92,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def _eviction_differences(report: RunReport) -> Iterator[str]:
-    """Yield how the evictions differ from the plan; nothing if the journal names no pods."""
+    """Yield how the evictions differ from the plan, if the journal names pods."""
     if not report.evicted:
         return
     evicted = Counter(pod.node for pod in report.evicted)
@@ -180,19 +178,19 @@ def wave_table(report: RunReport) -> ReportTable:
 
 
 def hold_table(report: RunReport) -> ReportTable:
-    longest = sorted(report.holds, key=lambda hold: -hold.seconds)
-    groups = grouped((hold.event.held_by, hold) for hold in longest)
+    longest_first = sorted(report.holds, key=lambda hold: -hold.seconds)
+    holds_by_holder = grouped((hold.event.held_by, hold) for hold in longest_first)
     headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Not released")
     rows = [
         (
-            name,
+            holder,
             shortened(list(dict.fromkeys(hold.event.pod for hold in holds)), 3),
             shortened(list(dict.fromkeys(hold.event.node for hold in holds)), 3),
             elapsed(holds[0].seconds),
-            why_held(holds[0].event),
+            why_blocked(holds[0].event),
             str(sum(not hold.released for hold in holds) or NOTHING),
         )
-        for name, holds in groups.items()
+        for holder, holds in holds_by_holder.items()
     ]
     note = "Each hold by itself: -o json."
     return ReportTable("Held evictions", headings, rows, note)
@@ -240,6 +238,7 @@ def node_table(report: RunReport) -> ReportTable:
 
 
 def _node_row(node: NodeReport, report: RunReport) -> Sequence[str]:
+    wave = report.wave_at(node.wave)
     parts = list[str]()
     for part in NODE_PARTS:
         parts.append(elapsed(node.parts[part]) if part in node.parts else NOTHING)
@@ -248,7 +247,7 @@ def _node_row(node: NodeReport, report: RunReport) -> Sequence[str]:
         version = version_step(node.version_before, node.version_after)
     return (
         node.node,
-        str(report.waves[node.wave - 1].index) if node.wave else NOTHING,
+        str(wave.index) if wave else NOTHING,
         outcome_text(node),
         elapsed(node.seconds) if node.seconds else NOTHING,
         *parts,
@@ -270,13 +269,11 @@ def failure_table(report: RunReport) -> ReportTable:
         end = "left cordoned" if failure.left_cordoned else ""
         if failure.node in recovered:
             end = "succeeded later"
-        why = "; ".join((failure.message, *diagnosis_text(failure.diagnosis)))
+        reason = "; ".join((failure.message, *diagnosis_text(failure.diagnosis)))
         outcome = joined(", ", f"{failure.outcome} in phase {failure.phase}", end)
-        rows.append((failure.node, clock(failure.at), outcome, why, failure.hint or NOTHING))
-    left_over = [(("not done", why), node) for node, why in report.not_done.items()]
-    left_over += [(("not begun", why), node) for node, why in report.not_started.items()]
-    reasons = grouped(left_over)
-    rows += [
-        (shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items()
-    ]
+        rows.append((failure.node, clock(failure.at), outcome, reason, failure.hint or NOTHING))
+    left_over = [(("not done", reason), node) for node, reason in report.not_done.items()]
+    left_over += [(("not begun", reason), node) for node, reason in report.not_started.items()]
+    for (state, reason), names in grouped(left_over).items():
+        rows.append((shortened(names), NOTHING, state, reason, NOTHING))
     return ReportTable("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows)
