@@ -38,7 +38,8 @@ _ROLLED_BACK = argument(
     proven_versions,
     parser=os_version,
 )
-_OPEN = ("nodes.allow",)
+# A saved plan does not decide these.
+_CHANGEABLE = ("nodes.allow",)
 _CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
 
 
@@ -68,11 +69,12 @@ def apply(
       rollout apply --dry-run=server
       rollout apply --yes -o json > run.jsonl
     """
-    file = _one_file(file, filename)
+    file = _only_file(file, filename)
     asks = not (yes or file is not None or _is_rehearsal(dry_run))
     if asks:
         consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
-    raise typer.Exit(_run(_request(settings, file), asks=asks, dry_run=dry_run))
+    request = _make_request(settings, file)
+    raise typer.Exit(_prepare_and_run(request, asks=asks, dry_run=dry_run))
 
 
 @takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES)
@@ -98,14 +100,15 @@ def rollback(
     if asks:
         consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
     request = fresh_request(settings, rollback=version)
-    raise typer.Exit(_run(request, asks=asks, dry_run=dry_run))
+    raise typer.Exit(_prepare_and_run(request, asks=asks, dry_run=dry_run))
 
 
 def _is_rehearsal(dry_run: DryRun | None) -> bool:
     return dry_run in (DryRun.CLIENT, DryRun.SERVER)
 
 
-def _run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
+def _prepare_and_run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
+    """Plan, show the plan, ask for confirmation, and run or rehearse it. Return the exit code."""
     from rollout.cli import wiring
     from rollout.cli.stages import cluster, execute, refusals
     from rollout.cli.stages.lock import refuse_if_locked
@@ -116,18 +119,18 @@ def _run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
     gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
     connections = cluster.connect(settings)
     api = connections.api
-    with _measured(settings, api.server, is_rehearsal=is_rehearsal) as (metrics, measured):
+    with _metrics_and_pass(settings, api.server, is_rehearsal=is_rehearsal) as (metrics, measured):
         watch = refuse_if_locked(api, request.namespace)
         # The operator must see that a stopped rollout is replaced.
         may_decline = asks or is_rehearsal
         fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)
         prepared = fresh.prepared
-        _show(fresh, api, may_decline=may_decline)
+        _show_plan(fresh, api, may_decline=may_decline)
         refusals.refuse_blocked(prepared.plan, settings.nodes.allow)
         if is_rehearsal:
             return execute.rehearse(prepared, api, asks_server=dry_run is DryRun.SERVER)
         if asks:
-            _ask(prepared, wiring.cluster_place(settings, api))
+            _confirm(prepared, wiring.cluster_place(settings, api))
         stop = execute.stop_request(settings)
         execution = execute.Execution(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
@@ -137,7 +140,7 @@ def _run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
 
 
 @contextmanager
-def _measured(
+def _metrics_and_pass(
     settings: CommandSettings, server: str, *, is_rehearsal: bool
 ) -> "Iterator[tuple[Metrics | None, MeasuredPass]]":
     from rollout.cli.stages.observers import deliver_metrics, measure_pass
@@ -149,7 +152,7 @@ def _measured(
         yield metrics, measured
 
 
-def _show(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> None:
+def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> None:
     from rollout.cli import wiring
     from rollout.cli.stages import screens
     from rollout.cli.stages.request import Saved
@@ -168,15 +171,18 @@ def _show(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> None:
         warn(screens.replacement_text(fresh.replaced, asks=may_decline))
 
 
-def _one_file(file: Path | None, filename: Path | None) -> Path | None:
+def _only_file(file: Path | None, filename: Path | None) -> Path | None:
     """Return the saved plan; raise `UsageError` if both are given."""
     if file and filename:
         raise UsageError(f"two plans: {file} and {filename}", hint="Give one of them.")
     return file or filename
 
 
-def _request(settings: CommandSettings, file: Path | None) -> "Request":
-    """A saved plan has its own rules: flags are refused, and ignored settings are named."""
+def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
+    """Return the request to run a saved plan, or a new one without a `file`.
+
+    A saved plan has its own rules: raises `UsageError` for flags, and prints ignored settings.
+    """
     from rollout.cli.stages.prepare import load_saved
     from rollout.cli.stages.request import Request, Saved, fresh_request
 
@@ -190,13 +196,13 @@ def _request(settings: CommandSettings, file: Path | None) -> "Request":
         PLANNED, why="cannot be used with a saved plan, which has its own rules", hint=hint
     )
     for sentence in settings_without_effect(
-        settings, saved.policy, saved.selection, changeable=_OPEN
+        settings, saved.policy, saved.selection, changeable=_CHANGEABLE
     ):
         say(f"note: {sentence}")
     return Request(settings, saved.selection, saved.policy, Saved(saved, file))
 
 
-def _ask(prepared: "PreparedRun", place: str) -> None:
+def _confirm(prepared: "PreparedRun", place: str) -> None:
     from rollout.cli.stages.screens import start_notes
 
     if prepared.plan.waves:

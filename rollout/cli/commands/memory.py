@@ -79,22 +79,23 @@ def pause(
     """
     # Report a wrong time before the first request.
     future_time(until, wiring.now(), "--until")
-    api, nodes = _nodes_to_change(settings, node, everything=all)
+    api, nodes = _read_nodes_to_change(settings, node, everything=all)
     now = api.server_time() or wiring.now()
     end = future_time(until, now, "--until")
     new = Pause(wiring.operator(), whole_second(now), reason, whole_second(end) if end else "")
-    names: list[str] = []
-    text = f"All nodes: {printable(str(new))}.\nEnd it:\n    rollout unpause --all"
+    names = [item.name for item in nodes] if not all else []
     if all:
         before, _ = _change_memory(settings, partial(with_pause, pause=new))
         if before.pause and not before.pause.is_over(now):
             say(f"replaces: {before.pause}")
+        paused = "All nodes"
+        end_command = "rollout unpause --all"
     else:
-        names = [item.name for item in nodes]
         for name in names:
             pause_node(api, name, new)
+        paused = shortened(names)
         end_command = f"rollout unpause {' '.join(names)}"
-        text = f"{shortened(names)}: {printable(str(new))}.\nEnd it:\n    {end_command}"
+    text = f"{paused}: {printable(str(new))}.\nEnd it:\n    {end_command}"
     document = PauseReport(
         all=all, nodes=names, by=new.by, at=new.at, reason=new.reason, until=new.until
     )
@@ -118,7 +119,7 @@ def unpause(
       rollout unpause --all
       rollout unpause --unattended
     """
-    api, nodes = _nodes_to_change(settings, node, everything=all, may_be_none=unattended)
+    api, nodes = _read_nodes_to_change(settings, node, everything=all, may_be_none=unattended)
     ended = [] if all else [item.name for item in nodes if pause_on(item) is not None]
     before = NO_MEMORY
     if all or unattended:
@@ -126,10 +127,10 @@ def unpause(
         before, _ = _change_memory(settings, change)
     for name in ended:
         unpause_node(api, name)
-    rest = [item for item in nodes if item.name not in ended]
-    lines = _unpause_lines(before, ended, rest, all_nodes=all, unattended=unattended)
+    others = [item for item in nodes if item.name not in ended]
+    lines = _unpause_lines(before, ended, others, all_nodes=all, unattended=unattended)
     if all:
-        lines += _pauses_by_name(rest, api.server_time())
+        lines += _pauses_by_name(others, api.server_time())
     if before.aborted is not None and not unattended:
         lines.append(_STILL_STOPPED)
     document = UnpauseReport(
@@ -138,16 +139,16 @@ def unpause(
         unattended=unattended and before.aborted is not None,
     )
     settings.output.show(document, lambda: "\n".join(lines), is_prose=True)
-    by_others = [item for item in rest if pause_on(item) is None and why_paused(item, None)]
-    if by_others:
-        names = shortened([item.name for item in by_others])
+    by_other_tools = [item for item in others if pause_on(item) is None and why_paused(item, None)]
+    if by_other_tools:
+        names = shortened([item.name for item in by_other_tools])
         say(f"still paused, by another tool's annotation: {names}")
 
 
 def _unpause_lines(
     before: Memory,
     ended: Sequence[str],
-    rest: Sequence[Node],
+    others: Sequence[Node],
     *,
     all_nodes: bool,
     unattended: bool,
@@ -159,8 +160,8 @@ def _unpause_lines(
         lines.append(f"The pause of all nodes has ended. It was: {printable(str(before.pause))}.")
     if unattended and before.aborted is not None:
         lines.append("Unattended passes may reboot nodes again.")
-    if rest and not all_nodes:
-        lines.append(f"Not paused by rollout: {shortened([node.name for node in rest])}.")
+    if others and not all_nodes:
+        lines.append(f"Not paused by rollout: {shortened([node.name for node in others])}.")
     if lines:
         return lines
     if all_nodes:
@@ -187,7 +188,7 @@ def _pauses_by_name(nodes: Sequence[Node], now: datetime | None) -> Iterator[str
         yield f"Paused by name: {shortened(names)}. End these pauses:\n    {command}"
 
 
-def _nodes_to_change(
+def _read_nodes_to_change(
     settings: CommandSettings,
     names: list[str] | None,
     *,
@@ -230,12 +231,12 @@ def hold(
     by = wiring.operator()
     now = wiring.now()
 
-    def held(memory: Memory) -> Memory:
+    def with_holds(memory: Memory) -> Memory:
         for name in versions:
             memory = with_hold(memory, name, by=by, now=now)
         return memory
 
-    _change_memory(settings, held)
+    _change_memory(settings, with_holds)
     document = HoldReport(versions=versions, by=by, at=whole_second(now))
     end_command = f"rollout release {' '.join(map(shell_word, versions))}"
     effect = "Rollouts do not reboot nodes into held versions."
@@ -269,7 +270,7 @@ def release(
     if bool(versions or nodes) == all:
         raise UsageError("name what to release, or --all", hint="See what is held: rollout status")
     change = partial(without_failures, versions=versions, nodes=nodes, everything=all)
-    before, after = _change_memory(settings, change, anew=all)
+    before, after = _change_memory(settings, change, may_reset=all)
     released = [name for name in before.versions if name not in after.versions]
     forgotten = [name for name in before.nodes if name not in after.nodes]
     unknown = [name for name in (*versions, *nodes) if name not in {*released, *forgotten}]
@@ -291,18 +292,19 @@ def release(
 
 
 def _change_memory(
-    settings: CommandSettings, change: Callable[[Memory], Memory], *, anew: bool = False
+    settings: CommandSettings, change: Callable[[Memory], Memory], *, may_reset: bool = False
 ) -> tuple[Memory, Memory]:
-    """Return the memory before and after the change.
+    """Change the memory, and return it as it was before and after.
 
-    Raises `BlockedError` if it is unreadable, unless `anew` replaces it.
+    Raises `BlockedError` if it is unreadable, unless the change `may_reset` it.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
     before = with_patience(read_stored_memory, api, namespace).content
-    if not anew:
+    if not may_reset:
         require_memory(before)
-    return before, with_patience(lambda: change_memory(api, namespace, change, anew=anew))
+    after = with_patience(lambda: change_memory(api, namespace, change, anew=may_reset))
+    return before, after
 
 
 _PROVEN_VERSION = argument(
@@ -356,7 +358,7 @@ def evidence(
         show_document(content)
         return
     signature = sign(content, sign_key) if sign_key else None
-    file = _file_in(Path(out), document) if is_folder else Path(out)
+    file = _make_path_in(Path(out), document) if is_folder else Path(out)
     write_whole(file, content)
     if signature is not None:
         write_whole(file.with_name(f"{file.name}.sig"), signature)
@@ -365,7 +367,7 @@ def evidence(
     say(f"{document.version}: {proven}. Written: {file}")
 
 
-def _file_in(folder: Path, document: Evidence) -> Path:
+def _make_path_in(folder: Path, document: Evidence) -> Path:
     make_folder(folder)
     # Clusters that share a folder differ in the first part of the UID.
     cluster_id, _, _ = document.cluster.uid.partition("-")

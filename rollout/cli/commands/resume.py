@@ -87,22 +87,22 @@ def resume(
             force_unlock=force_unlock,
             metrics=metrics,
         )
-        raise typer.Exit(_execute(execution, unfinished, yes=yes))
+        raise typer.Exit(_confirm_and_run(execution, unfinished, yes=yes))
 
 
-def _execute(execution: "Execution", unfinished: "Unfinished", *, yes: bool) -> ExitCode:
+def _confirm_and_run(execution: "Execution", unfinished: "Unfinished", *, yes: bool) -> ExitCode:
     from rollout.cli import wiring
     from rollout.cli.stages import execute, screens
 
     prepared = execution.prepared
     settings = prepared.request.settings
-    is_on_screen = not (settings.output.as_json or unfinished.in_flight)
-    if is_on_screen and screens.next_without_waves(prepared.plan, settings):
-        # The next command is the last line of the screen.
+    has_only_text = not settings.output.as_json and not unfinished.in_flight
+    if has_only_text and screens.next_without_waves(prepared.plan, settings):
+        # The plan on the screen ends with the next command, so there is nothing to confirm.
         execute.report_nothing_done(execution)
         return ExitCode.PARTIAL
     if not yes:
-        _ask(prepared, wiring.cluster_place(settings, execution.connections.api))
+        _confirm(prepared, wiring.cluster_place(settings, execution.connections.api))
     result = execute.run_and_show(execution)
     return execute.exit_code(execution, result)
 
@@ -130,7 +130,7 @@ def _find_resumable(
     return resumption.with_given_settings(unfinished, settings)
 
 
-def _ask(prepared: "PreparedRun", place: str) -> None:
+def _confirm(prepared: "PreparedRun", place: str) -> None:
     from rollout.cli.stages.screens import start_notes
 
     nodes = counted(prepared.plan.summary.nodes, "node")
@@ -178,7 +178,7 @@ def abort(
         show(wrap(abort_text(unfinished, lock, ready_timeout=wait), output.width))
     if not yes:
         consent.ask(_question(unfinished, wiring.cluster_place(settings, api)))
-    aborted = _undo(connections, settings, watch, force_unlock=force_unlock, wait=wait)
+    aborted = _undo_rollout(connections, settings, watch, force_unlock=force_unlock, wait=wait)
     if not aborted.stopped:
         observers.record_abort(aborted)
     again = settings.repeated("rollout abort")
@@ -190,6 +190,7 @@ def abort(
 
 
 def _has_slots(connections: "Connections", namespace: str) -> bool:
+    """Whether hosts hold FleetLock slots; False if that cannot be read."""
     from rollout.cli.stages.cluster import with_patience
     from rollout.errors import ApiError
     from rollout.gather.cluster.documents import read_slots
@@ -207,7 +208,7 @@ def _question(unfinished: "Unfinished | None", place: str) -> str:
     return f"Remove what is left of it on {place}"
 
 
-def _undo(
+def _undo_rollout(
     connections: "Connections",
     settings: CommandSettings,
     watch: "LeaseWatch | None",

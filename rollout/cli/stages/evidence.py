@@ -20,6 +20,7 @@ from rollout.ports import ClusterApi
 
 
 def evidence_rules(settings: Settings) -> EvidenceRules:
+    """Raise `UsageError` if the settings do not say who proves versions."""
     evidence = settings.evidence
     if not evidence.cluster or evidence.allowed_signers is None:
         hint = (
@@ -30,23 +31,23 @@ def evidence_rules(settings: Settings) -> EvidenceRules:
     return EvidenceRules(evidence.cluster, evidence.nodes, evidence.hours, evidence.max_age)
 
 
-def proven_elsewhere(api: ClusterApi, settings: Settings) -> ProvenVersions | None:
-    """Return None if no evidence is required."""
+def read_proven_versions(api: ClusterApi, settings: Settings) -> ProvenVersions | None:
+    """Return what other clusters have proved; None if no evidence is required."""
     if not settings.evidence.source:
         return None
     memory = read_memory(api, settings.lock.namespace)
-    return _proven(api, settings, memory)
+    return _read_documents(api, settings, memory)
 
 
-def remember_proven(api: ClusterApi, settings: Settings) -> ProvenVersions | None:
-    """Store each document's time, so that no older one counts.
+def read_and_remember_proven(api: ClusterApi, settings: Settings) -> ProvenVersions | None:
+    """Like `read_proven_versions`, but store each document's time, so that no older one counts.
 
     Nothing is proven if the memory cannot be written.
     """
     if not settings.evidence.source:
         return None
     memory = read_memory(api, settings.lock.namespace)
-    proven = _proven(api, settings, memory)
+    proven = _read_documents(api, settings, memory)
     latest = {version: document.made_at for version, document in proven.documents.items()}
     if latest.items() <= memory.evidence.items():
         return proven
@@ -63,13 +64,13 @@ def remember_proven(api: ClusterApi, settings: Settings) -> ProvenVersions | Non
     return proven
 
 
-def _proven(api: ClusterApi, settings: Settings, memory: Memory) -> ProvenVersions:
+def _read_documents(api: ClusterApi, settings: Settings, memory: Memory) -> ProvenVersions:
     rules = evidence_rules(settings)
     accepted = list[Evidence]()
     problems = list[str]()
     for signed in read_documents(settings.evidence.source, api, settings.lock.namespace):
         try:
-            accepted.append(_accepted(signed, api, settings, memory.evidence))
+            accepted.append(_check_document(signed, api, settings, seen=memory.evidence))
         except ValueError as error:
             problems.append(f"evidence {signed.origin}: {error}")
     accepted.sort(key=lambda document: document.made_at)
@@ -77,18 +78,21 @@ def _proven(api: ClusterApi, settings: Settings, memory: Memory) -> ProvenVersio
     return ProvenVersions(rules, documents, tuple(problems))
 
 
-def _accepted(
-    signed: SignedDocument, api: ClusterApi, settings: Settings, seen: Mapping[str, str]
+def _check_document(
+    signed: SignedDocument, api: ClusterApi, settings: Settings, *, seen: Mapping[str, str]
 ) -> Evidence:
-    """Raise `ValueError` with the reason if the document does not count."""
+    """Return the evidence, or raise `ValueError` with the reason why it does not count.
+
+    `seen` has the time of the latest document by version.
+    """
     rules = evidence_rules(settings)
     signers = settings.evidence.allowed_signers or Path()
     why = signed.problem or why_not_signed(signed, signers, rules.cluster)
     if why:
         raise ValueError(why)
     document = read_evidence(signed.content)
-    own = read_identity(api).uid
-    why = why_not_to_cordon(document, rules, own=own, seen=seen, now=api.server_time())
+    own_uid = read_identity(api).uid
+    why = why_not_to_cordon(document, rules, own=own_uid, seen=seen, now=api.server_time())
     if why:
         raise ValueError(why)
     return document

@@ -28,9 +28,12 @@ from rollout.ports import ClusterApi, HostExecutor
 
 @dataclass(frozen=True, slots=True)
 class Targets:
+    """The selected nodes, and what their hosts have answered."""
+
     selected: SelectedNodes
     hosts: Mapping[str, Host]
     observations: Mapping[str, HostObservation]
+    # The node that this process runs on, None outside of the cluster.
     own_node: OwnNode | None = None
 
     def among(self, nodes: Iterable[Node]) -> list[Node]:
@@ -41,22 +44,24 @@ class Targets:
 def ask_hosts(
     connections: Connections, request: Request, nodes: Sequence[Node], probe: Probe | None = None
 ) -> Targets:
+    """Ask the hosts of the selected nodes, by default with the probe of the request."""
     selected = select(nodes, connections.api, request.selection)
     hosts = find_hosts(nodes, selected.names, request.settings.ssh)
     answers = _poll(hosts, connections.shell, request.settings.ssh, probe or request.probe)
-    own_node = _own_node(connections.api, nodes)
+    own_node = _find_own_node(connections.api, nodes)
     return Targets(selected, hosts, verify_identities(nodes, answers), own_node)
 
 
 def ask_hosts_of(
     names: Container[str], connections: Connections, request: Request, nodes: Sequence[Node]
 ) -> Targets:
-    everything = tuple(node.name for node in nodes)
-    hosts = find_hosts(nodes, everything, request.settings.ssh)
+    """Select all nodes, but ask only the hosts of these names."""
+    all_names = tuple(node.name for node in nodes)
+    hosts = find_hosts(nodes, all_names, request.settings.ssh)
     asked = {name: host for name, host in hosts.items() if name in names}
     answers = _poll(asked, connections.shell, request.settings.ssh, request.probe)
-    own_node = _own_node(connections.api, nodes)
-    selected = SelectedNodes(everything, everything)
+    own_node = _find_own_node(connections.api, nodes)
+    selected = SelectedNodes(all_names, all_names)
     return Targets(selected, hosts, verify_identities(nodes, answers), own_node)
 
 
@@ -78,7 +83,8 @@ def _poll(
     return answers
 
 
-def _own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
+def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
+    """Return the node that this process runs on; None outside of the cluster, or if unknown."""
     own = read_own_pod()
     if own is None:
         return None
@@ -102,17 +108,20 @@ def _own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
 
 
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:
-    """Windows nodes and virtual nodes have no host."""
+    """Return the hosts of these nodes, by the node's name. Warn of nodes without a host.
+
+    Windows nodes and virtual nodes are left out, because rollout cannot reboot them.
+    """
     # The shell checks the key once, and a host's own key takes precedence.
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
     inventory = wiring.read_ansible_inventory(ssh, defaults)
     warn(*(inventory.warnings if inventory else ()))
     matched = match_hosts(nodes, inventory, defaults)
-    known = {host.name for host in matched.values()}
+    names_of_matched = {host.name for host in matched.values()}
     listed = inventory.hosts if inventory else ()
-    strangers = [host.name for host in listed if host.name not in known]
-    if strangers:
-        say(f"warning: in the inventory, but not in the cluster: {shortened(strangers)}")
+    unmatched = [host.name for host in listed if host.name not in names_of_matched]
+    if unmatched:
+        say(f"warning: in the inventory, but not in the cluster: {shortened(unmatched)}")
     supported = {node.name for node in nodes if not why_unsupported(node)}
     wanted = [name for name in names if name in supported]
     hostless = [name for name in wanted if name not in matched]

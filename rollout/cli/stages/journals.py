@@ -2,6 +2,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rollout.adapters import journal
 from rollout.adapters.journal import Record
@@ -9,22 +10,30 @@ from rollout.errors import InputError
 from rollout.model.text import printable
 from rollout.report.runs.model import RunReport
 
-# A line number from 1, and its record.
-NumberedRecord = tuple[int, Record]
+
+class NumberedRecord(NamedTuple):
+    """A record of a journal, and the number of its line, from 1."""
+
+    line: int
+    record: Record
+
+
 STDIN = Path("-")
 OR_PATH = "A path works, too: a file that `apply --set output.journal=FILE` wrote."
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """`damaged` counts lines that could not be read."""
+    """A run, as its journal tells."""
 
     run: RunReport
     records: Sequence[NumberedRecord]
+    # How many lines of the journal could not be read.
     damaged: int
 
 
 def read_recorded_run(path: Path, run: str = "") -> RecordedRun:
+    """Read the latest run whose ID begins with `run`. Raises `InputError` if there is none."""
     from rollout.report.runs.report import report_of
 
     origin = "the log on stdin" if path == STDIN else printable(str(path))
@@ -33,7 +42,11 @@ def read_recorded_run(path: Path, run: str = "") -> RecordedRun:
         lines = tuple(journal.read_log(sys.stdin.buffer) if is_log else journal.read_lines(path))
     except OSError as error:
         raise InputError(f"cannot read the journal {origin}: {error.strerror}") from error
-    numbered = [(number, line) for number, line in enumerate(lines, start=1) if line is not None]
+    numbered = [
+        NumberedRecord(number, record)
+        for number, record in enumerate(lines, start=1)
+        if record is not None
+    ]
     records = _records_of(numbered, run, origin)
     damaged = lines.count(None)
     report = report_of(
@@ -60,7 +73,7 @@ def _records_of(
             by_run[name] = by_run.pop(name, [])
         elif record.get("type") == "version":
             name = ""
-        by_run.setdefault(name, []).append((number, record))
+        by_run.setdefault(name, []).append(NumberedRecord(number, record))
     names = [name for name in by_run if name.startswith(run) and (name or len(by_run) == 1)]
     if not names:
         which = f" that begins with {run!r}" if run else ""

@@ -27,7 +27,7 @@ from rollout.cli.stages.cluster import (
     read_nodes,
     with_patience,
 )
-from rollout.cli.stages.evidence import remember_proven
+from rollout.cli.stages.evidence import read_and_remember_proven
 from rollout.cli.stages.forecast import forecast_end
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.lock import lock_watch, refuse_if_locked
@@ -354,7 +354,9 @@ class _Pass:
 
     def _read_proven_versions(self) -> ProvenVersions | None:
         """Return None if no evidence is required. Warn of evidence that does not count."""
-        proven = with_patience(remember_proven, self.connections.api, self.request.settings)
+        proven = with_patience(
+            read_and_remember_proven, self.connections.api, self.request.settings
+        )
         if proven is not None:
             warn(*proven.problems)
         return proven

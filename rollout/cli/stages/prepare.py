@@ -11,7 +11,7 @@ from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import Targets, ask_hosts
 from rollout.cli.stages.observers import observe_cluster, past_runs
 from rollout.cli.stages.request import Request, Saved
-from rollout.cli.stages.selection import similar_labels
+from rollout.cli.stages.selection import similar_labels_hint
 from rollout.cli.terminal import show_progress, warn
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.execution.record.memory import require_memory
@@ -37,17 +37,16 @@ _MOST_CHANGES = 10
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """`percentage_base` is the number of nodes that percentages refer to.
-
-    `inherited` is what an earlier process left, None for a new rollout. `proven` is None if no
-    proof is required.
-    """
+    """A plan with everything that its run needs to know."""
 
     request: Request
     plan: RolloutPlan
     targets: Targets
+    # The number of nodes that percentages refer to.
     percentage_base: int
+    # What an earlier process left; None for a new rollout.
     inherited: Inheritance | None = None
+    # None if no proof is required.
     proven: ProvenVersions | None = None
 
     @property
@@ -101,7 +100,10 @@ def prepare(
     targets: Targets,
     proven: ProvenVersions | None = None,
 ) -> PreparedRun:
-    """Raises `StalePlanError` if a saved plan no longer matches the cluster."""
+    """Make a new plan, or check the saved one.
+
+    Raises `StalePlanError` if a saved plan no longer matches the cluster.
+    """
     inputs = inputs_of(request, snapshot, targets, proven)
     plan = make_plan(inputs)
     if isinstance(request.origin, Saved):
@@ -113,8 +115,11 @@ def prepare(
 
 @dataclass(frozen=True, slots=True)
 class FreshRun:
+    """The run of a new or saved plan."""
+
     prepared: PreparedRun
     snapshot: ClusterSnapshot
+    # The ended rollout whose remaining nodes this run takes over.
     replaced: Unfinished | None
 
 
@@ -126,7 +131,10 @@ def prepare_fresh(
     may_replace_stopped: bool,
     proven: ProvenVersions | None = None,
 ) -> FreshRun:
-    """Raises `BlockedError` or `LockedError` if no rollout may start."""
+    """Read the cluster, ask the hosts, and plan.
+
+    Raises `BlockedError` or `LockedError` if no rollout may start.
+    """
     api = connections.api
     namespace = request.namespace
     refusals.refuse_without_rights(api, namespace, request.policy, unattended=request.unattended)
@@ -143,7 +151,7 @@ def prepare_fresh(
 
 
 def load_saved(file: Path) -> RolloutPlan:
-    """Raises `PlanFileError` unless the file is a plan exactly as saved."""
+    """Read a saved plan. Raises `PlanFileError` unless the file is exactly as it was saved."""
     try:
         content = read_input(file, most=LARGEST_DOCUMENT)
     except OSError as error:
@@ -155,15 +163,15 @@ def load_saved(file: Path) -> RolloutPlan:
 
 
 def _refuse_stale(saved: RolloutPlan, inputs: PlanInputs) -> None:
-    differences = grouped((found.change, found) for found in find_differences(saved, inputs))
-    if not differences:
+    by_change = grouped((found.change, found) for found in find_differences(saved, inputs))
+    if not by_change:
         return
     lines = list[str]()
-    for change, group in differences.items():
-        if len(group) == 1:
-            lines.append(printable(str(group[0])))
+    for change, differences in by_change.items():
+        if len(differences) == 1:
+            lines.append(printable(str(differences[0])))
         else:
-            nodes = shortened([found.node for found in group])
+            nodes = shortened([difference.node for difference in differences])
             lines.append(f"{printable(change)}: {nodes}")
     if len(lines) > _MOST_CHANGES:
         others = len(lines) - _MOST_CHANGES
@@ -179,10 +187,10 @@ def _rules_without_effect(policy: Policy, nodes: Sequence[Node]) -> Iterator[str
     labels = [policy.spread_by, *(pool.spread_by for pool in policy.pools)]
     for label in dict.fromkeys(labels):
         if label and not any(label in node.labels for node in nodes):
-            yield f"--spread-by has no effect: {similar_labels(label, nodes)}"
+            yield f"--spread-by has no effect: {similar_labels_hint(label, nodes)}"
     selector = policy.control_plane_selector
     if selector and not any(parse_selector(selector).matches(node.labels) for node in nodes):
-        hint = similar_labels(selector, nodes)
+        hint = similar_labels_hint(selector, nodes)
         yield f"waves.control-plane-selector has no effect: {hint}"
     alerts = policy.gates.alerts
     if alerts.matchers and not alerts.url:

@@ -16,7 +16,7 @@ from rollout.cli.stages.prepare import inputs_of, load_saved, make_plan
 from rollout.cli.stages.refusals import blockers_not_allowed
 from rollout.cli.stages.request import Request
 from rollout.cli.stages.screens import next_without_waves, zones
-from rollout.cli.stages.selection import similar_names
+from rollout.cli.stages.selection import similar_names_hint
 from rollout.cli.stages.status import read_unfinished_summary
 from rollout.cli.terminal import say, show_progress
 from rollout.errors import ExitCode, UsageError
@@ -205,7 +205,7 @@ def show_saved(file: Path, settings: CommandSettings) -> None:
 def show_explanation(name: str, request: Request, inputs: PlanInputs) -> None:
     nodes = inputs.snapshot.nodes
     if not any(node.name == name for node in nodes):
-        raise UsageError(f"there is no node {name}", hint=similar_names(name, nodes))
+        raise UsageError(f"there is no node {name}", hint=similar_names_hint(name, nodes))
     decisions = decide(inputs)
     explanation = explain(decisions, name)
     text = partial(explanation_text, explanation, decisions.plan.estimate)

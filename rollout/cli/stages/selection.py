@@ -20,20 +20,24 @@ _PATTERN_CHARACTERS = frozenset("*?[]")
 
 @dataclass(frozen=True, slots=True)
 class SelectedNodes:
-    """Names of nodes, before and after `--exclude`."""
+    """The names of the selected nodes."""
 
+    # With those that `--exclude` leaves out.
     before_exclude: tuple[str, ...]
     names: tuple[str, ...]
 
 
 def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> SelectedNodes:
-    """Raises `InputError` if no node is selected or a named node does not exist."""
+    """Return which of the nodes are selected. The API server evaluates the selector.
+
+    Raises `InputError` if no node is selected or a named node does not exist.
+    """
     selector = selection.selector
     matching = with_patience(snapshot.read_nodes, api, selector) if selector else nodes
     selected = selected_names(nodes, matching, selection)
     for pattern in selection.exclude:
-        alone = replace(selection, exclude=(pattern,))
-        if not any(is_excluded_by_name(node.name, alone) for node in nodes):
+        only_this = replace(selection, exclude=(pattern,))
+        if not any(is_excluded_by_name(node.name, only_this) for node in nodes):
             say(f"warning: --exclude names no node of the cluster: {pattern}")
     names = tuple(name for name in selected if not is_excluded_by_name(name, selection))
     if not names:
@@ -50,13 +54,13 @@ def selected_names(
     excluded = [name for name in selection.exclude if not _is_pattern(name)]
     missing = [name for name in (*selection.nodes, *excluded) if name not in present]
     if missing:
-        hint = similar_names(missing[0], nodes)
+        hint = similar_names_hint(missing[0], nodes)
         raise InputError(f"there is no node {shortened(missing)}", hint=hint)
     if not nodes:
         hint = "Is this the right context? See --kubeconfig and --context."
         raise InputError("the cluster has no nodes", hint=hint)
     if not matching:
-        hint = similar_labels(selection.selector, nodes)
+        hint = similar_labels_hint(selection.selector, nodes)
         raise InputError(f"no node matches the selector {selection.selector!r}", hint=hint)
     requested = set(selection.nodes)
     names = tuple(node.name for node in matching if not requested or node.name in requested)
@@ -72,18 +76,20 @@ def _is_pattern(name: str) -> bool:
     return bool(_PATTERN_CHARACTERS.intersection(name))
 
 
-def similar_names(name: str, nodes: Sequence[Node]) -> str:
+def similar_names_hint(name: str, nodes: Sequence[Node]) -> str:
     if _is_pattern(name):
         return (
             "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."
         )
-    similar = [node.name for node in nodes if _is_same_host(name, node)]
     present = [node.name for node in nodes]
-    close = similar[:_SUGGESTIONS] or difflib.get_close_matches(name, present, n=_SUGGESTIONS)
-    return f"Similar: {', '.join(close)}" if close else f"The cluster has {shortened(present)}"
+    similar = [node.name for node in nodes if _is_same_host(name, node)][:_SUGGESTIONS]
+    if not similar:
+        similar = difflib.get_close_matches(name, present, n=_SUGGESTIONS)
+    return f"Similar: {', '.join(similar)}" if similar else f"The cluster has {shortened(present)}"
 
 
 def _is_same_host(name: str, node: Node) -> bool:
+    """Whether `name` is the node's name with or without its domain, or an address of the node."""
     if name.lower().partition(".")[0] == node.name.partition(".")[0]:
         return True
     return normalize_address(name) in {
@@ -91,7 +97,7 @@ def _is_same_host(name: str, node: Node) -> bool:
     }
 
 
-def similar_labels(selector: str, nodes: Sequence[Node]) -> str:
+def similar_labels_hint(selector: str, nodes: Sequence[Node]) -> str:
     key = next((requirement.key for requirement in parse_selector(selector).requirements), "")
     values = {node.labels[key] for node in nodes if key in node.labels}
     if values:

@@ -10,7 +10,7 @@ from rollout.cli import wiring
 from rollout.cli.settings.schema import OutputFormat, OutputSettings, Settings
 from rollout.cli.signals import delay_interrupts, interrupted_by_signals
 from rollout.cli.stages.cluster import Connections, read_memory, read_nodes, with_patience
-from rollout.cli.stages.evidence import proven_elsewhere
+from rollout.cli.stages.evidence import read_proven_versions
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.lock import has_ended_here, read_lock, watch_for_holder
 from rollout.cli.stages.request import Request
@@ -230,7 +230,7 @@ def _read_memory_and_proof(
     with suppress(ApiError):
         memory = read_memory(api, settings.lock.namespace, warns=True)
     with suppress(ApiError):
-        proven = proven_elsewhere(api, settings)
+        proven = read_proven_versions(api, settings)
     return memory, proven
 
 
