@@ -37,12 +37,12 @@ COMMANDS: Mapping[str, str] = {
 
 _QUOTED = r"""(?<![^\s=(])\$?'[^'\n]*'(?:"'"'[^'\n]*')*(?![^\s,.;:)])"""
 # After an article, the word means a rollout; after `kubectl`, it is kubectl's command.
-_BEFORE = r"(?<![\w./=-])(?<!\ba )(?<!\bthe )(?<!\bThe )(?<!\bkubectl )"
+_NOT_AFTER = r"(?<![\w./=-])(?<!\ba )(?<!\bthe )(?<!\bThe )(?<!\bkubectl )"
 _ARGUMENT = rf"(?= (?:{'|'.join(COMMANDS)}|--?[a-z]+)(?![\w.-]))"
 # A command on its own line, a quoted word, which stays, or a command in a sentence.
 _COMMAND = re.compile(
     rf"(?m:^(?P<indent> +){PROGRAM}{_ARGUMENT}(?P<rest>.*)$)"
-    rf"|{_QUOTED}|{_BEFORE}(?P<own>{PROGRAM}){_ARGUMENT}"
+    rf"|{_QUOTED}|{_NOT_AFTER}(?P<own>{PROGRAM}){_ARGUMENT}"
 )
 
 
@@ -51,6 +51,7 @@ def program_name() -> str:
 
 
 def with_program_name(text: str) -> str:
+    """Write the commands in a text as the user started the program."""
     name = program_name()
 
     def rename(found: re.Match[str]) -> str:

@@ -87,7 +87,7 @@ def status(settings: CommandSettings) -> None:
     api = wiring.cluster_api(settings)
     slots = with_patience(read_slots, api, namespace)
     nodes = {node.name: node for node in read_nodes(api)}
-    server = _server(api, namespace)
+    server = _read_server(api, namespace)
     output.show(
         slots_document(slots, nodes, server), lambda: slots_text(slots, nodes, server, output.width)
     )
@@ -108,20 +108,24 @@ def release(
       rollout fleetlock release worker-2
     """
     node = node_name(node)
-    was_held = _release(settings, node)
+    was_held = _release_slot(settings, node)
     message = f"Nothing to release: {printable(node)} holds no slot."
     if was_held:
         message = f"The slot of {printable(node)} is free."
     settings.output.show(SlotReleaseReport(node=node, released=was_held), lambda: message)
 
 
-def _server(api: ClusterApi, namespace: str) -> str:
+def _read_server(api: ClusterApi, namespace: str) -> str:
+    """Return the server that holds the lock; empty if none does."""
     lease = with_patience(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run) else ""
 
 
-def _release(settings: CommandSettings, node: str) -> bool:
-    """Return False without a slot. Raise `BlockedError` if no server frees it in time."""
+def _release_slot(settings: CommandSettings, node: str) -> bool:
+    """Release the node's slot, and wait until its server has. Return False without a slot.
+
+    Raises `BlockedError` if no server releases it in time.
+    """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
     slot = with_patience(read_slots, api, namespace).of_node(node)
@@ -136,8 +140,8 @@ def _release(settings: CommandSettings, node: str) -> bool:
     began = time.monotonic()
     while with_patience(read_slots, api, namespace).of_run(run_id) is not None:
         waited = time.monotonic() - began
-        is_alone = waited > _WITHOUT_SERVER_SECONDS and not _server(api, namespace)
-        if waited > _RELEASE_SECONDS or is_alone:
+        has_no_server = waited > _WITHOUT_SERVER_SECONDS and not _read_server(api, namespace)
+        if waited > _RELEASE_SECONDS or has_no_server:
             raise BlockedError(
                 f"the slot of {node} is marked for release, but no server has released it yet",
                 hint="The next server that starts releases it. If you run no server: rollout abort",

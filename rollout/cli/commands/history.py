@@ -44,7 +44,7 @@ def history(
 
     output = settings.output
     if check:
-        _check(run, settings)
+        _check_run(run, settings)
         return
     if run or output.journal:
         recorded = _read_run(run, settings)
@@ -52,15 +52,15 @@ def history(
         text = partial(timeline_text, recorded.run, records, details=bool(output.verbose))
         output.show(HistoryReport(FORMAT_VERSION, (recorded.run,)), text, is_prose=True)
         return
-    runs = sorted(_runs_here(), key=lambda entry: entry.begun_at)
+    runs = sorted(_read_all_runs(), key=lambda entry: entry.begun_at)
     login = wiring.find_login(settings)
     here = login.server if login else ""
     text = partial(history_text, runs, width=output.width, here=here)
     output.show(HistoryReport(FORMAT_VERSION, runs), text)
 
 
-def _check(run: str, settings: CommandSettings) -> None:
-    """Exit 1 if the run breaks a rule."""
+def _check_run(run: str, settings: CommandSettings) -> None:
+    """Show which rules the run has broken, and exit 1 if there are any."""
     from rollout.report.history import HistoryReport, JournalCheck, check_text
     from rollout.report.journal_check import check_journal
 
@@ -79,7 +79,7 @@ def _check(run: str, settings: CommandSettings) -> None:
         raise typer.Exit(ExitCode.ERROR)
 
 
-def _runs_here() -> Iterator[RunReport]:
+def _read_all_runs() -> Iterator[RunReport]:
     for path in journal.list_journals():
         try:
             yield read_recorded_run(path).run
@@ -132,7 +132,7 @@ def report(
 
 
 def _read_run(run: str, settings: CommandSettings) -> RecordedRun:
-    """`run` is a path, the beginning of an ID, `-` for JSON lines on stdin, or empty for the last.
+    """Read a run by a path, the beginning of its ID, or `-` for stdin; the last one if empty.
 
     A journal in the settings replaces those on this machine.
     """
@@ -151,7 +151,7 @@ def _find_journal(run: str, settings: CommandSettings) -> Path:
         folder = printable(str(journal.runs_directory()))
         raise InputError(f"no run is recorded in {folder}", hint=OR_PATH)
     if not run:
-        return _last_journal(paths, settings)
+        return _choose_last_journal(paths, settings)
     matching = [path for path in paths if path.stem.startswith(run)]
     if len(matching) == 1:
         return matching[0]
@@ -165,8 +165,8 @@ def _find_journal(run: str, settings: CommandSettings) -> Path:
     raise InputError(f'run "{printable(run)}" not found', hint=hint)
 
 
-def _last_journal(paths: Sequence[Path], settings: CommandSettings) -> Path:
-    """The current cluster's runs come first."""
+def _choose_last_journal(paths: Sequence[Path], settings: CommandSettings) -> Path:
+    """Return the journal of the last run, preferably on the current cluster. Print which it is."""
     from rollout.cli import wiring
 
     login = wiring.find_login(settings)
@@ -177,9 +177,11 @@ def _last_journal(paths: Sequence[Path], settings: CommandSettings) -> Path:
             say(f"The last run: {printable(path.stem)}.")
             return path
     path = latest[0]
-    where = printable(journal.read_server(path).removeprefix("https://")) or "an unknown cluster"
+    other_cluster = (
+        printable(journal.read_server(path).removeprefix("https://")) or "an unknown cluster"
+    )
     if server:
         here = printable(server.removeprefix("https://"))
         say(f"No run on {here}, the current cluster, is recorded here.")
-    say(f"The last run, on {where}: {printable(path.stem)}.")
+    say(f"The last run, on {other_cluster}: {printable(path.stem)}.")
     return path

@@ -40,15 +40,16 @@ _read_name = matching(
     "a name of at most 52 lower-case letters, digits and dashes",
 )
 _MINUTE = 60
-_MARGIN = 2 * _MINUTE
-_DEADLINE = 6 * 60 * _MINUTE
+# Added to how long the slowest node takes, in seconds.
+_GRACE_MARGIN = 2 * _MINUTE
+_DEFAULT_DEADLINE = 6 * 60 * _MINUTE
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - compared with the operator's
 # Settings of the pod that this command accepts, besides the output's.
 _ACCEPTED = ("ssh.known-hosts", "lock.namespace", "metrics.listen")
 
 
 def fixed_image(value: str) -> str:
-    """Raises `ValueError` unless it is a container image with a version."""
+    """Return the name of a container image; raise `ValueError` unless it has a tag or digest."""
     match = _IMAGE.fullmatch(value)
     if not match:
         raise ValueError(
@@ -142,7 +143,7 @@ def manifests(
         cluster_ip=cluster_ip,
         networks=tuple(hosts_network or ()),
     )
-    _refuse_useless(choices, settings)
+    _refuse_flags_without_effect(choices, settings)
     installation = _with_settings(choices, settings)
     document = {"apiVersion": "v1", "kind": "List", "items": objects(installation)}
     settings.output.show(document, lambda: manifest_text(installation).rstrip("\n"))
@@ -154,8 +155,8 @@ def _default_name(kind: InstallationKind) -> str:
     return f"{DEFAULT_NAME}-fleetlock" if kind is InstallationKind.FLEETLOCK else DEFAULT_NAME
 
 
-def _refuse_useless(choices: Installation, settings: CommandSettings) -> None:
-    """Raise `UsageError` without an image, or for flags that do not reach the pod."""
+def _refuse_flags_without_effect(choices: Installation, settings: CommandSettings) -> None:
+    """Raise `UsageError` for flags that do not reach the pod, or without an image."""
     others = [
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
     ]
@@ -198,7 +199,7 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
         policy=policy,
         settings=file.text,
         every=round(pod.operate.every),
-        deadline=round(pod.operate.active_deadline or _DEADLINE),
+        deadline=round(pod.operate.active_deadline or _DEFAULT_DEADLINE),
         listen=listen,
         metrics_port=port if host in _ALL_ADDRESSES else 0,
     )
@@ -207,13 +208,17 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
         return installation
     rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
     slowest = slowest_node_seconds(policy, rescue_seconds)
-    grace = math.ceil((slowest + _MARGIN) / _MINUTE) * _MINUTE
+    grace = math.ceil((slowest + _GRACE_MARGIN) / _MINUTE) * _MINUTE
     by_ansible = pod.ssh.executor is Executor.ANSIBLE
-    known_hosts = _known_hosts(typed.ssh.known_hosts, by_authority=by_ansible)
+    known_hosts = _read_known_hosts(typed.ssh.known_hosts, by_authority=by_ansible)
     return replace(installation, known_hosts=known_hosts, grace=grace)
 
 
-def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
+def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
+    """Raise `UsageError` or `InputError` unless the file has the key of a host.
+
+    `by_authority`: the key of a certificate authority is enough.
+    """
     from rollout.adapters.ssh.known_hosts import has_host_key
 
     fill = "Fill it with: rollout known-hosts --out FILE"

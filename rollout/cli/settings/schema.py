@@ -124,7 +124,7 @@ class LockSettings(SettingsTable):
 
     @property
     def seconds(self) -> int:
-        """The Lease's duration."""
+        """The duration in whole seconds, at least 1."""
         return max(1, round(self.duration))
 
 

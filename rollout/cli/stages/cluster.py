@@ -17,11 +17,13 @@ from rollout.ports import ClusterApi, HostExecutor
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_START_PATIENCE = 60.0
+_RETRY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
+    """How to reach the API server and the hosts."""
+
     api: ClusterApi
     shell: HostExecutor
 
@@ -32,17 +34,18 @@ def connect(settings: Settings) -> Connections:
 
 def with_patience(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """Retry API errors for a minute, but raise at once if no server answers."""
-    reported = list[BaseException]()
+    has_reported = False
 
-    def notice(error: BaseException) -> None:
-        if not reported:
+    def report_once(error: BaseException) -> None:
+        nonlocal has_reported
+        if not has_reported:
             say(f"waiting for the API server: {error}")
-        reported.append(error)
+        has_reported = True
 
     return retry_until(
-        Deadline(wiring.system_clock(), _START_PATIENCE),
+        Deadline(wiring.system_clock(), _RETRY_SECONDS),
         lambda: action(*arguments),
-        notice,
+        report_once,
         retriable=is_transient_answer,
     )
 
@@ -55,7 +58,10 @@ def read_cluster(
     warns: bool = True,
     with_jobs: bool = False,
 ) -> ClusterSnapshot:
-    """`answers` collects the API server's answers. `warns`: warn of an unreadable memory."""
+    """Read what plans need, and the memory. `answers` collects the API server's answers.
+
+    `warns`: warn of an unreadable memory. `with_jobs`: read Jobs too.
+    """
     with stage("read the cluster") as note, show_progress("reading the cluster"):
         cluster = with_patience(lambda: snapshot.read_snapshot(api, answers, with_jobs=with_jobs))
         warn(*cluster.warnings)
