@@ -55,10 +55,20 @@ class Fault:
 
     def why_void(self, root: Path) -> str:
         """Why it is none any more, empty where it is one."""
-        missing = [test for test in self.tests if not (root / test.partition("::")[0]).exists()]
+        missing = [test for test in self.tests if not _has_test(root, test)]
         if missing:
             return f"there is no {missing[0]}"
         return "" if self.place(root) else "its text does not stand once in the program"
+
+
+def _has_test(root: Path, test: str) -> bool:
+    """`test` is FILE, or FILE::FUNCTION with or without [PARAMETERS]."""
+    file, _, function = test.partition("::")
+    path = root / file
+    if not function:
+        return path.exists()
+    definition = f"def {function.partition('[')[0]}("
+    return path.exists() and definition in path.read_text(encoding="utf-8")
 
 
 def read_faults() -> Sequence[Fault]:
