@@ -10,9 +10,9 @@ from typing import NamedTuple
 from rollout.model.text import NOTHING
 
 _GAP = "  "
-_LAST_STEP = 9
-_LEAST_LIST = 20
-_LEAST_NOTE = 32
+_LAST_DROP_ORDER = 9
+_LEAST_LIST_WIDTH = 20
+_LEAST_NOTE_WIDTH = 32
 _INDENT = "    "
 _PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
 _CONTINUES = re.compile(r"[;,.] ")
@@ -77,16 +77,14 @@ def _without_open_bracket(lead: str, command: str) -> str:
 
 
 class Column(NamedTuple):
-    """A column of a table.
-
-    Columns are left out by ascending `drop_order`; 0 keeps a column. A `note` may move below its
-    row, and must be the last column.
-    """
+    """A column of a table."""
 
     title: str
+    # The lowest is left out first; 0 keeps the column.
     drop_order: int = 0
     right: bool = False
     wraps: bool = False
+    # May move below its row. Only the last column.
     note: bool = False
 
 
@@ -97,20 +95,20 @@ def table_text(
     *,
     elsewhere: str = "-o wide",
 ) -> str:
-    """The last line names the columns that do not fit; `elsewhere` says how to see them."""
+    """Return a table. Its last line names columns that do not fit, which `elsewhere` shows."""
     table = _Table.without_empty_columns(columns, rows, width)
-    places, widths = table.layout()
+    indexes, widths = table.layout()
     titles = [column.title for column in table.columns]
-    lines = table.lines(titles, places, widths)
+    lines = table.lines(titles, indexes, widths)
     for row in table.rows:
-        lines += table.lines(row, places, widths)
-        if not table.is_note_within(places) and row[-1] != NOTHING:
+        lines += table.lines(row, indexes, widths)
+        if table.has_notes_below(indexes) and row[-1] != NOTHING:
             for line in row[-1].splitlines():
                 lines.append(_fill_lines(line, width or 80, _INDENT, _INDENT))
     omitted = [
         column.title
-        for place, column in enumerate(table.columns)
-        if place not in places and not column.note
+        for index, column in enumerate(table.columns)
+        if index not in indexes and not column.note
     ]
     if omitted:
         lines.append(f"({', '.join(omitted)}: {elsewhere})")
@@ -119,7 +117,7 @@ def table_text(
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Places are indexes of columns."""
+    """A table to lay out. Methods take the indexes of the columns that they show."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -130,21 +128,22 @@ class _Table:
         cls, columns: Sequence[Column], rows: Sequence[Row], width: int | None
     ) -> "_Table":
         used = list[int]()
-        for place in range(len(columns)):
-            if not rows or any(row[place] for row in rows):
-                used.append(place)
+        for index in range(len(columns)):
+            if not rows or any(row[index] for row in rows):
+                used.append(index)
         used_cells = list[Row]()
         for row in rows:
-            used_cells.append([row[place] for place in used])
-        return cls([columns[place] for place in used], used_cells, width)
+            used_cells.append([row[index] for index in used])
+        return cls([columns[index] for index in used], used_cells, width)
 
     def layout(self) -> tuple[Sequence[int], Sequence[int]]:
-        places = list(range(len(self.columns)))
-        without_note = [place for place in places if not self.columns[place].note]
-        layouts = [places, without_note]
-        for step in range(1, _LAST_STEP + 1):
+        """Return the indexes of the columns that fit, and their widths."""
+        indexes = list(range(len(self.columns)))
+        without_note = [index for index in indexes if not self.columns[index].note]
+        layouts = [indexes, without_note]
+        for drop_order in range(1, _LAST_DROP_ORDER + 1):
             layouts.append(
-                [place for place in layouts[-1] if self.columns[place].drop_order != step]
+                [index for index in layouts[-1] if self.columns[index].drop_order != drop_order]
             )
         for layout in layouts[:-1]:
             widths = self._widths(layout)
@@ -152,17 +151,17 @@ class _Table:
                 return layout, widths
         return layouts[-1], self._widths(layouts[-1])
 
-    def is_note_within(self, places: Sequence[int]) -> bool:
-        """Return True also for a table without a note."""
-        return len(self.columns) - 1 in places or not self.columns[-1].note
+    def has_notes_below(self, indexes: Sequence[int]) -> bool:
+        last = len(self.columns) - 1
+        return self.columns[last].note and last not in indexes
 
-    def lines(self, row: Row, places: Sequence[int], widths: Sequence[int]) -> list[str]:
-        cells = [_wrap(row[place], width) for place, width in zip(places, widths, strict=True)]
+    def lines(self, row: Row, indexes: Sequence[int], widths: Sequence[int]) -> list[str]:
+        cells = [_wrap(row[index], width) for index, width in zip(indexes, widths, strict=True)]
         lines = []
         for parts in zip_longest(*cells, fillvalue=""):
             padded = [
-                part.rjust(width) if self.columns[place].right else part.ljust(width)
-                for part, place, width in zip(parts, places, widths, strict=True)
+                part.rjust(width) if self.columns[index].right else part.ljust(width)
+                for part, index, width in zip(parts, indexes, widths, strict=True)
             ]
             lines.append(_GAP.join(padded).rstrip())
         return lines
@@ -172,25 +171,25 @@ class _Table:
             return 0
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
 
-    def _widths(self, places: Sequence[int]) -> list[int]:
-        widths = [max(map(_line_width, self._texts(place))) for place in places]
-        for index in reversed(range(len(places))):
+    def _widths(self, indexes: Sequence[int]) -> list[int]:
+        widths = [max(map(_line_width, self._texts(index))) for index in indexes]
+        for position, index in reversed(list(enumerate(indexes))):
             excess = self._excess(widths)
-            column = self.columns[places[index]]
+            column = self.columns[index]
             if excess > 0 and (column.wraps or column.note):
-                narrower = max(self._least_width(places[index]), widths[index] - excess)
-                widths[index] = min(widths[index], narrower)
+                narrower = max(self._least_width(index), widths[position] - excess)
+                widths[position] = min(widths[position], narrower)
         return widths
 
-    def _least_width(self, place: int) -> int:
-        least = _LEAST_NOTE if self.columns[place].note else _LEAST_LIST
-        for text in self._texts(place):
+    def _least_width(self, index: int) -> int:
+        least = _LEAST_NOTE_WIDTH if self.columns[index].note else _LEAST_LIST_WIDTH
+        for text in self._texts(index):
             words = _join_commands(text).split()
             least = max(least, *map(len, words)) if words else least
         return least
 
-    def _texts(self, place: int) -> list[str]:
-        return [self.columns[place].title, *(row[place] for row in self.rows)]
+    def _texts(self, index: int) -> list[str]:
+        return [self.columns[index].title, *(row[index] for row in self.rows)]
 
 
 def _line_width(text: str) -> int:

@@ -52,28 +52,31 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that the journal breaks at a line, counted from 1.
+    """A rule that the journal breaks."""
 
-    `others` are further nodes involved. `most` is the number that the rule allows, or the wave.
-    """
-
+    # Counted from 1.
     line: int
     rule: Rule
     node: str = ""
     phase: Phase | None = None
     edge: Edge | None = None
+    # Other nodes involved.
     others: tuple[str, ...] = ()
+    # The number that the rule allows.
     most: int | None = None
+    wave: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedJournal:
-    """`most_in_flight` counts nodes. `limit` is of the last plan, None if unknown."""
+    """What a journal holds, and the rules that it breaks."""
 
     processes: int
     nodes: int
+    # Transitions of nodes.
     moves: int
     most_in_flight: int
+    # Of the last plan; None if unknown.
     limit: int | None
     violations: tuple[Violation, ...]
 
@@ -81,7 +84,7 @@ class CheckedJournal:
 def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
     numbered = tuple(records)
     lines = entries(record for _, record in numbered)
-    check = _Check()
+    check = _JournalChecker()
     for (number, _), line in zip(numbered, lines, strict=True):
         if line is not None:
             check.add_line(number, line)
@@ -97,29 +100,29 @@ def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
 
 @dataclass(slots=True)
 class _NodeState:
-    """`passed` are the phases in this process.
-
-    `is_start_pending`: the node was taken up before its cordon, which then is no second start.
-    """
+    """A node's state in one process."""
 
     phase: Phase = Phase.PENDING
-    passed: set[Phase] = field(default_factory=set)
+    entered_phases: set[Phase] = field(default_factory=set)
     is_drained: bool = False
     was_started: bool = False
-    is_start_pending: bool = False
+    # The node was taken up before its cordon, which then is no second start.
+    is_cordon_expected: bool = False
     outcome: Outcome | None = None
 
 
 @dataclass(slots=True)
 class _Process:
-    """`selected` is the number of nodes that percentages refer to, None if unknown."""
+    """A process's limits, and its nodes by name."""
 
+    # The number of nodes that percentages refer to; None if unknown.
     selected: int | None = None
     limit: AwayLimit | None = None
     most_failures: int | None = None
     nodes: dict[str, _NodeState] = field(default_factory=dict)
     in_flight: set[str] = field(default_factory=set)
-    waves: dict[str, int] = field(default_factory=dict)
+    wave_by_node: dict[str, int] = field(default_factory=dict)
+    # How many nodes had failed when a wave started.
     failures_at_wave: dict[int, int] = field(default_factory=dict)
 
     def node(self, name: str) -> _NodeState:
@@ -135,8 +138,8 @@ class _Process:
         outcomes = {name: node.outcome for name, node in self.nodes.items()}
         return {name for name, outcome in outcomes.items() if outcome and outcome.is_failure}
 
-    def read_limits(self, plan: RolloutPlan | None) -> None:
-        """Skip a percentage of an unknown number of nodes."""
+    def set_limits(self, plan: RolloutPlan | None) -> None:
+        """Set the plan's limits, except percentages of an unknown number of nodes."""
         if plan is None:
             return
         policy = plan.policy
@@ -150,7 +153,7 @@ class _Process:
         return self.selected is not None or not limit.is_share
 
 
-class _Check:
+class _JournalChecker:
     def __init__(self) -> None:
         self.violations: list[Violation] = []
         self.process = _Process()
@@ -166,15 +169,15 @@ class _Check:
             case JournalHeader():
                 self._begin_process(line)
             case PlanLine():
-                self.process.read_limits(read_plan(line.plan))
+                self.process.set_limits(read_plan(line.plan))
             case WaveStarted():
                 self._start_wave(number, line)
             case NodeStep():
-                self._step(number, line)
+                self._apply_step(number, line)
             case PodsEvicted():
-                self._evict(number, line)
+                self._check_evictions(number, line)
             case NodeFinished():
-                self._finish(number, line)
+                self._finish_node(number, line)
             case SummaryLine():
                 self._check_summary(number, line)
             case AbortedRecord():
@@ -189,18 +192,18 @@ class _Check:
             self._run = line.run
             self._succeeded.clear()
 
-    def _add(self, violation: Violation) -> None:
+    def _report(self, violation: Violation) -> None:
         self.violations.append(violation)
 
     def _start_wave(self, number: int, line: WaveStarted) -> None:
         process = self.process
         if process.in_flight:
             others = tuple(sorted(process.in_flight))
-            self._add(Violation(number, Rule.WAVE_ORDER, others=others, most=line.index))
-        process.waves.update(dict.fromkeys(line.nodes, line.index))
+            self._report(Violation(number, Rule.WAVE_ORDER, others=others, wave=line.index))
+        process.wave_by_node.update(dict.fromkeys(line.nodes, line.index))
         process.failures_at_wave[line.index] = len(process.failed)
 
-    def _step(self, number: int, line: NodeStep) -> None:
+    def _apply_step(self, number: int, line: NodeStep) -> None:
         edge = line.edge
         if not isinstance(edge, Edge):
             return
@@ -208,46 +211,45 @@ class _Check:
         self.move_count += 1
         self.moved_nodes.add(line.node)
         if not _is_in_table(node.phase, edge, line.phase):
-            self._add(
+            self._report(
                 Violation(number, rule=Rule.TRANSITION, node=line.node, phase=node.phase, edge=edge)
             )
         if edge is Edge.CORDONED:
             self._check_start(number, line.node)
         is_taken_up = edge in TAKEN_UP
-        # A node taken up as pending starts once, although its cordon follows.
-        if is_taken_up or (edge is Edge.CORDONED and not node.is_start_pending):
-            self._start(number, line.node)
-        node.is_start_pending = is_taken_up and line.phase is Phase.PENDING
-        self._check_move(number, line.node, edge)
+        if is_taken_up or (edge is Edge.CORDONED and not node.is_cordon_expected):
+            self._start_node(number, line.node)
+        node.is_cordon_expected = is_taken_up and line.phase is Phase.PENDING
+        self._apply_edge(number, line.node, edge)
         node.phase = line.phase
-        node.passed.add(line.phase)
+        node.entered_phases.add(line.phase)
 
-    def _start(self, number: int, name: str) -> None:
+    def _start_node(self, number: int, name: str) -> None:
         process = self.process
         node = process.node(name)
         if node.was_started or name in self._succeeded:
-            self._add(Violation(number, Rule.STARTED_ONCE, name))
+            self._report(Violation(number, Rule.STARTED_ONCE, name))
         node.was_started = True
-        node.passed.clear()
+        node.entered_phases.clear()
         process.in_flight.add(name)
         self.most_in_flight = max(self.most_in_flight, len(process.in_flight))
 
     def _check_start(self, number: int, name: str) -> None:
-        """Check the limits for a new node. A node that is taken up is unavailable already."""
+        """Check that the node may be cordoned now, under the limits and in its wave."""
         process = self.process
         others = tuple(sorted(process.in_flight - {name}))
         if process.limit is not None and process.limit.why_full(name, others):
             most = process.limit.most
-            self._add(Violation(number, Rule.LIMIT, name, others=others, most=most))
-        wave = process.waves.get(name)
+            self._report(Violation(number, Rule.LIMIT, name, others=others, most=most))
+        wave = process.wave_by_node.get(name)
         if wave is None:
-            self._add(Violation(number, Rule.PLANNED, name))
+            self._report(Violation(number, Rule.PLANNED, name))
             return
         failures = process.failures_at_wave[wave]
         if process.most_failures is not None and failures >= process.most_failures:
-            self._add(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
+            self._report(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
 
-    def _check_move(self, number: int, name: str, edge: Edge) -> None:
+    def _apply_edge(self, number: int, name: str, edge: Edge) -> None:
         node = self.process.node(name)
         match edge:
             case Edge.EVICTED:
@@ -255,33 +257,33 @@ class _Check:
             case Edge.REFILLED | Edge.CORDONED | Edge.TAKEN_UP:
                 node.is_drained = False
             case Edge.REBOOT_REQUESTED if not node.is_drained:
-                self._add(
+                self._report(
                     Violation(number, rule=Rule.DRAINED, node=name, phase=node.phase, edge=edge)
                 )
-            case Edge.PROVEN if not node.passed >= {Phase.BOOTED, Phase.READY}:
-                self._add(
+            case Edge.PROVEN if not node.entered_phases >= {Phase.BOOTED, Phase.READY}:
+                self._report(
                     Violation(number, rule=Rule.PROVEN, node=name, phase=node.phase, edge=edge)
                 )
             case _:
                 return
 
-    def _evict(self, number: int, line: PodsEvicted) -> None:
+    def _check_evictions(self, number: int, line: PodsEvicted) -> None:
         phase = self.process.node(line.node).phase
         if phase is not Phase.DRAINING:
-            self._add(Violation(number, Rule.EVICTION, line.node, phase))
+            self._report(Violation(number, Rule.EVICTION, line.node, phase))
 
-    def _finish(self, number: int, line: NodeFinished) -> None:
+    def _finish_node(self, number: int, line: NodeFinished) -> None:
         """Check that a node ends once, and succeeds if and only if it was proven."""
         process = self.process
         node = process.node(line.node)
         # A node may end again only if it was taken up in between.
         if node.outcome is not None and line.node not in process.in_flight:
-            self._add(Violation(number, Rule.ENDED_ONCE, line.node, node.phase))
+            self._report(Violation(number, Rule.ENDED_ONCE, line.node, node.phase))
         edge = line.edge if isinstance(line.edge, Edge) else None
         is_proven = node.phase is Phase.DONE
         ends_proven = edge is Edge.PROVEN
         if not (line.succeeded == ends_proven == is_proven):
-            self._add(
+            self._report(
                 Violation(number, rule=Rule.PROVEN, node=line.node, phase=node.phase, edge=edge)
             )
         elif edge in (Edge.RETURNED, Edge.FAILED):
@@ -297,21 +299,23 @@ class _Check:
         phase = self.process.node(line.node).phase
         target = TABLE[phase].get(edge)
         if target is None:
-            self._add(
+            self._report(
                 Violation(number, rule=Rule.TRANSITION, node=line.node, phase=phase, edge=edge)
             )
         elif edge is Edge.RETURNED and not may_be_returned(line.outcome, phase):
-            self._add(Violation(number, rule=Rule.PROVEN, node=line.node, phase=phase, edge=edge))
+            self._report(
+                Violation(number, rule=Rule.PROVEN, node=line.node, phase=phase, edge=edge)
+            )
 
     def _check_summary(self, number: int, line: SummaryLine) -> None:
         process = self.process
         if process.in_flight:
             in_flight = tuple(sorted(process.in_flight))
-            self._add(Violation(number, Rule.ENDED, others=in_flight))
-        wrong = process.succeeded ^ set(line.succeeded)
-        wrong |= process.failed ^ {failed.node for failed in line.failed}
-        if wrong:
-            self._add(Violation(number, Rule.SUMMARY, others=tuple(sorted(wrong))))
+            self._report(Violation(number, Rule.ENDED, others=in_flight))
+        differing = process.succeeded ^ set(line.succeeded)
+        differing |= process.failed ^ {failed.node for failed in line.failed}
+        if differing:
+            self._report(Violation(number, Rule.SUMMARY, others=tuple(sorted(differing))))
 
 
 def _is_in_table(phase: Phase, edge: Edge, target: Phase) -> bool:
@@ -331,7 +335,7 @@ _SENTENCES: Mapping[Rule, str] = {
     Rule.STARTED_ONCE: "{node} was started twice",
     Rule.ENDED_ONCE: "{node} ended twice",
     Rule.PLANNED: "{node} was cordoned before a wave with it had started",
-    Rule.WAVE_ORDER: "wave {most} started while {others} of an earlier wave were in flight",
+    Rule.WAVE_ORDER: "wave {wave} started while {others} of an earlier wave were in flight",
     Rule.MAX_FAILURES: "{node} was cordoned in a wave that started after {most} failures",
     Rule.EVICTION: "pods of {node} were evicted in the phase {phase}",
     Rule.ENDED: "the summary was written while {others} were in flight",
@@ -346,4 +350,5 @@ def violation_text(violation: Violation) -> str:
         edge=violation.edge,
         others=shortened(violation.others),
         most=violation.most,
+        wave=violation.wave,
     )

@@ -32,7 +32,7 @@ from rollout.report.run_view import NodeView, RunView
 
 
 class PassResult(StrEnum):
-    """A word for each exit code, or `skipped` if `operate` had nothing to do."""
+    """How a pass ended: one member for each exit code, or `SKIPPED` if there was nothing to do."""
 
     OK = "ok"
     ERROR = "error"
@@ -45,30 +45,30 @@ class PassResult(StrEnum):
 
     @classmethod
     def of(cls, code: ExitCode) -> "PassResult":
-        word = code.name.lower()
-        return cls(word) if word in set(cls) else cls.ERROR
+        name = code.name.lower()
+        return cls(name) if name in set(cls) else cls.ERROR
 
 
 _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)
 
 
 class Metrics(Collector):
-    """Collects metrics of one cluster. Safe to use from many threads.
-
-    `generation` grows with each change; it is 0 before the first.
-    """
+    """Collects metrics of one cluster. Safe to use from many threads."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         self._lock = threading.Lock()
         self._families = Families(cluster)
-        self._before: Mapping[str, Metric] = {}
+        # Metrics of an earlier process, by name.
+        self._remembered: Mapping[str, Metric] = {}
         self._is_skipped = False
         self._last_pass: PassResult | None = None
-        self._held_is_known = False
+        self._are_held_versions_known = False
         self._view = RunView()
         self._pools: dict[str, str] = {}
+        # Whether a plan has set the metrics of a rollout.
         self.is_whole = False
+        # The number of changes.
         self.generation = 0
         self._families.cluster.build(__version__).set(1)
         self._families.run.running().set(0)
@@ -77,7 +77,7 @@ class Metrics(Collector):
             self._families.passes.ended(result)
 
     @contextmanager
-    def _changing(self) -> Iterator[Families]:
+    def _lock_to_change(self) -> Iterator[Families]:
         with self._lock:
             yield self._families
             self.generation += 1
@@ -89,7 +89,7 @@ class Metrics(Collector):
 
         Unless `among_others`, the values of all other nodes are removed.
         """
-        with self._changing() as families:
+        with self._lock_to_change() as families:
             if not among_others:
                 families.cluster.reboot_required.clear()
             for node, observation in sorted(observations.items()):
@@ -97,7 +97,7 @@ class Metrics(Collector):
                     families.cluster.reboot_required(node).set(observation.detection.needs_reboot)
 
     def observe_updates(self, update_standings: Mapping[str, UpdateStanding]) -> None:
-        with self._changing() as families:
+        with self._lock_to_change() as families:
             families.cluster.last_check.clear()
             for node, standing in sorted(update_standings.items()):
                 checked = parse_timestamp(standing.last_checked)
@@ -111,8 +111,8 @@ class Metrics(Collector):
     def observe_memory(self, memory: Memory) -> None:
         if memory.problem:
             return
-        with self._changing() as families:
-            self._held_is_known = True
+        with self._lock_to_change() as families:
+            self._are_held_versions_known = True
             families.cluster.version_held.clear()
             for version in memory.versions:
                 if why_held(memory, version):
@@ -120,7 +120,7 @@ class Metrics(Collector):
 
     def observe_lateness(self, seconds: float) -> None:
         """`seconds` is by how much the forecast exceeds the deadline; infinite for never."""
-        with self._changing() as families:
+        with self._lock_to_change() as families:
             families.passes.late().set(seconds)
 
     def begin_pass(self, at: datetime) -> None:
@@ -133,33 +133,35 @@ class Metrics(Collector):
         self._is_skipped = True
 
     def end_pass(self, result: PassResult, at: datetime) -> None:
-        with self._changing() as families:
+        with self._lock_to_change() as families:
             skipped = self._is_skipped
             self._is_skipped = False
-            self._last_pass = PassResult.SKIPPED if skipped and result is PassResult.OK else result
+            has_nothing_done = skipped and result is PassResult.OK
+            self._last_pass = PassResult.SKIPPED if has_nothing_done else result
             self._view.release_pods(at)
             families.run.running().set(0)
             families.passes.pass_start().set(0)
             families.passes.ended(self._last_pass).inc()
             families.passes.last_pass().set(at.timestamp())
-            for word in PassResult:
-                families.passes.last_result(word).set(word is self._last_pass)
+            for possible_result in PassResult:
+                is_last = possible_result is self._last_pass
+                families.passes.last_result(possible_result).set(is_last)
             if self._last_pass is PassResult.OK:
                 families.passes.last_success().set(at.timestamp())
 
     def notify(self, event: StepEvent) -> None:
-        with self._changing() as families:
+        with self._lock_to_change() as families:
             match event:
                 case PlanReady():
-                    self._plan(event)
+                    self._start_rollout(event)
                 case NodeStep():
-                    self._step(event)
+                    self._apply_step(event)
                 case NodeFinished():
-                    self._finished(event)
+                    self._apply_end(event)
                 case NodeRescued():
                     families.run.rescues(self._pools.get(event.node, "")).inc()
                 case VersionHeld():
-                    self._held_is_known = True
+                    self._are_held_versions_known = True
                     families.cluster.version_held(event.version).set(1)
                 case RunFinished():
                     # Other plans may still have nodes in flight.
@@ -168,20 +170,18 @@ class Metrics(Collector):
                 case _:
                     self._view.apply(event)
 
-    def _plan(self, event: PlanReady) -> None:
-        """Start over, but keep nodes in flight of other plans, which FleetLock has.
-
-        In `operate` the new plan takes up the nodes of an earlier pass.
-        """
+    def _start_rollout(self, event: PlanReady) -> None:
+        """Start over, but keep nodes in flight of the other plans of a FleetLock server."""
         families = self._families
         plan = event.plan
         self.is_whole = True
         pools = {node.name: node.pool for node in plan.nodes}
+        # After a pass of `operate`, the new plan takes up the nodes of the earlier one.
         in_flight = self._view.in_flight if self._last_pass is None else ()
-        beside = {node.name: node for node in in_flight if node.name not in pools}
-        self._view = RunView(nodes=beside)
+        other_nodes = {node.name: node for node in in_flight if node.name not in pools}
+        self._view = RunView(nodes=other_nodes)
         self._view.apply(event)
-        self._pools = {name: self._pools.get(name, "") for name in beside} | pools
+        self._pools = {name: self._pools.get(name, "") for name in other_nodes} | pools
         for family in (families.cluster.info, families.run.excluded):
             family.clear()
         families.cluster.info(plan.cluster.server, plan.cluster.uid, plan.cluster.version).set(1)
@@ -203,28 +203,28 @@ class Metrics(Collector):
     def _all_pools(self) -> Sequence[str]:
         return sorted(set(self._pools.values())) or [""]
 
-    def _step(self, event: NodeStep) -> None:
-        before = self._view.nodes.get(event.node, NodeView(event.node)).phase
+    def _apply_step(self, event: NodeStep) -> None:
+        earlier_phase = self._view.nodes.get(event.node, NodeView(event.node)).phase
         self._view.apply(event)
-        if event.phase is before:
+        if event.phase is earlier_phase:
             return
         pool = self._pools.get(event.node, "")
         phases = self._view.nodes[event.node].phases
-        if (before, event.phase) == (Phase.DRAINING, Phase.DRAINED):
+        if (earlier_phase, event.phase) == (Phase.DRAINING, Phase.DRAINED):
             self._families.run.drain(pool).observe(_seconds(phases[-1].begin, event.at))
         begun = {phase.phase: phase.begin for phase in phases}
         if event.phase is Phase.READY and Phase.REBOOTING in begun and Phase.DRAINED in begun:
             self._families.run.reboot(pool).observe(_seconds(begun[Phase.REBOOTING], event.at))
 
-    def _finished(self, event: NodeFinished) -> None:
+    def _apply_end(self, event: NodeFinished) -> None:
         self._view.apply(event)
         if event.succeeded:
             self._families.cluster.reboot_required(event.node).set(0)
         elif event.outcome.is_failure:
             self._families.run.failures(event.phase, self._pools.get(event.node, "")).inc()
 
-    def _set_run(self) -> None:
-        """Zeros are set too, so that they can be compared."""
+    def _set_rollout(self) -> None:
+        """Set the metrics of the current rollout. Zeros are set too, for comparisons."""
         families = self._families
         view = self._view
         if not view.plans:
@@ -246,10 +246,10 @@ class Metrics(Collector):
             for outcome in Outcome:
                 families.run.finished(outcome, pool).set(0)
         for name in {**self._pools, **view.nodes}:
-            self._set_node(view.nodes.get(name) or NodeView(name), self._pools.get(name, ""))
+            self._add_node(view.nodes.get(name) or NodeView(name), self._pools.get(name, ""))
 
-    def _set_node(self, node: NodeView, pool: str) -> None:
-        phase = _phase(node)
+    def _add_node(self, node: NodeView, pool: str) -> None:
+        phase = _phase_of(node)
         self._families.run.nodes(phase, pool).inc()
         if node.end:
             self._families.run.finished(node.end.outcome, pool).inc()
@@ -267,33 +267,33 @@ class Metrics(Collector):
 
         Raises `ValueError`, or another error of the parser.
         """
-        before = {family.name: family for family in text_string_to_metric_families(text)}
-        for family in before.values():
+        remembered = {family.name: family for family in text_string_to_metric_families(text)}
+        for family in remembered.values():
             family.samples = [
                 sample for sample in family.samples if sample.labels.get("cluster") == self.cluster
             ]
         with self._lock:
-            self._before = before
+            self._remembered = remembered
 
     def text(self) -> bytes:
         return generate_latest(self)
 
     def last_success(self) -> list[Metric]:
         with self._lock:
-            metric = self._or_before(self._families.passes.last_success)
+            metric = self._known_or_remembered(self._families.passes.last_success)
         return [metric] if metric.samples else []
 
     def collect(self) -> list[Metric]:
         with self._lock:
-            self._set_run()
-            return [self._or_before(family) for family in self._families.all]
+            self._set_rollout()
+            return [self._known_or_remembered(family) for family in self._families.all]
 
-    def _or_before(self, family: Family[Any]) -> Metric:
+    def _known_or_remembered(self, family: Family[Any]) -> Metric:
         metric: Metric = next(iter(family.instrument.collect()))
         is_known = self.is_whole and family is not self._families.passes.last_success
         if family is self._families.cluster.version_held:
-            is_known = self._held_is_known
-        return metric if metric.samples or is_known else self._before.get(metric.name, metric)
+            is_known = self._are_held_versions_known
+        return metric if metric.samples or is_known else self._remembered.get(metric.name, metric)
 
 
 def _seconds(since: datetime, until: datetime) -> float:
@@ -301,7 +301,7 @@ def _seconds(since: datetime, until: datetime) -> float:
     return max(0.0, (until - since).total_seconds())
 
 
-def _phase(node: NodeView) -> Phase:
+def _phase_of(node: NodeView) -> Phase:
     if node.phase:
         return node.phase
     if node.end and node.end.outcome.is_failure:

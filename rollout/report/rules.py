@@ -21,49 +21,49 @@ def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
     yield from _window_lines(policy.gates.windows, now)
     for pool in policy.pools:
         if pool.window:
-            yield from _window_lines(WindowPolicy(pool.window), now, f"of the pool {pool.name}: ")
+            yield from _window_lines(WindowPolicy(pool.window), now, pool.name)
     for rule in relaxed_rules(policy):
         if rule.setting not in _IN_OTHER_LINES:
             yield f"! {printable(str(rule))}"
 
 
-def _window_lines(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[str]:
+def _window_lines(policy: WindowPolicy, now: datetime, pool: str = "") -> Iterator[str]:
     schedule = Schedule.of(policy)
     current_opening = schedule.current_opening(now)
     next_opening = schedule.next_opening(now)
 
-    def when(then: datetime) -> str:
-        return f"in {_time_until(then, now)} ({schedule.written_time(then)})"
+    def relative_and_exact(time: datetime) -> str:
+        return f"in {_time_until(time, now)} ({schedule.written_time(time)})"
 
-    opens = f"opens {when(next_opening.begin)}" if next_opening else ""
-    waits = "; apply waits for it" if policy.wait and not current_opening else ""
+    next_begin = relative_and_exact(next_opening.begin) if next_opening else ""
+    wait_clause = "; apply waits for it" if policy.wait and not current_opening else ""
     if policy.windows:
-        state = joined(", ", "closed", opens)
+        state = joined(", ", "closed", f"opens {next_begin}" if next_begin else "")
         if current_opening:
             state = f"open for another {_time_until(current_opening.end, now)}"
-        yield f"Window: {whose}{printable('; '.join(policy.windows))}: {state}{waits}"
-        waits = ""
+        of_pool = f"of the pool {pool}: " if pool else ""
+        yield f"Window: {of_pool}{printable('; '.join(policy.windows))}: {state}{wait_clause}"
     frozen = schedule.active_freezes(now)
-    if frozen:
-        state = "frozen"
+    if frozen and policy.windows:
         # The windows' line already says when the next one opens.
-        if next_opening and not policy.windows:
-            state = f"frozen; ends {when(next_opening.begin)}"
-        yield f"Freeze: {shortened(frozen)}: {state}{waits}"
+        yield f"Freeze: {shortened(frozen)}: frozen"
+    elif frozen:
+        state = f"frozen; ends {next_begin}" if next_begin else "frozen"
+        yield f"Freeze: {shortened(frozen)}: {state}{wait_clause}"
     elif policy.freezes:
         next_freeze = schedule.next_freeze(now)
-        state = f"begins {when(next_freeze.begin)}" if next_freeze else "over"
+        state = f"begins {relative_and_exact(next_freeze.begin)}" if next_freeze else "over"
         yield f"Freeze: {shortened(policy.freezes)}: {state}"
 
 
 def _time_until(then: datetime, now: datetime) -> str:
     seconds = (then - now).total_seconds()
-    days, rest = divmod(seconds, 86400)
-    return f"{int(days)}d{int(rest // 3600):02}h" if days else elapsed(seconds)
+    days, seconds_of_day = divmod(seconds, 86400)
+    return f"{int(days)}d{int(seconds_of_day // 3600):02}h" if days else elapsed(seconds)
 
 
 POOL = "[[pool]]"
-_KEYS = {
+_KEY_OR_FLAG = {
     "gates.windows.windows": "--window",
     "gates.windows.wait": "gates.wait-window",
     "gates.windows.freezes": "gates.freeze",
@@ -101,7 +101,7 @@ _KEYS = {
 }
 # A document without the taint is from a version that did not set it.
 _DEFAULT_POLICY = Policy(prefer_no_schedule_taint=True)
-_TABLES = {"pools": POOL, "critical": "[[critical]]", "healthy": "[[gates.healthy]]"}
+_KEY_OF_TABLE = {"pools": POOL, "critical": "[[critical]]", "healthy": "[[gates.healthy]]"}
 _SUBJECT_KEYS = ("name", "namespace", "selector", "resource")
 
 
@@ -135,12 +135,12 @@ def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[
     for name, value in rules.items():
         if isinstance(value, dict):
             yield from flat_rules(value, f"{prefix}{name}.")
-        elif name in _TABLES and isinstance(value, list | tuple):
+        elif name in _KEY_OF_TABLE and isinstance(value, list | tuple):
             for table in value:
                 if isinstance(table, dict):
-                    yield _TABLES[name], _table_text(table)
+                    yield _KEY_OF_TABLE[name], _table_text(table)
         else:
-            yield _KEYS.get(prefix + name) or f"--{name.replace('_', '-')}", value
+            yield _KEY_OR_FLAG.get(prefix + name) or f"--{name.replace('_', '-')}", value
 
 
 def _table_text(table: Mapping[str, object]) -> str:

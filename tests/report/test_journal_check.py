@@ -233,7 +233,7 @@ def test_another_rollout_in_the_file_is_another_matter(lines: Lines) -> None:
 
 @pytest.mark.parametrize("rule", list(Rule))
 def test_a_violation_is_a_sentence(rule: Rule) -> None:
-    violation = Violation(7, rule, "worker-1", Phase.READY, Edge.PROVEN, ("worker-2",), 2)
+    violation = Violation(7, rule, "worker-1", Phase.READY, Edge.PROVEN, ("worker-2",), 2, 1)
     text = violation_text(violation)
     assert "worker-" in text
     assert "{" not in text

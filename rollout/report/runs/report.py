@@ -1,4 +1,4 @@
-"""If the wall clock was changed during a span, the span is not used as a duration."""
+"""Makes the report of a run from its journal, and reads how long past runs took."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from rollout.errors import InputError, UsageError
 from rollout.model.plan import FORMAT_VERSION, PlannedNode
@@ -38,33 +38,33 @@ def report_of(
     unreadable: int = 0,
     is_being_written: bool | None = None,
 ) -> RunReport:
-    """Raises `InputError`, which names `origin`, if there are no records.
+    """Return the report of a run, or raise `InputError` about `origin` if nothing is recorded.
 
     `unreadable` counts damaged lines. `is_being_written` is None if unknown.
     """
     view = run_view(entries(journal))
     whole = _extent(view, origin)
-    nodes = [*_nodes(view)]
-    policy = _policy(view)
+    nodes = [*_node_reports(view)]
+    policy = _recorded_policy(view)
     first = next((plan for plan in view.plans if isinstance(plan, ToldPlan)), ToldPlan())
-    openings = _openings_in(policy, whole)
+    openings = _window_openings(policy, whole)
     return RunReport(
         format_version=FORMAT_VERSION,
         run=_run_id(view),
         ending=_ending(view, nodes, is_being_written=is_being_written),
         cluster=_server(view),
-        cluster_name=_first(entry.cluster_name or "" for entry in view.records),
+        cluster_name=_first_nonempty(entry.cluster_name or "" for entry in view.records),
         begun_at=whole.begin,
         heard_at=whole.end,
         seconds=round(whole.seconds, 3),
-        commands=[*map(_command, view.commands)],
+        commands=[*map(_command_report, view.commands)],
         policy=policy,
         gaps=[*_gaps(view, unreadable, is_running=bool(is_being_written))],
         succeeded=sum(node.outcome == Outcome.SUCCEEDED for node in nodes),
         failed=view.failed_count,
         planned=first.summary,
         estimate=first.estimate,
-        parts=_parts(whole, nodes, openings, view.interruptions),
+        parts=_part_reports(whole, nodes, openings, view.interruptions),
         waves=view.waves,
         nodes=nodes,
         failures=view.failures,
@@ -77,7 +77,9 @@ def report_of(
         skipped=view.summary.why_skipped if view.summary else {},
         left_out=view.summary.left_out if view.summary else {},
         evictions=view.evictions,
-        evicted=sorted(_evictions(view), key=lambda pod: (pod.evicted_at, pod.node, pod.pod)),
+        evicted=sorted(
+            _eviction_reports(view), key=lambda pod: (pod.evicted_at, pod.node, pod.pod)
+        ),
     )
 
 
@@ -93,20 +95,20 @@ def _extent(view: RunView, origin: str) -> Stretch:
 def _run_id(view: RunView) -> str:
     recorded = [entry.run for entry in view.records]
     planned = [plan.plan_id for plan in view.plans]
-    return _first([*recorded, *planned])
+    return _first_nonempty([*recorded, *planned])
 
 
 def _server(view: RunView) -> str:
     recorded = [str(entry.cluster.get("server", "")) for entry in view.records]
     planned = [plan.cluster.server for plan in view.plans]
-    return _first([*recorded, *planned])
+    return _first_nonempty([*recorded, *planned])
 
 
 def _start_of_hold(hold: BlockedEviction) -> tuple[datetime, str, str]:
     return hold.event.since, hold.event.node, hold.event.pod
 
 
-def _evictions(view: RunView) -> Iterator[EvictionReport]:
+def _eviction_reports(view: RunView) -> Iterator[EvictionReport]:
     for event in view.evicted:
         for pod in event.pods:
             yield EvictionReport(
@@ -123,17 +125,17 @@ _NOT_PLANNED = PlannedNode(
 )
 
 
-def _first(words: Iterable[str]) -> str:
-    return next(filter(None, words), "")
+def _first_nonempty(texts: Iterable[str]) -> str:
+    return next(filter(None, texts), "")
 
 
-def _policy(view: RunView) -> Mapping[str, object] | None:
+def _recorded_policy(view: RunView) -> Mapping[str, object] | None:
     policies: list[Mapping[str, Any] | None] = [entry.policy for entry in view.records[:1]]
     policies += [plan.policy for plan in view.plans if isinstance(plan, ToldPlan)]
     return next(filter(None, policies), None)
 
 
-def _command(entry: JournalHeader | AbortedRecord) -> CommandReport:
+def _command_report(entry: JournalHeader | AbortedRecord) -> CommandReport:
     if isinstance(entry, AbortedRecord):
         return CommandReport("abort", by=entry.by, version="", format_version="", at=entry.at)
     return CommandReport(
@@ -148,7 +150,7 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
         if is_being_written is None:
             return Ending.OPEN
         return Ending.RUNNING if is_being_written else Ending.INTERRUPTED
-    left = (
+    has_nodes_left = (
         view.summary.why_not_started
         or view.summary.why_not_done
         or any(
@@ -156,12 +158,12 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
             for node in nodes
         )
     )
-    return Ending.INCOMPLETE if left else Ending.COMPLETED
+    return Ending.INCOMPLETE if has_nodes_left else Ending.COMPLETED
 
 
-def _nodes(view: RunView) -> Iterator[NodeReport]:
+def _node_reports(view: RunView) -> Iterator[NodeReport]:
     planned = dict[str, PlannedNode]()
-    # The first plan with a node counts.
+    # Reversed, so that the first plan with a node counts.
     for plan in reversed(view.plans):
         for wave in plan.waves:
             planned.update((node.name, node) for node in wave.nodes)
@@ -169,10 +171,10 @@ def _nodes(view: RunView) -> Iterator[NodeReport]:
     nodes = [view.nodes.get(name) or NodeView(name) for name in names]
     after_all_waves = len(view.waves) + 1
     nodes.sort(key=lambda node: node.wave or after_all_waves)
-    return (_node(node, planned.get(node.name, _NOT_PLANNED)) for node in nodes)
+    return (_node_report(node, planned.get(node.name, _NOT_PLANNED)) for node in nodes)
 
 
-def _node(node: NodeView, planned: PlannedNode) -> NodeReport:
+def _node_report(node: NodeView, planned: PlannedNode) -> NodeReport:
     parts: dict[Part, float] = {}
     for phase in node.phases:
         part = PART_OF[phase.phase]
@@ -219,10 +221,10 @@ def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
 
 
 # Longer runs come from wrong clocks.
-_LONGEST = timedelta(days=400)
+_LONGEST_RUN = timedelta(days=400)
 
 
-def _parts(
+def _part_reports(
     whole: Stretch,
     nodes: Sequence[NodeReport],
     openings: Sequence[Stretch] | None,
@@ -250,13 +252,13 @@ def _parts(
                 spent[part] += seconds * count / active.total()
             has_worked = True
         else:
-            idle = _idle(begin, openings, interruptions, has_worked=has_worked)
-            spent[idle] += seconds
-            has_worked = has_worked and idle is not Part.INTERRUPTED
+            idle_part = _idle_part(begin, openings, interruptions, has_worked=has_worked)
+            spent[idle_part] += seconds
+            has_worked = has_worked and idle_part is not Part.INTERRUPTED
     return [_part_report(part, round(spent[part], 3), nodes) for part in Part if spent[part]]
 
 
-def _idle(
+def _idle_part(
     at: datetime,
     openings: Sequence[Stretch] | None,
     interruptions: Sequence[Stretch],
@@ -278,32 +280,32 @@ def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> Par
     return PartReport(
         part,
         seconds,
-        median=round(median(seconds for seconds, _node in took), 3),
+        median=round(median(seconds for seconds, _ in took), 3),
         longest=longest,
         node=slowest,
     )
 
 
-def _openings_in(document: object, whole: Stretch) -> Sequence[Stretch] | None:
+def _window_openings(document: object, whole: Stretch) -> Sequence[Stretch] | None:
     policy = read_policy(document)
     try:
         schedule = Schedule.of(policy.gates.windows) if policy else None
     except UsageError:
         return None
-    if not schedule or whole.end - whole.begin > _LONGEST:
+    if not schedule or whole.end - whole.begin > _LONGEST_RUN:
         return None
     openings = schedule.openings(whole.begin, whole.end)
     clipped = (Stretch(max(item.begin, whole.begin), min(item.end, whole.end)) for item in openings)
     return [stretch for stretch in clipped if stretch.begin < stretch.end]
 
 
-class _Activity(StrEnum):
-    """What takes time in a run. The endings of pods count by owner as well."""
+class _DurationKind(StrEnum):
+    """What a past duration is of. Other kinds are owners of pods."""
 
     DRAIN = "drain"
     REBOOT = "reboot"
     SETTLE = "settle"
-    ENDING = "ending"
+    POD_ENDING = "ending"
 
 
 # Seconds by which the threads' times of a moment may differ, or an end may be late.
@@ -311,16 +313,15 @@ _SLACK = 5.0
 
 
 def read_past(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
-    """`cluster` is a UID; other clusters' runs are skipped."""
+    """Return how long past runs of a cluster took. `cluster` is its UID."""
     durations = grouped(
         pair for records in journals for pair in _run_durations(tuple(records), cluster)
     )
     return Past(
-        drains=tuple(durations.pop(_Activity.DRAIN, ())),
-        reboots=tuple(durations.pop(_Activity.REBOOT, ())),
-        settles=tuple(durations.pop(_Activity.SETTLE, ())),
-        endings=tuple(durations.pop(_Activity.ENDING, ())),
-        # All others are of pods, by owner.
+        drains=tuple(durations.pop(_DurationKind.DRAIN, ())),
+        reboots=tuple(durations.pop(_DurationKind.REBOOT, ())),
+        settles=tuple(durations.pop(_DurationKind.SETTLE, ())),
+        endings=tuple(durations.pop(_DurationKind.POD_ENDING, ())),
         endings_by_owner=durations,
     )
 
@@ -337,8 +338,9 @@ def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[st
     view = run_view(entries(records))
     gates = policy.gates
     waits_between_waves = gates.soak or gates.windows.windows or gates.windows.freezes
-    freed = {
-        (_process_at(view, entry.at), entry.node): entry.at
+    # When a budget last allowed an eviction, by process and node.
+    released_at = {
+        (_process_start(view, entry.at), entry.node): entry.at
         for entry in view.releases
         if entry.budget
     }
@@ -346,45 +348,50 @@ def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[st
         (node, node.end) for node in view.nodes.values() if node.end and node.end.succeeded
     )
     for node, end in sorted(succeeded, key=lambda pair: pair[1].at):
-        process = _process_at(view, end.at)
-        moments = _node_times(node, end, process)
-        if moments is None:
+        process = _process_start(view, end.at)
+        times = _node_times(node, end, process)
+        if times is None:
             continue
-        begun, empty, asked = moments
         # A wait for pods to complete says nothing about other drains.
         if not node.has_awaited_pods:
-            yield _Activity.DRAIN, _seconds(begun, empty)
-        yield _Activity.REBOOT, _seconds(asked if policy.courtesy.reboot_delay else empty, end.at)
+            yield _DurationKind.DRAIN, _seconds(times.begun, times.drained)
+        reboot_begun = times.reboot_requested if policy.courtesy.reboot_delay else times.drained
+        yield _DurationKind.REBOOT, _seconds(reboot_begun, end.at)
         if node.has_evicted_pods and not node.has_awaited_pods:
-            yield _Activity.ENDING, _seconds(freed.get((process, node.name), begun), empty)
+            last_eviction = released_at.get((process, node.name), times.begun)
+            yield _DurationKind.POD_ENDING, _seconds(last_eviction, times.drained)
     if not waits_between_waves:
         for seconds in _settle_seconds(view, policy.settle_timeout):
-            yield _Activity.SETTLE, seconds
-    for owner, times in view.pod_endings.items():
-        yield from ((owner, seconds) for seconds in times)
+            yield _DurationKind.SETTLE, seconds
+    for owner, endings in view.pod_endings.items():
+        yield from ((owner, seconds) for seconds in endings)
 
 
-def _node_times(
-    node: NodeView, end: NodeFinished, process: datetime
-) -> tuple[datetime, datetime, datetime] | None:
-    """Return None if a time is uncertain."""
+class _NodeTimes(NamedTuple):
+    begun: datetime
+    drained: datetime
+    reboot_requested: datetime
+
+
+def _node_times(node: NodeView, end: NodeFinished, process: datetime) -> _NodeTimes | None:
+    """Return None if a time is uncertain, for example because the clock was changed."""
     phases = [phase for phase in node.phases if phase.begin >= process]
     begun = next(
         (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),
         None,
     )
-    empty = next((phase.begin for phase in phases if phase.phase is Phase.DRAINED), None)
+    drained = next((phase.begin for phase in phases if phase.phase is Phase.DRAINED), None)
     moments = [*(phase.begin for phase in phases), end.at]
     is_in_order = all(_seconds(earlier, later) >= -_SLACK for earlier, later in pairwise(moments))
-    if begun is None or empty is None or begun >= empty or not is_in_order:
+    if begun is None or drained is None or begun >= drained or not is_in_order:
         return None
     if end.seconds and _seconds(begun, end.at) > end.seconds + _SLACK:
         return None
-    asked = next((phase.begin for phase in phases if phase.phase is Phase.REBOOTING), empty)
-    return begun, empty, asked
+    reboots = [phase.begin for phase in phases if phase.phase is Phase.REBOOTING]
+    return _NodeTimes(begun, drained, reboot_requested=reboots[0] if reboots else drained)
 
 
-def _process_at(view: RunView, at: datetime) -> datetime:
+def _process_start(view: RunView, at: datetime) -> datetime:
     return max(
         (record.at for record in view.records if record.at <= at), default=view.begun_at or at
     )
@@ -397,7 +404,7 @@ def _seconds(begin: datetime, end: datetime) -> float:
 def _settle_seconds(view: RunView, longest: float) -> Iterator[float]:
     for wave, following in pairwise(view.waves):
         seconds = _seconds(wave.ended_at, following.begun_at)
-        # Both waves are of one process, and the first has ended.
-        is_whole = wave.ended_at > max(wave.begun_at, _process_at(view, following.begun_at))
+        # The first wave has ended, in the process that started the second.
+        is_whole = wave.ended_at > max(wave.begun_at, _process_start(view, following.begun_at))
         if is_whole and 0 <= seconds <= longest + _SLACK:
             yield seconds
