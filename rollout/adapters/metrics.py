@@ -95,13 +95,13 @@ class Pushgateway:
         """Replace the cluster's metrics, or only those of the same names if not `is_whole`."""
         group = {"instance": self._cluster}
         push = push_to_gateway if is_whole else pushadd_to_gateway
-        push(self.url, JOB, metrics, group, handler=self._send)
+        push(self.url, JOB, metrics, group, handler=self._request_sender)
         if last_success:
             success = _FixedCollector(last_success)
             group["last"] = "success"
-            push_to_gateway(self.url, JOB, success, group, handler=self._send)
+            push_to_gateway(self.url, JOB, success, group, handler=self._request_sender)
 
-    def _send(
+    def _request_sender(
         self,
         url: str,
         method: str,
@@ -115,8 +115,9 @@ class Pushgateway:
             try:
                 exchange(url, _BOUNDS, all_headers, body=data or None, method=method)
             except ExchangeError as error:
-                text = f": {error.text}" if error.text else ""
-                raise PushgatewayError(masked(f"it {error}{text}", self._secrets)) from error
+                answer = f": {error.text}" if error.text else ""
+                problem = masked(f"it {error}{answer}", self._secrets)
+                raise PushgatewayError(problem) from error
 
         return send
 

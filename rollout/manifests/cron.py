@@ -39,7 +39,7 @@ _FIELDS = (
 def check_schedule(text: str) -> str:
     """Return the schedule without surrounding spaces.
 
-    `ValueError` if the API server would refuse it, or if it would never run.
+    Raises `ValueError` if the API server would refuse it, or if it would never run.
     """
     schedule = text.strip()
     if "TZ" in schedule:

@@ -43,17 +43,15 @@ class InstallationKind(StrEnum):
     ROLES = "roles"
 
 
-_RIGHTS = {InstallationKind.ROLES: apply_rights, InstallationKind.FLEETLOCK: fleetlock_rights}
+_RIGHTS_OF_KIND = {
+    InstallationKind.ROLES: apply_rights,
+    InstallationKind.FLEETLOCK: fleetlock_rights,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """The operator's choices. Empty texts are left out; times are in seconds.
-
-    `settings` and `known_hosts` are contents of files. `every` is the time between two passes,
-    `deadline` the limit of a pass, `grace` the time after SIGTERM. `metrics_port` is exposed unless
-    `listen` is loopback. `networks` are CIDR blocks; none means all.
-    """
+    """The operator's choices. Empty texts are left out; times are in seconds."""
 
     kind: InstallationKind
     name: str = DEFAULT_NAME
@@ -61,18 +59,24 @@ class Installation:
     lease_namespace: str = marks.LEASE_NAMESPACE
     image: str = ""
     policy: Policy = field(default_factory=Policy)
+    # Contents of files.
     settings: str = ""
     known_hosts: str = ""
     env_secret: str = ""
     schedule: str = DEFAULT_SCHEDULE
     time_zone: str = DEFAULT_ZONE
+    # Between two passes.
     every: int = 600
+    # For a pass.
     deadline: int = 21600
+    # After SIGTERM.
     grace: int = 60
     listen: str = ""
+    # Exposed unless `listen` is loopback.
     metrics_port: int = 0
     tls_secret: str = ""
     cluster_ip: str = ""
+    # CIDR blocks; none means all.
     networks: tuple[str, ...] = ()
 
     @property
@@ -81,7 +85,7 @@ class Installation:
 
     @property
     def names_registry(self) -> bool:
-        """Otherwise nodes would pull from Docker Hub."""
+        """Return False for an image that nodes would pull from Docker Hub."""
         host, slash, _ = self.image.partition("/")
         return bool(slash) and ("." in host or ":" in host or host == "localhost")
 
@@ -90,12 +94,12 @@ class _ManifestDumper(yaml.SafeDumper):
     """Writes multi-line texts as literal blocks."""
 
 
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     style = "|" if "\n" in value else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-_ManifestDumper.add_representer(str, _text)
+_ManifestDumper.add_representer(str, _represent_text)
 
 
 def manifest_text(installation: Installation) -> str:
@@ -136,7 +140,9 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         finalize=_scalar,
     )
-    environment.filters.update(block=_block, sha256=lambda text: sha256(text.encode()).hexdigest())
+    environment.filters.update(
+        block=_literal_block, sha256=lambda text: sha256(text.encode()).hexdigest()
+    )
     return environment
 
 
@@ -145,14 +151,14 @@ def _scalar(value: object) -> str:
     return value if isinstance(value, Markup) else json.dumps(value)
 
 
-def _block(value: Json) -> Markup:
+def _literal_block(value: Json) -> Markup:
     text = yaml.dump(value, Dumper=_ManifestDumper, sort_keys=False, width=math.inf)
     # PyYAML ends the document after a text with trailing empty lines.
     return Markup(text.removesuffix("...\n"))  # noqa: S704
 
 
 def roles(installation: Installation) -> tuple[Json, ...]:
-    rights_of = _RIGHTS.get(installation.kind, operate_rights)
+    rights_of = _RIGHTS_OF_KIND.get(installation.kind, operate_rights)
     rights = rights_of(installation.lease_namespace, installation.policy)
     by_namespace: dict[str, list[Right]] = {"": []}
     for right in rights:
@@ -168,10 +174,10 @@ def _role(name: str, namespace: str, rights: Iterable[Right]) -> Json:
     if namespace:
         kind = "Role"
         metadata["namespace"] = namespace
-    return {"kind": kind, "metadata": metadata, "rules": list(_rules(rights))}
+    return {"kind": kind, "metadata": metadata, "rules": list(_role_rules(rights))}
 
 
-def _rules(rights: Iterable[Right]) -> Iterator[Json]:
+def _role_rules(rights: Iterable[Right]) -> Iterator[Json]:
     verbs: dict[tuple[str, str, str], set[str]] = {}
     for right in rights:
         resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource

@@ -77,14 +77,12 @@ def _without_open_bracket(lead: str, command: str) -> str:
 
 
 class Column(NamedTuple):
-    """A column of a table."""
-
     title: str
     # The lowest is left out first; 0 keeps the column.
     drop_order: int = 0
     right: bool = False
     wraps: bool = False
-    # May move below its row. Only the last column.
+    # The last column, which may move below its row.
     note: bool = False
 
 
@@ -117,7 +115,7 @@ def table_text(
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table to lay out. Methods take the indexes of the columns that they show."""
+    """A table to lay out. `indexes` are of visible columns."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]

@@ -29,13 +29,11 @@ from rollout.model.progress import Outcome
 
 
 class SharedConsole(Console):
-    """Hold `drawing_lock` to draw, because rich erases the previous board.
-
-    Rich takes FORCE_COLOR for a terminal, but nothing may move in a job's log.
-    """
+    """A console for many threads. Hold `drawing_lock` to draw."""
 
     def __init__(self, *, stderr: bool) -> None:
         stream = sys.stderr if stderr else sys.stdout
+        # Rich takes FORCE_COLOR for a terminal, but nothing may move in a job's log.
         forced = None if stream.isatty() else False
         super().__init__(
             stderr=stderr,

@@ -20,19 +20,21 @@ _VARYING = re.compile(
 
 
 class CheckDocument(TypedDict):
-    """`fix` includes `commands`, and is empty if all is well."""
+    """A check's result."""
 
     check: CheckName
     subject: str
     verdict: Verdict
     message: str
+    # Includes `commands`; empty if all is well.
     fix: str
     commands: Sequence[str]
 
 
 class DoctorReport(TypedDict):
-    """What `rollout doctor -o json` prints. `ok`: no check failed."""
+    """What `rollout doctor -o json` prints."""
 
+    # No check failed.
     ok: bool
     checks: Sequence[CheckDocument]
     summary: Mapping[Verdict, int]
@@ -45,7 +47,7 @@ def doctor_text(
     width: int | None = None,
     follow_up: FollowUp = FollowUp(),  # noqa: B008 - it is frozen
 ) -> str:
-    """`every` also lists checks that passed, and groups nothing."""
+    """Return the findings; with `every`, ungrouped and with the checks that passed."""
     lines: list[str] = []
     for _name, group in groupby(checks, key=attrgetter("check")):
         lines += _check_lines(list(group), every=every)

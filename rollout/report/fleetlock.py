@@ -19,7 +19,7 @@ _COLUMNS = (
     Column("NOTE", note=True),
 )
 
-_AWAITED = {
+_WAIT_NOTES = {
     Awaited.ASK: "drained: waiting for its host to ask again",
     Awaited.BOOT: "granted: waiting for its host to reboot",
     Awaited.READY: "rebooted: waiting for Ready",
@@ -31,12 +31,11 @@ _AWAITED = {
 }
 
 
-def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | None) -> str:
-    """`server` holds the lock; empty if none does."""
+def slots_text(slots: Slots, nodes: Mapping[str, Node], lock_holder: str, width: int | None) -> str:
     rows = [_row(slot, nodes.get(slot.node)) for slot in slots.held]
     lines = [table_text(_COLUMNS, rows, width) if rows else "No slot is held."]
-    if server:
-        lines.append(f"Served by: {name_excerpt(server)}")
+    if lock_holder:
+        lines.append(f"Served by: {name_excerpt(lock_holder)}")
     elif any(slot.state is SlotState.HELD for slot in slots.held):
         lines.append(
             "No server holds the lock. The next server that starts continues; to release the slots"
@@ -53,7 +52,7 @@ def _row(slot: Slot, node: Node | None) -> Sequence[str]:
         phase_of(slot, node),
         _whole_second(slot.since),
         slot.run_id,
-        _note(slot, node),
+        _note_of(slot, node),
     )
     return [or_dash(text) for text in texts]
 
@@ -63,7 +62,7 @@ def _whole_second(stamp: str) -> str:
 
 
 def phase_of(slot: Slot, node: Node | None) -> str:
-    """Return an empty string without the Node."""
+    """Return the node's phase, or an empty string without the Node."""
     if node is None:
         return ""
     if node.annotations.get(marks.RUN) == slot.run_id:
@@ -71,7 +70,7 @@ def phase_of(slot: Slot, node: Node | None) -> str:
     return "done" if last_result(node).get("run") == slot.run_id else "pending"
 
 
-def _note(slot: Slot, node: Node | None) -> str:
+def _note_of(slot: Slot, node: Node | None) -> str:
     if node is None or node.uid != slot.node_uid:
         return "its Node is gone: the slot is about to be free"
     if slot.is_given_up:
@@ -86,7 +85,7 @@ def _note(slot: Slot, node: Node | None) -> str:
         case SlotState.ABSENT:
             return "it did not come back: its slot is free, and it counts as unavailable"
         case SlotState.HELD:
-            awaited = _AWAITED.get(slot.awaited, "")
+            awaited = _WAIT_NOTES.get(slot.awaited, "")
             if slot.has_reported and slot.awaited in (Awaited.BOOT, Awaited.CALM):
                 awaited = (
                     "its host canceled its reboot: the node is uncordoned after its host has stayed"

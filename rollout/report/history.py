@@ -86,13 +86,14 @@ COLUMNS = (
 )
 
 
-def history_text(runs: Sequence[RunReport], *, width: int | None = None, here: str = "") -> str:
-    """`here` is the address of the current cluster, or empty."""
+def history_text(
+    runs: Sequence[RunReport], *, width: int | None = None, current_server: str = ""
+) -> str:
     if not runs:
         return "No run is recorded here."
     is_wide = width is None
     clusters = {run.cluster.rstrip("/") for run in runs}
-    has_other_clusters = bool(here) and clusters != {here.rstrip("/")}
+    has_other_clusters = bool(current_server) and clusters != {current_server.rstrip("/")}
     names_clusters = is_wide or has_other_clusters or len(clusters) > 1
 
     rows = [history_row(run, names_cluster=names_clusters) for run in runs]
@@ -119,7 +120,7 @@ def history_row(run: RunReport, *, names_cluster: bool) -> Row:
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -> str:
     head = [(f"  {name.lower()}", printable(value)) for name, value in facts(run) if name != "Run"]
     head_text = tabulate(head, tablefmt="plain", disable_numparse=True)
-    rows = "\n".join(_rows(_timeline_lines(records, details=details)))
+    rows = "\n".join(_timeline_rows(_timeline_lines(records, details=details)))
     return f"Run {printable(run.run)}, {headline(run)}\n{head_text}\n\n{rows}"
 
 
@@ -148,8 +149,8 @@ def check_text(run: RunReport, check: JournalCheck) -> str:
     return joined("\n", verified, damaged, *violations, result)
 
 
-def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
-    """Yield sentences, the first of a line with its time, and each new day."""
+def _timeline_rows(lines: Iterable[AnyLine]) -> Iterator[str]:
+    """Yield each line's sentences, the first with its time, and each new day."""
     last_day = ""
     for line in lines:
         at = line.at.astimezone()

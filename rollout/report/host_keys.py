@@ -19,7 +19,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class HostKeyRow:
-    """A host and its key. `before` are its fingerprints in the file, `error` why it has no key."""
+    """A host and its key."""
 
     node: str
     host: str
@@ -27,7 +27,9 @@ class HostKeyRow:
     fingerprint: str
     standing: str
     confirmed_by: str
+    # Fingerprints in the file.
     before: Sequence[str]
+    # Why there is no key.
     error: str
 
 

@@ -60,8 +60,7 @@ class Violation:
     node: str = ""
     phase: Phase | None = None
     edge: Edge | None = None
-    # Other nodes involved.
-    others: tuple[str, ...] = ()
+    other_nodes: tuple[str, ...] = ()
     # The number that the rule allows.
     most: int | None = None
     wave: int | None = None
@@ -73,7 +72,6 @@ class CheckedJournal:
 
     processes: int
     nodes: int
-    # Transitions of nodes.
     moves: int
     most_in_flight: int
     # Of the last plan; None if unknown.
@@ -113,7 +111,7 @@ class _NodeState:
 
 @dataclass(slots=True)
 class _Process:
-    """A process's limits, and its nodes by name."""
+    """A process's limits and nodes."""
 
     # The number of nodes that percentages refer to; None if unknown.
     selected: int | None = None
@@ -199,7 +197,7 @@ class _JournalChecker:
         process = self.process
         if process.in_flight:
             others = tuple(sorted(process.in_flight))
-            self._report(Violation(number, Rule.WAVE_ORDER, others=others, wave=line.index))
+            self._report(Violation(number, Rule.WAVE_ORDER, other_nodes=others, wave=line.index))
         process.wave_by_node.update(dict.fromkeys(line.nodes, line.index))
         process.failures_at_wave[line.index] = len(process.failed)
 
@@ -240,7 +238,7 @@ class _JournalChecker:
         others = tuple(sorted(process.in_flight - {name}))
         if process.limit is not None and process.limit.why_full(name, others):
             most = process.limit.most
-            self._report(Violation(number, Rule.LIMIT, name, others=others, most=most))
+            self._report(Violation(number, Rule.LIMIT, name, other_nodes=others, most=most))
         wave = process.wave_by_node.get(name)
         if wave is None:
             self._report(Violation(number, Rule.PLANNED, name))
@@ -311,11 +309,11 @@ class _JournalChecker:
         process = self.process
         if process.in_flight:
             in_flight = tuple(sorted(process.in_flight))
-            self._report(Violation(number, Rule.ENDED, others=in_flight))
+            self._report(Violation(number, Rule.ENDED, other_nodes=in_flight))
         differing = process.succeeded ^ set(line.succeeded)
         differing |= process.failed ^ {failed.node for failed in line.failed}
         if differing:
-            self._report(Violation(number, Rule.SUMMARY, others=tuple(sorted(differing))))
+            self._report(Violation(number, Rule.SUMMARY, other_nodes=tuple(sorted(differing))))
 
 
 def _is_in_table(phase: Phase, edge: Edge, target: Phase) -> bool:
@@ -348,7 +346,7 @@ def violation_text(violation: Violation) -> str:
         node=printable(violation.node),
         phase=violation.phase,
         edge=violation.edge,
-        others=shortened(violation.others),
+        others=shortened(violation.other_nodes),
         most=violation.most,
         wave=violation.wave,
     )

@@ -149,7 +149,7 @@ class LiveProgress:
             f"{self._spinner.render(now)}",
             (f" {excerpt(node.name, width):<{width}}", "bold"),
             (f"  {phase:<{_PHASE_WIDTH}}", _BLOCKED_STYLE if node.blocked_evictions else "cyan"),
-            (f"  {elapsed(now - node.begun):<6}  ", "dim"),
+            (f"  {elapsed(now - node.begun_monotonic):<6}  ", "dim"),
         )
         indent = len(row)
         detail = printable(self._detail(node))
@@ -160,7 +160,7 @@ class LiveProgress:
             yield _in_a_line(f"{'':{indent}}{line}", "dim")
         evictions = list(node.blocked_evictions.values())
         for eviction in evictions[:_MOST_BLOCKED]:
-            age = now - node.blocked_at[eviction.event.pod]
+            age = now - node.reported_monotonic[eviction.event.pod]
             for line in blocked_lines(eviction.event, self._console.width - len(_INDENT), age):
                 yield _in_a_line(f"{_INDENT}{line}", _BLOCKED_STYLE)
         hidden_count = len(evictions) - _MOST_BLOCKED
@@ -172,15 +172,15 @@ class LiveProgress:
             return node.detail
         plans = self._view.plans
         usual = usual_reboot(plans[-1].estimate) if plans else ""
-        return f"down for {elapsed(self._monotonic() - node.entered)}{usual}"
+        return f"down for {elapsed(self._monotonic() - node.phase_begun_monotonic)}{usual}"
 
     def _total_line(self) -> Text:
         view = self._view
-        if view.planned_at is None:
+        if view.planned_monotonic is None:
             step = sentence(view.notices[-1]) if view.notices else "starting"
             return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {step}", "dim")
         failed = f", {view.failed_count} failed" if view.failed_count else ""
-        time_spent = self._time_spent(view.planned_at)
+        time_spent = self._time_spent(view.planned_monotonic)
         figures = f"{len(view.ended)} of {view.planned_count} done{failed}, {time_spent}"
         wave = ""
         if view.settling:
@@ -206,7 +206,7 @@ class LiveProgress:
 
 def _urgency(node: NodeView) -> tuple[bool, float]:
     """Sort nodes with blocked evictions first, then by how long they are in their phase."""
-    return not node.blocked_evictions, node.entered
+    return not node.blocked_evictions, node.phase_begun_monotonic
 
 
 def _lines_of(nodes: Sequence[NodeView], rows: Mapping[str, Sequence[Text]]) -> list[Text]:
@@ -232,7 +232,7 @@ def _estimate_at_this_pace(view: RunView) -> float:
             seconds_by_node[node.name] = wave.estimate.seconds / len(wave.nodes)
     ended = [node for node in view.nodes.values() if node.end]
     estimate_of_ended = sum(seconds_by_node.get(node.name, 0.0) for node in ended)
-    if view.planned_at is None or not estimate or not estimate_of_ended:
+    if view.planned_monotonic is None or not estimate or not estimate_of_ended:
         return estimate
-    spent = max(node.entered for node in ended) - view.planned_at
+    spent = max(node.phase_begun_monotonic for node in ended) - view.planned_monotonic
     return spent * sum(seconds_by_node.values()) / estimate_of_ended

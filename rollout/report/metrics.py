@@ -32,7 +32,7 @@ from rollout.report.run_view import NodeView, RunView
 
 
 class PassResult(StrEnum):
-    """How a pass ended: one member for each exit code, or `SKIPPED` if there was nothing to do."""
+    """How a pass ended: its exit code, or `SKIPPED` if there was nothing to do."""
 
     OK = "ok"
     ERROR = "error"
@@ -66,8 +66,7 @@ class Metrics(Collector):
         self._are_held_versions_known = False
         self._view = RunView()
         self._pools: dict[str, str] = {}
-        # Whether a plan has set the metrics of a rollout.
-        self.is_whole = False
+        self.has_plan = False
         # The number of changes.
         self.generation = 0
         self._families.cluster.build(__version__).set(1)
@@ -171,12 +170,12 @@ class Metrics(Collector):
                     self._view.apply(event)
 
     def _start_rollout(self, event: PlanReady) -> None:
-        """Start over, but keep nodes in flight of the other plans of a FleetLock server."""
+        """Start over, but keep nodes in flight of a FleetLock server's other plans."""
         families = self._families
         plan = event.plan
-        self.is_whole = True
+        self.has_plan = True
         pools = {node.name: node.pool for node in plan.nodes}
-        # After a pass of `operate`, the new plan takes up the nodes of the earlier one.
+        # In `operate`, the new plan takes up the nodes of an earlier pass.
         in_flight = self._view.in_flight if self._last_pass is None else ()
         other_nodes = {node.name: node for node in in_flight if node.name not in pools}
         self._view = RunView(nodes=other_nodes)
@@ -209,7 +208,7 @@ class Metrics(Collector):
         if event.phase is earlier_phase:
             return
         pool = self._pools.get(event.node, "")
-        phases = self._view.nodes[event.node].phases
+        phases = self._view.nodes[event.node].ended_phases
         if (earlier_phase, event.phase) == (Phase.DRAINING, Phase.DRAINED):
             self._families.run.drain(pool).observe(_seconds(phases[-1].begin, event.at))
         begun = {phase.phase: phase.begin for phase in phases}
@@ -224,7 +223,7 @@ class Metrics(Collector):
             self._families.run.failures(event.phase, self._pools.get(event.node, "")).inc()
 
     def _set_rollout(self) -> None:
-        """Set the metrics of the current rollout. Zeros are set too, for comparisons."""
+        """Set a rollout's metrics; zeros too, so that they can be compared."""
         families = self._families
         view = self._view
         if not view.plans:
@@ -290,7 +289,7 @@ class Metrics(Collector):
 
     def _known_or_remembered(self, family: Family[Any]) -> Metric:
         metric: Metric = next(iter(family.instrument.collect()))
-        is_known = self.is_whole and family is not self._families.passes.last_success
+        is_known = self.has_plan and family is not self._families.passes.last_success
         if family is self._families.cluster.version_held:
             is_known = self._are_held_versions_known
         return metric if metric.samples or is_known else self._remembered.get(metric.name, metric)

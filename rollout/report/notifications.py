@@ -32,13 +32,12 @@ class NoteMaker:
 
     plan: RolloutPlan
     cluster: str
-    # After how many seconds a blocked eviction is reported.
+    # In seconds.
     held_after: float
     resumed: bool = False
     unattended: bool = False
     has_begun: bool = False
     _view: RunView = field(default_factory=RunView)
-    # Nodes with what blocks an eviction there.
     _reported_blocks: set[tuple[str, str]] = field(default_factory=set)
     _has_ended: bool = False
 

@@ -81,7 +81,7 @@ def plan_text(
 ) -> str:
     """Render a whole plan; without a `width`, with all rows and columns.
 
-    `why_blocked` and the sentence about another, `unfinished_rollout` say why apply will not start.
+    `unfinished_rollout` is a sentence about another rollout.
     """
     is_wide = width is None
     if unfinished_rollout:
@@ -294,8 +294,11 @@ def _wave_rows(
         if len(groups) <= most_rows:
             break
     all_zones = {zone_by_node.get(node.name, "") for node in plan.nodes}
-    is_mixed = len(_version_steps(plan.nodes)) > 1
-    return [_group_row(group, zone_by_node, all_zones, is_mixed=is_mixed) for group in groups]
+    shows_versions = len(_version_steps(plan.nodes)) > 1
+    return [
+        _group_row(group, zone_by_node, all_zones, shows_versions=shows_versions)
+        for group in groups
+    ]
 
 
 def _wide_row(wave: Wave, zone_by_node: Mapping[str, str]) -> Row:
@@ -316,9 +319,8 @@ def _group_row(
     zone_by_node: Mapping[str, str],
     all_zones: AbstractSet[str],
     *,
-    is_mixed: bool,
+    shows_versions: bool,
 ) -> Row:
-    """`is_mixed`: the plan has several version changes."""
     nodes: list[PlannedNode] = []
     for wave in group:
         nodes += _nodes_in_order(wave)
@@ -334,7 +336,7 @@ def _group_row(
         "all" if has_all_zones else " ".join(zones).strip(),
         str(sum(map(_pods_to_evict, group))),
         _rough_time(sum(wave.estimate.seconds for wave in group)),
-        "\n".join(_version_steps(nodes)) if is_mixed else "",
+        "\n".join(_version_steps(nodes)) if shows_versions else "",
         "; ".join(notes) if len(notes) <= _MOST_NOTES else "",
     )
 

@@ -46,14 +46,12 @@ class NodeView:
     detail: str = ""
     activity: Activity | UnsetType = UNSET
     since: datetime | None = None
-    # Monotonic times at which the node and its phase began.
-    begun: float = 0.0
-    entered: float = 0.0
-    # The phases that have ended.
-    phases: list[PhaseReport] = field(default_factory=list)
-    # By pod, and the monotonic times of their last reports.
+    begun_monotonic: float = 0.0
+    phase_begun_monotonic: float = 0.0
+    ended_phases: list[PhaseReport] = field(default_factory=list)
+    # By pod.
     blocked_evictions: dict[str, BlockedEviction] = field(default_factory=dict)
-    blocked_at: dict[str, float] = field(default_factory=dict)
+    reported_monotonic: dict[str, float] = field(default_factory=dict)
     has_evicted_pods: bool = False
     # The drain waited for pods to complete.
     has_awaited_pods: bool = False
@@ -63,13 +61,13 @@ class NodeView:
     def enter(self, event: NodeStep, now: float) -> None:
         if self.phase is not event.phase:
             if self.phase is None:
-                self.begun = now
+                self.begun_monotonic = now
             self.leave(event.at)
             self.phase = event.phase
             self.since = event.at
-            self.entered = now
+            self.phase_begun_monotonic = now
             if event.phase in PART_OF:
-                # The node may have ended before, and is taken up again.
+                # A node that had ended is taken up again.
                 self.end = None
         self.detail = event.detail
         self.activity = event.activity
@@ -82,7 +80,7 @@ class NodeView:
     def leave(self, at: datetime) -> None:
         if self.phase and self.since and self.phase in PART_OF:
             # The clock may have been set back.
-            self.phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
+            self.ended_phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
         self.phase = None
         self.release_pods(at)
 
@@ -100,8 +98,7 @@ class RunView:
     last_at: datetime | None = None
     commands: list[JournalHeader | AbortedRecord] = field(default_factory=list)
     plans: list[ToldPlan | RolloutPlan] = field(default_factory=list)
-    # The monotonic time of the last plan.
-    planned_at: float | None = None
+    planned_monotonic: float | None = None
     waves: list[WaveReport] = field(default_factory=list)
     settling: WaveSettling | None = None
     nodes: dict[str, NodeView] = field(default_factory=dict)
@@ -109,17 +106,15 @@ class RunView:
     blocked_evictions: list[BlockedEviction] = field(default_factory=list)
     releases: list[PodReleased] = field(default_factory=list)
     evicted: list[PodsEvicted] = field(default_factory=list)
-    # How many seconds pods took to terminate, by owner.
+    # Seconds that pods took to terminate, by owner.
     pod_endings: dict[str, list[float]] = field(default_factory=dict)
     notices: list[Notice | VersionHeld | NodeRescued] = field(default_factory=list)
     interruptions: list[Stretch] = field(default_factory=list)
-    # Of the last command; None until it ends.
+    # None until the last command ends.
     summary: SummaryLine | None = None
     aborted: AbortedRecord | None = None
-    # By all commands.
-    evictions: int = 0
-    # Records that are not understood.
-    misunderstood: int = 0
+    eviction_count: int = 0
+    unknown_record_count: int = 0
     _awaits_settling: bool = False
     _earlier_waves: int = 0
 
@@ -148,7 +143,7 @@ class RunView:
     ) -> None:
         """`event` is None for a record that is not understood; `now` is a monotonic time."""
         if event is None:
-            self.misunderstood += 1
+            self.unknown_record_count += 1
             return
         if isinstance(event, JournalHeader):
             self._begin_command(event)
@@ -157,10 +152,10 @@ class RunView:
         match event:
             case PlanReady():
                 self.plans.append(event.plan)
-                self.planned_at = now
+                self.planned_monotonic = now
             case PlanLine():
                 self.plans.append(event.document)
-                self.planned_at = now
+                self.planned_monotonic = now
             case WaveStarted():
                 self._start_wave(event)
             case WaveSettling():
@@ -216,15 +211,15 @@ class RunView:
             self._end_returned_nodes(event)
         elif isinstance(event, SummaryLine):
             self.summary = event
-            self.evictions += event.evictions
+            self.eviction_count += event.evictions
 
     def _end_returned_nodes(self, event: AbortedRecord) -> None:
         """End the nodes that the abort returned, except those that have failed."""
         versions = event.versions or {}
         for name in event.reverted:
             node = self._get_or_add_node(name)
-            if node.end is None and node.phases:
-                phase = node.phases[-1].phase
+            if node.end is None and node.ended_phases:
+                phase = node.ended_phases[-1].phase
                 version = versions.get(name, "")
                 node.end = NodeFinished(event.at, name, Outcome.ABORTED, phase, version=version)
 
@@ -283,7 +278,7 @@ class RunView:
         node = self._get_or_add_node(event.node)
         node.leave(event.at)
         node.end = event
-        node.entered = now
+        node.phase_begun_monotonic = now
         if event.outcome.is_failure:
             self.failures.append(event)
         if self.waves and event.node in self.waves[-1].nodes:
@@ -292,7 +287,7 @@ class RunView:
 
     def _block_eviction(self, event: PodBlocked, now: float) -> None:
         node = self._get_or_add_node(event.node)
-        node.blocked_at[event.pod] = now
+        node.reported_monotonic[event.pod] = now
         eviction = node.blocked_evictions.get(event.pod)
         if eviction and eviction.event.since == event.since:
             eviction.event = event

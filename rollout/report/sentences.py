@@ -92,8 +92,8 @@ def progress_text(view: RunView, now: float) -> str:
     figures = f"{len(view.ended)} of {counted(view.planned_count, 'node')} ended{failed}"
     if not view.in_flight:
         return figures
-    longest = min(view.in_flight, key=lambda node: node.entered)
-    took = elapsed(now - longest.entered)
+    longest = min(view.in_flight, key=lambda node: node.phase_begun_monotonic)
+    took = elapsed(now - longest.phase_begun_monotonic)
     state = f"{longest.phase} for {took}{_after_comma(longest.detail)}"
     if is_down(longest):
         state = f"{longest.phase}, down for {took}"
@@ -227,7 +227,6 @@ def outcome_counts(succeeded: str, *, failed: int, not_done: int, not_started: i
 
 
 def absence_counts(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:
-    """Return `2 cannot be rebooted (1 paused, 1 no-sudo); left out: 3 no-update`."""
     reasons = reason_counts(Counter(node.reason for node in not_done))
     cannot = f"{len(not_done)} cannot be rebooted ({reasons})" if not_done else ""
     return joined("; ", cannot, f"left out: {reason_counts(left_out)}" if left_out else "")

@@ -28,7 +28,7 @@ from rollout.wording.nodes import check_trouble, failure_clause
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", note=True))
-_WIDE = (
+_WIDE_COLUMNS = (
     Column("NODE"),
     Column("STATE"),
     Column("READY", drop_order=3),
@@ -49,27 +49,25 @@ AFTER_THE_CAUSE = "After fixing the cause"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A command with a lead such as `To go on without worker-2`.
-
-    `is_ours`: it is a command of rollout. `starts_nodes`: release held versions first.
-    """
+    """A command with a lead such as `To go on without worker-2`."""
 
     lead: str
     command: str
-    is_ours: bool = True
+    # Otherwise kubectl's.
+    is_of_rollout: bool = True
+    # Held versions have to be released first.
     starts_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """A sentence below the nodes, and the command that continues.
-
-    `is_first`: nothing can start before it. `lead` says when to run the command; empty for now.
-    """
+    """A sentence below the nodes, and the command that continues."""
 
     sentence: str = ""
     command: str = ""
+    # Nothing can start before it.
     is_first: bool = False
+    # When to run the command; empty for now.
     lead: str = ""
     ways: Sequence[Way] = ()
 
@@ -85,33 +83,32 @@ def status_text(
     width: int | None = 160,
     room: int | None = None,
     only_pending: bool = False,
-    asked: Sequence[Source] = DEFAULT_SOURCES,
+    sources: Sequence[Source] = DEFAULT_SOURCES,
     memory: Memory = NO_MEMORY,
     now: datetime | None = None,
     rollout: FollowUp = FollowUp(),
-    closed: str = "",
-    repeated: Callable[[str], str] = str,
+    why_closed: str = "",
+    with_flags: Callable[[str], str] = str,
 ) -> str:
-    """Without a `width`, all columns are shown, within `room`.
+    """Return the table of nodes; without a `width` all columns, within `room`.
 
-    `asked` are `detect.sources`. `closed` says why no node may start now. `repeated` adds flags to
-    a command.
+    `with_flags` adds the flags of this command to another.
     """
     if not statuses:
         return "No node is left to show: all that are selected are excluded."
-    follow_ups = [*_remembered(memory, statuses, now), FollowUp(closed), rollout]
+    follow_ups = [*_memory_follow_ups(memory, statuses, now), FollowUp(why_closed), rollout]
     rows = [status for status in statuses if status.is_pending or not only_pending]
-    notes = [_note(status, memory, now, is_wide=width is None) for status in rows]
+    notes = [_note_of(status, memory, now, is_wide=width is None) for status in rows]
     if width is None:
-        lines = [_wide_table(rows, notes, room), _counts(statuses)]
+        lines = [_wide_table(rows, notes, room), _state_counts(statuses)]
     else:
-        lines = _brief_lines(rows, notes, _counts(statuses), width)
+        lines = _brief_lines(rows, notes, _state_counts(statuses), width)
     lines += [follow_up.sentence for follow_up in follow_ups]
     lines.append(_rolled_back_text(statuses))
     if rollout.lead:
-        lines += _rollout_commands(follow_ups, rollout, repeated)
+        lines += _rollout_commands(follow_ups, rollout, with_flags)
     else:
-        lines.append(_next_command(statuses, asked, follow_ups, repeated))
+        lines.append(_next_command(statuses, sources, follow_ups, with_flags))
     return wrap(joined("\n", *lines), width or room)
 
 
@@ -119,54 +116,55 @@ def _wide_table(rows: Sequence[NodeStatus], notes: Sequence[str], room: int | No
     if not rows:
         return ""
     cells = [_wide_row(status, note) for status, note in zip(rows, notes, strict=True)]
-    return table_text(_WIDE, cells, room, elsewhere="a wider terminal")
+    return table_text(_WIDE_COLUMNS, cells, room, elsewhere="a wider terminal")
 
 
 def _rollout_commands(
-    follow_ups: Sequence[FollowUp], rollout: FollowUp, repeated: Callable[[str], str]
+    follow_ups: Sequence[FollowUp], rollout: FollowUp, with_flags: Callable[[str], str]
 ) -> Iterator[str]:
     commands = [entry.command for entry in follow_ups if entry is not rollout and entry.command]
     releases = "".join(f"    {command}\n" for command in commands)
     for way in rollout.ways:
         before = releases if way.starts_nodes else ""
-        command = repeated(way.command) if way.is_ours else way.command
+        command = with_flags(way.command) if way.is_of_rollout else way.command
         yield f"{way.lead}:\n{before}    {command}"
 
 
 def _next_command(
     statuses: Sequence[NodeStatus],
-    asked: Sequence[Source],
+    sources: Sequence[Source],
     follow_ups: Sequence[FollowUp],
-    repeated: Callable[[str], str],
+    with_flags: Callable[[str], str],
 ) -> str:
-    command = _next_step(statuses, asked, follow_ups)
+    command = _next_step(statuses, sources, follow_ups)
     if not command:
         return ""
     leads = [entry.lead for entry in follow_ups if entry.lead and entry.command == command]
     lead = leads[0] if leads else "Next"
-    return f"{lead}:\n    {repeated(command)}"
+    return f"{lead}:\n    {with_flags(command)}"
 
 
 def _brief_lines(
     statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None
 ) -> list[str]:
-    """If all hosts are unreachable for one cause, show nothing else."""
+    """Return the table, the counts and a shared note; only the note if it is every host's error."""
     # A note that most nodes share moves below the table.
-    common, number = _most_common(notes)
-    if number < 2 or number * 2 <= len(statuses):  # noqa: PLR2004 - a shared note has two rows
-        common = ""
-    versions = list(map(_version, statuses))
+    common_note, sharing_count = _most_common(notes)
+    if sharing_count < 2 or sharing_count * 2 <= len(statuses):  # noqa: PLR2004 - a shared note has two rows
+        common_note = ""
+    versions = list(map(_version_cell, statuses))
     if not any(version != "?" for version in versions):
         versions = [""] * len(versions)
     rows = []
-    of_hosts = True
+    # Whether the common note is always an error of a host.
+    is_of_hosts = True
     for status, version, note in zip(statuses, versions, notes, strict=True):
-        is_common = bool(common) and note == common
-        of_hosts = of_hosts and (bool(status.error) or not is_common)
+        is_common = bool(common_note) and note == common_note
+        is_of_hosts = is_of_hosts and (bool(status.error) or not is_common)
         rows.append((printable(status.node), status.state, version, "" if is_common else note))
-    subject = counted(len(statuses), "host" if of_hosts else "node")
-    line = f"{number} of {subject}: {common}" if common else ""
-    if common and of_hosts and number == len(statuses):
+    subject = counted(len(statuses), "host" if is_of_hosts else "node")
+    line = f"{sharing_count} of {subject}: {common_note}" if common_note else ""
+    if common_note and is_of_hosts and sharing_count == len(statuses):
         return [line]
     return [table_text(_COLUMNS, rows, width) if rows else "", counts, line]
 
@@ -180,11 +178,11 @@ def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:
     return (
         printable(status.node),
         status.state,
-        _yes(status.ready),
-        _yes(status.schedulable),
+        _yes_or_no(status.ready),
+        _yes_or_no(status.schedulable),
         or_dash(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
-        _version(status),
-        _yes(status.needs_reboot) if status.judged else "?",
+        _version_cell(status),
+        _yes_or_no(status.needs_reboot) if status.judged else "?",
         printable(status.pool),
         note,
     )
@@ -218,7 +216,7 @@ def status_document(rows: Sequence[NodeStatus], statuses: Sequence[NodeStatus]) 
     }
 
 
-def _counts(statuses: Sequence[NodeStatus]) -> str:
+def _state_counts(statuses: Sequence[NodeStatus]) -> str:
     nodes = counted(len(statuses), "node")
     states = Counter(status.state for status in statuses)
     if set(states) == {NodeState.UP_TO_DATE}:
@@ -229,16 +227,16 @@ def _counts(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _next_step(
-    statuses: Sequence[NodeStatus], asked: Sequence[Source], follow_ups: Sequence[FollowUp]
+    statuses: Sequence[NodeStatus], sources: Sequence[Source], follow_ups: Sequence[FollowUp]
 ) -> str:
     if any(_needs_doctor(status) for status in statuses):
         return "rollout doctor"
     urgent = [follow_up.command for follow_up in follow_ups if follow_up.is_first]
     if urgent:
         return urgent[0]
-    silent = _silent_sources(statuses)
-    if silent:
-        return f"rollout status {detect_flag(*asked, *silent)}"
+    unconfigured = _unconfigured_sources(statuses)
+    if unconfigured:
+        return f"rollout status {detect_flag(*sources, *unconfigured)}"
     commands = [follow_up.command for follow_up in follow_ups if follow_up.command]
     if any(status.state == NodeState.PENDING for status in statuses):
         commands.append("rollout plan")
@@ -253,12 +251,12 @@ def _next_step(
     return commands[0] if commands else ""
 
 
-def _silent_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
-    silent: set[Source] = set()
+def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
+    unconfigured: set[Source] = set()
     for status in statuses:
         if not status.needs_reboot:
-            silent.update(status.shows)
-    return [source for source in Source if source in silent]
+            unconfigured.update(status.shows)
+    return [source for source in Source if source in unconfigured]
 
 
 def _needs_doctor(status: NodeStatus) -> bool:
@@ -274,7 +272,7 @@ def rolled_back_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
 
 
 def _may_find_an_update(status: NodeStatus, rolled_back: frozenset[str]) -> bool:
-    """Whether a check may find a version that no host was rolled back from."""
+    """Return whether a check may find a version that no host was rolled back from."""
     if status.update is None or status.state not in _MAY_FIND_AN_UPDATE:
         return False
     return status.update.newest_version not in rolled_back
@@ -288,7 +286,7 @@ def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
     return f"A check for updates may stage {versions} again. Find out first why it was rolled back."
 
 
-def _note(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: bool) -> str:
+def _note_of(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: bool) -> str:
     if status.is_rebooting:
         return printable(status.progress)
     failures = memory.nodes.get(status.node) if status.retry_after else None
@@ -355,17 +353,17 @@ def _update_explanation(update: UpdateStanding, message: str, now: datetime | No
             return ""
 
 
-def _version(status: NodeStatus) -> str:
+def _version_cell(status: NodeStatus) -> str:
     if not status.needs_reboot:
         return printable(status.running_version) or "?"
     return version_step(status.running_version, status.staged_version, status.detected_by)
 
 
-def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
+def _yes_or_no(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
     return "yes" if value else "no"
 
 
-def _remembered(
+def _memory_follow_ups(
     memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None
 ) -> Iterator[FollowUp]:
     pause = why_all_paused(memory, now)

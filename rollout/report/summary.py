@@ -36,10 +36,8 @@ class _Step(NamedTuple):
 
 
 class _FindingRow(NamedTuple):
-    """`node` names the nodes or counts them."""
-
     sign: str
-    node: str
+    nodes: str
     text: str
     fixes: Sequence[str] = ()
 
@@ -50,23 +48,27 @@ def summary_text(
     took: float,
     width: int | None,
     unattended: bool = False,
-    repeated: Callable[[str], str] = str,
+    with_flags: Callable[[str], str] = str,
 ) -> str:
-    """Without a `width`, every node has a row. `took` is in seconds.
+    """Return the result of a run that `took` seconds; without a `width`, every node has a row.
 
-    `repeated` adds the flags of the cluster to a command.
+    `with_flags` adds the flags of this command to another.
     """
     rows = (
-        *_failures(result, width),
-        *_not_done(result.not_done, width),
-        *_not_started(result, width),
+        *_failure_rows(result, width),
+        *_not_done_rows(result.not_done, width),
+        *_not_started_rows(result, width),
     )
-    steps = _next_pass(result) if unattended else (*_next_steps(result), *_without_failed(result))
-    steps_here = [
-        step._replace(command=repeated(step.command)) if step.command else step for step in steps
+    steps = (
+        _steps_to_next_pass(result)
+        if unattended
+        else (*_next_steps(result), *_steps_without_failed(result))
+    )
+    steps_with_flags = [
+        step._replace(command=with_flags(step.command)) if step.command else step for step in steps
     ]
     headline = wrap(_headline(result, took), width)
-    return "\n".join([headline, *_row_lines(rows, width), *_step_lines(steps_here, width)])
+    return "\n".join([headline, *_row_lines(rows, width), *_step_lines(steps_with_flags, width)])
 
 
 def _headline(result: RunResult, took: float) -> str:
@@ -83,51 +85,53 @@ def _headline(result: RunResult, took: float) -> str:
     return f"{joined('; ', done, absence_counts((), result.left_out))}."
 
 
-def _failures(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
+def _failure_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     most = _MOST_ROWS if width else len(result.failed)
     for node in result.failed[:most]:
         fixes = [*(node.fixes or (node.hint,)), node.diagnosis.console]
         yield _FindingRow(
             "✘", printable(node.node), what_failed(node), [printable(fix) for fix in fixes if fix]
         )
-    rest = len(result.failed) - most
-    if rest > 0:
-        yield _FindingRow("✘", counted(rest, "other node"), "failed too", ("rollout history",))
+    hidden_count = len(result.failed) - most
+    if hidden_count > 0:
+        yield _FindingRow(
+            "✘", counted(hidden_count, "other node"), "failed too", ("rollout history",)
+        )
 
 
-def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_FindingRow]:
+def _not_done_rows(not_done: Sequence[NotDone], width: int | None) -> Iterator[_FindingRow]:
     causes = grouped((f"{node.reason}: {printable(node.message)}", node.node) for node in not_done)
     groups = list(causes.items())
     most = _MOST_NOT_DONE if width else len(groups)
     for cause, names in groups[:most]:
         yield _FindingRow("!", shortened(names), cause)
-    rest = sum(len(names) for _, names in groups[most:])
-    if rest:
-        yield _FindingRow("!", f"and {rest} more", "not done either", ("rollout status",))
+    hidden_count = sum(len(names) for _, names in groups[most:])
+    if hidden_count:
+        yield _FindingRow("!", f"and {hidden_count} more", "not done either", ("rollout status",))
 
 
-def _not_started(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
+def _not_started_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     not_done = {node.node for node in result.not_done}
     names_by_text: dict[str, list[str]] = {}
     left = [(node, "skipped") for node in result.skipped]
     left += [(node, "not begun") for node in result.not_started]
-    for node, word in left:
+    for node, state in left:
         if node.node not in not_done:
-            names_by_text.setdefault(_why_left(node, word), []).append(node.node)
+            names_by_text.setdefault(_why_left(node, state), []).append(node.node)
     for text, names in names_by_text.items():
         yield _FindingRow("·", shortened(names, most=3 if width else len(names)), text)
 
 
-def _why_left(node: NotStarted, word: str) -> str:
+def _why_left(node: NotStarted, state: str) -> str:
     message = printable(node.message)
-    return message if node.was_begun else f"{word}: {message}"
+    return message if node.was_begun else f"{state}: {message}"
 
 
 def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
-    widths = [len(row.node) for row in rows if len(row.node) <= _WIDEST_NAME]
+    widths = [len(row.nodes) for row in rows if len(row.nodes) <= _WIDEST_NAME]
     name_width = max(widths, default=0)
     for row in rows:
-        line = f"{row.sign} {row.node:<{name_width}}  {row.text}"
+        line = f"{row.sign} {row.nodes:<{name_width}}  {row.text}"
         with_fix = f"{line}   → {row.fixes[0]}" if len(row.fixes) == 1 else ""
         if with_fix and len(with_fix) <= (width or len(with_fix)):
             yield with_fix
@@ -155,20 +159,20 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
     absent = absence_counts(result.not_done, result.left_out)
     if absent:
         lines.append(wrap(f"Of the requested nodes: {absent}.", width))
-    lines += _row_lines(tuple(_not_done(result.not_done, width)), width)
+    lines += _row_lines(tuple(_not_done_rows(result.not_done, width)), width)
     if result.not_done:
         lines += _step_lines([_Step(_SEE, "rollout doctor")], width)
     return "\n".join(lines)
 
 
 def next_step(result: RunResult, *, unattended: bool) -> str:
-    steps = tuple(_next_pass(result) if unattended else _next_steps(result))
+    steps = tuple(_steps_to_next_pass(result) if unattended else _next_steps(result))
     if len(steps) == 1 and steps[0].lead == _GO_ON:
         return steps[0].command
     return capitalize("; ".join(joined(": ", *step) for step in steps))
 
 
-def _next_pass(result: RunResult) -> Iterator[_Step]:
+def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
     held_count = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
     trouble_count = len(result.not_done) - len(result.deferred) - held_count
     if trouble_count > 0:
@@ -184,7 +188,7 @@ def _next_pass(result: RunResult) -> Iterator[_Step]:
 
 
 def _next_steps(result: RunResult) -> Iterator[_Step]:
-    """A lost lock comes first, then a held version, then failed nodes."""
+    """Yield the steps for a lost lock, else for a held version, else for failed nodes."""
     if _is_fenced(result):
         yield _Step(_SEE, "rollout status --run")
         yield _Step(_THEN, "rollout resume")
@@ -223,7 +227,7 @@ def _is_fenced(result: RunResult) -> bool:
 
 
 def _has_new_trouble(result: RunResult) -> bool:
-    """Whether a node is not done for a reason other than a hold or an earlier failure."""
+    """Return whether a reason other than a hold or an earlier failure left a node undone."""
     return any(
         node.reason is not ExclusionReason.VERSION_HELD and node not in result.failed_before
         for node in result.not_done
@@ -246,7 +250,7 @@ def _after_fixing_failed(result: RunResult, failed: str) -> str:
     return f"after fixing {failed}"
 
 
-def _without_failed(result: RunResult) -> Iterator[_Step]:
+def _steps_without_failed(result: RunResult) -> Iterator[_Step]:
     """Offer to leave out failed nodes, because a dead host would fail forever."""
     failed = _failed_names(result)
     if not failed or _is_fenced(result):
@@ -281,5 +285,5 @@ def _start_command(result: RunResult) -> str:
 def _release_command(result: RunResult) -> str:
     held = [node.version for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys((*result.held, *held))
-    words = [shell_word(version) for version in versions if version]
-    return " ".join(["rollout release", *words]) if words else ""
+    arguments = [shell_word(version) for version in versions if version]
+    return " ".join(["rollout release", *arguments]) if arguments else ""

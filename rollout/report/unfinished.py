@@ -95,7 +95,7 @@ def _ways_after_abort(names: Sequence[str]) -> tuple[Way, Way]:
     gone = Way(
         f"If {'it is' if is_one else 'they are'} gone for good",
         f"kubectl delete node {nodes}",
-        is_ours=False,
+        is_of_rollout=False,
     )
     return ready, gone
 
@@ -198,7 +198,7 @@ def resume_text(
     *,
     retry: bool = False,
 ) -> str:
-    """Return what becomes of the nodes, but not of failed ones that the screen's plan shows."""
+    """Return what becomes of the nodes; failed ones that are `planned` are in the plan."""
     states = {
         marked.node.name: f"{marked.phase}, will continue from there"
         for marked in unfinished.in_flight
@@ -296,7 +296,7 @@ def run_text(
     *,
     alive: bool | None,
 ) -> str:
-    """Return the rollout's heading and each node's state, with what it waits for by name."""
+    """Return the rollout's heading and its nodes' states."""
     states = {}
     for marked in unfinished.marked_nodes:
         name = marked.node.name

@@ -55,7 +55,7 @@ def history(
     runs = sorted(_read_all_runs(), key=lambda entry: entry.begun_at)
     login = wiring.find_login(settings)
     here = login.server if login else ""
-    text = partial(history_text, runs, width=output.width, here=here)
+    text = partial(history_text, runs, width=output.width, current_server=here)
     output.show(HistoryReport(FORMAT_VERSION, runs), text)
 
 

@@ -318,7 +318,7 @@ def deliver_metrics(
             gateway = Pushgateway(options.pushgateway, metrics.cluster)
 
             def push() -> None:
-                gateway.push(metrics, metrics.last_success(), is_whole=metrics.is_whole)
+                gateway.push(metrics, metrics.last_success(), is_whole=metrics.has_plan)
 
             deliveries.enter_context(deliver_changes(gateway.url, push, lambda: metrics.generation))
         if listen:

@@ -208,12 +208,12 @@ def show_nodes(connections: Connections, request: Request, *, only_pending: bool
         width=output.width,
         room=screen_columns(),
         only_pending=only_pending,
-        asked=request.policy.detect,
+        sources=request.policy.detect,
         memory=memory,
         now=now,
         rollout=unfinished.follow_up,
-        closed=why_closed(request.policy),
-        repeated=settings.repeated,
+        why_closed=why_closed(request.policy),
+        with_flags=settings.repeated,
     )
     rows = [row for row in statuses if row.is_pending or not only_pending]
     output.show(status_document(rows, statuses), text, nodes=[row.node for row in rows])

@@ -108,7 +108,7 @@ class NodeReport:
 class WaveReport:
     """A started wave."""
 
-    # The number that is shown. An interrupted wave and its continuation have the same.
+    # Shown. A continued wave keeps its number.
     index: int
     of: int
     nodes: Sequence[str]
@@ -218,7 +218,6 @@ class RunReport:
     left_out: Mapping[str, int]
     evictions: int
     evicted: Sequence[EvictionReport]
-    # Reasons by node.
     skipped: Mapping[str, str]
 
     @property

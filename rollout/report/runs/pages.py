@@ -75,18 +75,14 @@ class LivePageFrame:
 
 
 class Bar(NamedTuple):
-    """A bar of a timeline."""
-
     # Percentages of the timeline.
     x: float
     width: float
-    # Determines the color.
+    # The CSS class.
     kind: str
 
 
 class TimelineRow(NamedTuple):
-    """A node's row."""
-
     label: str
     remark: str
     took: str
@@ -96,8 +92,6 @@ class TimelineRow(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A timeline by wave."""
-
     title: str
     span: str
     # Positions in percent, and times.

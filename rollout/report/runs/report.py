@@ -76,7 +76,7 @@ def report_of(
         not_started=view.summary.why_not_started if view.summary else {},
         skipped=view.summary.why_skipped if view.summary else {},
         left_out=view.summary.left_out if view.summary else {},
-        evictions=view.evictions,
+        evictions=view.eviction_count,
         evicted=sorted(
             _eviction_reports(view), key=lambda pod: (pod.evicted_at, pod.node, pod.pod)
         ),
@@ -176,7 +176,7 @@ def _node_reports(view: RunView) -> Iterator[NodeReport]:
 
 def _node_report(node: NodeView, planned: PlannedNode) -> NodeReport:
     parts: dict[Part, float] = {}
-    for phase in node.phases:
+    for phase in node.ended_phases:
         part = PART_OF[phase.phase]
         parts[part] = round(parts.get(part, 0.0) + (phase.end - phase.begin).total_seconds(), 3)
     return NodeReport(
@@ -184,7 +184,7 @@ def _node_report(node: NodeView, planned: PlannedNode) -> NodeReport:
         wave=node.wave,
         outcome=node.end.outcome if node.end else "",
         seconds=round(sum(parts.values()), 3),
-        phases=node.phases,
+        phases=node.ended_phases,
         parts=parts,
         evict=planned.evict,
         version_before=planned.running_version,
@@ -203,7 +203,7 @@ def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
         yield "The journal does not say who began the run: its first line is missing."
     if not view.plans:
         yield "The journal has no plan: what was to be done is not known."
-    damaged = unreadable + view.misunderstood
+    damaged = unreadable + view.unknown_record_count
     if damaged:
         yield (
             f"Left out of the journal: {counted(damaged, 'line')} cut off, damaged or not"
@@ -312,10 +312,10 @@ class _DurationKind(StrEnum):
 _SLACK = 5.0
 
 
-def read_past(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
-    """Return how long past runs of a cluster took. `cluster` is its UID."""
+def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> Past:
+    """Return how long past runs of a cluster took."""
     durations = grouped(
-        pair for records in journals for pair in _run_durations(tuple(records), cluster)
+        pair for records in journals for pair in _run_durations(tuple(records), cluster_uid)
     )
     return Past(
         drains=tuple(durations.pop(_DurationKind.DRAIN, ())),
@@ -326,13 +326,13 @@ def read_past(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
     )
 
 
-def _run_durations(records: Sequence[Record], cluster: str) -> Iterator[tuple[str, float]]:
+def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[tuple[str, float]]:
     first = records[0] if records else {}
     policy = read_policy(first.get("policy") or {})
     if (
         policy is None
         or first.get("type") != "run"
-        or (first.get("cluster") or {}).get("uid") != cluster
+        or (first.get("cluster") or {}).get("uid") != cluster_uid
     ):
         return
     view = run_view(entries(records))
@@ -374,8 +374,8 @@ class _NodeTimes(NamedTuple):
 
 
 def _node_times(node: NodeView, end: NodeFinished, process: datetime) -> _NodeTimes | None:
-    """Return None if a time is uncertain, for example because the clock was changed."""
-    phases = [phase for phase in node.phases if phase.begin >= process]
+    """Return None if a time is uncertain, as after a change of the clock."""
+    phases = [phase for phase in node.ended_phases if phase.begin >= process]
     begun = next(
         (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),
         None,
