@@ -20,7 +20,6 @@ def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None
 
 
 def ask(question: str, notes: Sequence[str] = ()) -> None:
-    """Show the notes and ask the question. Raise `NotConfirmedError` unless the answer is yes."""
     try:
         for line in notes:
             sys.stderr.write(f"{fit_line(printable(line))}\n")

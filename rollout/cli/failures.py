@@ -26,7 +26,6 @@ _DENIED = (
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Run the program; report an error. Return the exit code."""
     name = program_name()
     try:
         code = program(list(arguments), prog_name=name, standalone_mode=False)

@@ -109,7 +109,6 @@ def takes(
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
-    """Return the settings that have a flag, by the name of their parameter."""
     setting_by_parameter = {}
     for name in (*names, "output"):
         for item in every_setting().values():
@@ -120,7 +119,6 @@ def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
 
 
 def _own_parameters(command: Callable[..., None], *, takes_file: bool) -> list[inspect.Parameter]:
-    """Return the command's parameters, except those that `takes` passes."""
     hints = get_type_hints(command)
     passed = {"settings", "file"} if takes_file else {"settings"}
     own = []
@@ -137,10 +135,7 @@ def _own_parameters(command: Callable[..., None], *, takes_file: bool) -> list[i
 def _typed_settings(
     values: Mapping[Setting, Any], assigned: SettingValues, nodes: Sequence[str]
 ) -> SettingValues:
-    """Return the settings of flags, of arguments that are `nodes`, and of `--set`.
-
-    Flags win over `--set`.
-    """
+    """Flags and `nodes`, which are arguments, win over `--set`."""
     flags = {
         item.name: PlacedValue(value, f"--{item.flag}")
         for item, value in values.items()

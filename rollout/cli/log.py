@@ -23,7 +23,7 @@ _SHORT_SECONDS = 10.0
 
 @contextmanager
 def log_command(command: str, verbosity: int) -> Iterator[None]:
-    """Log stages in this context, and the command's end. A nested command logs no end."""
+    """Log stages in this context. A nested command logs as part of the outer one."""
     root = logging.getLogger(_ROOT)
     if root.handlers or not verbosity:
         yield

@@ -111,7 +111,6 @@ class Commands(UserDict[str, Any]):
 
 
 def _import_command(name: str, description: str) -> Any:
-    """Return the command: its module's `NAME_app` for a group, or else its function."""
     function = name.replace("-", "_")
     module = import_module(f"rollout.cli.commands.{_MODULES.get(name, function)}")
     application = getattr(module, f"{function}_app", None)
@@ -174,7 +173,6 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
-        """Return the arguments and flags with their help, by the title of their section."""
         sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OPTIONS: []}
         parameter: Any
         for parameter in self.get_params(ctx):

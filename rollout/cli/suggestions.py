@@ -94,7 +94,6 @@ def _query_cluster(
 
 
 def _read_settings(context: typer.Context) -> "CommandSettings":
-    """Read the settings that name the cluster, from what is typed so far."""
     from rollout.cli.settings.reading import (
         PlacedValue,
         assignments,
@@ -134,7 +133,6 @@ def _read_node_names(api: "ClusterApi", _namespace: str) -> Iterator[str]:
 
 
 def _read_failed_versions(api: "ClusterApi", namespace: str) -> Iterable[str]:
-    """Return the versions that failed or are held, the latest first."""
     from rollout.gather.cluster.documents import read_memory
 
     return reversed(list(read_memory(api, namespace).versions))

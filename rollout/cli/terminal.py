@@ -50,7 +50,6 @@ def write_to_stderr(line: str, style: str = "") -> None:
 
 
 def fit_line(line: str) -> str:
-    """Wrap the line at the width of the terminal, if standard error is one."""
     if not sys.stderr.isatty():
         return line
     from rollout.report.columns import wrap
@@ -68,7 +67,6 @@ def show_progress(activity: str) -> AbstractContextManager[object]:
 
 
 def show(text: str) -> None:
-    """Write text to standard output, on a terminal with colors."""
     text = with_program_name(text)
     if sys.stdout.isatty():
         from rollout.report.console import SharedConsole, colorize, has_colors
@@ -175,12 +173,10 @@ def _is_foreground(descriptor: int) -> bool:
 
 
 def screen_columns() -> int | None:
-    """Return None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def screen_lines() -> int | None:
-    """Return None if standard output is not a terminal."""
     return shutil.get_terminal_size().lines if sys.stdout.isatty() else None
 
 

@@ -61,7 +61,6 @@ def find_login(settings: Settings) -> "Login | None":
 
 
 def cluster_place(settings: Settings, api: ClusterApi) -> str:
-    """Return the cluster's name and address, for people."""
     name = settings.cluster.name
     if not name:
         login = find_login(settings)
@@ -149,7 +148,6 @@ def gate_ports(
 
 
 def silences(settings: AlertsSettings, hosts: Mapping[str, Host]) -> NodeSilences | None:
-    """Return an observer that silences alerts about nodes in flight, or None."""
     if not settings.silence:
         return None
     addresses = {name: host.address for name, host in hosts.items()}
@@ -184,7 +182,6 @@ def _rescue(options: RebootSettings) -> Rescue | None:
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:
-    """Return a function that writes these metrics and the process's own, for Prometheus."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()

@@ -108,7 +108,6 @@ def _is_rehearsal(dry_run: DryRun | None) -> bool:
 
 
 def _prepare_and_run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
-    """Plan, show the plan, ask for confirmation, and run or rehearse it. Return the exit code."""
     from rollout.cli import wiring
     from rollout.cli.stages import cluster, execute, refusals
     from rollout.cli.stages.lock import refuse_if_locked
@@ -179,10 +178,7 @@ def _only_file(file: Path | None, filename: Path | None) -> Path | None:
 
 
 def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
-    """Return the request to run a saved plan, or a new one without a `file`.
-
-    A saved plan has its own rules: raises `UsageError` for flags, and prints ignored settings.
-    """
+    """A saved plan has its own rules: flags are refused, and ignored settings are printed."""
     from rollout.cli.stages.prepare import load_saved
     from rollout.cli.stages.request import Request, Saved, fresh_request
 

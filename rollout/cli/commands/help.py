@@ -69,7 +69,6 @@ def pages_of(program: Any, name: str) -> Mapping[str, str]:
 
 
 def _pages(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
-    """Yield the pages of a command and its subcommands. `path` is such as `rollout lab up`."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
     yield f"{_dash(path)}.1", _page(path, command, context)
     for name, subcommand in sorted(getattr(command, "commands", {}).items()):

@@ -60,7 +60,6 @@ def history(
 
 
 def _check_run(run: str, settings: CommandSettings) -> None:
-    """Show which rules the run has broken, and exit 1 if there are any."""
     from rollout.report.history import HistoryReport, JournalCheck, check_text
     from rollout.report.journal_check import check_journal
 

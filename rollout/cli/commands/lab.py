@@ -318,7 +318,6 @@ def _own_path() -> Path | None:
 
 
 def _require_lab(purpose: str) -> None:
-    """Raise `RolloutError` without the lab's libraries, or without a place for their files."""
     from rollout.adapters.local_files import needing_temporary_folder
 
     with needing_temporary_folder(purpose):

@@ -190,7 +190,6 @@ def abort(
 
 
 def _has_slots(connections: "Connections", namespace: str) -> bool:
-    """Whether hosts hold FleetLock slots; False if that cannot be read."""
     from rollout.cli.stages.cluster import with_patience
     from rollout.errors import ApiError
     from rollout.gather.cluster.documents import read_slots

@@ -134,7 +134,6 @@ class CommandSettings(Settings):
 
 
 def _flag_words(name: str, item: Any, typed_as: str) -> Sequence[str]:
-    """Return the words that set this value. `typed_as` is a flag, or `--set NAME`."""
     if isinstance(item, bool):
         return [f"--{'' if item else 'no-'}{settings()[name].flag}"]
     if typed_as.startswith("--set"):

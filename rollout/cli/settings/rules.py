@@ -28,7 +28,7 @@ from rollout.planning.eligibility.windows import Window
 
 
 def selection_of(settings: Settings) -> Selection:
-    """Return which nodes the settings select."""
+    """Return the selection in the settings."""
     return Selection(settings.nodes.selector, settings.nodes.node, settings.nodes.exclude)
 
 
@@ -281,7 +281,6 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
 
 
 def _unfit_settings(file: SettingsFile) -> Iterator[str]:
-    """Yield each setting that a pod cannot use, with the reason."""
     for name, setting in every_setting().items():
         table, _, key = name.partition(".")
         value = file.document.get(table, {}).get(key)

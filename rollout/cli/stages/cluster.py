@@ -22,8 +22,6 @@ _RETRY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """How to reach the API server and the hosts."""
-
     api: ClusterApi
     shell: HostExecutor
 

@@ -20,7 +20,6 @@ from rollout.ports import ClusterApi
 
 
 def evidence_rules(settings: Settings) -> EvidenceRules:
-    """Raise `UsageError` if the settings do not say who proves versions."""
     evidence = settings.evidence
     if not evidence.cluster or evidence.allowed_signers is None:
         hint = (

@@ -69,7 +69,6 @@ class Execution:
 def lock_request(
     settings: Settings, *, process: str, watch: LeaseWatch | None, force_unlock: str
 ) -> LockRequest:
-    """Return how this process takes the lock."""
     return LockRequest(
         holder=wiring.lease_holder(),
         namespace=settings.lock.namespace,
@@ -102,7 +101,6 @@ def stop_request(settings: Settings) -> StopRequest:
 
 
 def exit_code(execution: Execution, result: RunResult) -> ExitCode:
-    """Return how a run ends that a person started."""
     if execution.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = execution.gate_ports.confirmation
@@ -113,7 +111,6 @@ def exit_code(execution: Execution, result: RunResult) -> ExitCode:
 
 
 def run_and_show(execution: Execution) -> RunResult:
-    """Take the lock, carry out the plan, and show its progress and a summary."""
     prepared = execution.prepared
     plan = prepared.plan
     output = prepared.request.settings.output
@@ -192,7 +189,6 @@ def _observers_and_signals(
 
 
 def _run_request(prepared: PreparedRun) -> RunRequest:
-    """Return what the engine has to do."""
     return RunRequest(
         plan=prepared.plan,
         percentage_base=prepared.percentage_base,
@@ -204,7 +200,6 @@ def _run_request(prepared: PreparedRun) -> RunRequest:
 
 
 def _run_ports(execution: Execution, observers: Sequence[Observer]) -> RunPorts:
-    """Return what the engine does it with."""
     prepared = execution.prepared
     connections = execution.connections
     return RunPorts(
@@ -233,7 +228,7 @@ def _notifications(execution: Execution) -> AbstractContextManager[Observer | No
 
 
 def report_nothing_done(execution: Execution) -> RunResult:
-    """Report a run without nodes. JSON lines and notifications still get a plan and a summary."""
+    """JSON lines and notifications still get a plan and a summary."""
     prepared = execution.prepared
     request = prepared.request
     as_json = request.settings.output.as_json

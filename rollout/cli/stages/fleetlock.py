@@ -36,7 +36,6 @@ def _require_library() -> None:
 
 
 def serve(settings: Settings) -> None:
-    """Serve FleetLock and metrics until a signal. Leave nodes as they are then."""
     policy = server_policy(settings)
     _require_library()
     import asyncio
@@ -131,7 +130,6 @@ def _server_settings(settings: Settings) -> "ServerSettings":
 def _observers(
     settings: Settings, shared: Sequence[Observer], plan: RolloutPlan
 ) -> Iterator[Sequence[Observer]]:
-    """Yield the observers of one host's reboot: its journal, notifications and the shared ones."""
     with (
         run_journal(plan, "fleetlock", settings) as journal,
         run_notifications(plan, settings, unattended=True) as notifier,

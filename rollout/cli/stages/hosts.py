@@ -44,7 +44,6 @@ class Targets:
 def ask_hosts(
     connections: Connections, request: Request, nodes: Sequence[Node], probe: Probe | None = None
 ) -> Targets:
-    """Ask the hosts of the selected nodes, by default with the probe of the request."""
     selected = select(nodes, connections.api, request.selection)
     hosts = find_hosts(nodes, selected.names, request.settings.ssh)
     answers = _poll(hosts, connections.shell, request.settings.ssh, probe or request.probe)
@@ -84,7 +83,7 @@ def _poll(
 
 
 def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
-    """Return the node that this process runs on; None outside of the cluster, or if unknown."""
+    """Return None outside of the cluster, or if unknown."""
     own = read_own_pod()
     if own is None:
         return None
@@ -108,10 +107,7 @@ def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
 
 
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:
-    """Return the hosts of these nodes, by the node's name. Warn of nodes without a host.
-
-    Windows nodes and virtual nodes are left out, because rollout cannot reboot them.
-    """
+    """Return hosts by node. Windows nodes and virtual nodes have none; warn of other nodes."""
     # The shell checks the key once, and a host's own key takes precedence.
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
     inventory = wiring.read_ansible_inventory(ssh, defaults)

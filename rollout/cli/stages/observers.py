@@ -104,7 +104,7 @@ def run_journal(
     selected: int | None = None,
     lines: JsonLines | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield an observer that writes the journal, or None if the file cannot be created.
+    """Yield None if the journal cannot be created.
 
     `selected` nodes are the base of percentages, None if unknown. `process` names this process in
     the lock. `lines` also get the header, because a pod's log outlives its files.
@@ -138,7 +138,6 @@ def run_journal(
 
 
 def record_abort(aborted: Aborted) -> None:
-    """Add the abort to the journal of the rollout, if the journal is on this machine."""
     path = journal_of(aborted.run) if is_run_id(aborted.run) else None
     if path is None or not path.exists():
         return
@@ -216,10 +215,7 @@ def run_notifications(
     unattended: bool = False,
     repeats: RepeatFilter | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield an observer that sends notifications, or None if the settings have no URL.
-
-    Leaving the context waits some seconds for deliveries.
-    """
+    """Yield None without a URL. Leaving the context waits some seconds for deliveries."""
     options = settings.notify
     receivers = destinations(options.url)
     if not receivers:
@@ -266,14 +262,14 @@ def send_note(note: Note, settings: Settings) -> None:
 
 @dataclass(slots=True)
 class MeasuredPass:
-    """The exit code of a pass, for its metrics. Set by whoever makes the pass."""
+    """The exit code of a pass, set by whoever makes it."""
 
     code: ExitCode = ExitCode.OK
 
 
 @contextmanager
 def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
-    """Record when the pass began and how it ended: by the code that is set, or by its error."""
+    """The result is the code that the caller sets, or an error's."""
     measured = MeasuredPass()
     clock = wiring.system_clock()
     if metrics:
@@ -294,10 +290,10 @@ def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
 def deliver_metrics(
     settings: Settings, server: str, *, serves: bool = False
 ) -> "Iterator[Metrics | None]":
-    """Yield the metrics, and deliver their changes in this context. Yield None without a receiver.
+    """Deliver metrics in this context. Yield None if the settings name no receiver.
 
-    `server` is the default name of the cluster. With `serves`, also serve them over HTTP if the
-    settings say so; raise `InputError` if that fails.
+    `server` is the default name of the cluster. With `serves`, also serve them over HTTP, or raise
+    `InputError`.
     """
     options = settings.metrics
     listen = options.listen if serves else ""
@@ -361,7 +357,6 @@ def observe_cluster(
 
 
 def cluster_name(settings: Settings, server: str) -> str:
-    """Return the name in the settings, or else the host and path of the API server's URL."""
     if settings.cluster.name:
         return settings.cluster.name
     parts = urlsplit(server)

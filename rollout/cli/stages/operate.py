@@ -81,13 +81,10 @@ _NOTIFY_OF_WAITING_AFTER = timedelta(days=1)
 
 @dataclass(slots=True)
 class Operation:
-    """All passes of one operate process, and what they share.
-
-    `process_stop` ends the process. Each pass has its own stop, because the deadline of a pass must
-    not end the process.
-    """
+    """All passes of one operate process, and what they share."""
 
     settings: CommandSettings
+    # Each pass has its own stop, because the deadline of a pass must not end the process.
     process_stop: StopRequest
     metrics: "Metrics | None"
     # This process makes one pass. Another pod makes the next.
@@ -97,10 +94,10 @@ class Operation:
     repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
     def make_pass(self) -> ExitCode:
-        """Make one pass. Return OK while another rollout is running; otherwise raise as `apply`.
+        """Return OK while another rollout is running; otherwise raise what `apply` raises.
 
-        While nodes are updated, a signal requests only the stop of the pass, so that the pass can
-        end gracefully. The request is then passed on to the process.
+        While nodes are updated, a signal requests only the stop of the pass, which ends gracefully.
+        The request is then passed on to the process.
         """
         settings = self.settings
         seconds = settings.operate.active_deadline
@@ -132,7 +129,6 @@ class Operation:
         return measured.code
 
     def report_no_rollout(self, reason: str, details: Sequence[str] = ()) -> ExitCode:
-        """Print why this pass starts no rollout, and count it as skipped. Return OK."""
         if self.metrics:
             self.metrics.skip_pass()
         if self.settings.output.as_json:
@@ -142,10 +138,7 @@ class Operation:
         return ExitCode.OK
 
     def make_passes(self, ignore_signals: Callable[[], None]) -> None:
-        """Make passes until `process_stop` is due or a signal interrupts this thread.
-
-        `ignore_signals` keeps later signals from interrupting the end of the process.
-        """
+        """Make passes until the process has to stop. `ignore_signals` then protects its end."""
         clock = wiring.system_clock()
         with suppress(KeyboardInterrupt):
             while not self.process_stop.is_due:
@@ -196,7 +189,7 @@ class _Course(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """One pass: resumes an unfinished rollout, starts a new one, or reports why it does neither."""
+    """One pass, which may resume a rollout and start another."""
 
     operation: Operation
     connections: Connections
@@ -227,7 +220,7 @@ class _Pass:
         return self._exit_code(self._start_rollout())
 
     def _choose_course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
-        """Return what to do about the rollout; raise `BlockedError` if its record is garbled."""
+        """Raise `BlockedError` if the record is garbled."""
         if unfinished.is_garbled:
             raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
         has_work = unfinished.blocks_others or _has_waiting_nodes(unfinished, nodes)
@@ -299,10 +292,9 @@ class _Pass:
             change_memory(api, self.request.namespace, remember)
 
     def _check_whether_nodes_may_start(self) -> str | None:
-        """Read the memory, and return why no node may start now, or None if nodes may.
+        """Return why no node may start: a pause of all, the windows or an abort. None if nodes may.
 
-        Nodes may not start while all are paused, outside the windows, or after an abort. Raises
-        `BlockedError` if the memory cannot be read.
+        Raises `BlockedError` if the memory cannot be read.
         """
         api = self.connections.api
         memory = read_memory(api, self.request.namespace)
@@ -318,7 +310,6 @@ class _Pass:
         return why_aborted(memory) or None
 
     def _report_no_rollout(self, reason: str) -> ExitCode:
-        """Report why nothing is started, after a forecast if `finish_by` is set."""
         request = self.request
         if request.settings.operate.finish_by:
             try:
@@ -340,8 +331,7 @@ class _Pass:
     def _with_stricter_rules(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Unfinished:
         """Limit an unattended rollout to the stricter of its own and today's settings.
 
-        A rollout that a person started keeps its own. If today's settings name a missing node, no
-        further nodes are started.
+        If today's settings name a missing node, no further nodes are started.
         """
         if not unfinished.record.unattended:
             return unfinished
@@ -362,11 +352,7 @@ class _Pass:
         return proven
 
     def _connect_gates(self, policy: Policy) -> GatePorts:
-        """Return the gates of this policy, which may be the one in the record.
-
-        Without alerts if the record names another Prometheus than the settings: anyone who can
-        write the record could choose it.
-        """
+        """Read no alerts if the record names another Prometheus than the settings."""
         settings = self.request.settings
         alerts = policy.gates.alerts
         if alerts.url != settings.alerts.prometheus_url:

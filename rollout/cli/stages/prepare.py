@@ -100,10 +100,7 @@ def prepare(
     targets: Targets,
     proven: ProvenVersions | None = None,
 ) -> PreparedRun:
-    """Make a new plan, or check the saved one.
-
-    Raises `StalePlanError` if a saved plan no longer matches the cluster.
-    """
+    """Make a plan, or raise `StalePlanError` if the saved one no longer matches the cluster."""
     inputs = inputs_of(request, snapshot, targets, proven)
     plan = make_plan(inputs)
     if isinstance(request.origin, Saved):
@@ -115,8 +112,6 @@ def prepare(
 
 @dataclass(frozen=True, slots=True)
 class FreshRun:
-    """The run of a new or saved plan."""
-
     prepared: PreparedRun
     snapshot: ClusterSnapshot
     # The ended rollout whose remaining nodes this run takes over.
@@ -131,10 +126,7 @@ def prepare_fresh(
     may_replace_stopped: bool,
     proven: ProvenVersions | None = None,
 ) -> FreshRun:
-    """Read the cluster, ask the hosts, and plan.
-
-    Raises `BlockedError` or `LockedError` if no rollout may start.
-    """
+    """Raises `BlockedError` or `LockedError` if no rollout may start."""
     api = connections.api
     namespace = request.namespace
     refusals.refuse_without_rights(api, namespace, request.policy, unattended=request.unattended)

@@ -81,7 +81,6 @@ def read_inputs(
 
 
 def make_preview(inputs: PlanInputs, date: datetime | None, allow: Container[str]) -> Preview:
-    """Plan with the smallest --max-unavailable that finishes by the `date`, if given."""
     if date is None:
         plan = make_plan(inputs)
         return Preview(plan, None, blockers_not_allowed(plan, allow), is_late=False)
@@ -129,7 +128,6 @@ def show_preview(
     preview: Preview,
     run_command: str,
 ) -> None:
-    """Show the plan. `run_command` runs it, and is empty if the plan cannot run."""
     plan = preview.plan
     output = request.settings.output
     unfinished = read_unfinished_summary(api, request.namespace, snapshot.nodes).follow_up

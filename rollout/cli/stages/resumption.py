@@ -144,7 +144,6 @@ def prepare_resumption(
 
 
 def _read_cluster(api: ClusterApi, request: Request, unfinished: Unfinished) -> ClusterSnapshot:
-    """Read the cluster; raise if it is another one, or if this user may not resume."""
     # Started nodes are finished even without the memory.
     finishes_nodes = bool(unfinished.in_flight)
     snapshot = read_cluster(

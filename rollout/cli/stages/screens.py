@@ -21,7 +21,6 @@ _LEAST_LINES = 8
 
 
 def run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
-    """Return what to show before a run. `place` names the cluster."""
     origin = run.request.origin
     if isinstance(origin, Saved) and run.plan.waves:
         return file_text(run.plan, str(origin.file), run.request.settings.output.width)
@@ -66,7 +65,6 @@ def next_without_waves(plan: RolloutPlan, settings: CommandSettings) -> str:
 
 
 def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:
-    """Return what to read before a confirmation."""
     closed = why_closed(policy)
     if closed and not policy.gates.windows.wait:
         closed += " This does not wait for it (gates.wait-window)."

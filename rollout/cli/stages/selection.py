@@ -28,10 +28,7 @@ class SelectedNodes:
 
 
 def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> SelectedNodes:
-    """Return which of the nodes are selected. The API server evaluates the selector.
-
-    Raises `InputError` if no node is selected or a named node does not exist.
-    """
+    """Raises `InputError` if no node is selected or a named node does not exist."""
     selector = selection.selector
     matching = with_patience(snapshot.read_nodes, api, selector) if selector else nodes
     selected = selected_names(nodes, matching, selection)

@@ -151,7 +151,6 @@ def _follow_up(unfinished: Unfinished, state: RunState) -> FollowUp:
 
 
 def _needs_resume(unfinished: Unfinished, state: RunState) -> bool:
-    """Whether a person has to resume the rollout; `operate` resumes its own."""
     record = unfinished.record
     if record.unattended or record.problem:
         return False
@@ -254,7 +253,6 @@ def why_closed(policy: Policy) -> str:
 def _warn_besides_json(
     statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], follow_up: FollowUp
 ) -> None:
-    """Print to stderr what JSON with only these `rows` does not say."""
     shown = {row.node for row in rows}
     unknown = [row for row in statuses if row.node not in shown and not row.judged]
     if unknown:

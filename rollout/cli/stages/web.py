@@ -70,7 +70,6 @@ class RunPages:
         self._journals = CachedValue(self._list_journals, _FRESH_SECONDS, clock, share=_SHARE)
 
     def page(self, path: str, *, refreshes: bool) -> WebPage | None:
-        """Return the page at this path, or None. `refreshes`: the browser may reload the page."""
         with self._lock:
             if path == _LATEST:
                 make_latest = partial(self._latest_page, refreshes=refreshes)
@@ -136,7 +135,6 @@ class RunPages:
         return _web_page(report, beside)
 
     def _list_journals(self) -> Mapping[str, Path]:
-        """Return journals by the run's ID, the latest first."""
         own = self.settings.output.journal
         files = journal.latest_first(journal.list_journals())[:_MOST_RUNS]
         if own is not None and own.is_file():
