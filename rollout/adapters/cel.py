@@ -28,7 +28,7 @@ _ERROR_MESSAGE = re.compile(
     r"([A-Z_]+: )?(ERROR: <input>:)?(?P<cause>.*?)( \[[A-Z_]+\])?", flags=re.DOTALL
 )
 _MOST_MEMORY = 1 << 30
-# -P ignores modules in the current folder, which anyone may have put there.
+# -P ignores modules in the current folder, which may be anyone's.
 _PROGRAM = (sys.executable, "-P", "-c", "from rollout.adapters.cel import work; work()")
 
 
@@ -45,7 +45,7 @@ class _Answer(msgspec.Struct):
 
 
 def check_expression(text: str) -> None:
-    """Raise `UsageError` if the text is invalid or never a boolean, or CEL is not installed."""
+    """Raise `UsageError` if it is invalid or never a boolean, or CEL is missing."""
     if len(text) > _LONGEST_EXPRESSION:
         raise UsageError(f"the expression is longer than {_LONGEST_EXPRESSION} characters")
     if not text.isprintable():
@@ -63,7 +63,7 @@ def check_expression(text: str) -> None:
 
 
 def evaluate(expression: str, body: bytes) -> bool:
-    """Return the expression's value for an object in JSON, or raise `GateError`."""
+    """Return the value for an object in JSON, or raise `GateError`."""
     try:
         answer = _evaluate_in_process(expression, body)
     except subprocess.TimeoutExpired as error:
@@ -78,7 +78,7 @@ def evaluate(expression: str, body: bytes) -> bool:
     return answer.value
 
 
-# A FleetLock server asks about the same object for every host.
+# A FleetLock server asks the same for every host.
 @lru_cache(maxsize=8)
 def _evaluate_in_process(expression: str, body: bytes) -> _Answer:
     task = msgspec.json.encode(_Task(expression, msgspec.Raw(body)))
@@ -87,7 +87,7 @@ def _evaluate_in_process(expression: str, body: bytes) -> _Answer:
 
 
 def work() -> None:
-    """Evaluate the task on stdin, as the program of the process."""
+    """Evaluate the task on stdin, as the process' program."""
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
     try:
@@ -114,20 +114,20 @@ def _evaluate_here(expression: str, object_body: dict[str, Any]) -> _Answer:
 
 
 def _compile(expression: str) -> Any:
-    """Return the compiled expression; raise `ValueError` if it is invalid."""
+    """Return the compiled expression, or raise `ValueError`."""
     cel = _import_cel()
     variables = dict.fromkeys((*_VARIABLES, _WHOLE_OBJECT), cel.Type.DYN)
     environment = cel.NewEnv(variables=variables)
     try:
         return environment.compile(expression)
     except RuntimeError as error:
-        # The further lines show the place in the expression.
+        # Further lines show the place.
         first_line, *_ = str(error).splitlines()
         raise ValueError(_cause(first_line)) from error
 
 
 def _cause(message: str) -> str:
-    """Return the library's message without status codes, such as NOT_FOUND."""
+    """Return the message without status codes, such as NOT_FOUND."""
     match = _ERROR_MESSAGE.fullmatch(message)
     return match["cause"] if match else message
 

@@ -1,7 +1,6 @@
-"""This machine's clocks, and the API server's clock.
+"""This machine's clocks, and the API server's: the Date of an answer plus the monotonic time since.
 
-The API server's clock is the Date of an answer plus the monotonic time since then. It is up to two
-seconds late but never early, so nothing seems overdue too soon.
+That is up to two seconds late but never early, so nothing seems overdue too soon.
 """
 
 import threading
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 from rollout.ports import Event
 
-# On Linux the monotonic clock stops during suspend.
+# Linux's monotonic clock stops in suspend.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -29,7 +28,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds that include suspends: a laptop that slept has lost its Lease."""
+        """Return seconds with suspends: a laptop that slept has lost its Lease."""
         return time.clock_gettime(_CLOCK)
 
     def sleep(self, seconds: float) -> None:
@@ -43,25 +42,24 @@ class SystemClock:
 
 class _DatedAnswer(NamedTuple):
     date: datetime
-    # By the monotonic clock.
+    # Monotonic.
     arrival: float
 
 
 class ServerTime:
-    """The API server's clock, as of its latest answer. For many threads."""
+    """The API server's clock, as of its latest answer; for many threads."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        # None before the first answer.
         self._latest: _DatedAnswer | None = None
 
     def arrival(self) -> float:
-        """Return the time to pass to `note_answer`, by the monotonic clock."""
+        """Return the monotonic time to pass to `note_answer`."""
         return self._monotonic()
 
     def note_answer(self, headers: Mapping[str, str], arrival: float) -> None:
-        """Set the clock by the Date of an answer, unless a cache has answered."""
+        """Set the clock by an answer's Date, unless a cache has answered."""
         date = _parse_date(headers.get("Date", ""))
         is_from_cache = headers.get("Age", "0").strip() != "0"
         if date is None or is_from_cache:
@@ -71,7 +69,7 @@ class ServerTime:
                 self._latest = _DatedAnswer(date, arrival)
 
     def now(self) -> datetime | None:
-        """Return the server's time in UTC; None before the first answer."""
+        """Return the server's time in UTC; None before an answer."""
         with self._lock:
             latest = self._latest
         if latest is None:

@@ -27,7 +27,7 @@ _LARGEST_DOCUMENT = 1 << 20
 _MOST_DOCUMENTS = 100
 _BOUNDS = Bounds(seconds=20.0, largest=_LARGEST_DOCUMENT)
 _PROGRAM_SECONDS = 20.0
-# A signature that was made for another purpose proves nothing.
+# A signature for another purpose proves nothing.
 SIGNATURE_NAMESPACE = "evidence@node-rollout.dev"
 _SSH_KEYGEN = ("ssh-keygen", "-n", SIGNATURE_NAMESPACE, "-Y")
 _MISSING = "not there"
@@ -35,9 +35,9 @@ _MISSING = "not there"
 
 @dataclass(frozen=True, slots=True)
 class SignedDocument:
-    """A document with a signature that is not verified yet, or why they cannot be read."""
+    """An unverified document with its signature, or why it cannot be read."""
 
-    # For messages: a path, a URL or an entry of the ConfigMap.
+    # For messages: a path, URL or the ConfigMap's entry.
     origin: str
     content: bytes = b""
     signature: bytes = b""
@@ -47,7 +47,7 @@ class SignedDocument:
 def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[SignedDocument, ...]:
     """Return the documents of a file, a folder, a URL or the ConfigMap.
 
-    Raises `ApiUnavailableError`. Other failures are problems of the documents.
+    Raises `ApiUnavailableError`; other failures are the documents' problems.
     """
     if source == CONFIGMAP:
         return tuple(_read_configmap(api, namespace))
@@ -111,7 +111,7 @@ def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]
 
 
 def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> str:
-    """Return why this principal of an allowed_signers file has not signed; empty if it has."""
+    """Return why this principal of an allowed_signers file has not signed, or empty."""
     try:
         allowed = read_input(signers, most=_LARGEST_DOCUMENT, trust=Trust.OPERATOR)
     except OSError as error:
@@ -121,7 +121,7 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
             needing_temporary_folder("a signature"),
             tempfile.TemporaryDirectory(prefix="rollout-") as folder,
         ):
-            # ssh-keygen reads a copy of the checked file.
+            # ssh-keygen reads the checked content.
             signers_copy = Path(folder) / "signers"
             signers_copy.write_bytes(allowed)
             signature = Path(folder) / "signature"
@@ -138,7 +138,7 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
 
 
 def sign(content: bytes, key: Path) -> bytes:
-    """Return the signature by an SSH key. For a public key the agent signs.
+    """Return the signature by an SSH key, or for a public key by the agent.
 
     ssh-keygen may ask for a passphrase on the terminal. Raises `InputError`.
     """

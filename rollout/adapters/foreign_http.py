@@ -1,7 +1,7 @@
 """HTTP requests with one deadline and a limit on the answer.
 
-A library's timeout counts between two bytes. Redirects are not followed, because the request may
-hold a secret.
+A library's timeout counts between two bytes. Redirects are not followed: the request may hold a
+secret.
 """
 
 import re
@@ -25,13 +25,13 @@ _MOST_SHOWN_BYTES = 200
 
 
 class ExchangeError(Exception):
-    """A request failed. The message has no secrets, but `text` may have."""
+    """A failed request; `text`, unlike the message, may hold secrets."""
 
     def __init__(self, message: str, *, status: int = 0, text: str = "") -> None:
         super().__init__(message)
-        # 0 if there was no answer.
+        # 0 without an answer.
         self.status = status
-        # The start of the answer's body.
+        # The body's start.
         self.text = text
 
 
@@ -40,7 +40,7 @@ class Bounds:
     """The limits of an exchange."""
 
     seconds: float
-    # In bytes; 0 means that the body is not read.
+    # In bytes; 0: do not read the body.
     largest: int = 0
 
 
@@ -53,9 +53,9 @@ def exchange(
     method: str = "GET",
     by_proxy: bool = False,
 ) -> bytes:
-    """Return the body of a successful answer, or raise `ExchangeError`.
+    """Return a successful answer's body, or raise `ExchangeError`.
 
-    The URL must be http or https. `by_proxy`: through the proxies that the environment names.
+    The URL must be http or https. `by_proxy`: through the environment's proxies.
     """
     request = urllib.request.Request(  # noqa: S310 - http or https
         url, body, dict(headers or {}), method=method
@@ -85,7 +85,7 @@ def _send(
 ) -> tuple[int, bytes]:
     with opener.open(request, timeout=bounds.seconds) as response:
         body = response.read(bounds.largest + 1) if bounds.largest else b""
-        # `length` is what is left of the announced length.
+        # What is left of the announced length.
         is_complete = not response.length
         is_too_large = len(body) > bounds.largest
         if bounds.largest and not is_complete and not is_too_large:
@@ -94,7 +94,7 @@ def _send(
 
 
 class _AbortableHandler(urllib.request.AbstractHTTPHandler):
-    """Opens a connection that another thread can abort, even during a TLS handshake."""
+    """Opens a connection that another thread can abort, even in a TLS handshake."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__()
@@ -123,18 +123,18 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
     ) -> HTTPResponse:
         def make_connection(host: str, timeout: float) -> HTTPConnection:
             connection: Any = connection_type(host, timeout=timeout)
-            # The library has no public name for this hook.
+            # The library's only hook.
             connection._create_connection = self._connect  # noqa: SLF001
             return cast("HTTPConnection", connection)
 
         return self.do_open(make_connection, request)  # type: ignore[arg-type]
 
     def _connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
-        """Connect, and abort the connection at once if it comes too late."""
+        """Connect, or abort at once if too late."""
         connection = socket.create_connection(address, self._timeout)
-        # A second descriptor, because TLS takes over the first.
+        # TLS takes over the first descriptor.
         self._socket = connection.dup()
-        # After the assignment, because `abort` may have been called before it.
+        # After the assignment: `abort` may have come before it.
         if self._is_aborted:
             self.abort()
         return connection
@@ -154,7 +154,7 @@ def _describe_failure(error: BaseException) -> str:
 
 
 def parse_url(url: str) -> urllib3.util.Url | None:
-    """Return a URL's parts as the HTTP client reads them; None if invalid."""
+    """Return a URL's parts as the HTTP client reads them, or None."""
     if not _URL.fullmatch(url) or "\\" in url:
         return None
     try:

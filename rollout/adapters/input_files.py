@@ -1,7 +1,7 @@
-"""Reads the files that an operator names: regular files of limited size.
+"""Reads files that an operator names: regular ones of limited size.
 
-Pipes and devices could block an unattended pass. Only the null device, and what the shell opens for
-this process, such as `<(command)`, are allowed.
+Pipes and devices could block an unattended pass: only the null device, and what the shell opens,
+such as `<(command)`, are allowed.
 """
 
 import errno
@@ -16,7 +16,7 @@ from typing import BinaryIO
 from rollout.adapters.local_files import is_writable_by_others, why_replaceable
 
 LARGEST_INPUT = 16 << 20
-# With the file descriptors that this process was started with.
+# This process's file descriptors.
 _DESCRIPTOR_FOLDERS = ("/dev/fd/", "/proc/self/fd/")
 _STDIN = "/dev/stdin"
 _REFUSED_KINDS = {
@@ -58,14 +58,14 @@ def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]
     """Check and open a file for reading, or raise `OSError` with a `strerror`."""
     check_input(path, trust=trust)
     with os.fdopen(os.open(path, _OPEN_FLAGS), "rb") as stream:
-        # Checked again, because another file may have replaced it since.
+        # Another file may have replaced it.
         _check_kind(path, os.fstat(stream.fileno()))
         os.set_blocking(stream.fileno(), True)
         yield stream
 
 
 def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
-    """Raise `OSError` if a file must not be read, by this or another program."""
+    """Raise `OSError` if no program must read the file."""
     _check_kind(path, path.stat())
     if _is_handed_over(path) or path.samefile(os.devnull):
         return
@@ -79,7 +79,7 @@ def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
 
 
 def _check_kind(path: Path, state: os.stat_result) -> None:
-    """Raise `OSError` unless it is a regular file or an allowed exception."""
+    """Raise `OSError` unless the file is regular or an exception."""
     kind = stat.S_IFMT(state.st_mode)
     if kind == stat.S_IFIFO and _is_handed_over(path):
         return

@@ -1,6 +1,6 @@
 """The journal of a run: one JSON object per line, flushed before the run continues.
 
-A process that dies may leave half a line, which readers skip.
+Half a line, left by a dying process, is skipped.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from rollout.model.text import is_run_id
 
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
-# As `json_line` writes them.
+# As `json_line` writes.
 _LINE_BEGINS = '{"type":"'
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE = 0.01
@@ -31,33 +31,30 @@ _DECODER = json.JSONDecoder()
 
 
 class JournalFile:
-    """A journal to append records to. Raises `OSError`. For many threads."""
+    """A journal to append records to, by many threads. Raises `OSError`."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._file = open_output(path, os.O_RDWR | os.O_APPEND)
-        # The file may also be a pipe or a terminal.
+        # Not a pipe or terminal.
         self._is_regular_file = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._is_regular_file:
             self._lock_file()
-        # After the lock was taken, because its last holder may have written until then.
+        # Under the lock: its last holder may have written.
         size = os.fstat(self._file).st_size
         self._ends_in_half_line = False
         if self._is_regular_file and size > 0:
             self._ends_in_half_line = os.pread(self._file, 1, size - 1) != b"\n"
 
     def _lock_file(self) -> None:
-        """Lock the file, so that `is_being_written` can tell.
-
-        That function itself holds the lock for a moment, so locking is tried again.
-        """
+        """Lock the file for `is_being_written`, which itself holds the lock for a moment."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 time.sleep(_LOCK_PAUSE)
             except OSError:
-                # Some file systems have no locks.
+                # Not every file system has locks.
                 return
             else:
                 return
@@ -72,7 +69,7 @@ class JournalFile:
             self._ends_in_half_line = False
 
     def _append(self, line: bytes) -> None:
-        """Write a whole line, even if a nearly full disk accepts only a part at once."""
+        """Write a whole line, even if a nearly full disk takes parts."""
         while line:
             self._ends_in_half_line = True
             line = line[os.write(self._file, line) :]
@@ -98,10 +95,10 @@ def read_lines(path: Path) -> Iterator[Record | None]:
 
 
 def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
-    """Yield the records in the output of `kubectl logs`, None for a damaged one."""
+    """Yield records of `kubectl logs`, None for a damaged one."""
     for line in stream:
         text = line.decode(errors="replace")
-        # Other text may stand before a record.
+        # Other text may come before a record.
         begin = text.find(_LINE_BEGINS)
         while begin >= 0:
             try:
@@ -114,7 +111,7 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
 
 
 def read_server(path: Path) -> str:
-    """Return the address of the API server from a run's journal; empty if unknown."""
+    """Return the API server's address in a run's journal, or empty."""
     with suppress(OSError):
         for record in read_journal(path):
             if record.get("type") == "run":
@@ -150,14 +147,14 @@ def runs_directory() -> Path:
 
 
 def journal_of(run: str) -> Path:
-    """Return the file of a run's journal. The ID must be valid."""
+    """Return the file of a run's journal; the ID must be valid."""
     if not is_run_id(run):
         raise AssertionError(f"{run!r} is not a rollout ID")
     return runs_directory() / f"{run}{SUFFIX}"
 
 
 def latest_first(paths: Iterable[Path]) -> Sequence[Path]:
-    """Return the paths by the time of the last write. Files that are gone come last."""
+    """Return the paths by last write; missing ones come last."""
     return sorted(paths, key=_last_write, reverse=True)
 
 
@@ -165,7 +162,7 @@ def _last_write(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
-        # It was removed meanwhile, or is a link to nothing.
+        # Removed meanwhile, or a link to nothing.
         return float("-inf")
 
 

@@ -1,7 +1,7 @@
 """Finds out who may change a file, and writes files that no other user can redirect.
 
 As in OpenSSH, only this user and root may write a trusted file and its folder. An output's path is
-walked folder by folder. The rules are those of Linux's `fs.protected_*` (sysctl/fs.rst), which many
+walked folder by folder, by the rules of Linux's `fs.protected_*` (sysctl/fs.rst), which many
 containers turn off.
 """
 
@@ -26,12 +26,12 @@ _OWNER_ONLY = 0o600
 _OWNERS_FOLDER = 0o700
 _NEW_MODE = 0o666
 _PROC = Path("/proc")
-# O_PATH, only on Linux, opens a folder that may be searched but not listed.
+# On Linux, O_PATH opens a folder that may be searched but not listed.
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether the group is root's, or has the user's name and no other member."""
+    """Whether the group is root's, or has only the user of its name."""
     if gid == _ROOT:
         return True
     if gid != os.getegid():
@@ -54,10 +54,10 @@ def why_distrusted(path: Path) -> str:
 
 
 def why_replaceable(path: Path) -> str:
-    """Return how others could replace or write a file that the operator names, or empty.
+    """Return how others could replace or write the operator's file, or empty.
 
-    Anyone may own it, as in containers. The folder of each link on the way is judged, because
-    Kubernetes mounts Secrets and ConfigMaps as links in read-only mounts.
+    Anyone may own it, as in containers. Each link's folder is judged: Kubernetes mounts Secrets and
+    ConfigMaps as links in read-only mounts.
     """
     link_or_file = path.absolute()
     for _ in range(_MOST_LINKS):
@@ -79,7 +79,7 @@ def _access_of_others(folder: Path, entry: Path) -> str:
     folder_state = folder.stat()
     entry_state = entry.lstat()
     if _is_open_to_others(folder_state):
-        # In a sticky folder, such as /tmp, only its owner can replace an entry.
+        # In a sticky folder, such as /tmp, only its owner can.
         if not folder_state.st_mode & stat.S_ISVTX:
             return _writable_text(f"the directory {folder}", folder_state)
         if entry_state.st_uid not in (os.geteuid(), _ROOT):
@@ -96,7 +96,7 @@ def _writable_text(subject: str, state: os.stat_result) -> str:
 
 
 def is_writable_by_others(path: Path) -> bool:
-    """Whether others than the owner and the user's own group may write a file."""
+    """Whether others than the owner and its own group may write a file."""
     return _is_open_to_others(path.stat())
 
 
@@ -106,7 +106,7 @@ def _is_open_to_others(state: os.stat_result) -> bool:
 
 
 def _why_untrusted(path: Path) -> str:
-    """Return why others than this user and root may control a file or folder itself, or empty."""
+    """Return why others may control a file or folder itself, or empty."""
     state = path.lstat()
     noun = "the directory " if stat.S_ISDIR(state.st_mode) else ""
     if state.st_uid not in (os.geteuid(), _ROOT):
@@ -130,24 +130,22 @@ def user_name(uid: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """An entry of a folder, which may not exist yet.
+    """An entry of a folder, which may not exist.
 
-    Methods raise `PermissionError` for an entry that another user has put there.
+    Methods raise `PermissionError` for another user's.
     """
 
-    # An open descriptor.
     folder: int
     name: str
-    # For messages.
     path: Path
 
     def read_state(self) -> os.stat_result | None:
-        """Return the entry's status, a link's own; None if there is no entry."""
+        """Return the entry's status, a link's own, or None."""
         try:
             state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_in_proc)
         except FileNotFoundError:
             return None
-        # Nobody can put another `..` into a folder.
+        # Nobody can add another `..`.
         is_checked = self._is_shared and self.name != ".."
         reason = self._why_not_used(state) if is_checked else ""
         if reason:
@@ -157,9 +155,9 @@ class OutputPlace:
         return state
 
     def open(self, flags: int, mode: int = _OWNER_ONLY) -> int:
-        """Open the file, then check it. `flags` must not truncate it before the check."""
+        """Open the file, then check it; `flags` must not truncate it before."""
         self.read_state()
-        # Someone may put a pipe in its place, and opening that must not block.
+        # Opening someone's pipe must not block.
         non_blocking = os.O_NONBLOCK if self._is_shared else 0
         flags |= self._no_link | non_blocking | os.O_CLOEXEC
         descriptor = os.open(self.name, flags, mode, dir_fd=self.folder)
@@ -175,7 +173,7 @@ class OutputPlace:
     def _check_open(self, descriptor: int) -> None:
         """Check that the open file still has this name, and no other.
 
-        Several times, because one check could miss a second name that exists for a moment.
+        Repeated: a second name may exist for a moment.
         """
         for _ in range(_CHECKS_OF_OPEN_FILE):
             state = self.read_state()
@@ -183,18 +181,18 @@ class OutputPlace:
                 raise PermissionError(errno.EACCES, f"{self.path} is being replaced")
 
     def open_folder(self, *, make: bool) -> int:
-        """Open the folder of this name, which `make` creates if it is missing."""
+        """Open the folder of this name; `make` creates it."""
         if make:
             with suppress(FileExistsError):
                 os.mkdir(self.name, _OWNERS_FOLDER, dir_fd=self.folder)
         return os.open(self.name, _FOLDER | self._no_link, dir_fd=self.folder)
 
     def read_link(self) -> Path | None:
-        """Return where the link leads; None if it is no link, or only the kernel can follow it."""
+        """Return where the link leads; None if no link, or one only for the kernel."""
         state = self.read_state()
         if state is None or not stat.S_ISLNK(state.st_mode):
             return None
-        # Nobody else may rename the checked link in a sticky folder.
+        # A sticky folder protects the checked link.
         return Path(os.readlink(self.name, dir_fd=self.folder))
 
     @property
@@ -204,16 +202,16 @@ class OutputPlace:
 
     @property
     def _is_in_proc(self) -> bool:
-        """Whether the folder is in /proc, whose links only the kernel can follow."""
+        """Whether the folder is in /proc, whose links only the kernel follows."""
         return _PROC.is_dir() and os.fstat(self.folder).st_dev == _PROC.stat().st_dev
 
     @property
     def _no_link(self) -> int:
-        """The flag for `open` that refuses links."""
+        """The flag of `open` that refuses links."""
         return 0 if self._is_in_proc else os.O_NOFOLLOW
 
     def _why_not_used(self, state: os.stat_result) -> str:
-        """Return why an entry of a shared folder must not be used, or empty."""
+        """Return why an entry of a shared folder is unusable, or empty."""
         folder = os.fstat(self.folder)
         if state.st_uid not in (os.geteuid(), _ROOT, folder.st_uid):
             return f"belongs to {user_name(state.st_uid)}"
@@ -226,7 +224,7 @@ class OutputPlace:
 
 @contextmanager
 def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPlace]:
-    """Walk a path as the kernel does, but check each entry; yield the last one."""
+    """Walk a path like the kernel, with checks; yield the last entry."""
     walked = Path("/")
     folder = os.open("/", _FOLDER)
     links = 0
@@ -261,13 +259,13 @@ def _replace_descriptor(old: int, new: int) -> int:
 
 
 def open_output(path: Path, flags: int) -> int:
-    """Open a file for writing. New files and folders are for the owner only."""
+    """Open a file for writing; new files and folders are the owner's only."""
     with output_place(path, make_folders=True) as place:
         return place.open(flags | os.O_CREAT)
 
 
 def output_file(written: str) -> Path:
-    """Return an output's path; `ValueError` if the text names a folder."""
+    """Return an output's path; `ValueError` for a folder."""
     if names_folder(written):
         raise ValueError(f"{written} is a directory. Give a file in it.")
     return Path(written)
@@ -295,9 +293,9 @@ def make_folder(path: Path) -> None:
 
 
 def check_target(path: Path | None) -> None:
-    """Raise `InputError` if a file cannot be written. None is fine.
+    """Raise `InputError` if a file, if not None, cannot be written.
 
-    For a check before the work whose result would be lost.
+    For use before work that would be lost.
     """
     if path is None:
         return
@@ -316,8 +314,8 @@ def check_target(path: Path | None) -> None:
 def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Write a file so that no reader sees half of it, or raise `InputError`.
 
-    A link's target is replaced, and a device or a pipe is written to. An existing file keeps its
-    mode; a new one gets `mode`, if not None.
+    A link's target is replaced, a device or pipe written to. A file keeps its mode; a new one gets
+    `mode`, if not None.
     """
     try:
         with output_place(path) as place:
@@ -363,11 +361,11 @@ def _replace(
 
 @contextmanager
 def needing_temporary_folder(purpose: str) -> Iterator[None]:
-    """Raise `InputError` if `tempfile` finds no folder to write to in this context."""
+    """Raise `InputError` if `tempfile` finds no folder."""
     try:
         yield
     except FileNotFoundError as error:
-        # Only the error of `tempfile` has no file name.
+        # Only `tempfile`'s has none.
         if error.filename is not None:
             raise
         raise InputError(

@@ -1,7 +1,6 @@
 """Serves metrics, probes and pages over HTTP, or pushes metrics to a Pushgateway.
 
-A push replaces the metrics of its group. The last success has its own group, so that a failed pass
-does not remove it.
+A push replaces its group; the last success has its own, to survive a failed pass.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +34,7 @@ def serve(
     address: str, collectors: Iterable[Collector], is_ready: Callable[[], bool], pages: Pages
 ) -> Iterator[str]:
     """Serve metrics and pages; yield their URL. Raises `InputError`."""
-    # A scrape with ?name[]= needs the names of the metrics.
+    # A scrape with ?name[]= needs names.
     registry = CollectorRegistry(auto_describe=True)
     for collector in collectors:
         registry.register(collector)
@@ -81,9 +80,8 @@ class Pushgateway:
 
     def __init__(self, url: str, cluster: str) -> None:
         auth = check_push_url(url).auth or ""
-        # Without user and password.
         self.url = without_userinfo(url).rstrip("/")
-        # The password with and without the user, as written in the URL and decoded.
+        # The password with and without the user, as written and decoded.
         self._secrets: list[str] = []
         for userinfo in (auth, unquote(auth)):
             _, _, password = userinfo.partition(":")
@@ -92,7 +90,7 @@ class Pushgateway:
         self._cluster = cluster
 
     def push(self, metrics: Collector, last_success: Sequence[Metric], *, is_whole: bool) -> None:
-        """Replace the cluster's metrics, or only those of the same names if not `is_whole`."""
+        """Replace the cluster's metrics, or by name if not `is_whole`."""
         group = {"instance": self._cluster}
         push = push_to_gateway if is_whole else pushadd_to_gateway
         push(self.url, JOB, metrics, group, handler=self._request_sender)
@@ -123,9 +121,9 @@ class Pushgateway:
 
 
 def check_push_url(url: str) -> Url:
-    """Return the URL's parts; raise `UsageError` if it is invalid or names a group."""
+    """Return the URL's parts; `UsageError` if invalid, or with a group."""
     parts = parse_url(url)
-    # A path with /metrics/ names a group, which rollout chooses.
+    # /metrics/ names a group, which rollout chooses.
     has_group = parts is not None and "/metrics/" in f"{parts.path}/"
     if parts and parts.host and not (parts.query or parts.fragment or has_group):
         return parts

@@ -1,6 +1,6 @@
 """Sends notifications to the operator's URLs without delaying the work.
 
-A URL is a secret. Only its scheme is shown, and a webhook's host: another service's host may be the
+A URL is a secret: only its scheme is shown, and a webhook's host. Another service's may be the
 token.
 """
 
@@ -32,17 +32,17 @@ _LOGGERS_SHOWING_URLS = ("apprise", "urllib3.connectionpool", "requests")
 _WEBHOOK_SCHEMES = ("http", "https")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
 _LOG = logging.getLogger("rollout.notify")
-# Seconds before each attempt.
+# Before each attempt.
 _ATTEMPT_PAUSES = (0.0, 1.0, 4.0)
 _CLOSE_SECONDS = 5.0
 
 
 class DeliveryError(Exception):
-    """A notification was not delivered. The message has no secrets."""
+    """A notification was not delivered; the message has no secrets."""
 
     def __init__(self, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
-        # Another attempt would fail as well.
+        # Further attempts would fail.
         self.is_final = is_final
 
 
@@ -50,13 +50,12 @@ class DeliveryError(Exception):
 class Destination:
     """Where notifications are sent."""
 
-    # Has no secrets.
+    # Without secrets.
     name: str
-    # May raise any error.
     deliver_or_raise: Callable[[Note], None] = field(repr=False)
 
     def send(self, note: Note) -> None:
-        """Deliver, or raise `DeliveryError` and no other error, whose message may hold the URL."""
+        """Deliver, or raise `DeliveryError`: other errors' messages may hold the URL."""
         try:
             self.deliver_or_raise(note)
         except DeliveryError:
@@ -66,7 +65,6 @@ class Destination:
 
 
 def _webhook_delivery(parts: Url) -> Callable[[Note], None]:
-    """Return a function that posts a notification as JSON."""
     url = parts._replace(auth=None, fragment=None).url
     headers = {"Content-Type": "application/json", "User-Agent": f"rollout/{__version__}"}
     if parts.auth:
@@ -93,7 +91,7 @@ def _apprise_delivery(url: str, name: str) -> Callable[[Note], None]:
             f"{name} is not a URL that Apprise understands",
             hint="See https://appriseit.com/services/ for how each service is written.",
         )
-    # Apprise would wait up to 5.5 s between notifications.
+    # Apprise would wait up to 5.5 s between them.
     plugin.request_rate_per_sec = 0
 
     def deliver(note: Note) -> None:
@@ -108,7 +106,7 @@ def _apprise_delivery(url: str, name: str) -> Callable[[Note], None]:
 
 @cache
 def _import_apprise_silenced() -> ModuleType:
-    """Import Apprise, and turn off the logs that would show URLs."""
+    """Import Apprise, and silence logs that would show URLs."""
     try:
         module = import_module("apprise")
     except ImportError as error:
@@ -160,7 +158,7 @@ class Outbox:
             queue.put(note)
 
     def close(self, seconds: float = _CLOSE_SECONDS) -> None:
-        """Send what is queued within `seconds`, and warn of what is lost."""
+        """Send what is queued within `seconds`, and warn of the rest."""
         deadline = time.monotonic() + seconds
         for queue in self._queues:
             queue.put(None)
@@ -169,8 +167,6 @@ class Outbox:
 
 
 class _DeliveryQueue:
-    """The notifications that wait for one destination, and the thread that sends them."""
-
     def __init__(self, destination: Destination, warn: Callable[[str], None]) -> None:
         self._destination = destination
         self._warn = warn
@@ -187,7 +183,7 @@ class _DeliveryQueue:
         self._waiting.put(note)
 
     def end(self, deadline: float) -> None:
-        """Wait for the thread until the deadline. After that it sends and warns no more."""
+        """Wait for the thread until the deadline, after which it does no more."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             self._warn_once("what was left is not sent, as it did not respond in time")
@@ -201,7 +197,6 @@ class _DeliveryQueue:
             self._send(note)
 
     def _send(self, note: Note) -> None:
-        """Try several times, then warn."""
         problem = ""
         for pause in _ATTEMPT_PAUSES:
             if self._ended.wait(pause):

@@ -40,23 +40,23 @@ class OperatorCommand:
     """A command that the operator's settings name."""
 
     words: Sequence[str]
-    # The command's and its timeout's names in messages, such as "gate command".
+    # In messages, such as "gate command".
     name: str
     timeout_setting: str
 
     def run_and_explain(
         self, environment: Mapping[str, str], seconds: float, is_stopped: Callable[[], bool]
     ) -> str:
-        """Run the command; return why it failed, with its last line, or empty if it did not."""
+        """Run the command; return why it failed, with its last line, or empty."""
         end = self.run(environment, seconds, is_stopped)
         return joined(": ", end.problem, end.reason)
 
     def run(
         self, environment: Mapping[str, str], seconds: float, is_stopped: Callable[[], bool]
     ) -> CommandEnd:
-        """Run the command until it exits, `is_stopped` returns True, or `seconds` are over.
+        """Run the command until it exits, `is_stopped`, or `seconds` are over.
 
-        It has its own session, so that all that it started can be killed.
+        Its own session lets all that it started be killed.
         """
         with needing_temporary_folder(f"a {self.name}"), tempfile.TemporaryFile() as output:
             try:
@@ -106,7 +106,7 @@ def _terminate(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return
-    # Its children may ignore SIGTERM.
+    # Children may ignore SIGTERM.
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

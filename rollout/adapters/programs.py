@@ -16,9 +16,9 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program. After `seconds`, kill it with all that it started.
+    """Run a program; kill it and all that it started after `seconds`.
 
-    By default it gets our environment without our secrets. Raises `OSError` and
+    By default it gets our environment without secrets. Raises `OSError` and
     `subprocess.TimeoutExpired`.
     """
     with subprocess.Popen(  # noqa: S603 - the operator's own programs, without a shell

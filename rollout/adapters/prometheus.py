@@ -14,7 +14,7 @@ from rollout.gather.cluster.wire import decoder_of
 from rollout.model.json_text import NOT_READ
 
 TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
-# Thousands of alerts are a few megabytes.
+# Thousands of alerts are megabytes.
 _BOUNDS = Bounds(seconds=10.0, largest=16_000_000)
 _SERIES_LABELS = frozenset({"__name__", "alertstate"})
 _SILENCED_ONLY = "active=false&silenced=true&inhibited=false&unprocessed=false"
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 class _Sample(msgspec.Struct, frozen=True):
     metric: dict[str, str]
-    # A time and a number as text.
+    # A time, and a number as text.
     value: tuple[float, str] = (0.0, "0")
 
     @property
@@ -66,7 +66,7 @@ class PrometheusAlerts:
     def __init__(
         self, url: str, *, matchers: Sequence[str] = (), token: str = "", alertmanager: str = ""
     ) -> None:
-        """Without `alertmanager`, its URL, no alert counts as silenced. It never gets the token."""
+        """Without `alertmanager`, its URL, none is silenced; it never gets the token."""
         self._url = f"{check_url(url).rstrip('/')}/api/v1/query"
         selector = "{" + ",".join(matchers) + "}" if matchers else ""
         self._parameters = urlencode({"query": f"ALERTS{selector}"})
@@ -76,9 +76,9 @@ class PrometheusAlerts:
             self._silenced_alerts_url = f"{check_url(alertmanager).rstrip('/')}/api/v2/alerts"
 
     def read_active(self) -> tuple[str, ...]:
-        """Return the sorted names of the alerts, or raise `GateError`."""
+        """Return the alerts' sorted names, or raise `GateError`."""
         firing = self._read_firing()
-        # The labels of each silenced alert.
+        # Labels of silenced alerts.
         silenced: list[frozenset[tuple[str, str]]] = []
         if firing and self._silenced_alerts_url:
             alerts = self._get(
@@ -121,7 +121,7 @@ class PrometheusAlerts:
 
 
 def check_url(url: str) -> str:
-    """Return the URL; raise `UsageError` if it is invalid, or has credentials or parameters."""
+    """Return the URL; `UsageError` if invalid, or with credentials or parameters."""
     parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
@@ -144,10 +144,10 @@ def has_same_origin(url: str, other: str) -> bool:
 
 
 def token_for(url: str, own_url: str, token: str) -> str:
-    """Return the token to send to a plan's URL; empty if there is none.
+    """Return the token for a plan's URL, or empty.
 
-    `own_url` is the one of this process's settings. Raises `UsageError` if the plan names another
-    server, which must not get the token, or if the token cannot be sent.
+    `own_url` is this process's. `UsageError` if the plan names another server, which must not get
+    the token, or if it cannot be sent.
     """
     if not token.strip():
         return ""

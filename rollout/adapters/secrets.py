@@ -6,21 +6,18 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
-# A shorter secret may be part of any word.
+# Shorter ones may be part of any word.
 _SHORTEST_SECRET = 8
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-# Up to the last @, because a password may contain an unencoded one.
+# To the last @: passwords may hold unencoded ones.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 _PREFIX = "ROLLOUT_"
-# URLs of notifications are secrets, and a Pushgateway's may hold a password.
+# URLs of notifications and Pushgateways may hold passwords.
 _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NOTIFY")
 
 
 def header_value(text: str) -> str:
-    """Return the text, stripped, if it can be sent in a header, or raise `ValueError`.
-
-    The error does not show the text.
-    """
+    """Return the text, stripped, for a header; `ValueError`, without it, if impossible."""
     value = text.strip()
     if not _HEADER_VALUE.fullmatch(value):
         raise ValueError("a line break inside, or a character beyond ASCII")
@@ -38,7 +35,7 @@ def without_userinfo(text: str) -> str:
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return the text without the secrets, because a server may send back what it was sent."""
+    """Return the text without secrets, which a server may send back."""
     for secret in secrets:
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "***")

@@ -1,6 +1,6 @@
 """Silences nodes' alerts in Alertmanager (API v2) while rollout works on them.
 
-A silence lasts minutes and is renewed, so that none stays after a crash.
+A silence lasts minutes and is renewed, so none stays after a crash.
 """
 
 import re
@@ -20,7 +20,7 @@ from rollout.ports import Clock
 
 _SILENCE_LENGTH = timedelta(minutes=5)
 _RENEWAL_SECONDS = 120.0
-# Short, because a node waits for its silence before it is cordoned.
+# A node's cordon waits for its silence.
 _BOUNDS = Bounds(seconds=5.0, largest=100_000)
 _NOT_FOUND = 404
 
@@ -30,7 +30,7 @@ class _PostedSilence(msgspec.Struct, frozen=True):
 
 
 class NodeSilences:
-    """Silences the alerts of a run's nodes, as its events say. Warns once if that fails."""
+    """Silences the alerts of a run's nodes by its events; warns once of failure."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class NodeSilences:
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
-        """`label` names an alert's node, or its host's address with or without a port.
+        """`label` has an alert's node, or its host's address with or without a port.
 
-        `addresses` are those of the hosts, by the name of their nodes.
+        `addresses` are the hosts', by node.
         """
         self._url = f"{check_url(url).rstrip('/')}/api/v2/silence"
         self._label = label
@@ -70,7 +70,7 @@ class NodeSilences:
         if isinstance(event, NodeFinished):
             self._delete(event.node)
         elif isinstance(event, NodeStep) and event.node not in self._in_flight:
-            # While a node waits to start, only its own steps renew the silence.
+            # A waiting node renews only by its own steps.
             if event.phase is not Phase.PENDING:
                 self._in_flight.add(event.node)
             self._create_or_renew(event.node)
@@ -87,7 +87,7 @@ class NodeSilences:
                 return
             silence_id = self._id_by_node.get(node, "")
             if self._is_failing and not is_renewal:
-                # Nodes do not wait for an Alertmanager that fails. The next renewal tries again.
+                # Do not wait for a failing Alertmanager: renewals try again.
                 return
             try:
                 self._id_by_node[node] = self._post_silence(node, silence_id)
@@ -97,7 +97,7 @@ class NodeSilences:
 
     def _note_failure(self, node: str, error: ExchangeError) -> None:
         if error.status == _NOT_FOUND:
-            # Alertmanager has lost the silence, so the next post makes a new one.
+            # Lost by Alertmanager: post a new one.
             self._id_by_node.pop(node, None)
         if not self._is_failing:
             effect = "alerts of nodes that reboot are not silenced"
@@ -105,7 +105,7 @@ class NodeSilences:
         self._is_failing = True
 
     def _post_silence(self, node: str, silence_id: str) -> str:
-        """Create a silence, or extend the one with this ID; return the ID."""
+        """Create or extend a silence; return its ID."""
         now = self._clock.now()
         address = self._addresses.get(node, "")
         names = "|".join(re.escape(name) for name in dict.fromkeys((node, address)) if name)

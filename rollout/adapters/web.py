@@ -1,7 +1,4 @@
-"""Serves HTTP to a few clients, and read-only pages.
-
-Limits on connections and their time keep slow clients from blocking the server.
-"""
+"""Serves HTTP to a few clients, and read-only pages; slow clients cannot block it."""
 
 import io
 import ipaddress
@@ -27,12 +24,12 @@ _ADDRESS = re.compile(
 )
 _MOST_PORTS = 65_535
 _MOST_CONNECTIONS = 32
-# Keeps one client from blocking a kubelet's probes. A browser opens six connections.
+# A client must not block a kubelet's probes; a browser opens six.
 _MOST_OF_CLIENT = 12
 # For one read or write, and for a whole connection.
 _IDLE_SECONDS = 10.0
 _CONNECTION_SECONDS = 30.0
-# In the lines of a request. Python alone accepts 100 headers of 64 KB each.
+# Of a request: Python alone accepts 100 headers of 64 KB each.
 _MOST_HEADER_BYTES = 65_536
 _POLL_SECONDS = 0.1
 _NOT_REFRESHED = "refresh=off"
@@ -43,9 +40,9 @@ class WebPage:
     """A page to serve."""
 
     html: str
-    # Its Content-Security-Policy.
+    # Content-Security-Policy.
     csp: str
-    # Seconds until it reloads itself; 0 for never.
+    # Seconds until it reloads; 0 for never.
     refresh: int = 0
 
 
@@ -58,7 +55,7 @@ class Pages(Protocol):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port, or raise `UsageError`. An empty host means all addresses."""
+    """Return host and port, or raise `UsageError`; an empty host is all addresses."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MOST_PORTS:
         raise UsageError(
@@ -77,7 +74,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, family: int, place: Any, application: Application) -> None:
         self.address_family = family
-        # How many connections each address has open.
+        # Open connections by address.
         self._open_by_client = Counter[str]()
         self._lock = threading.Lock()
         super().__init__(place, _Handler)
@@ -98,14 +95,14 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             super().process_request(request, client_address)
         except RuntimeError:
-            # No thread could be started. The base class closes the connection.
+            # No thread could start; the base class closes it.
             self._note_closed(client)
             raise
 
     def _note_closed(self, client: str) -> None:
         with self._lock:
             self._open_by_client[client] -= 1
-            # Unary plus drops the addresses without a connection.
+            # Unary plus drops zeros.
             self._open_by_client = +self._open_by_client
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -123,7 +120,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _RequestReader(io.BufferedReader):
-    """Limits the bytes of all lines together. A body is not limited."""
+    """Limits the bytes of all lines together, without the body."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         super().__init__(raw)
@@ -134,7 +131,7 @@ class _RequestReader(io.BufferedReader):
         line = super().readline(most if size is None or size < 0 else min(size, most))
         self._left -= len(line)
         if self._left < 0:
-            # The base class answers with status 431.
+            # Answered with status 431.
             raise LineTooLong("request")
         return line
 
@@ -147,7 +144,7 @@ class _Handler(WSGIRequestHandler):
         self.rfile = _RequestReader(self.rfile.detach())
 
     def get_stderr(self) -> io.StringIO:
-        # wsgiref prints a traceback there, for example when a client stops reading.
+        # wsgiref prints tracebacks there, as when a client stops reading.
         return io.StringIO()
 
     def log_message(self, *_arguments: object) -> None:
@@ -163,7 +160,7 @@ def _shut_down(connection: socket.socket) -> None:
 def serve_http(address: str, application: Application) -> Iterator[str]:
     """Serve the application; yield its URL. Raises `InputError`."""
     host, port = parse_address(address)
-    # With a dual-stack socket, :: includes all IPv4 addresses.
+    # With dual stack, :: includes all IPv4 addresses.
     everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
     try:
         family, *_, place = socket.getaddrinfo(
@@ -187,7 +184,7 @@ def serve_http(address: str, application: Application) -> Iterator[str]:
 
 
 def page_application(pages: Pages, *, other_paths: str = "") -> Application:
-    """Serve pages. `other_paths` are paths of no page."""
+    """Serve pages; `other_paths` have none."""
 
     def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         body = answer(environ, respond)
@@ -195,8 +192,8 @@ def page_application(pages: Pages, *, other_paths: str = "") -> Application:
 
     def answer(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         if _is_loopback(environ["REMOTE_ADDR"]) and not _is_loopback(_host_of(environ)):
-            # A page elsewhere may have its name resolve to loopback, to read this one. In a pod,
-            # connections of kubectl port-forward come from loopback.
+            # A page elsewhere may have its name resolve to loopback, to read this one. Connections
+            # of kubectl port-forward come from loopback, too.
             return plain(respond, "421 Misdirected Request", "open it at its address on loopback")
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             allow = ("Allow", "GET, HEAD")
@@ -255,6 +252,6 @@ def _is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    # A dual-stack socket shows 127.0.0.1 as ::ffff:127.0.0.1.
+    # A dual-stack socket's form of 127.0.0.1.
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback

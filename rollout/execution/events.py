@@ -1,4 +1,4 @@
-"""Kubernetes Events on the Node for each phase of a rollout, as `kubectl describe node` shows them.
+"""Kubernetes Events on the Node for each phase, as `kubectl describe node` shows.
 
 A failure to write them is reported once and ends the writing, not the rollout.
 """
@@ -58,7 +58,7 @@ BLOCKED = "DrainBlocked"
 
 @dataclass
 class NodeEvents:
-    """Writes the Events of one run while it is entered. Steps report through `report`."""
+    """Writes the Events of one run while it is entered."""
 
     api: ClusterApi
     run: str
@@ -72,13 +72,12 @@ class NodeEvents:
         self.report = Reporter((*self.observers, self), self.clock)
         self._planned = {node.name: node for node in self.nodes}
         self._phases: dict[str, Phase] = {}
-        # The first pod reported as blocked, by node.
         self._blocked_pods: dict[str, str] = {}
         # None ends the thread.
         self._queued_events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._written_names: set[str] = set()
         self._give_up_at = float("inf")
-        # A daemon, so that an unanswered request does not keep the process alive.
+        # An unanswered request must not keep the process alive.
         self._writer = threading.Thread(target=self._write_all, name="events", daemon=True)
 
     def __enter__(self) -> Self:
@@ -143,7 +142,7 @@ class NodeEvents:
     def queue_event(
         self, node: str, reason: str, message: str, at: datetime, *, is_warning: bool = False
     ) -> None:
-        """Queue an Event. A second one for the same `reason` updates the first."""
+        """Queue an Event; a second for the same `reason` updates it."""
         digest = sha256(f"{self.run}/{node}/{reason}".encode()).hexdigest()[:16]
         time = whole_second(at)
         name = f"{node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
@@ -199,7 +198,7 @@ class NodeEvents:
         try:
             self.api.create(EVENTS, event)
         except ApiConflictError:
-            # An earlier process has created it, or the answer was lost.
+            # An earlier process created it, or the answer was lost.
             self.api.patch(path, update)
         self._written_names.add(name)
 

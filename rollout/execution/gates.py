@@ -1,7 +1,4 @@
-"""The gates of a policy, the gate command and the confirmation of waves.
-
-`NodeEngine` lists where the gates are asked about a node.
-"""
+"""The gates of a policy, the gate command and the confirmation of waves."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -38,23 +35,20 @@ from rollout.ports import ClusterApi
 from rollout.wording import text
 
 _FRESH_SECONDS = 5.0
-# Stands for all nodes where a node's name is expected.
+# In place of a node's name.
 _ANY_NODE = ""
-# If the plan has no estimate.
+# Without an estimate.
 _ASSUMED_ESTIMATE = Duration(600)
-# Characters; Linux allows 128 KiB.
+# Linux allows 128 KiB.
 _LONGEST_VARIABLE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """Whether a node may start now."""
-
-    # None if it may.
     finding: Finding | None = None
-    # Whether waiting does not help.
+    # Waiting does not help.
     is_final: bool = False
-    # Whether it applies to all nodes.
+    # It applies to all nodes.
     is_general: bool = False
 
 
@@ -74,12 +68,11 @@ AlertSource = Callable[[], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class GatePorts:
-    """What the gates need besides the cluster; None if it is not used."""
+    """What the gates need besides the cluster; None if unused."""
 
     command: GateCommand | None = None
     confirmation: Confirmation | None = None
     alerts: AlertSource | None = None
-    # For gates.healthy.
     evaluate: HealthEvaluation | None = None
     playbooks: NodePlaybooks | None = None
     rescue: Rescue | None = None
@@ -89,7 +82,7 @@ class GatePorts:
 
 @dataclass
 class PolicyGates:
-    """All gates of one run. Used by its thread, and by the threads of its nodes."""
+    """All gates of one run."""
 
     plan: RolloutPlan
     cluster: PatientApi
@@ -107,7 +100,6 @@ class PolicyGates:
         self._longest_wait = {
             wave.index: max(node.wait_seconds for node in wave.nodes) for wave in self.plan.waves
         }
-        # By node, or by `_ANY_NODE`.
         self._deadlines: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
@@ -157,7 +149,7 @@ class PolicyGates:
         return self._run_command("wave", _wave_variables(wave, self.plan))
 
     def ask(self, node: PlannedNode) -> GateAnswer:
-        """Return whether the node may start. After gates.timeout, the answer is final."""
+        """After gates.timeout, the answer is final."""
         for check in self._checks:
             answer = check(node)
             finding = answer.finding
@@ -172,7 +164,7 @@ class PolicyGates:
                 self._report_once(about, finding)
             return answer
         self._end_wait(node.name)
-        # The next reason that holds all nodes gets the full timeout again.
+        # The next reason for all nodes gets the full timeout.
         self._end_wait(_ANY_NODE)
         self._reported.pop(_ANY_NODE, None)
         return OPEN
@@ -180,7 +172,7 @@ class PolicyGates:
     def ask_before_cordon(self, node: PlannedNode) -> Finding | None:
         if self.memory is not None:
             self.memory.expire()
-        # The slow checks first, so that little time passes until the cordon.
+        # Slow checks first, so that little time passes until the cordon.
         for check in reversed(self._checks):
             finding = check(node).finding
             if finding:
@@ -207,7 +199,7 @@ class PolicyGates:
             raise NotStartedError(finding=refused)
 
     def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
-        # Deletions bypass the budgets, so no controller has to open one.
+        # Deletions bypass budgets, so no controller opens one.
         if self.plan.policy.drain.disable_eviction:
             return None
         return self.cluster.ask(lambda api: find_busy_controller(api, name, nodes))
@@ -255,7 +247,7 @@ class PolicyGates:
         wave = self._wave_of[node.name]
         drain = wave.estimate.drain
         if node.wait_seconds < self._longest_wait[wave.index]:
-            # The wave's estimate includes the longest wait for pods to complete.
+            # The wave's estimate includes waiting for completion.
             timeout = pools_of(self.plan.policy).rules(node.pool).drain.timeout
             drain = min(drain, round(node.wait_seconds + timeout))
         return drain + wave.estimate.reboot or _ASSUMED_ESTIMATE
@@ -279,7 +271,7 @@ class PolicyGates:
     def _check_blockers(
         self, find: Callable[[ClusterApi, str, Policy], Iterable[Blocker]], node: PlannedNode
     ) -> GateAnswer:
-        """Check for blockers that the operator has not accepted with the plan."""
+        """Check for blockers that were not accepted with the plan."""
         accepted = {blocker.object for blocker in self.plan.blockers if blocker.node == node.name}
         for blocker in self.cluster.ask(lambda api: find(api, node.name, self.plan.policy)):
             if blocker.object not in accepted:
@@ -287,7 +279,7 @@ class PolicyGates:
         return OPEN
 
     def _check_controllers(self, node: PlannedNode) -> GateAnswer:
-        # Listing all nodes costs much, and most nodes have no such pods.
+        # Listing all nodes costs much, and most have no such pods.
         if not self.cluster.ask(lambda api: has_controllers(api, node.name)):
             return OPEN
         nodes = [other for other in self.cluster.ask(read_nodes) if not is_only_marked(other)]
@@ -359,7 +351,7 @@ def find_control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> I
 
 
 def find_storage_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
-    """Return why stored data needs this node now; empty if the storage cannot be read."""
+    """Return why stored data needs this node; empty if the storage cannot be read."""
     pods = read_node_pods(api, name)
     namespaces = {pod.namespace for pod in pods if pod.is_osd}
     if not namespaces and not any(pod.is_of_longhorn for pod in pods):

@@ -18,7 +18,6 @@ from rollout.model.text import is_run_id, name_excerpt
 from rollout.model.timestamps import elapsed, parse_timestamp
 from rollout.ports import Clock, ClusterApi
 
-# The default duration.
 SECONDS = 30
 RENEWALS_PER_DURATION = 3
 
@@ -27,7 +26,6 @@ RENEWALS_PER_DURATION = 3
 class LeaseState:
     """The lock as read from the Lease."""
 
-    # Empty if nobody holds it.
     holder: str
     # Changes with each renewal.
     version: str
@@ -73,7 +71,6 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
     def for_update(self, ours: Mapping[str, str]) -> dict[str, Any]:
         """Return metadata that keeps what others have written to the Lease."""
         annotations = dict(self.annotations)
-        # A released Lease has neither.
         annotations.pop(marks.RUN, None)
         annotations.pop(marks.PROCESS, None)
         annotations.update(ours)
@@ -97,8 +94,6 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
 
 
 class Lease(msgspec.Struct):
-    """The Lease as the API has it; `state` is what it says about the lock."""
-
     metadata: LeaseMeta
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
@@ -108,7 +103,6 @@ class Lease(msgspec.Struct):
 
     @property
     def version(self) -> str:
-        """A value that changes with each renewal only."""
         return f"{self.spec.acquire_time} {self.spec.renew_time} {self.spec.lease_transitions}"
 
     @property
@@ -143,19 +137,17 @@ def read_lease(api: ClusterApi, namespace: str) -> LeaseState:
     return lease.state if lease else NO_LEASE
 
 
-# Seconds. A busy machine renews late.
+# In seconds: a busy machine renews late.
 _RENEWAL_SLACK = 2.0
 _PAUSE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSnapshot:
-    """The Lease at one moment."""
-
     lease: LeaseState = NO_LEASE
     # By the API server's clock.
     now: datetime | None = None
-    # Whether the holder's process was on this machine and has ended.
+    # The holder's process on this machine has ended.
     has_ended: bool = False
 
     @property
@@ -164,7 +156,6 @@ class LeaseSnapshot:
 
     @property
     def has_exact_age(self) -> bool:
-        """Whether the API server's clock alone gives the age."""
         return self.lease.written is not None
 
     @property
@@ -179,7 +170,7 @@ class LeaseSnapshot:
     def alive(self) -> bool | None:
         """Whether a living process holds the lock; None if one snapshot cannot tell.
 
-        False is good enough to show, not to take the lock: that needs a `LeaseWatch`.
+        False is good enough to show; taking the lock needs a `LeaseWatch`.
         """
         if not self.holder or self.has_ended:
             return False
@@ -188,7 +179,7 @@ class LeaseSnapshot:
             return None
         if age <= self.lease.renewal_seconds + _RENEWAL_SLACK:
             return True
-        # The API server's timestamps have whole seconds.
+        # The server's timestamps have whole seconds.
         if self.has_exact_age and age > self.lease.duration + _RENEWAL_SLACK:
             return False
         return None
@@ -207,7 +198,7 @@ class _Sighting:
 
     lease: LeaseState = NO_LEASE
     since: float = 0.0
-    # Whether its holder was seen to renew it.
+    # Its holder was seen to renew it.
     is_renewed: bool = False
     has_ended: bool = False
 
@@ -217,7 +208,7 @@ class LeaseWatch:
     """Watches a Lease: a living holder renews it within its duration."""
 
     clock: Clock
-    # Whether the holder's process was on this machine and has ended.
+    # The holder's process on this machine has ended.
     has_ended: Callable[[LeaseState], bool] = lambda _lease: False
     _last: _Sighting = _Sighting()
 
@@ -252,7 +243,7 @@ class LeaseWatch:
 
     @property
     def state(self) -> HolderState:
-        """GONE: its process on this machine has ended, or its duration passed without a renewal."""
+        """GONE: its process here has ended, or its duration passed without a renewal."""
         last = self._last
         if not last.lease.holder:
             return HolderState.NOBODY
@@ -267,11 +258,11 @@ def await_renewal(
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
 ) -> HolderState:
-    """Watch for a renewal if one look does not tell whether the holder is alive."""
+    """Watch for a renewal if one look does not tell."""
     lease = read()
     can_tell_age = lease.written is not None and now() is not None
     state = watch.observe(lease, now())
-    # A known age is too high then, so the renewal is overdue.
+    # A known age is too high then.
     if state is not HolderState.UNKNOWN or can_tell_age:
         return state
     seconds = lease.renewal_seconds + _RENEWAL_SLACK
@@ -283,10 +274,7 @@ def await_renewal(
 
 
 def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None) -> LockedError:
-    """Return the error for a lock that is held, with how to watch and stop the holder.
-
-    `age`: seconds since the last renewal, None if unknown.
-    """
+    """Return the error for a held lock, with how to watch and stop the holder."""
     holder = lease.holder_text
     machine, _, process = holder.rpartition("/")
     activity = "a rollout is running"
@@ -317,7 +305,7 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
 
 
 def unlock_commands(lease: LeaseState, namespace: str) -> str:
-    """Return the command that frees the lock, for a hint; with the alternative in brackets."""
+    """Return the command that frees the lock, with the alternative in brackets."""
     if not is_run_id(lease.run):
         return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     undo = f"rollout abort --force-unlock {lease.run}"

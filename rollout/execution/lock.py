@@ -1,8 +1,8 @@
 """The lock that allows one rollout at a time: a Lease, renewed in the background.
 
-The clocks of two machines are never compared. Another process's Lease has expired once this machine
-has seen no renewal for its duration. Our own is held while its last renewal is younger than that.
-Each write names the version that it read, so only one of two writers succeeds.
+Clocks of two machines are never compared. Another process's Lease has expired once this machine has
+seen no renewal for its duration; our own is held while its last renewal is younger than that. Each
+write names the version that it read, so only one of two writers succeeds.
 """
 
 import threading
@@ -49,10 +49,10 @@ from rollout.ports import ClusterApi
 T = TypeVar("T")
 
 _FIRST_PAUSE = 0.25
-# A write must begin within this share of the duration, because it takes time to arrive.
+# A write must begin within this share of the duration: it takes time to arrive.
 _SAFE_SHARE = 0.8
 _NOTICE_INTERVAL = 10.0
-# Seconds to release the lock when the process ends at once.
+# To release the lock when the process ends at once.
 _LAST_SECONDS = 2.0
 _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
@@ -63,13 +63,9 @@ class LockRequest:
 
     holder: str
     namespace: str = marks.LEASE_NAMESPACE
-    # The duration of the Lease.
     seconds: int = SECONDS
-    # The run whose Lease is taken at once.
     force_unlock: str = ""
-    # Unique.
     process: str = ""
-    # What was seen before.
     watch: LeaseWatch | None = None
 
 
@@ -94,7 +90,6 @@ class LeaseLock:
         self._ended = threading.Event()
         self._leaving = threading.Event()
         self._renewed_at = float("-inf")
-        # As last read or written.
         self._metadata = LeaseMeta(marks.LEASE_NAME)
         self._acquired = ""
         self._transitions = 0
@@ -143,7 +138,7 @@ class LeaseLock:
         retry_until(self.cluster.deadline(), renew, self.cluster.notice, retriable=_is_retriable)
 
     def _is_ours(self, lease: Lease) -> bool:
-        # The time tells apart two containers with the same holder name.
+        # Tells apart two containers with the same holder name.
         is_same_time = lease.spec.acquire_time == self._acquired
         return lease.held_by == self.request.holder and is_same_time
 
@@ -186,7 +181,7 @@ class LeaseLock:
                     raise _conflict_error(current) from error
                 self._metadata = current.metadata
                 if self._is_ours(current):
-                    # It is unknown when the write arrived, so the next check renews the Lease.
+                    # The write's time is unknown: the next check renews.
                     return
             else:
                 return
@@ -285,7 +280,7 @@ class LeaseLock:
     def _write(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
         """Write the Lease; return None if another process has taken it.
 
-        A conflict may come from our own lost answer, so it is written again.
+        After a conflict, perhaps with our own lost answer, it is written again.
         """
         try:
             return api.replace(self._path, self._body(released=released))
@@ -304,10 +299,10 @@ class LeaseLock:
             retry_until(deadline, lambda: self._release_by(self._hurried), self.cluster.notice)
 
     def _release_in_a_hurry(self) -> None:
-        """Release the Lease because the process ends. No check passes any more."""
+        """Release the Lease because the process ends; no check passes any more."""
         self._leaving.set()
         self._ended.set()
-        # An unanswered renewal is not awaited: a conflict with it is resolved.
+        # Do not await an unanswered renewal.
         is_acquired = self._mutex.acquire(timeout=_LAST_SECONDS)
         try:
             self._release_by(self.cluster.api.within(_LAST_SECONDS))
@@ -331,7 +326,7 @@ class LeaseLock:
         metadata = last.for_update(own_annotations)
         metadata |= {"name": marks.LEASE_NAME, "namespace": self.request.namespace}
         if last.resource_version:
-            # Without the UID, an update would create a deleted Lease again.
+            # Without the UID, an update would recreate a deleted Lease.
             metadata |= {"resourceVersion": last.resource_version, "uid": last.uid}
         return {
             "apiVersion": "coordination.k8s.io/v1",

@@ -1,7 +1,7 @@
 """Reads `ansible-inventory --list`, and writes the Nodes as such an inventory.
 
-Only variables that say how to reach a host are read. A variable that rollout's own SSH cannot
-follow is an error, because it might reach the wrong host.
+Only variables about connections are read. One that rollout's own SSH cannot follow is an error: it
+might lead to the wrong host.
 """
 
 import re
@@ -25,7 +25,7 @@ from rollout.model.host import (
 )
 from rollout.model.text import ssh_path
 
-# Ansible's SSH connection prefers the names with `ssh`.
+# Ansible's SSH prefers the names with `ssh`.
 _ADDRESS = ("ansible_ssh_host", "ansible_host")
 _PORT = ("ansible_ssh_port", "ansible_port")
 _USER = ("ansible_ssh_user", "ansible_user")
@@ -37,7 +37,7 @@ _OWN_SSH_CONNECTIONS = (
     *("", "ssh", "smart", "paramiko", "paramiko_ssh"),
     *("ansible.builtin.ssh", "ansible.builtin.paramiko_ssh"),
 )
-# Options of ssh that lead to another host, or log in differently.
+# They lead to another host, or change the login.
 _OPTIONS_OF_TARGET = re.compile(
     r"proxyjump|proxycommand|hostname|\bport\b|\buser\b|identityfile|hostkeyalias"
     r"|(^|\s)-[JWFplibB]",
@@ -52,7 +52,7 @@ _BY_ANSIBLE_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class SshDefaults:
-    """How to reach hosts for which the inventory does not say it."""
+    """How to reach hosts that the inventory does not describe."""
 
     user: str = DEFAULT_SSH_USER
     port: int = DEFAULT_SSH_PORT
@@ -97,12 +97,12 @@ def parse_inventory(
 class _HostReader:
     name: str
     variables: Mapping[str, Any]
-    # Ansible connects to the host, so it may have variables that only Ansible understands.
+    # Ansible connects: allow variables that only it understands.
     by_ansible: bool
     warnings: list[str] = field(default_factory=list)
 
     def read(self, defaults: SshDefaults) -> Host | None:
-        """Return None for this machine. Raises `InventoryError`."""
+        """Return None for this machine, or raise `InventoryError`."""
         connection = self._first_value("ansible_connection")
         if connection == "local":
             why = f"host {self.name} is this machine (ansible_connection=local); left out"
@@ -134,7 +134,7 @@ class _HostReader:
                 self.warnings.append(f"inventory: {variable} is ignored: only keys are used")
 
     def _port(self) -> int:
-        """Return the port, or 0 if none is set."""
+        """Return the port, or 0."""
         text = self._first_value(*_PORT)
         port = port_of(text)
         if text and port is None:
@@ -143,10 +143,10 @@ class _HostReader:
         return port or 0
 
     def _first_value(self, *names: str) -> str:
-        """Return the value of the first of these variables that is set, or empty."""
+        """Return the first of these variables that is set, or empty."""
         for name in names:
             value = self.variables.get(name)
-            # Ansible marks the values of inventory programs so. They are never templates.
+            # How Ansible marks inventory programs' values, which are never templates.
             unsafe_value = value.get("__ansible_unsafe") if isinstance(value, dict) else None
             text = value if unsafe_value is None else unsafe_value
             if text is None or (isinstance(text, str) and not text.strip()):
@@ -184,16 +184,16 @@ Variables = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class SshOptions:
-    """The operator's options for ssh, which apply to all hosts."""
+    """The operator's options of ssh, for all hosts."""
 
     key_file: str = ""
     known_hosts: str = ""
     ssh_config: str = ""
 
     def arguments(self, host: Host) -> str:
-        """Return arguments of ssh for `ansible_ssh_common_args`, with the host's settings.
+        """Return `ansible_ssh_common_args`, with the host's settings.
 
-        Ansible calls ssh with an address, for which ssh does not find the settings of the name.
+        Ansible calls ssh with an address, which has not the name's settings.
         """
         files = host.known_hosts or HostKeyFiles(())
         if self.known_hosts:
@@ -202,7 +202,7 @@ class SshOptions:
         user_files = " ".join(map(ssh_path, files.own))
         system_files = " ".join(ssh_path(file, tokens=False) for file in files.system)
         if system_files and not user_files:
-            # Otherwise ssh would also read its default files.
+            # Otherwise ssh also reads its default files.
             user_files = "none"
         agent = "" if identities.agent is None else ssh_path(identities.agent or "none")
         options = [
@@ -233,7 +233,7 @@ def inventory_document(
 ) -> Mapping[str, object]:
     """Return the Nodes as an inventory of Ansible.
 
-    Groups by what a host has answered have only hosts that have answered.
+    Groups by hosts' answers have only hosts that have answered.
     """
     groups: dict[str, list[str]] = {}
     for node in nodes:
@@ -254,7 +254,6 @@ def inventory_document(
 
 
 def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
-    """Return how Ansible reaches a host; nothing without an address."""
     if host is None or not is_address_or_name(host.address):
         return {}
     variables: dict[str, object] = {

@@ -23,8 +23,8 @@ _BUS_CALL = (
 )
 _CLIENT_CALL = "update_engine_client -check_for_update"
 
-# First update_engine's client, then the bus, then both as root. Markers separate their errors.
-# After a timeout (124) root would get no response either.
+# First update_engine's client, then the bus, then both as root, with errors apart. After a timeout
+# (124) root would get no answer either.
 CHECK_COMMAND = rf"""
 ask() {{
   printf '\n{MARKER} %s\n' "$1" >&2; seconds=$2; shift 2
@@ -59,7 +59,7 @@ class CheckResult:
 
     node: str
     outcome: CheckOutcome
-    # One that had been staged before; empty for none.
+    # Staged before, or empty.
     version: str = ""
     message: str = ""
 
@@ -75,10 +75,7 @@ def check_hosts(
     *,
     concurrency: int,
 ) -> Iterator[CheckResult]:
-    """Ask the selected hosts to check for an update; yield a result for each node.
-
-    Only an idle update_engine is asked.
-    """
+    """Ask the selected hosts to check for an update, if update_engine is idle."""
     hosts = dict[str, Host]()
     for node in selected:
         observation = observations.get(node)
@@ -110,7 +107,7 @@ def check_hosts(
 
 
 def check_refusal(result: CommandResult) -> str:
-    """Return why the host has not accepted `CHECK_COMMAND`; empty if it has."""
+    """Return why the host has not accepted `CHECK_COMMAND`, or empty."""
     if result.exit_status == 0:
         return ""
     if result.exit_status is None:

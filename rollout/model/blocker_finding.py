@@ -45,7 +45,6 @@ class AwayFailed(NodeAway, frozen=True):
 class AwayStarted(NodeAway, frozen=True):
     """A rollout has begun the node and not returned it."""
 
-    # Empty if unknown.
     run_id: str
 
 
@@ -184,7 +183,6 @@ class SurgeObstacle(StrEnum):
 class NoSurge(Finding, frozen=True):
     """drain.restart does not help pods of this owner."""
 
-    # Such as `Deployment shop/web`.
     owner: str
     obstacle: SurgeObstacle
 
@@ -198,7 +196,6 @@ class BudgetNever(BlockerFinding, frozen=True):
     ended: int
     # How many more replicas would open it; 0 if no number does.
     replicas: int
-    # How many of its pods can be healthy.
     healthy: int
     # What drain.restart would restart, or why that does not help; None for other owners.
     restart: Deployment | NoSurge | None

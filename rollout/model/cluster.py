@@ -19,7 +19,7 @@ from rollout.model.placement import (
 from rollout.model.rivals import Coordinator
 from rollout.model.selectors import LabelSelector
 
-# kubeadm, k3s and RKE2; kubeadm before 1.20; RKE; Typhoon; nodes that only run etcd.
+# kubeadm, k3s and RKE2; kubeadm before 1.20; RKE; Typhoon; etcd-only nodes.
 CONTROL_PLANE_LABELS = (
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
@@ -31,7 +31,7 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 HOST_PORT = "host port "
 CRITICAL = "critical/"
 OSD_APP = "rook-ceph-osd"
-# API groups of Kubernetes' own controllers, besides those below k8s.io.
+# API groups of Kubernetes besides those below k8s.io.
 _KUBERNETES_GROUPS = frozenset({"", "apps", "autoscaling", "batch", "extensions", "policy"})
 _KUBERNETES_DOMAIN = ".k8s.io"
 # Prefix of the taints that Kubernetes sets itself.
@@ -62,8 +62,8 @@ class Resources:
     # In bytes.
     memory: int = 0
     pods: int = 0
-    # Other resources and their amounts, sorted by name. A host port such as `HOST_PORT` + `80/TCP`
-    # is a resource, of which each node has one.
+    # Amounts by name, sorted. A host port, `HOST_PORT` + `80/TCP`, is a resource; each node has
+    # one.
     others: tuple[tuple[str, int], ...] = ()
 
 
@@ -93,16 +93,13 @@ class Node:
 
     @property
     def cordoned_at(self) -> str:
-        """Return when the cluster saw the cordon (RFC 3339), or empty.
-
-        A node that registers as unschedulable has no time.
-        """
+        """Return when the cluster saw the cordon (RFC 3339); empty if registered with it."""
         cordon = (taint for taint in self.taints if taint.key == CORDON.key)
         return next((taint.time_added for taint in cordon), "")
 
     @property
     def maintenance_by_others(self) -> LifecycleCondition | None:
-        """Return the condition by which someone else drains or maintains the node, or None."""
+        """Return the condition by which someone else drains or maintains the node."""
         for condition in self.lifecycle:
             if condition.is_true and condition.type in AT_WORK and not condition.is_ours:
                 return condition
@@ -198,7 +195,7 @@ class Pod:
     start_seconds: int | None = None
     # Only of static and DaemonSet pods.
     ready_since: str = ""
-    # The pod has the priority class system-node-critical.
+    # Priority class system-node-critical.
     node_critical: bool = False
     started_at: str = ""
     # In seconds from the start, or None.
@@ -216,12 +213,12 @@ class Pod:
 
     @property
     def is_of_longhorn(self) -> bool:
-        """Whether the pod is one of Longhorn's."""
+        """Whether the pod belongs to Longhorn."""
         return self.owner is not None and self.owner.api_version.startswith("longhorn.io/")
 
     @property
     def is_osd(self) -> bool:
-        """Whether the pod is one of Rook's Ceph OSDs."""
+        """Whether the pod is a Rook Ceph OSD."""
         return self.labels.get("app") == OSD_APP and not self.finished
 
     @property
@@ -245,12 +242,11 @@ class Budget:
     current_healthy: int
     desired_healthy: int
     expected_pods: int
-    # Its unhealthyPodEvictionPolicy is AlwaysAllow.
+    # Its unhealthyPodEvictionPolicy.
     always_allow_unhealthy: bool
     # Why its controller cannot count the pods, or empty.
     sync_error: str = ""
     owner: OwnerRef | None = None
-    # It is a rule of drain.critical.
     critical: bool = False
     uid: str = field(default="", compare=False)
     version: str = field(default="", compare=False)
@@ -263,7 +259,7 @@ class Budget:
 
     @property
     def needs_every_pod(self) -> bool:
-        """Whether the budget allows no eviction at its present number of pods."""
+        """Whether the budget allows no eviction at its present size."""
         return 0 < self.expected_pods <= self.desired_healthy
 
     def covers(self, pod: Pod) -> bool:
@@ -291,10 +287,7 @@ class DaemonSet:
     placement: Placement = ANYWHERE
 
     def wants(self, node: Node) -> bool:
-        """Whether the node should have a pod of the DaemonSet.
-
-        Such pods tolerate the taints that Kubernetes sets itself.
-        """
+        """Whether the node should have a pod of the DaemonSet."""
         taints = (taint for taint in node.taints if not taint.key.startswith(SELF_SET))
         return (
             self.node_selector.items() <= node.labels.items()
@@ -361,7 +354,7 @@ class ClusterIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """The cluster, read once; lists that only some rules need are empty without these."""
+    """The cluster, read once; lists that no rule needs are empty."""
 
     identity: ClusterIdentity
     nodes: tuple[Node, ...]
@@ -369,7 +362,6 @@ class ClusterSnapshot:
     budgets: tuple[Budget, ...]
     daemon_sets: tuple[DaemonSet, ...]
     attachments: tuple[VolumeAttachment, ...]
-    # Sentences about what could not be read.
     warnings: tuple[str, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     coordinators: tuple[Coordinator, ...] = ()
@@ -383,5 +375,5 @@ class ClusterSnapshot:
     deployments: tuple[Deployment, ...] = ()
 
     def node(self, name: str) -> Node | None:
-        """Return the Node, or None."""
+        """Return the Node."""
         return next((node for node in self.nodes if node.name == name), None)

@@ -17,7 +17,6 @@ class AwaitedPod(Struct, frozen=True):
     """A pod that a drain waits for. Unknown values are empty."""
 
     pod: str
-    # namespace/name
     job: str
     # When the pod started (RFC 3339).
     since: str

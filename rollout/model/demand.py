@@ -54,7 +54,7 @@ class PodDemand:
 
     @property
     def required_labels(self) -> _Labels:
-        """Return labels of which a node must have at least one; none if any node may do."""
+        """Return labels of which a node must have one; none if any node may do."""
         if self.labels:
             return self.labels[:1]
         for terms in self.alternatives:

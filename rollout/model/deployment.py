@@ -26,9 +26,8 @@ class Deployment(Struct, frozen=True):
     # How many pods more and fewer a rolling update may have.
     surge: int
     unavailable: int
-    # Its resource version.
     version: str
-    # The annotation of the last restart, or empty.
+    # Empty if never restarted.
     restarted_at: str
     progress: DeploymentProgress
 

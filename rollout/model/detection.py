@@ -1,6 +1,6 @@
 """The sources that say whether a host needs a reboot.
 
-Any source can say so. No reboot is needed if each source that the host has denies it.
+No reboot is needed if each source that the host has denies it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,6 @@ class Source(StrEnum):
     REBOOT_REQUIRED = "reboot-required"
     RPM_OSTREE = "rpm-ostree"
     BOOTC = "bootc"
-    # The operator's.
     COMMAND = "command"
     # Which earlier version the host can boot. It is not in `detect.sources`.
     ROLLBACK = "rollback"
@@ -39,7 +38,6 @@ class SourceAnswer(StrEnum):
     NOT_NEEDED = "not-needed"
     # The host has no such source.
     ABSENT = "absent"
-    # The source gave no answer.
     NONE = "none"
 
 
@@ -58,7 +56,7 @@ class Sign:
     detail: str = ""
     # What a reboot would boot.
     version: str = ""
-    # Booted after a reboot, and booted now, in the source's words, such as a checksum.
+    # What a reboot would boot, and what is booted, in the source's words, such as a checksum.
     target: str = ""
     current: str = ""
     # The image's own version, which its os-release may not name.
@@ -115,7 +113,7 @@ class Detection:
 
     @property
     def unanswered(self) -> tuple[Sign, ...]:
-        """Return the sources whose silence leaves open whether a reboot is needed."""
+        """Return the sources that may still ask for a reboot."""
         if self.needs_reboot:
             return ()
         silent_signs = tuple(sign for sign in self.signs if sign.answer is SourceAnswer.NONE)
@@ -129,7 +127,7 @@ class Detection:
 
 
 def targets_text(targets: Mapping[Source, str]) -> str:
-    """Return the annotation with what each source must report after the reboot.
+    """Return the annotation of what each source must report after the reboot.
 
     It is empty if update_engine alone asks: its version has its own annotation.
     """

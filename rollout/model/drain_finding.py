@@ -111,7 +111,7 @@ class Shortage(Struct, frozen=True):
     """A resource of which no node has enough free."""
 
     resource: str
-    # How much is free on all nodes together, and at most on one.
+    # Free on all nodes together, and at most on one.
     total: int
     most: int
     is_enough_in_total: bool

@@ -1,7 +1,4 @@
-"""Findings: typed reasons to leave out, block, warn, hold, refuse, skip or fail.
-
-`rollout.wording` makes their sentences.
-"""
+"""Findings: typed reasons to leave out, block, warn, hold, refuse, skip or fail."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -22,7 +19,7 @@ class Finding(Struct, frozen=True):
 
     # Its word in JSON.
     kind: ClassVar[StrEnum]
-    # It passes by itself, so that a later run may start the node.
+    # It ends by itself: a later run may start the node.
     passes: ClassVar[bool] = False
 
 
@@ -36,7 +33,6 @@ class ExcludedByFlag(NodeFinding, frozen=True):
     """The operator excluded the node."""
 
     kind = ExclusionReason.EXCLUDED
-    # With its value.
     flag: str
 
 
@@ -71,7 +67,6 @@ class NodeNotReady(NodeFinding, frozen=True):
     """The Node is not Ready."""
 
     kind = ExclusionReason.NOT_READY
-    # The kubelet no longer reports.
     is_silent: bool
     message: str
 
@@ -92,7 +87,6 @@ class RivalMark(NodeFinding, frozen=True):
     marks: tuple[str, ...]
     # The value of a single mark, if it matters.
     value: str
-    # They remove the marks.
     commands: tuple[str, ...]
 
 
@@ -109,7 +103,6 @@ class RivalOnHost(NodeFinding, frozen=True):
 
     kind = ExclusionReason.RIVAL
     rival: Rival | SelfReboot
-    # Zincati's, or empty.
     strategy: str = ""
 
 
@@ -208,7 +201,7 @@ class RebootNotNeeded(NodeFinding, frozen=True):
 
     kind = ExclusionReason.NO_UPDATE
     answers: tuple[str, ...]
-    # The flag that asks sources which do report a reboot, or empty.
+    # The flag that asks sources which report a reboot, or empty.
     detect_flag: str = ""
     # `--allow idle` would reboot the host.
     may_reboot_idle: bool = False
@@ -219,7 +212,7 @@ class SourcesSilent(NodeFinding, frozen=True):
 
     kind = ExclusionReason.UNKNOWN_STATUS
     answers: tuple[str, ...]
-    # Other sources that the host has, and the flag that asks them.
+    # Other sources of the host, and the flag that asks them.
     shows: tuple[Source, ...] = ()
     detect_flag: str = ""
     lacks_engine: bool = False
@@ -264,7 +257,7 @@ class HeldVersion(NodeFinding, frozen=True):
     version: str
     # The nodes on which it failed; none if all of them succeeded later.
     nodes: tuple[str, ...]
-    # The last failure, or the beginning of someone's hold.
+    # The last failure, or when someone's hold began.
     at: str
     # Who holds it; empty if its failures do.
     by: str = ""
@@ -305,7 +298,6 @@ class NoEvidence(NodeFinding, frozen=True):
     # Empty if unknown.
     version: str
     cluster: str
-    # Versions that have evidence.
     known: tuple[str, ...]
     # Why other evidence does not count.
     problems: tuple[str, ...]
@@ -319,7 +311,7 @@ class EvidenceShort(NodeFinding, frozen=True):
     cluster: str
     # Reasons by node.
     failed: Mapping[str, str]
-    # How many there are and must be; None if they suffice.
+    # How many there are and must be; None if enough.
     nodes: tuple[int, int] | None
     hours: tuple[int, int] | None
 
@@ -338,7 +330,6 @@ class NoSudo(NodeFinding, frozen=True):
 
     kind = ExclusionReason.NO_SUDO
     user: str
-    # sudo's answer, or empty.
     refusal: str
 
 
@@ -390,7 +381,7 @@ class StillRunning(NodeFinding, frozen=True):
 
     kind = ExclusionReason.STILL_RUNNING
     passes = True
-    # For how many whole minutes, by Job or pod; None in the first minute.
+    # Whole minutes by Job or pod; None in the first.
     ran: Mapping[str, Duration | None]
     timeout: Duration
 

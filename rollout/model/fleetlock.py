@@ -57,7 +57,7 @@ class GroupRules:
     """How many nodes of a group may reboot at once, and which nodes it has."""
 
     slots: Count = Count(1)
-    # A label selector; empty for all nodes.
+    # Empty for all nodes.
     selector: str = ""
 
 
@@ -65,12 +65,12 @@ class GroupRules:
 class Groups:
     """The known groups."""
 
-    # The rules of every group, if none is named.
+    # The rules of every group if none is named.
     others: GroupRules = GroupRules()
     named: Mapping[str, GroupRules] = field(default_factory=dict)
 
     def rules(self, name: str) -> GroupRules | None:
-        """Return the rules of a group, or None if there is no such group."""
+        """Return the rules of a group, or None if it is unknown."""
         return self.named.get(name) if self.named else self.others
 
 
@@ -111,7 +111,6 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
     group: str
     node: str
     node_uid: str
-    # What the host sends as its ID.
     id: str
     run_id: str
     since: str
@@ -119,7 +118,7 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
     boot_id: str
     version: str = ""
     state: SlotState = SlotState.HELD
-    # No reboot is granted any more, because the node is about to be returned.
+    # No more reboots are granted: the node is about to be returned.
     closing: bool = False
     # The node is returned without another reboot.
     is_given_up: bool = False
@@ -132,7 +131,7 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The held slots of all groups. Methods with a run ID return them with that slot changed."""
+    """The held slots of all groups."""
 
     held: tuple[Slot, ...] = ()
 
@@ -175,10 +174,7 @@ class Slots:
         return self._changed(run_id, has_reported=True, state=SlotState.HELD)
 
     def report_absent(self, run_id: str) -> "Slots":
-        """Note the report of an absent node's host.
-
-        Its slot may be taken, so the node is returned without one.
-        """
+        """Note the report of an absent node's host, whose slot may be taken meanwhile."""
         return self._changed(run_id, has_reported=True, is_given_up=True)
 
     def close(self, run_id: str) -> "Slots":
@@ -200,7 +196,7 @@ class Slots:
         return self._changed(run_id, node_uid=node_uid)
 
     def wait(self, run_id: str, awaited: Awaited, at: str) -> "Slots":
-        """Note what the slot waits for, since `at` unless it waits for that already."""
+        """Note what the slot waits for since `at`, unless it already waits for it."""
         slot = self.of_run(run_id)
         if slot is None or slot.awaited is awaited:
             return self

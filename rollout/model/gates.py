@@ -16,10 +16,7 @@ def is_matcher(text: str) -> bool:
 
 
 class GateVariable(StrEnum):
-    """Environment variables of a gate command.
-
-    None sets a flag, because the command may run `rollout`.
-    """
+    """Environment variables of a gate command; none sets a flag of a nested `rollout`."""
 
     STAGE = "ROLLOUT_GATE_STAGE"
     RUN = "ROLLOUT_GATE_RUN"
@@ -34,10 +31,7 @@ class GateVariable(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WindowPolicy:
-    """When nodes may be started: in a window, if there is one, and never in a freeze.
-
-    The node must be estimated to end inside.
-    """
+    """When nodes may start: in a window, if any, and outside freezes, with time to end."""
 
     windows: tuple[str, ...] = ()
     # Wait for the next window instead of ending.
@@ -59,9 +53,8 @@ class HookPolicy:
 class AlertPolicy:
     """Prometheus alerts that keep nodes from starting."""
 
-    # Empty if alerts are not read.
     url: str = ""
-    # PromQL label matchers, which must all match an alert.
+    # PromQL label matchers, all of which an alert must match.
     matchers: tuple[str, ...] = ()
 
 
@@ -80,7 +73,6 @@ class GatePolicy:
     windows: WindowPolicy = WindowPolicy()
     hooks: HookPolicy = HookPolicy()
     alerts: AlertPolicy = AlertPolicy()
-    # Label selectors.
     blocking_pods: tuple[str, ...] = ()
     # How long one gate may hold one node.
     timeout: Duration = Duration(1800)

@@ -27,10 +27,7 @@ def is_address_or_name(text: str) -> bool:
 
 
 def normalize_address(text: str) -> str:
-    """Return the usual spelling of an address or host name.
-
-    A zone stays: link-local addresses of two interfaces are two hosts.
-    """
+    """Return the usual spelling of an address or host name, with its zone."""
     bare = text.strip().removeprefix("[").removesuffix("]")
     try:
         address = ipaddress.ip_address(bare)
@@ -106,7 +103,7 @@ class Host:
     key_file: str | None = None
     # A local command whose streams are the connection.
     proxy: tuple[str, ...] = ()
-    # The name of its host key; empty for the address.
+    # Empty for the address.
     known_as: str = ""
     known_hosts: HostKeyFiles | None = None
     # In seconds.
@@ -151,7 +148,7 @@ class UpdateStatus:
     # The progress of a download, or why the operation is unknown.
     message: str = ""
     trouble: EngineTrouble = EngineTrouble.NONE
-    # By the host's clock; None if no check has succeeded since it started.
+    # By the host's clock; None if no check has succeeded since its start.
     last_checked: datetime | None = None
 
     @property
@@ -195,16 +192,11 @@ class HostFacts:
     """What a probe found on a host. Unknown texts are empty."""
 
     host: Host
-    # What update_engine said, if it was asked.
     update: UpdateStatus
-    # The ID in os-release.
     os_id: str
     running_version: str
-    # The update group.
     group: str
-    # The kernel's.
     boot_id: str
-    # systemd's.
     machine_id: str
     locksmithd_active: bool
     may_reboot: bool
@@ -217,16 +209,15 @@ class HostFacts:
     inhibited_by: str = ""
     # When a shutdown is scheduled.
     shutdown_pending: str = ""
-    # The sources that were asked.
     sources: tuple[Source, ...] = DEFAULT_SOURCES
-    # Their answers, except for update_engine's.
+    # Their answers, but not update_engine's.
     signs: tuple[Sign, ...] = ()
     # Zincati's strategy.
     zincati: str = ""
     reboots_itself: tuple[SelfReboot, ...] = ()
     # Without the probe's own user; None if unknown.
     users: tuple[LoggedInUser, ...] | None = None
-    # Sources that the host has, but that were not asked.
+    # Sources of the host that were not asked.
     shows: tuple[Source, ...] = ()
     # Of update-engine and locksmithd.
     units: tuple[UnitState, UnitState] = (UnitState(), UnitState())
@@ -254,10 +245,7 @@ class HostFacts:
 
     @property
     def counts_as_unstaged(self) -> bool:
-        """Whether it is known that the host needs no reboot.
-
-        A service that does not run stages nothing, so it need not answer.
-        """
+        """Whether it is known that the host needs no reboot. A stopped service stages nothing."""
         detection = self.detection
         is_known = not detection.unanswered or self.checks.check_state().is_off
         return is_known and not detection.needs_reboot
@@ -302,9 +290,9 @@ class ProbeFailureKind(StrEnum):
     HOST_KEY = "host-key"
     NO_ADDRESS = "no-address"
     GARBLED = "garbled"
-    # It is not the Node's machine, or not only this Node's.
+    # Not the Node's machine, or not only this Node's.
     WRONG_HOST = "wrong-host"
-    # The Node does not confirm that it is the Node's machine.
+    # The Node does not confirm its machine.
     UNREPORTED = "unreported"
 
 
@@ -316,7 +304,7 @@ class ProbeFailure:
     kind: ProbeFailureKind
     message: str
     hint: str = ""
-    # The message without keys and addresses; empty if it has none.
+    # The message without keys and addresses.
     summary: str = ""
 
     @property
@@ -342,10 +330,7 @@ class UpdateState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UpdateStanding:
-    """The update state of a host without a staged update.
-
-    Times are RFC 3339. Unknown values are empty.
-    """
+    """The update state of a host without a staged update; unknown values are empty."""
 
     state: UpdateState
     # Of similar hosts.

@@ -1,7 +1,4 @@
-"""JSON for terminals, files and annotations.
-
-Characters that control terminals (C1, bidirectional text) are escaped.
-"""
+"""JSON for terminals, files and annotations, with terminal controls escaped."""
 
 import json
 import re
@@ -12,7 +9,7 @@ import msgspec
 
 from rollout.model.text import is_unsafe
 
-# Decoding raises these for other texts; deep nesting is RecursionError.
+# Deep nesting is a RecursionError.
 NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
 _Hook = Callable[[object], object] | None
@@ -24,7 +21,7 @@ def json_line(value: object, enc_hook: _Hook = None) -> bytes:
     line = msgspec.json.encode(value, enc_hook=enc_hook)
     if line.isascii() and b"\x7f" not in line:
         return line
-    # These occur only inside strings, where JSON allows escapes.
+    # These occur only in strings.
     return _BEYOND_ASCII.sub(_escape, line.decode()).encode()
 
 

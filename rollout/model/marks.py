@@ -9,35 +9,32 @@ PHASE = PREFIX + "phase"
 BOOT_ID_BEFORE = PREFIX + "boot-id-before"
 MACHINE_ID = PREFIX + "machine-id"
 STAGED_VERSION = PREFIX + "staged-version"
-# The sources that reported the reboot, and what each must report after it, as JSON; absent if only
-# update_engine did.
+# Each source that reported the reboot, with what it must report after; absent if only
+# update_engine.
 DETECTED = PREFIX + "detected"
 CORDONED_BY_US = PREFIX + "cordoned-by-us"
 EXCLUDED_BY_US = PREFIX + "excluded-by-us"
 LAST_RESULT = PREFIX + "last-result"
 PAUSED = PREFIX + "paused"
-# The node waits for a run from elsewhere: an annotation (who and when), and a label ("true") for
-# the affinity of pods.
+# An annotation (who and when), and a label ("true") for pod affinity.
 DEFERRED = PREFIX + "deferred"
-# Who paused the node, when, why, and until when, as JSON.
+# Who, when, why and until when, as JSON.
 PAUSED_DETAILS = PREFIX + "paused-details"
-# The label that requests checks around the reboot.
+# Requests checks around the reboot.
 HOOK_LABEL = PREFIX + "hook-label"
-# The static and DaemonSet pods that must be ready again after the reboot, as JSON.
+# Static and DaemonSet pods to wait for after the reboot, as JSON.
 READY_BEFORE = PREFIX + "ready-before"
-# The boot ID that `reboot.rescue` ran for: it never runs twice for one reboot.
+# The boot ID that `reboot.rescue` ran for, once per reboot.
 RESCUED = PREFIX + "rescued"
-# On the record of a run.
 STARTED_BY = PREFIX + "started-by"
 STARTED_AT = PREFIX + "started-at"
 ENDED = PREFIX + "ended"
-# On the record of a rollout that someone stopped.
 STOPPED = PREFIX + "stopped"
-# "operate" if an unattended process started the run; absent if a person did.
+# "operate" if unattended; absent if a person started the run.
 ORIGIN = PREFIX + "origin"
 OPERATE = "operate"
 
-# On the lock: the unique ID of its holder, which is also in its journal.
+# On the lock: the holder's unique ID, as in its journal.
 PROCESS = PREFIX + "process"
 
 # These make a Node part of a run, even before its cordon.
@@ -47,15 +44,14 @@ TRANSIENT = (
     *OF_RUN,
     *(STAGED_VERSION, DETECTED, CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, READY_BEFORE, RESCUED),
 )
-# "true" if a person requests a reboot; removed after it.
+# "true" requests a reboot; removed after it.
 REBOOT_NEEDED = PREFIX + "reboot-needed"
 # All that this version knows with its prefix.
 ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED, REBOOT_NEEDED)
 ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED, STOPPED, ORIGIN)
 
-# The key of the soft taint on pending nodes.
+# The soft taint on pending nodes.
 AWAITING_REBOOT = PREFIX + "awaiting-reboot"
-# External load balancers leave out nodes with this label.
 EXCLUDED_FROM_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
@@ -67,13 +63,12 @@ KRM_REBOOTING = "Rebooting"
 # The coreos-reboot-operator (CRO): only the presence counts.
 CRO_PREFIX = "reboot-agent.v1.demo.local/"
 CRO_IN_HAND = (CRO_PREFIX + "reboot", CRO_PREFIX + "reboot-in-progress")
-# OpenShift's machine-config-operator (MCO) changes the desired configuration of the next node.
+# OpenShift's machine-config-operator (MCO) changes the next node's desired configuration.
 MCO_PREFIX = "machineconfiguration.openshift.io/"
 MCO_STATE = MCO_PREFIX + "state"
 MCO_CURRENT = MCO_PREFIX + "currentConfig"
 MCO_DESIRED = MCO_PREFIX + "desiredConfig"
 MCO_AT_WORK = frozenset({"Working", "Rebooting"})
-# tuppr upgrades the node.
 TUPPR_UPGRADING = "tuppr.home-operations.com/upgrading"
 # The Kairos operator cordons with this annotation: https://github.com/kairos-io/kairos-operator,
 # internal/controller/nodeop_controller.go
@@ -111,8 +106,6 @@ LEASE_NAME = "node-rollout"
 # The record has the name of the Lease.
 RECORD_NAME = LEASE_NAME
 MEMORY_NAME = "node-rollout-memory"
-# The ConfigMap of FleetLock's slots.
 SLOTS_NAME = "node-rollout-fleetlock"
-# The ConfigMap of evidence from other clusters.
 EVIDENCE_NAME = "node-rollout-evidence"
 LEASE_NAMESPACE = "kube-system"

@@ -1,7 +1,4 @@
-"""What is remembered in the cluster after a rollout: failures and pauses.
-
-Times are RFC 3339 in UTC by the API server's clock.
-"""
+"""What is remembered in the cluster after a rollout: failures and pauses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +7,8 @@ from datetime import datetime
 from rollout.model.text import excerpt, joined
 from rollout.model.timestamps import parse_timestamp
 
-# These limits keep the memory under 970 kB, because a ConfigMap holds 1 MiB. Old versions are
-# dropped first, unless held.
+# These keep the memory under 970 kB of a ConfigMap's 1 MiB; old versions that are not held go
+# first.
 MOST_NODES = 1000
 MOST_VERSIONS = 100
 LATEST_VERSIONS = 10
@@ -57,7 +54,7 @@ class NodeFailures:
     """A node's failures since it last succeeded."""
 
     failures: int
-    # These are of the last failure.
+    # Of the last failure.
     at: str
     outcome: str
     run: str = ""
@@ -69,9 +66,8 @@ class NodeFailures:
 class VersionFailures:
     """The failures of a version, and whether it is held."""
 
-    # The nodes on which it failed, in that order.
+    # Where it failed, in order.
     nodes: tuple[str, ...]
-    # The last failure.
     at: str
     # Empty if it is not held.
     held_since: str = ""
@@ -101,16 +97,15 @@ class Memory:
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)
     versions: Mapping[str, VersionFailures] = field(default_factory=dict)
-    # The pause of all nodes.
     pause: Pause | None = None
-    # Who aborted a rollout; its ID is the reason. Unattended passes then start no nodes.
+    # Who aborted a rollout; its ID is the reason.
     aborted: Pause | None = None
-    # When the latest valid evidence was made, by version.
+    # The time of the latest valid evidence, by version.
     evidence: Mapping[str, str] = field(default_factory=dict)
     slip: Slip | None = None
-    # A person's rollout for which passes have waited a day, or empty.
+    # A person's rollout that passes have waited a day for, or empty.
     waited_for: str = ""
-    # Why the memory is unreadable, so that nothing starts; empty if it was read.
+    # Why the memory is unreadable, so that nothing starts.
     problem: str = ""
     # The problem is a missing permission.
     denied: bool = False

@@ -3,8 +3,7 @@
 from rollout.model.cluster import Node
 from rollout.model.finding import NodeDeleting, NodeLeaving, OtherSystem, VirtualNode
 
-# Taints that announce a machine's removal, and who sets them. Nodes with
-# DeletionCandidateOfClusterAutoscaler may stay.
+# Taints that announce a machine's removal. DeletionCandidateOfClusterAutoscaler does not.
 _REMOVAL_TAINTS = {
     "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler",
     "karpenter.sh/disrupted": "Karpenter",

@@ -6,7 +6,7 @@ https://kubernetes.io/docs/reference/node/node-lifecycle-conditions/
 from dataclasses import dataclass
 from enum import StrEnum
 
-# rollout finds its own conditions by this reason.
+# Marks rollout's own conditions.
 OUR_REASON = "NodeRollout"
 
 

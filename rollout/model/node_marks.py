@@ -1,6 +1,6 @@
-"""Reads annotations on a Node: rollout's own, pauses and requests for a reboot.
+"""Reads annotations on a Node.
 
-Anyone who may change Nodes can write them. A node with an invalid one is neither started nor
+Anyone who may change Nodes can write them; an invalid one keeps a node from being started or
 returned.
 """
 
@@ -31,7 +31,7 @@ from rollout.model.timestamps import parse_timestamp
 _MOST_MARK_CHARACTERS = 320
 _MOST_PAUSE_CHARACTERS = 2000
 _COUNT = re.compile(r"[0-9]{1,6}")
-# The longest wait between two attempts, and a day for clocks that differ.
+# The longest wait between attempts, and a day for differing clocks.
 _IN_A_ROW = timedelta(days=3)
 _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
 # Annotations are written right before the cordon, and removed when the node is done.
@@ -69,7 +69,7 @@ def annotation_problem(node: Node) -> UnknownMark | MissingMark | InvalidMark | 
 
 
 def last_result(node: Node) -> Mapping[str, str]:
-    """Return the fields that the last rollout wrote at its end; none if it wrote nothing."""
+    """Return what the last rollout wrote at its end; none if it wrote nothing."""
     return _fields_of(node, marks.LAST_RESULT)
 
 
@@ -101,7 +101,7 @@ def ineffective_reboots_before(node: Node, version: str, now: datetime | None) -
     """Return `ineffective_reboots` if the last reboot left this version running."""
     result = last_result(node)
     at = parse_timestamp(result.get("at", ""))
-    # A host may now and then need a reboot without an update.
+    # A host may need a reboot without an update.
     if at is None or now is None or abs(now - at) > _IN_A_ROW:
         return 0
     return ineffective_reboots(node) if result.get("version") == version else 0
@@ -118,7 +118,7 @@ def is_deferred(node: Node) -> bool:
 
 
 def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:
-    """Return the annotation's fields that are texts; a newer version may have added others."""
+    """Return the annotation's texts; a newer version may have added other values."""
     fields = read_json(node.annotations.get(annotation, "{}"), dict[str, Any]) or {}
     return {name: value for name, value in fields.items() if isinstance(value, str)}
 
@@ -159,7 +159,7 @@ def pause_on(node: Node) -> Pause | None:
 
 
 def why_paused(node: Node, now: datetime | None) -> NodePaused | PausedByAnnotation | None:
-    """Return what pauses the node, or None; `now` is the API server's time."""
+    """Return what pauses the node; `now` is the API server's time."""
     pause = pause_on(node)
     if pause is not None and not pause.is_over(now):
         return PausedByAnnotation(marks.PAUSED) if pause == Pause() else NodePaused(pause)
@@ -175,7 +175,7 @@ def has_grant(node: Node) -> bool:
 
 
 def annotation_sign(node: Node) -> Sign:
-    """Return what the Node's annotations say; rollout's own must be true or false."""
+    """Return what the Node's annotations say; rollout's must be true or false."""
     source = Source.ANNOTATION
     value = node.annotations.get(marks.REBOOT_NEEDED, "false")
     if value not in {"true", "false"}:
@@ -196,7 +196,7 @@ _OTHERS = ", ".join(source for source in UPDATE_SOURCES if source is not Source.
 
 
 def sources_not_asked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
-    """Return the sources that host or Node have but that were not asked."""
+    """Return the sources of host and Node that were not asked."""
     if Source.ANNOTATION not in facts.sources and annotation_sign(node).is_needed:
         return (Source.ANNOTATION, *facts.shows)
     return facts.shows

@@ -1,7 +1,4 @@
-"""Notifications, as webhooks get them in JSON.
-
-Times are RFC 3339 in UTC, durations are in seconds.
-"""
+"""Notifications, as webhooks get them in JSON; durations are in seconds."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum

@@ -1,8 +1,8 @@
 """The node of this process, which is never drained: that would evict its own pod.
 
-The plan defers the node. At its end, the rollout gives the node the soft taint and a label, which
-keep the next pod away. `operate` then evicts its own pod. The next pod, or a person elsewhere,
-reboots the node.
+The plan defers the node. At its end, the rollout gives the node a soft taint and a label that keep
+the next pod away, and `operate` evicts its own pod. The next pod, or a person elsewhere, reboots
+the node.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,6 @@ class OwnNode:
     """The node of this process."""
 
     name: str
-    # namespace/name, or empty.
     pod: str = ""
     # No other node takes the pod.
     is_only_place: bool = False
@@ -43,7 +42,7 @@ class OwnNode:
     @property
     def finding(self) -> "OwnNodeOnly | OwnNodeDeferred":
         """Return why this process does not reboot the node."""
-        # Each start imports this module, and needs no findings.
+        # Each start imports this module without findings.
         from rollout.model.finding import OwnNodeDeferred, OwnNodeOnly  # noqa: PLC0415
 
         return OwnNodeOnly(self.pod) if self.is_only_place else OwnNodeDeferred(self.pod)

@@ -43,7 +43,7 @@ def ready_text(ready: Mapping[str, str]) -> str:
 
 
 def ready_before(node: Node) -> Mapping[str, str]:
-    """Return the pods in the Node's annotation, which a failed earlier rollout may have left."""
+    """Return the pods in the Node's annotation, perhaps of a failed earlier rollout."""
     return read_ready(node.annotations.get(marks.READY_BEFORE, "{}")) or {}
 
 

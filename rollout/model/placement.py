@@ -20,7 +20,7 @@ class Taint(Struct, frozen=True, omit_defaults=True, rename="camel"):
     time_added: str = ""
 
 
-# The scheduler treats a cordon as this taint, which pods may tolerate.
+# Pods may tolerate a cordon as this taint.
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
@@ -73,10 +73,10 @@ class PodTerm:
 
     topology: str
     selector: LabelSelector
-    # Where it selects pods. Without both, that is the pod's own namespace.
+    # Without both, the pod's own namespace.
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
-    # Labels that must have the pod's values, and labels that must have others.
+    # Labels that must equal, and that must differ from, the pod's.
     match_keys: tuple[str, ...] = ()
     mismatch_keys: tuple[str, ...] = ()
 
@@ -92,13 +92,13 @@ class Spread:
     topology: str
     max_skew: int
     selector: LabelSelector
-    # Labels that must have the pod's values.
+    # Labels that must equal the pod's.
     match_keys: tuple[str, ...] = ()
     # With fewer domains, the global minimum counts as 0.
     min_domains: int = 1
-    # Nodes that the pod's affinity excludes count, too.
+    # Count nodes that the pod's affinity excludes, too.
     ignores_affinity: bool = False
-    # Nodes whose taints the pod does not tolerate do not count.
+    # Leave out nodes whose taints the pod does not tolerate.
     heeds_taints: bool = False
 
     def selector_for(self, labels: Mapping[str, str]) -> LabelSelector:
@@ -110,12 +110,12 @@ class Spread:
 class Placement:
     """What a pod requires besides its requests and node selector."""
 
-    # One of these has to match the node; None means any node.
+    # One must match; None means any node.
     node_terms: tuple[NodeTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    # Pod anti-affinity: no pod that these select may be in the topology domain.
+    # No pod that these select may be in the topology domain.
     repulsions: tuple[PodTerm, ...] = ()
-    # Pod affinity: a pod of each of these must be.
+    # A pod of each must be in it.
     attractions: tuple[PodTerm, ...] = ()
     spreads: tuple[Spread, ...] = ()
 
@@ -184,7 +184,6 @@ class PersistentVolume:
     name: str
     # namespace/name
     claim: str
-    # It attaches to nodes that match one of these; without any, to all nodes.
+    # One must match; none means all nodes.
     node_terms: tuple[NodeTerm, ...] = ()
-    # Several nodes can mount it at once.
     is_shared: bool = False

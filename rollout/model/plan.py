@@ -50,7 +50,7 @@ class ExclusionReason(StrEnum):
         return self not in _NO_TROUBLE
 
 
-# Nothing to do, excluded by an operator, failed recently, or unproven elsewhere.
+# Nothing to do, excluded by an operator, failed recently, or unproven.
 _NO_TROUBLE = frozenset(
     {
         ExclusionReason.DELETING,
@@ -105,9 +105,9 @@ class WarningKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """A node to reboot, as it was when the plan was made. Unknown values are empty.
+    """A node to reboot, as planned; unknown values are empty.
 
-    In a rollback, `staged_version` is the previous version, which the node goes back to.
+    In a rollback, `staged_version` is the version to go back to.
     """
 
     name: str
@@ -144,8 +144,8 @@ class Estimate:
 class Rolling:
     """How the nodes of a wave follow each other.
 
-    Nodes in flight share limits, whose keys are those of waves (`Load`), and `place:` for nodes
-    that the same pods are limited to.
+    They share limits, keyed like waves' (`Load`), or `place:` for nodes that the same pods are
+    limited to.
     """
 
     in_flight: Annotated[int, Meta(ge=1)]
@@ -200,7 +200,7 @@ class Blocker:
     node: str
     kind: BlockerKind
     object: str
-    # Joins the cause and the fix, which are empty in plans of earlier versions.
+    # Cause and fix, which are empty in older plans.
     message: str
     cause: str = ""
     fix: str = ""
@@ -222,7 +222,7 @@ class PlanSummary:
 
     nodes: int
     waves: int
-    # No layout with the plan's rules has fewer waves.
+    # No valid layout has fewer waves.
     waves_lower_bound: int
     pods_to_move: int = 0
     expected_evictions: int = 0
@@ -252,8 +252,5 @@ class RolloutPlan:
 
     @property
     def last_wave(self) -> int:
-        """Return the last wave's number, or 0.
-
-        A resumed rollout may start after wave 1.
-        """
+        """Return the last wave's number, or 0. A resumed rollout may start later than 1."""
         return self.waves[-1].index if self.waves else 0

@@ -37,7 +37,7 @@ class Strategy(StrEnum):
 class Selection:
     """Which nodes the operator has selected."""
 
-    # A label selector; empty for all nodes.
+    # Empty for all nodes.
     selector: str = ""
     nodes: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -85,13 +85,13 @@ class DrainPolicy:
     """What a drain may do; times are in seconds."""
 
     timeout: Duration = Duration(600)
-    # None means each pod's own.
+    # None: each pod's own.
     grace_period: Number | None = None
     force: bool = False
     delete_emptydir_data: bool = True
     disable_eviction: bool = False
     pod_selector: str = ""
-    # How long overdue a terminating pod may be; 0 waits for all of them.
+    # How long overdue a terminating pod may be; 0: wait for all.
     skip_wait_for_delete_timeout: Number = 0
     critical: tuple[Critical, ...] = ()
     completion: CompletionPolicy = CompletionPolicy()
@@ -109,9 +109,9 @@ class DrainPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Nodes with their own rules; None means the rollout's rule.
+    """Nodes with their own rules; None means the rollout's.
 
-    A node belongs to the first pool that selects it.
+    The first pool that selects a node has it.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Pool:
     drain_timeout: Duration | None = None
     reboot_timeout: Duration | None = None
     ready_timeout: Duration | None = None
-    # Nodes start only inside both these windows and the rollout's.
+    # Nodes start only in both these windows and the rollout's.
     window: tuple[str, ...] = ()
 
 
@@ -146,11 +146,11 @@ class Policy:
     ready_timeout: Duration = Duration(600)
     settle_timeout: Duration = Duration(300)
     max_failures: Count = Count(1)
-    # The operator's command reboots hosts. It is not stored here, because what runs on hosts as
-    # root is never read from a plan or a cluster.
+    # The operator's command reboots hosts. It is not stored: what runs as root is never read from a
+    # plan or a cluster.
     own_reboot_command: bool = False
     ramp: tuple[Count, ...] = ()
-    # Off in documents that lack it, because their operator saw a plan without it.
+    # Off in older documents, whose operator saw a plan without it.
     prefer_no_schedule_taint: bool = False
     exclude_from_load_balancers: Duration = Duration(0)
     gates: GatePolicy = field(default_factory=GatePolicy)
@@ -160,7 +160,7 @@ class Policy:
     include_held: bool = False
     detect: tuple[Source, ...] = DEFAULT_SOURCES
     courtesy: CourtesyPolicy = CourtesyPolicy()
-    # The version that a rollback leaves; empty if the rollout is none.
+    # The version that a rollback leaves, or empty.
     rollback: str = ""
 
     @property

@@ -80,7 +80,6 @@ class NodeCondition:
     status: str
     reason: str = ""
     message: str = ""
-    # Its last transition (RFC 3339).
     since: str = ""
 
 
@@ -107,15 +106,15 @@ class NodeResult:
     version: str = ""
     left_cordoned: bool = False
     diagnosis: NodeDiagnosis = NodeDiagnosis()
-    # Why a plan would leave a skipped node out now.
+    # Why a plan would leave out a skipped node now.
     reason: ExclusionReason | None = None
     finding: Finding | None = None
     fixes: tuple[str, ...] = ()
-    # It was refused right before its cordon, and will be retried.
+    # Refused right before its cordon, to be retried.
     is_refused: bool = False
-    # The drain timeout that would have been enough, or 0.
+    # The drain timeout that would have sufficed, or 0.
     needed_drain_seconds: int = 0
-    # None if the Node was left as it is.
+    # None if the Node was not changed.
     edge: Edge | None = None
 
     @property
@@ -166,16 +165,16 @@ class RunResult:
     skipped: tuple[NotStarted, ...] = ()
     not_started: tuple[NotStarted, ...] = ()
     excluded: tuple[Exclusion, ...] = ()
-    # Nodes that failed in an earlier process of this rollout.
+    # In an earlier process of this rollout.
     failed_before: tuple[NotDone, ...] = ()
     pods_to_move: int = 0
     # By this process.
     evictions: int = 0
-    # Nodes that only an earlier process had planned.
+    # Planned only by an earlier process.
     left_over: tuple[str, ...] = ()
     # Versions whose hold keeps nodes from starting.
     held: tuple[str, ...] = ()
-    # Versions that are held since this process ran.
+    # Held since this process ran.
     newly_held: tuple[str, ...] = ()
     # Its record is still in the cluster.
     resumable: bool = True

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from rollout.errors import UsageError
 
-# In nanoseconds. Go accepts two characters that look like a mu; days are rollout's own.
+# In nanoseconds; Go accepts two characters for mu.
 _UNITS = {
     "ns": 1,
     "us": 10**3,
@@ -26,7 +26,7 @@ _WHOLE = re.compile(rf"\+?(?:0|(?:{_PART.pattern})+)")
 # A fraction is written in the first unit that makes it whole.
 _FRACTIONS = (("ms", 10**3), ("us", 10**6), ("ns", 10**9))
 _COUNT = re.compile(r"(\d+)(%?)")
-# In seconds: the longest of a Lease, and of a grace period.
+# In seconds: the limit of a Lease and a grace period.
 LONGEST = 2**31 - 1
 # A count or a number of seconds in a document.
 Number = Annotated[int, Meta(ge=0, le=LONGEST)]
@@ -92,10 +92,7 @@ class Count(str):
         return cls(int(match[1]), percent=bool(match[2]))
 
     def of(self, total: int) -> int:
-        """Return the number out of `total`.
-
-        Percentages round down, but to at least 1 unless they are 0%.
-        """
+        """Return the number out of `total`. Percentages round down, but to at least 1 above 0%."""
         number = int(self.removesuffix("%"))
         if self.is_share and number:
             return max(1, total * number // 100)

@@ -39,7 +39,7 @@ class SelfReboot(StrEnum):
 
 RIVALS = (*Rival, *SelfReboot)
 
-# What each does, and how to stop it on the host.
+# How to stop each on the host.
 SELF_REBOOTS = {
     SelfReboot.UNATTENDED_UPGRADES: (
         "unattended-upgrades reboots the host by itself",
@@ -102,14 +102,13 @@ class LockAnnotation:
 class Coordinator:
     """Another coordinator that may reboot nodes: the object that runs it."""
 
-    # The name for flags.
     rival: str
     kind: str
     namespace: str
     name: str
     # Who has its lock: nodes, or a person's text.
     holders: tuple[str, ...] = ()
-    # All of the lock is held, and does not expire.
+    # Fully held, without expiry.
     locked: bool = False
-    # What a person can take to pause it, or None.
+    # What a person can take to pause it.
     lock: LockAnnotation | None = None

@@ -11,7 +11,6 @@ from rollout.errors import UsageError
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 _WORD = r"[^ \t\r\n=!(),<>]+"
 _S = r"[ \t\r\n]"
-# `more` is set if another requirement follows.
 _REQUIREMENT = re.compile(
     rf"{_S}*(?:!{_S}*(?P<absent>{_WORD})|(?P<key>{_WORD})"
     rf"(?:{_S}*(?P<sign>==|!=|[=<>]){_S}*(?P<value>{_WORD})?"
@@ -96,7 +95,7 @@ def has_labels(labels: Mapping[str, str], exact: Iterable[tuple[str, str]]) -> b
 
 
 def first_with_values(requirements: Iterable[Requirement]) -> Requirement | None:
-    """Return the first requirement for one of several values, by which an index can find it."""
+    """Return the first requirement for one of several values, as an index key."""
     for requirement in requirements:
         if requirement.operator is SelectorOperator.IN:
             return requirement
@@ -121,9 +120,9 @@ def whole_number(text: str) -> int | None:
 
 
 def parse_selector(text: str) -> LabelSelector:
-    """Return the selector in `text`; an empty one selects everything.
+    """Return the selector in `text`, or raise `UsageError` as the API server would.
 
-    Raises `UsageError` if the API server would refuse it.
+    An empty one selects everything.
     """
     requirements = list[Requirement]()
     position = 0
@@ -152,7 +151,7 @@ def _parse_requirement(match: re.Match[str], text: str) -> Requirement:
         return Requirement(key, SelectorOperator.DOES_NOT_EXIST)
     if not sign:
         return Requirement(key, SelectorOperator.EXISTS)
-    # An absent value is an empty one, as in `app=`, `app in (,web)` and `app in ()`.
+    # An absent value is empty, as in `app=`, `app in (,web)` and `app in ()`.
     parts = match["values"].split(",") if match["set"] else [match["value"] or ""]
     values = tuple(part.strip() for part in parts)
     for value in values:

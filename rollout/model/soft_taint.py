@@ -1,7 +1,4 @@
-"""The soft taint on pending nodes, which makes schedulers prefer other nodes.
-
-A deferred node also gets a label, which keeps the next run's pod away.
-"""
+"""The soft taint on pending nodes, which the scheduler then avoids, and a deferred node's label."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,10 +21,7 @@ def has_soft_taint(node: Node) -> bool:
 
 
 def soft_taint_patch(node: Node) -> Patch:
-    """Return the patch of the spec that adds the soft taint.
-
-    It is empty if the node has a taint with that key and effect: the API rejects duplicates.
-    """
+    """Return the patch that adds the soft taint; empty if present: the API rejects two."""
     identities = {(taint.key, taint.effect) for taint in node.taints}
     if (AWAITING_REBOOT.key, AWAITING_REBOOT.effect) in identities:
         return {}
@@ -35,7 +29,7 @@ def soft_taint_patch(node: Node) -> Patch:
 
 
 def soft_taint_removal_patch(node: Node) -> Patch:
-    """Return the patch of the spec that removes the soft taint; empty without the taint."""
+    """Return the patch that removes the soft taint; empty without it."""
     if not has_soft_taint(node):
         return {}
     return _taints_patch([taint for taint in node.taints if not _is_ours(taint)])
@@ -46,12 +40,12 @@ def _is_ours(taint: Taint) -> bool:
 
 
 def _taints_patch(taints: Sequence[Taint]) -> Patch:
-    """Return the patch with the whole list, because the API cannot merge taints."""
+    """Return a patch of the whole list, because the API cannot merge taints."""
     return {"taints": to_builtins(taints) or None}
 
 
 def deferral_patch(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
-    """Return the patch that marks a deferred node; None if it is marked."""
+    """Return the patch that marks a deferred node; None if marked."""
     metadata: Patch = {}
     if marks.DEFERRED not in node.annotations:
         details = json_line({"by": by, "at": at}).decode()
@@ -62,7 +56,7 @@ def deferral_patch(node: Node, by: str, at: str, *, taint: bool) -> Patch | None
 
 
 def undo_deferral_patch(node: Node) -> Patch | None:
-    """Return the patch that removes all marks of a deferred node; None if it has none."""
+    """Return the patch that removes a deferral's marks; None without them."""
     metadata: Patch = {}
     if marks.DEFERRED in node.annotations:
         metadata["annotations"] = {marks.DEFERRED: None}

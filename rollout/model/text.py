@@ -1,7 +1,4 @@
-"""Text that is safe to show, and short texts for lists and names.
-
-What hosts and webhooks write could move the cursor or hide other text.
-"""
+"""Short texts, and texts that are safe to show: foreign ones could move the cursor."""
 
 import re
 import shlex
@@ -46,10 +43,7 @@ def _visible(character: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return one word of a shell command, quoted if necessary.
-
-    Characters that no terminal shows are in bash's `$'…'`, byte by byte.
-    """
+    """Return one word of a shell command; invisible characters are in bash's `$'…'`."""
     if text == printable(text):
         return shlex.quote(text)
     quoted = "".join(_in_dollar_quotes(character) for character in text)
@@ -63,10 +57,7 @@ def _in_dollar_quotes(character: str) -> str:
 
 
 def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
-    """Return foreign text as one line of at most `limit` characters.
-
-    Terminal escapes and unprintable characters are left out.
-    """
+    """Return foreign text as one safe line of at most `limit` characters."""
     # Do not search megabytes of junk.
     plain = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
     spaced = "".join(character if character.isprintable() else " " for character in plain)
@@ -114,10 +105,7 @@ def or_dash(text: str) -> str:
 
 
 def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
-    """Return `3975.2.0 → 4081.2.1`, with `?` for an unknown version.
-
-    Sources without versions are named instead: `22.04 (reboot-required)`.
-    """
+    """Return `3975.2.0 → 4081.2.1`, or without versions `22.04 (reboot-required)`."""
     current = printable(running) or "?"
     if detected_by and not staged and _WITH_VERSIONS not in detected_by:
         return f"{current} ({', '.join(detected_by)})"
@@ -133,10 +121,7 @@ _SPLIT_AT = frozenset(" \t\"'\\")
 
 
 def ssh_path(path: str, *, tokens: bool = True) -> str:
-    """Return a path as an option of ssh, quoted if necessary.
-
-    `tokens`: the option expands tokens such as `%h`.
-    """
+    """Return a path as an option of ssh; `tokens`: the option expands tokens such as `%h`."""
     escaped = escape_quotes(path, tokens=tokens)
     return f'"{escaped}"' if _SPLIT_AT.intersection(path) else escaped
 

@@ -8,17 +8,14 @@ def parse_timestamp(stamp: str) -> datetime | None:
     try:
         time = datetime.fromisoformat(stamp)
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
-        aware.astimezone(UTC)  # Raises if the time is out of range in UTC.
+        aware.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
     return aware
 
 
 def seconds_since(stamp: str, now: datetime | None) -> float:
-    """Return how many seconds ago this was; 0 if unknown.
-
-    `now` must come from the clock that wrote the timestamp.
-    """
+    """Return how many seconds ago, by the same clock, this was; 0 if unknown."""
     then = parse_timestamp(stamp)
     if now is None or then is None:
         return 0.0

@@ -1,8 +1,4 @@
-"""The line of a tool's output that says why the tool failed.
-
-Tools print banners first, so it is the last line with a word in it. Warnings count only if there is
-nothing else.
-"""
+"""The last line of a tool's output that says why it failed; warnings only if nothing else."""
 
 import re
 from collections.abc import Sequence
@@ -12,9 +8,8 @@ from rollout.model.text import excerpt
 
 _LIMIT = 160
 _WORD = re.compile(r"[^\W\d_]{2}|\d")
-# A glog line's level, time and place in the code.
 _GLOG = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w./-]+:\d+\] ?")
-# Messages below warnings, and what ssh says at the end of any connection.
+# Messages below warnings, and what ssh says at any end.
 _NO_REASON = re.compile(
     r"I\d{4} [\d:.]+\s"
     r"|[^a-z]{0,60}\b(?:INFO|DEBUG|TRACE|VERBOSE\d?)\b"
@@ -49,15 +44,11 @@ class CommandEnd:
     problem: str
     # The line of its output that says why.
     reason: str = ""
-    # The last lines of its output.
     output: tuple[str, ...] = ()
 
 
 def last_line(text: str, limit: int = _LIMIT) -> str:
-    """Return the last line that says something, safe to show, or empty.
-
-    A line that is too long loses its middle.
-    """
+    """Return the last meaningful line, safe to show; a long one loses its middle."""
     lines = [line for line in text.splitlines() if _WORD.search(line)]
     reasons = [line for line in lines if not _NO_REASON.match(line.strip())]
     candidates = _without_warnings(reasons) or reasons or lines
@@ -67,13 +58,13 @@ def last_line(text: str, limit: int = _LIMIT) -> str:
 
 
 def last_lines(text: str, most: int) -> tuple[str, ...]:
-    """Return the last lines that say something, safe to show."""
+    """Return the last meaningful lines, safe to show."""
     lines = [line.strip() for line in text.splitlines() if _WORD.search(line)]
     return tuple(_fit(line, _LIMIT) for line in lines[-most:])
 
 
 def _without_warnings(lines: Sequence[str]) -> list[str]:
-    """Return the lines without warnings and their indented lines, such as code of Python."""
+    """Return the lines without warnings and their indented lines."""
     reasons = list[str]()
     is_warning = False
     for line in lines:

@@ -55,11 +55,11 @@ class UnitState:
     load: str = ""
     active: str = ""
     file: str = ""
-    # Another unit starts it. If the distribution links it in /usr, systemd calls it disabled.
+    # Another unit starts it; systemd calls such a unit disabled if it is linked in /usr.
     wanted: bool = False
     # Why systemd cannot load it.
     problem: str = ""
-    # When it became active, in seconds; None if it is not active.
+    # When it became active, in seconds, or None.
     since_boot: float | None = None
 
     @property
@@ -116,9 +116,9 @@ class UpdateChecks:
     # Empty if unknown.
     unit: str = ""
     service: UnitState = UnitState()
-    # When it last reached the update server since it started, or None.
+    # When it last reached the update server, or None.
     last: datetime | None = None
-    # The seconds since then, or since it started; None if unknown.
+    # Seconds since then, or since its start; None if unknown.
     silence: float | None = None
     # Its configuration turns updates off.
     is_disabled: bool = False

@@ -27,10 +27,7 @@ class PodWarning(WarningFinding, frozen=True):
 
 
 class CriticalUnready(WarningFinding, frozen=True):
-    """The pod is system-node-critical and not Ready.
-
-    After the reboot, only pods that were ready are waited for.
-    """
+    """The pod is system-node-critical and not Ready."""
 
     kind = WarningKind.POD
     # RFC 3339, or empty.

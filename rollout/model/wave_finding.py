@@ -111,7 +111,7 @@ class BudgetDelay(Struct, frozen=True):
     """Drains wait for a budget."""
 
     budget: str
-    # How many evictions it allows at a time; 0 if none now.
+    # Evictions allowed at a time; 0 if none now.
     permits: int
     seconds: int = 0
 

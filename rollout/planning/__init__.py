@@ -1,1 +1,1 @@
-"""Deciding. Pure functions over what was gathered: no clock, no socket, no random number."""
+"""Deciding: pure functions over what was gathered, without clock, socket or randomness."""

@@ -44,15 +44,15 @@ from rollout.wording import text
 from rollout.wording.words import rollout_name
 
 _MOST_NAMES = 3
-# In seconds. Cached documents up to this age may deny a slot.
+# In seconds: documents up to this age may deny a slot.
 _DOCUMENTS_FRESH = 2.0
 _FORECAST_FRESH = 2.0
 # Deployments and DaemonSets change rarely, and are many.
 _COORDINATORS_FRESH = 60.0
-# Reading 30,000 pods takes 4 s, so forecasts get at most this share of the time.
+# Reading 30,000 pods takes 4 s; forecasts get at most this share of the time.
 _FORECAST_SHARE = 0.1
 
-# Every other reason is NODE_EXCLUDED.
+# Any other is NODE_EXCLUDED.
 _KIND_BY_REASON = {
     ExclusionReason.PAUSED: AnswerKind.PAUSED,
     ExclusionReason.RIVAL: AnswerKind.RIVAL,
@@ -70,11 +70,11 @@ def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) ->
 class SlotLimits:
     """Checks slots against the limits on a group's slots and on unavailable nodes."""
 
-    # All nodes of the cluster, by name.
+    # All nodes by name.
     nodes: Mapping[str, Node]
     selection: Selection
     policy: Policy
-    # The API server's time; None if unknown.
+    # The API server's time, if known.
     now: datetime | None
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
@@ -93,7 +93,7 @@ class SlotLimits:
         return sum(selector.matches(node.labels) for node in nodes)
 
     def check_away(self, slots: Slots, node: Node) -> None:
-        """Raise `Denied` if the node must not be unavailable together with the other ones."""
+        """Raise `Denied` if the node must not be away together with others."""
         unavailable = away_reasons(self.nodes.values(), self.policy, self.now)
         away = slots.nodes | unavailable.keys()
         limit = away_limit(self.nodes.values(), self.selection, self.policy)
@@ -104,14 +104,14 @@ class SlotLimits:
             self._check_pair(self.nodes[name], node)
 
     def _check_pair(self, other: Node, node: Node) -> None:
-        # The rules of the node that asks decide for both.
+        # The asking node's rules decide for both.
         rules = pools_of(self.policy).rules_of(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
                 AnswerKind.NOT_NOW,
                 f"control-plane nodes reboot one at a time, and {other.name} is under way",
             )
-        # Nodes in flight share one value of this label, like the nodes of a wave.
+        # Nodes in flight share one value, like a wave's.
         label = rules.spread_by
         if label and node.labels.get(label, "") != other.labels.get(label, ""):
             other_value = other.labels.get(label, "none")
@@ -123,7 +123,7 @@ class SlotLimits:
 
 
 def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -> Slots:
-    """Return the slots with one more, unless the node holds one; `Denied` if a limit is reached."""
+    """Return the slots with one more, unless the node holds one; or `Denied`."""
     if slots.of_node(slot.node) is not None:
         return slots
     limits.check_group(slots, slot.group, rules)
@@ -132,7 +132,7 @@ def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -
 
 
 class SlotAdmission:
-    """Decides whether a host gets a slot. Safe to use from many threads."""
+    """Decides whether a host gets a slot; for many threads."""
 
     def __init__(self, context: ServerContext) -> None:
         self._settings = settings = context.settings
@@ -162,10 +162,10 @@ class SlotAdmission:
 
     def take(self, request: HostRequest, cached_node: Node, rules: GroupRules) -> None:
         """Write a slot for the host's node unless it holds one, or raise `Denied`."""
-        # 1. Cached state, which costs nothing, denies most requests.
+        # 1. Cached state, which costs nothing, denies most.
         self._check_caches(request, cached_node, rules)
 
-        # 2. What has to be read, the slowest last.
+        # 2. What is read, the slowest last.
         self._memory.forget()
         self._check_memory()
         node = read_node(self._api, cached_node.name)
@@ -175,7 +175,7 @@ class SlotAdmission:
         self._check_gates(node, slot)
         self._check_drain(candidate)
 
-        # 3. What may have changed meanwhile: the ID, and in one step with the write, the limits.
+        # 3. What may have changed meanwhile: the ID, and together with the write, the limits.
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
         if node_of_host(request.id, nodes.values()).name != node.name:
             raise Denied(AnswerKind.UNKNOWN_ID, f"this ID is not the one of {node.name} any more")
@@ -231,7 +231,7 @@ class SlotAdmission:
             raise Denied(AnswerKind.PAUSED, text(pause))
 
     def _require_eligible(self, node: Node) -> Candidate:
-        """Return the node as a candidate; raise `Denied` if a rollout would exclude it."""
+        """Return the node as a candidate; `Denied` if a rollout would exclude it."""
         policy = self._settings.policy
         facts = facts_of(node)
         nodes = self._nodes.require_by_name()
@@ -246,7 +246,7 @@ class SlotAdmission:
         candidate = Candidate(node, facts, pools_of(policy).rules_of(node.labels), inputs)
         objection = why_excluded(candidate)
         if objection is None and not facts.update.new_version:
-            # The version that the host would boot is unknown, so it may be a held one.
+            # It is unknown whether the host would boot a held version.
             objection = why_maybe_held(facts.running_version, inputs)
         if objection:
             kind = _KIND_BY_REASON.get(objection.kind, AnswerKind.NODE_EXCLUDED)

@@ -1,6 +1,6 @@
-"""The listening socket, and limits on connections in total and per address.
+"""The listening socket, and limits on connections.
 
-At the limit, a new connection closes the one that was silent longest.
+At a limit, a new one closes the one that was silent longest.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from rollout.model.host import normalize_address
 
 IDLE_SECONDS = 15.0
 _MOST_CONNECTIONS = 1024
-# Of this process's file descriptors. The other half is for the API server and files.
+# Of file descriptors; the others are for the API server and files.
 _SHARE_OF_HOSTS = 0.5
-# Hosts behind a load balancer share an address.
+# A load balancer's hosts share one.
 SHARE_OF_ADDRESS = 0.5
 # asyncio's default is a minute.
 _HANDSHAKE_SECONDS = 10.0
@@ -41,7 +41,7 @@ class Listening:
     key: Path | None = None
 
     def load_certificate(self) -> ssl.SSLContext | None:
-        """Return a TLS context with the certificate; None if there is none. Raises `InputError`."""
+        """Return a TLS context, if there is a certificate; `InputError` if unusable."""
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -53,7 +53,7 @@ class Listening:
         return context
 
     def check_certificate(self) -> None:
-        """Raise `InputError` if the certificate and its key cannot be used together."""
+        """Raise `InputError` if the certificate and its key do not fit."""
         self.load_certificate()
 
     async def listen(
@@ -75,7 +75,7 @@ class Listening:
             raise InputError(f"cannot listen on {self.host}:{self.port}: {why}") from error
 
     async def keep_reloading(self, served_tls: ssl.SSLContext) -> None:
-        """Reload the certificate until canceled, because Kubernetes replaces files of a Secret."""
+        """Reload the certificate until canceled: Kubernetes replaces files of a Secret."""
         if self.certificate is None:
             return
         problem = ""
@@ -83,7 +83,7 @@ class Listening:
             await asyncio.sleep(_RELOAD_SECONDS)
             earlier_problem = problem
             try:
-                # First, because a certificate that does not fit its key would break `served_tls`.
+                # First: a wrong key would break `served_tls`.
                 self.check_certificate()
                 served_tls.load_cert_chain(self.certificate, self.key)
                 problem = ""
@@ -94,19 +94,19 @@ class Listening:
 
 
 class OpenConnections:
-    """The connections of hosts. Closes silent ones to make room. Only for the event loop."""
+    """Hosts' connections; closes silent ones to make room. Only for the event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_of_address = max(1, int(most * SHARE_OF_ADDRESS))
-        # All connections, with the time of their last request, the oldest first.
+        # By their last request, oldest first.
         self._silent_since: dict[web.RequestHandler, float] = {}
         self._busy: set[web.RequestHandler] = set()
 
     def accept(self, server: web.Server) -> web.RequestHandler:
         handler = server()
         self._silent_since[handler] = self._now
-        # The addresses are known only in the event loop's next cycle.
+        # Addresses are known in the event loop's next cycle.
         asyncio.get_running_loop().call_soon(self._make_room)
         return handler
 
@@ -131,7 +131,7 @@ class OpenConnections:
 
     def _forget_closed(self) -> None:
         for handler, since in list(self._silent_since.items()):
-            # A connection has no transport during its TLS handshake.
+            # It has no transport in its TLS handshake.
             if handler.transport is None and self._now - since > _HANDSHAKE_SECONDS:
                 del self._silent_since[handler]
 
@@ -144,7 +144,7 @@ class OpenConnections:
             yield
         finally:
             self._busy.discard(handler)
-            # Insert it again as the newest.
+            # Insert it as the newest.
             if self._silent_since.pop(handler, None) is not None:
                 self._silent_since[handler] = self._now
 
@@ -163,7 +163,7 @@ def _address(handler: web.RequestHandler) -> str:
 
 
 def raise_connection_limit() -> int:
-    """Let the process open as many files as it may; return how many connections may be open."""
+    """Let the process open as many files as it may; return the connections for hosts."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard_limit == resource.RLIM_INFINITY:
         return _MOST_CONNECTIONS

@@ -1,8 +1,7 @@
 """Answers reboot requests and steady-state reports of hosts that hold a slot.
 
-A grant is written on the Node before the slot and the Lease are checked. A worker that returns a
-node closes the slot before it reads the Node's phase. So at least one of the two sees what the
-other has done.
+A grant is written on the Node before the slot and the Lease are checked; a worker that returns a
+node closes the slot before it reads the Node's phase. So at least one sees what the other has done.
 """
 
 from functools import partial
@@ -40,16 +39,16 @@ _PAUSE_SECONDS = 0.5
 def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     """Grant the reboot, or raise `Denied`, `ApiError` or `FencedError`.
 
-    A grant is repeated for a host that asks again because it did not get the answer. `detail` is
-    the drain's progress, or empty.
+    A grant is repeated for a host that did not get the answer. `detail` is the drain's progress, or
+    empty.
     """
-    # All checks are repeated once the grant is on the Node. These avoid a grant in vain, for which
-    # the worker would await a boot.
+    # These avoid a grant in vain, for which the worker would await a boot. All are repeated once it
+    # is on the Node.
     api = context.hurried_api
     node = read_node(api, slot.node)
     _check_not_returned(slot, node)
     if node.boot_id != slot.boot_id:
-        # The host asks for its next reboot, so it has reached steady state.
+        # A host that asks for its next reboot has reached steady state.
         _record_request_after_reboot(context, slot, node)
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -57,7 +56,7 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
         )
     _check_open(slot, node)
     phase = node.annotations.get(marks.PHASE, "")
-    # In the phase `rebooting`, a grant was written before.
+    # `rebooting` has an earlier grant.
     is_grantable = phase in (Phase.DRAINED, Phase.REBOOTING)
     if node.annotations.get(marks.RUN) != slot.run_id or not is_grantable:
         message = f"{slot.node} is {phase or 'waiting for its drain'}"
@@ -74,8 +73,8 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
 
 
 def _check_slot_and_lease(context: ServerContext, slot: Slot) -> float:
-    """Check that both are still held; return until when that is sure, by the monotonic clock."""
-    # Before the checks, because they say how things are when they start.
+    """Check that both are still held; return until when (monotonic) that is sure."""
+    # Before the checks: they tell how things are when they start.
     until = context.leadership.safe_until
     lease_check = in_background(context.leadership.require_server, "lease")
     stored = context.book.read().of_run(slot.run_id)
@@ -88,9 +87,9 @@ def _check_slot_and_lease(context: ServerContext, slot: Slot) -> float:
 def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
     """Write the grant, then check the node again, or raise `Denied`.
 
-    If the second check fails, the grant stays on the Node. That is safe: the host is not told of
-    it, and all checks are made again when it asks again. The worker, which sees the grant, drains
-    the node again, or returns it when the host does not reboot in time.
+    If the second check fails, the grant stays on the Node. That is safe: the host is not told, and
+    asking again repeats all checks. The worker, which sees the grant, drains the node again, or
+    returns it when the host does not reboot in time.
     """
     cluster = context.hurried_cluster
     task = context.task(slot, node, cluster, context.leadership.require_server)
@@ -103,13 +102,13 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
     node = task.read_node(cluster.deadline())
     if not has_grant(node):
-        # The worker has moved newly arrived pods meanwhile.
+        # The worker has moved new pods.
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, f"{slot.node} is drained again")
     _check_version(context, slot, node)
 
 
 def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the version that the node would boot is held."""
+    """Raise `Denied` if the node would boot a held version."""
     settings = context.settings
     memory = read_memory(context.hurried_api, settings.namespace)
     try:
@@ -128,7 +127,7 @@ def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
 
 
 def _check_not_returned(slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the slot's Node is gone or returned, so that the slot will soon be free."""
+    """Raise `Denied` if the Node is gone or returned: the slot will soon be free."""
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -142,7 +141,6 @@ def _check_not_returned(slot: Slot, node: Node) -> None:
 
 
 def _check_open(slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the slot grants no more reboots."""
     if slot.state is not SlotState.HELD:
         raise Denied(
             AnswerKind.NODE_FAILED,
@@ -168,7 +166,7 @@ def _is_ending(slot: Slot) -> bool:
 
 
 def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
-    """Write the host's report into its slot; return the slot, None if the host holds none."""
+    """Write the host's report into its slot; return the slot, if any."""
     slot = _find_or_add_slot(context, request)
     if slot is None:
         return None
@@ -179,7 +177,7 @@ def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
 
 
 def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
-    """Wait until the node is returned; raise `Denied` if that takes longer than some seconds."""
+    """Wait some seconds until the node is returned, or raise `Denied`."""
     deadline = Deadline(context.clock, _WAIT_SECONDS)
     while not deadline.expired:
         node = context.nodes.require_by_name().get(slot.node)
@@ -192,25 +190,25 @@ def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
 
 
 def _find_or_add_slot(context: ServerContext, request: HostRequest) -> Slot | None:
-    """Return the host's slot, which may be a new one for its left-over marks, or None."""
+    """Return the host's slot, perhaps a new one for its left-over marks, or None."""
     try:
         node = context.nodes.of_host(request.id)
     except Denied as denied:
         if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
             raise
-        # No Node has the ID any more, or several have, but a slot may have it.
+        # No single Node has the ID, but a slot may.
         return context.book.recent().of_id(request.id)
     slot = _find_slot(context.book.recent(), request, node.name)
     if slot is None:
-        # Only fresh slots can show that a host holds none.
+        # Only fresh slots can show that there is none.
         slot = _find_slot(context.book.read(), request, node.name)
     return slot or _add_slot_for_marks(context, request, node)
 
 
 def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | None:
-    """Return the slot with the host's ID, preferably the one of its node, or None.
+    """Return the slot with the host's ID, preferably of its node, or None.
 
-    Two slots may have the ID, because a disk that is moved to another machine takes it along.
+    Two may have it: a disk that is moved to another machine takes it along.
     """
     slot = slots.of_node(node_name)
     if slot is not None and slot.id == request.id:
@@ -221,10 +219,10 @@ def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | Non
 def _add_slot_for_marks(
     context: ServerContext, request: HostRequest, watched_node: Node
 ) -> Slot | None:
-    """Add a slot if the node has marks of a slot that is gone, so that the node is returned.
+    """Add a slot for marks whose slot is gone, so that the node is returned.
 
-    Returns None without such marks. The slot counts toward no limit and grants no reboot. Raises
-    `Denied` if the node holds a slot for another machine.
+    None without such marks. It counts toward no limit and grants no reboot. `Denied` if the node
+    holds a slot for another machine.
     """
     if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None
@@ -243,7 +241,7 @@ def _add_slot_for_marks(
         state=SlotState.ABSENT,
         is_given_up=True,
     )
-    # A slot that another server added meanwhile stays.
+    # Keeps a slot that another server added meanwhile.
     stored = context.book.change(partial(Slots.with_slot, slot=slot)).of_node(node.name)
     if stored is not None and stored.id != request.id:
         raise Denied(
@@ -260,7 +258,7 @@ def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
     is_marked = node.annotations.get(marks.RUN) == slot.run_id
     phase = node.annotations.get(marks.PHASE, "") if is_marked else ""
     if node.boot_id == slot.boot_id and phase in PHASES_WITHOUT_GRANT:
-        # The host has reached steady state without its reboot.
+        # Steady state without its reboot.
         change = Slots.give_up
     elif slot.state is SlotState.ABSENT:
         change = Slots.report_absent

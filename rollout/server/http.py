@@ -33,17 +33,17 @@ from rollout.threads import in_background
 
 LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
-# Each request uses a thread. A denied host retries after five minutes.
+# Each uses a thread; a denied host retries after five minutes.
 MOST_REQUESTS = 64
 MOST_OF_ADDRESS = int(MOST_REQUESTS * SHARE_OF_ADDRESS)
 _STOP_SECONDS = 3.0
 
 _LOGGER = logging.getLogger(__name__)
-# aiohttp logs every client that hangs up or does not speak HTTP.
+# aiohttp logs clients that hang up or do not speak HTTP.
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.disabled = True
 Answerer = Callable[[HostRequest], FleetLockAnswer]
-# The rest of the body is not read, so the connection cannot be used again.
+# Unread bodies make the connection unusable.
 _CLOSING_KINDS = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind.SERVER_STOPPING)
 
 
@@ -75,12 +75,12 @@ class _Handlers:
     async def _answer_host(
         self, name: str, answerer: Answerer, request: web.Request
     ) -> web.Response:
-        """`name` is the request's name in metrics."""
+        """`name` is the request's in metrics."""
         try:
             answer = await self._answer_within_limits(request, answerer)
         except Denied as denied:
             answer = denied.answer
-        # The process may have been suspended: nothing slow may follow this check.
+        # The process may have been suspended: nothing slow may follow.
         answer = answer.valid_at(self._service.context.clock.monotonic())
         self._service.context.count(name, answer.kind)
         return _json(answer)
@@ -90,7 +90,7 @@ class _Handlers:
     ) -> FleetLockAnswer:
         """Return the answer, or raise `Denied`.
 
-        A request counts toward the limits only once its body has arrived.
+        A request counts toward limits once its body is here.
         """
         if self.stopping:
             raise Denied(AnswerKind.SERVER_STOPPING, "this server is about to end")
@@ -107,7 +107,7 @@ class _Handlers:
                 )
             self._under_way[address] += 1
             try:
-                # A thread in the background does not delay the end of the process.
+                # A background thread does not delay the exit.
                 return await asyncio.wrap_future(
                     in_background(lambda: answerer(host_request), "request")
                 )
@@ -197,7 +197,7 @@ async def serve(
         logger=_SILENT,
         keepalive_timeout=IDLE_SECONDS,
         shutdown_timeout=_STOP_SECONDS,
-        # Nothing limits the size of a decompressed body.
+        # Nothing would limit a decompressed body.
         auto_decompress=False,
     )
     await runner.setup()

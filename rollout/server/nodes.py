@@ -1,7 +1,7 @@
 """Finds the Node of a host by its Zincati ID, and plans the node's run.
 
-Some cloud controllers delete the Node of a machine that is down. The machine's host keeps its slot
-until the kubelet registers a new Node, or the machine counts as removed.
+Some cloud controllers delete the Node of a machine that is down: its host keeps the slot until the
+kubelet registers a new Node, or the machine counts as removed.
 """
 
 import re
@@ -39,12 +39,12 @@ _PAUSE_SECONDS = 1.0
 _UNKNOWN_CLUSTER = ClusterIdentity("", "", "")
 CREATED_AGAIN = "its Node was deleted and created again: its host has to ask again"
 AWAITED_IN_REBOOT = frozenset({Awaited.BOOT, Awaited.CALM, Awaited.READY, Awaited.REPORT})
-# An empty phase is that of a node without marks.
+# A node without marks has an empty phase.
 PHASES_WITHOUT_GRANT = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
 
 def version_of(node: Node) -> str:
-    """Return the running version: the first version number in the OS image, or all of it."""
+    """Return the first version number in the OS image, or all of it."""
     match = _VERSION_IN_OS_IMAGE.search(node.os_image)
     return match[0] if match else node.os_image
 
@@ -61,7 +61,7 @@ def select_nodes(nodes: Iterable[Node], selection: Selection) -> list[Node]:
 
 
 def read_slot_node(api: ClusterApi, slot: Slot) -> Node | None:
-    """Return the slot's Node; None if it was deleted, even if a new Node has its name."""
+    """Return the slot's Node; None if deleted, even if another has its name."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:
@@ -70,7 +70,7 @@ def read_slot_node(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
-    """Return the only node with this ID. Raises `Denied` if there is none, or more than one."""
+    """Return the only node with this ID, or raise `Denied`."""
     nodes = tuple(nodes)
     matching = []
     if host_id:
@@ -103,7 +103,6 @@ class WatchedNodes:
         self._view: LiveView[Node] | None = None
 
     def follow(self, stop: StopRequest) -> None:
-        """Watch the nodes until the stop, in a thread of its own."""
         with ExitStack() as stack:
             while self._view is None and not stop.is_due:
                 view = watch_nodes(self._cluster, self._cluster.deadline(_FOREVER))
@@ -115,7 +114,7 @@ class WatchedNodes:
             self._cluster.clock.wait(stop, _FOREVER)
 
     def require_by_name(self) -> Mapping[str, Node]:
-        """Return a copy of the nodes, or raise `Denied` if they have not been read yet."""
+        """Return the nodes, or raise `Denied` if they were not read yet."""
         if self._view is None:
             raise Denied(AnswerKind.API_UNAVAILABLE, "the nodes have not been read yet")
         return {node.name: node for node in self._view.items()}
@@ -134,7 +133,7 @@ def await_reregistration(
 ) -> Node:
     """Return the Node that the slot's machine registers after another boot.
 
-    Raises `NodeRemovedError` on timeout, and `NodeFailure` if the machine has not rebooted.
+    `NodeRemovedError` on timeout, `NodeFailure` if the machine has not rebooted.
     """
     deadline = cluster.deadline(absence_seconds(timeout))
     while True:
@@ -150,7 +149,7 @@ def await_reregistration(
 
 
 def _read_registered_node(api: ClusterApi, slot: Slot) -> Node | None:
-    """Return None until the slot's machine has registered the Node."""
+    """None until the slot's machine has registered the Node."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:
@@ -159,7 +158,7 @@ def _read_registered_node(api: ClusterApi, slot: Slot) -> Node | None:
 
 
 def facts_of(node: Node) -> HostFacts:
-    """Return what the Node tells about its host, which the server cannot probe."""
+    """Return what the Node tells of its host, which cannot be probed."""
     return HostFacts(
         host=Host(node.name, ""),
         update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),
@@ -174,12 +173,12 @@ def facts_of(node: Node) -> HostFacts:
 
 
 def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
-    """Return the node as it was before the slot's run, whose marks say how it was."""
+    """Return the node as it was before the slot's run, according to its marks."""
     was_cordoned = node.unschedulable
     machine_id = node.machine_id
     if node.annotations.get(marks.RUN) == slot.run_id:
         was_cordoned = node.annotations.get(marks.CORDONED_BY_US) != "true"
-        # A host that was reinstalled is another machine.
+        # A reinstalled host is another machine.
         machine_id = node.annotations.get(marks.MACHINE_ID) or node.machine_id
     return PlannedNode(
         name=node.name,

@@ -1,4 +1,4 @@
-"""FleetLock's requests and answers. Clients retry unless the status is 200."""
+"""FleetLock's requests and answers."""
 
 import re
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class AnswerKind(StrEnum):
         return kind
 
     GRANTED = "granted", _OK
-    # The node is in service. Its slot is freed later.
+    # In service; its slot is freed later.
     RELEASED = "released", _OK
     NOT_HELD = "not_held", _OK
     NOT_FOUND = "not_found", 404
@@ -75,11 +75,11 @@ class FleetLockAnswer:
     kind: AnswerKind
     # For people.
     value: str
-    # The answer must not be sent later than this, by the monotonic clock.
+    # Monotonic time until which it may be sent.
     until: float = inf
 
     def valid_at(self, moment: float) -> "FleetLockAnswer":
-        """Return this answer, or `lock_lost` if it may not be sent any more."""
+        """Return this answer, or `lock_lost` if it is too late."""
         if moment <= self.until:
             return self
         message = f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold"

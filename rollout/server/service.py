@@ -15,9 +15,9 @@ from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
 from rollout.wording.words import defect
 
-# Any client can cause these answers.
+# Any client can cause these.
 _TO_STRANGERS = frozenset({AnswerKind.UNKNOWN_ID, AnswerKind.UNKNOWN_GROUP})
-# These answers are frequent and rarely about one host.
+# Frequent, and rarely about one host.
 _LOGGED_HOURLY = _TO_STRANGERS | {
     AnswerKind.SEMAPHORE_FULL,
     AnswerKind.MAX_UNAVAILABLE,
@@ -33,22 +33,22 @@ _LOGGED_HOURLY = _TO_STRANGERS | {
 _HOUR = 3600.0
 
 _READY_SECONDS = 10.0
-# A thread that hangs is left behind: another server continues.
+# A hanging thread is left behind: another server continues.
 _STOP_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class AnswerLog:
-    """Logs answers to hosts, but not the same answer again and again."""
+    """Logs answers to hosts, without repetitions."""
 
     clock: Clock
     notice: Callable[[str], None]
-    # Returns the node of a host's ID, or raises `Denied`.
+    # By a host's ID; may raise `Denied`.
     node_name: Callable[[str], str]
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    # By the host's ID.
+    # By host ID.
     _last_kinds: dict[str, AnswerKind] = field(default_factory=dict)
-    # In monotonic seconds, by the kind or the text of an answer that is logged hourly.
+    # In monotonic seconds, by kind or text of an hourly answer.
     _logged_at: dict[str, float] = field(default_factory=dict)
 
     def note(self, request: HostRequest, answer: FleetLockAnswer) -> None:
@@ -68,7 +68,7 @@ class AnswerLog:
             self._last_kinds[request.id] = answer.kind
             return previous is not answer.kind
         now = self.clock.monotonic()
-        # Strangers share one line an hour, so that nobody can fill the log.
+        # Strangers share one line an hour: nobody can fill the log.
         key = answer.kind if answer.kind in _TO_STRANGERS else answer.value
         self._logged_at = {key: at for key, at in self._logged_at.items() if now - at < _HOUR}
         is_new = key not in self._logged_at
@@ -95,7 +95,7 @@ class Service:
         return answer
 
     def steady_state(self, request: HostRequest) -> FleetLockAnswer:
-        # Not logged, because the node's run reports its own end.
+        # Not logged: the node's run reports its end.
         return self._answer_or_error(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:

@@ -30,10 +30,10 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import Clock, ClusterApi, Observer
 from rollout.server.nodes import WatchedNodes, plan_node, select_nodes
 
-# Limits while a host waits: for one API call, and for its retries.
+# For one API call and its retries while a host waits.
 _CALL_SECONDS = 10.0
 _RETRY_SECONDS = 10.0
-# Up to this age, in seconds, cached state may deny a request.
+# Cached state up to this age may deny a request.
 _SLOTS_FRESH = 1.0
 _LEASE_FRESH = 2.0
 # Answers are sent milliseconds after the last check.
@@ -45,24 +45,23 @@ class ServerSettings:
     groups: Groups
     selection: Selection
     policy: Policy
-    # Of the Lease, the slots, the memory and the record.
+    # Of all shared objects.
     namespace: str
-    # This server's identity in the Lease.
     holder: str
     lease_seconds: int
-    # For a host to ask again after its drain, and to come back after its grant.
+    # To ask again after the drain, and to come back after the grant.
     slot_timeout: Duration
 
     def failures_allowed(self, nodes: Iterable[Node]) -> int:
-        """Return --max-failures as a number; `nodes` are all nodes of the cluster."""
+        """Return --max-failures as a number, for all `nodes` of the cluster."""
         return self.policy.failures_allowed(len(select_nodes(nodes, self.selection)))
 
 
 @dataclass(slots=True)
 class SlotBook:
-    """Caches the stored slots. Safe to use from many threads.
+    """Caches the stored slots, for many threads.
 
-    Raises `ApiError` if the slots cannot be read, written or decoded.
+    `ApiError` if they cannot be read, written or decoded.
     """
 
     api: ClusterApi
@@ -70,9 +69,9 @@ class SlotBook:
     namespace: str
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _last_slots: Slots = NO_SLOTS
-    # In monotonic seconds.
+    # Monotonic.
     _read_at: float = float("-inf")
-    # Why the slots are unknown; empty after they were read.
+    # Why the slots are unknown, or empty.
     _problem: str = "the slots have not been read yet"
 
     def recent(self) -> Slots:
@@ -109,9 +108,9 @@ class SlotBook:
         return "" if age <= fresh_seconds else f"the slots were read {age:.0f} s ago"
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
-        """Write changed slots; return them. `change` runs again after a conflict."""
+        """Write changed slots and return them; a conflict repeats `change`."""
         changed = change_slots(self.api, self.namespace, change)
-        # Not when the write began: slots that another thread began to read since are older.
+        # Not when the write began: another thread's read since is older.
         return self._store_if_newer(changed, self.clock.monotonic())
 
     def _store_if_newer(self, slots: Slots, read_at: float) -> Slots:
@@ -124,22 +123,21 @@ class SlotBook:
 
 @dataclass(slots=True)
 class Leadership:
-    """Who holds the Lease. Safe to use from many threads."""
+    """Who holds the Lease; for many threads."""
 
     api: ClusterApi
     watch: LeaseWatch
     namespace: str
-    # This server's identity in the Lease.
     holder: str
-    # Set by the worker while this server holds the Lease.
+    # While this server's worker holds the Lease.
     own_lock: LeaseLock | None = None
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _lease: LeaseState = NO_LEASE
     _read_at: float = float("-inf")
 
     def read_holder_state(self, fresh_seconds: float = _LEASE_FRESH) -> HolderState:
-        """Read the Lease if the last read is older than `fresh_seconds`. Raises `ApiError`."""
-        # Before the lock is taken, so that threads that wait for it share one read.
+        """Read the Lease if last read before `fresh_seconds`; may raise `ApiError`."""
+        # Before the lock, so that waiting threads share one read.
         oldest = self.watch.clock.monotonic() - fresh_seconds
         with self._mutex:
             if self._read_at < oldest:
@@ -149,7 +147,7 @@ class Leadership:
             return self.watch.observe(self._lease)
 
     def other_rollout(self) -> str:
-        """Return the holder and its run if it is a rollout that may be alive, else empty."""
+        """Return holder and run of a rollout that may be alive, or empty."""
         is_free = self.read_holder_state() in (HolderState.NOBODY, HolderState.GONE)
         if is_free or is_fleetlock_run(self._lease.run):
             return ""
@@ -158,10 +156,10 @@ class Leadership:
 
     @property
     def safe_until(self) -> float:
-        """Until when a check that starts now is valid, by the monotonic clock.
+        """Until when (monotonic) a check that starts now is valid.
 
-        Another server takes the Lease of a dead holder after two renewals at the earliest, and one
-        may have been under way.
+        Another server takes a dead holder's Lease after two renewals at the earliest, and one may
+        have been under way.
         """
         return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._lease.renewal_seconds)
 
@@ -185,7 +183,7 @@ class Leadership:
 
 @dataclass(slots=True)
 class Troubles:
-    """Reports problems, each only once until it changes or ends."""
+    """Reports each problem once until it changes or ends."""
 
     notice: Callable[[str], None]
     message_by_subject: dict[str, str] = field(default_factory=dict)
@@ -208,9 +206,9 @@ class ServerContext:
     api: ClusterApi
     clock: Clock
     notice: Callable[[str], None]
-    # Yields the observers of one run.
+    # Those of one run.
     observers_of: Callable[[RolloutPlan], AbstractContextManager[Sequence[Observer]]]
-    # Takes the request (`pre-reboot` or `steady-state`) and the answer's kind.
+    # By request (`pre-reboot` or `steady-state`) and answer's kind.
     count: Callable[[str, str], None]
     gates: GatePorts = field(default_factory=GatePorts)
     book: SlotBook = field(init=False)
@@ -248,12 +246,12 @@ class ServerContext:
 
     @property
     def silent_report(self) -> Reporter:
-        """Has no observers: only the worker's runs are reported."""
+        """Only the worker's runs are reported."""
         return Reporter((), self.clock)
 
     @property
     def hurried_api(self) -> ClusterApi:
-        """No retries, and short timeouts, because a host waits."""
+        """A host waits: no retries, short timeouts."""
         return self.api.within(_CALL_SECONDS)
 
     @property

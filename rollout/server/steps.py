@@ -1,7 +1,7 @@
-"""The steps of a node whose host asks FleetLock for its reboot. The worker runs them.
+"""The steps, run by the worker, of a node whose host asks FleetLock for its reboot.
 
-The reboot is proven when the kubelet of the same machine reports a new boot ID and Ready. Any
-replica may grant the reboot of a node that is marked `drained`.
+The kubelet of the same machine proves it by a new boot ID and Ready. Any replica may grant the
+reboot of a node that is marked `drained`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -57,18 +57,15 @@ from rollout.server.state import SlotBook
 _PAUSE_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
 _MOST_DRAINS_IN_STEP = 3
-# A host that was just granted its reboot gets this long to go down.
+# For a host to go down after its grant.
 _LAST_GRANT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SlotHost:
-    """A `HostAccess` to the host of a slot, and the steps of its node.
+    """A slot's `HostAccess`, and its node's steps; writing the slot raises `ApiError`."""
 
-    Writing the slot raises `ApiError`.
-    """
-
-    # As it was at the start of this run. See `latest`.
+    # At the start of this run; see `latest`.
     slot: Slot
     planned: PlannedNode
     api: ClusterApi
@@ -108,7 +105,7 @@ class SlotHost:
 
     @property
     def latest(self) -> Slot:
-        """The slot as last read, or as at the start if it is gone."""
+        """The slot as last read, or the first if it is gone."""
         return self.book.latest_of(self.slot)
 
     def close(self) -> None:
@@ -120,7 +117,7 @@ class SlotHost:
         self.book.change(partial(Slots.reopen, run_id=self.slot.run_id))
 
     def seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
-        """Return how long all servers have waited for this. The first call starts the wait."""
+        """Return how long all servers have waited; the first call starts the wait."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         change = partial(Slots.wait, run_id=self.slot.run_id, awaited=awaited, at=timestamp(now))
         slots = context.cluster.ask(lambda _api: self.book.change(change))
@@ -141,22 +138,22 @@ class SlotHost:
         }
 
     def _drain_and_mark(self, context: NodeContext, progress: Progress) -> Progress:
-        """Drain the node, and mark it `drained`. Then any replica may grant its reboot."""
+        """Drain the node, and mark it `drained`, so that any replica may grant its reboot."""
         context_of_drain = replace(
             context, drain_seconds_used=self._seconds_spent_on_drain(context)
         )
         drain_node(context_of_drain)
         is_first_drain = progress.drains == 0
         if is_first_drain:
-            # Before the mark, because nothing delays a grant after it.
+            # Nothing delays a grant after the mark.
             delay_reboot(context)
-        # Pods may have arrived during the delay.
+        # Pods may have come meanwhile.
         _drain_until_empty(context_of_drain)
         mark_phase(context, Phase.DRAINED)
         return progress.move(Edge.EVICTED)
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
-        """Return how long all servers have drained the node; 0 if this is not its first drain."""
+        """Return how long all servers have drained the node; 0 after its first drain."""
         if self.latest.awaited not in (Awaited.NOTHING, Awaited.DRAIN):
             return 0.0
         return self.seconds_waited(context, Awaited.DRAIN)
@@ -222,9 +219,9 @@ class SlotHost:
         return node.is_ready or self.latest.is_given_up
 
     def _await_calm(self, context: NodeContext) -> Node:
-        """Wait until a host with a fresh grant has had time to go down; return the Node.
+        """Wait until a host with a fresh grant has had time to go down.
 
-        A boot ends the wait early. So does a host that goes down, unless the slot is given up.
+        A boot ends the wait early, as does going down unless the slot is given up.
         """
         for node in self._poll(context, Awaited.CALM, min(_LAST_GRANT_SECONDS, self.timeout)):
             if _has_rebooted(context.planned, node) or not self._is_up_or_given_up(node):
@@ -232,9 +229,9 @@ class SlotHost:
         return node
 
     def _poll(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
-        """Yield the Node again and again until all servers together have waited `seconds`.
+        """Yield the Node repeatedly until all servers together have waited `seconds`.
 
-        The wait starts only after the first Node, which may show that there is nothing to await.
+        The wait starts after the first Node, which may end it.
         """
         deadline: Deadline | None = None
         while True:
@@ -248,7 +245,7 @@ class SlotHost:
             deadline.pause(_PAUSE_SECONDS)
 
     def _read_or_await_node(self, context: NodeContext) -> Node:
-        """Return the Node. If it was deleted during the reboot, first await its registration."""
+        """Return the Node; if deleted during the reboot, await its registration."""
         try:
             return _read_node_with_uid(context, self.latest.node_uid)
         except NodeFailure:
@@ -265,7 +262,7 @@ class SlotHost:
         )
         ready_before = mark_before_deletion(context, marks.READY_BEFORE)
         mark_new_node(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
-        # A server that continues finds the node by the mark or by the slot.
+        # Another server finds the node by mark or slot.
         change = partial(Slots.move, run_id=slot.run_id, node_uid=node.uid)
         context.cluster.ask(lambda _api: self.book.change(change))
         return context.read_node()
@@ -277,7 +274,7 @@ class SlotHost:
         return last_seen is not None and has_grant(last_seen)
 
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
-        """Wait until a request thread has marked the grant, and keep the node empty meanwhile."""
+        """Wait for a request thread's mark of the grant, and keep the node empty."""
         drained_check = _DrainedCheck(context)
         detail = "waiting for its host to ask again"
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
@@ -300,7 +297,7 @@ class SlotHost:
         )
 
     def _await_boot(self, context: NodeContext, progress: Progress) -> Progress:
-        """Wait for another boot of the same machine, and keep the node empty meanwhile."""
+        """Wait for another boot of the machine, and keep the node empty."""
         drained_check = _DrainedCheck(context)
         for node in self._poll(context, Awaited.BOOT, self.timeout):
             if _has_rebooted(context.planned, node):
@@ -310,12 +307,12 @@ class SlotHost:
                     raise NodeFailure(Outcome.NOT_BACK, message)
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.BOOTED)
-            # A host that reports steady state without a reboot does not want one any more.
+            # A report without a reboot means that the host no longer wants it.
             has_reported_old_boot = node.is_ready and self.latest.has_reported
             if self.latest.is_given_up or has_reported_old_boot:
                 raise GivenUpError("it is not expected any more")
             if node.is_ready and self.latest.closing:
-                # An earlier server closed the slot and ended before it returned the node.
+                # An earlier server closed the slot, and did not return the node.
                 raise _not_rebooted_failure(node, self.timeout)
             if node.is_ready:
                 try:
@@ -323,7 +320,7 @@ class SlotHost:
                 except RefilledError as error:
                     return self._drain_again_and_reopen(context, progress, error)
                 except DrainError as error:
-                    # The host may already know of its grant, so the boot is awaited all the same.
+                    # The host may know of its grant, so the boot is awaited anyway.
                     context.report.notice(f"{context.name} was granted its reboot: {error.message}")
         raise _not_rebooted_failure(node, self.timeout)
 
@@ -353,7 +350,7 @@ class SlotHost:
         return succeed(context, replace(progress, boot=boot))
 
     def _await_report(self, context: NodeContext) -> Node:
-        """Return the Ready Node when its host has reported, or after --slot-timeout."""
+        """Return the Ready Node once its host has reported, or after --slot-timeout."""
         for node in self._poll(context, Awaited.REPORT, self.timeout):
             if node.is_ready and (self.latest.has_reported or self.latest.is_given_up):
                 break
@@ -424,14 +421,13 @@ def _is_same_machine(planned: PlannedNode, node: Node) -> bool:
 
 @dataclass(slots=True)
 class _DrainedCheck:
-    """Checks at intervals that a drained node may still reboot. Ignores failing API calls."""
+    """Checks at intervals that a drained node may reboot; ignores failing API calls."""
 
     context: NodeContext
-    # None before the first check.
     next_check: Deadline | None = None
 
     def run_if_due(self) -> None:
-        """Raise `RefilledError`, `DrainError` or `WithheldError` if the node must not reboot."""
+        """`RefilledError`, `DrainError` or `WithheldError` if it must not reboot."""
         if self.next_check is not None and not self.next_check.expired:
             return
         self.next_check = self.context.cluster.deadline(_CHECK_SECONDS)

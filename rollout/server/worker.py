@@ -1,6 +1,6 @@
 """Runs the nodes of all slots on the replica that holds the Lease.
 
-If the holder dies, another replica continues each node from its marks.
+If it dies, another one continues from the marks.
 """
 
 import threading
@@ -55,7 +55,6 @@ class _DetailObserver:
     """Notes what the node of a run is doing."""
 
     run: str
-    # By run.
     details: dict[str, str]
 
     def notify(self, event: StepEvent) -> None:
@@ -65,13 +64,13 @@ class _DetailObserver:
 
 @dataclass
 class SlotRunner:
-    """Takes the node of a slot through its steps, with the engine. For many threads."""
+    """Takes the node of a slot through its steps, with the engine; for many threads."""
 
     context: ServerContext
     server_stop: StopRequest
-    # What the node of each run under way is doing, for the answers to its host.
+    # By run under way, for answers to its host.
     details: dict[str, str] = field(default_factory=dict)
-    # Shared, because the drains of all slots compete for the same budgets.
+    # The drains of all slots compete for the same budgets.
     _precedence: Precedence = field(default_factory=Precedence)
 
     @cached_property
@@ -79,7 +78,7 @@ class SlotRunner:
         return read_identity(self.context.api)
 
     def work_on(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
-        """Return how the node ended; None if there was nothing to do. Raises `ApiError`."""
+        """Return how the node ended, or None without work; may raise `ApiError`."""
         try:
             return self._work_on(slot, check_may_act, stop)
         finally:
@@ -94,7 +93,7 @@ class SlotRunner:
             return None
         is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
         if not is_taken_up:
-            # The node was returned, or its host rebooted before this run began.
+            # Returned, or rebooted before this run.
             if is_returned_by(node, slot.run_id) or node.boot_id != slot.boot_id:
                 return None
             if slot.is_given_up:
@@ -160,8 +159,7 @@ class SlotRunner:
     def _await_new_node(self, slot: Slot, check_may_act: Guard) -> Node | None:
         """Continue for a server that ended while the Node was gone.
 
-        Waits until the slot's machine registers a Node, marks it and returns it; None if the
-        machine registers none.
+        Marks and returns the Node that the slot's machine registers, or None.
         """
         context = self.context
         cluster = PatientApi(context.api, context.clock)
@@ -181,7 +179,7 @@ class SlotRunner:
         return read_slot_node(context.api, context.book.latest_of(slot))
 
     def _note_aborted(self, slot: Slot) -> None:
-        """Note in the memory that the slot was given up before its node was marked."""
+        """Note that the slot was given up before its node was marked."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id, failures_allowed=1)
         change = partial(with_node_end, ended=ended, now=self.context.now)
@@ -195,7 +193,7 @@ class SlotRunner:
         entry = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
-        # Unknown if the run is taken up.
+        # Unknown if taken up.
         health_before = None if is_taken_up else engine.settler.measure_together([slot.node])
         host = SlotHost(
             slot=slot,
@@ -219,7 +217,7 @@ class SlotRunner:
         return result
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
-        """Wait until the cluster has settled, then for gates.soak. The server's stop ends both."""
+        """Wait until the cluster has settled, then for gates.soak, or for the stop."""
         others_away = self.context.book.latest.nodes - {slot.node}
         try:
             why_unsettled = engine.settler.wait_until_settled(
@@ -238,15 +236,15 @@ class SlotRunner:
 @dataclass(frozen=True, slots=True)
 class SlotThread:
     future: Future[None]
-    # Requested when an operator releases the slot: the thread returns the node.
+    # An operator released the slot: return the node.
     give_up: StopRequest
 
 
 class Worker:
-    """Holds the Lease while slots need work, and has a thread for each of them.
+    """Holds the Lease while slots need work, with a thread for each.
 
-    A thread ends early if `server_stop` is requested (this server ends) or `lead_end` (the Lease
-    is lost). Another server continues then.
+    A thread ends early if `server_stop` is requested (this server ends) or `lead_end` (the Lease is
+    lost); another server continues.
     """
 
     def __init__(self, context: ServerContext, server_stop: StopRequest) -> None:
@@ -255,10 +253,9 @@ class Worker:
         self._leadership = context.leadership
         self._server_stop = server_stop
         self._woken = threading.Event()
-        # By the slot's run, as well as the end of the pause after a failure.
+        # By run, as is the end of the pause after a failure.
         self._threads: dict[str, SlotThread] = {}
         self._retries: dict[str, Deadline] = {}
-        # As last read.
         self._slots = Slots()
         self._troubles = Troubles(context.notice)
         self._runner = SlotRunner(context, server_stop)
@@ -268,7 +265,7 @@ class Worker:
         self._woken.set()
 
     def detail(self, slot: Slot) -> str:
-        """Return what the slot's node is doing; empty if this worker does not work on it."""
+        """Return what the slot's node is doing, or empty if another server works on it."""
         return self._runner.details.get(slot.run_id, "")
 
     @property
@@ -281,7 +278,7 @@ class Worker:
                 self._read_slots()
                 slots = self._slots_to_work_on()
                 if slots:
-                    # A Lease names one run. This one says that a FleetLock server holds it.
+                    # A Lease names one run; this one stands for the FleetLock server.
                     self._try_to_lead(run_on_lease=slots[0].run_id)
             except RolloutError as error:
                 self._troubles.report(_SLOTS, error.message)
@@ -298,7 +295,7 @@ class Worker:
     def _read_slots(self) -> None:
         self._slots = self._context.book.read()
         if self._slots.held:
-            # Only a Lease that is read again and again shows whether its holder is alive.
+            # Only repeated reads show whether the holder is alive.
             self._leadership.read_holder_state()
 
     def _slots_to_work_on(self) -> list[Slot]:
@@ -308,18 +305,18 @@ class Worker:
         return slot.state is SlotState.HELD or slot.is_given_up or self._is_gone(slot)
 
     def _is_gone(self, slot: Slot) -> bool:
-        """Whether the slot's Node was deleted. False if that cannot be read."""
+        """Whether the slot's Node was deleted; False if unknown."""
         try:
             node = self._context.nodes.require_by_name().get(slot.node)
             if node is not None and node.uid == slot.node_uid:
                 return False
-            # The watch may be late, so the Node is read.
+            # The watch may be late.
             return read_slot_node(self._context.api, slot) is None
         except (ApiError, Denied):
             return False
 
     def _try_to_lead(self, run_on_lease: str) -> None:
-        """Take the Lease if nobody alive holds it, and work on all slots until they are done."""
+        """Take the Lease if nobody alive holds it, and work until all slots are done."""
         state = self._leadership.read_holder_state()
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
@@ -364,7 +361,7 @@ class Worker:
         give_up = StopRequest(revert=True)
 
         def check_may_act() -> None:
-            # A thread may outlive its lock, so `lead_end` is checked as well.
+            # A thread may outlive its lock.
             if self._server_stop.is_due or lead_end.is_due:
                 raise FencedError("this server is no longer in charge: another one continues")
             if self._slots.of_run(slot.run_id) is None:
@@ -377,7 +374,7 @@ class Worker:
         self._threads[slot.run_id] = SlotThread(future, give_up)
 
     def _update_threads(self) -> None:
-        """Pass released slots on to their threads, and forget threads that have ended."""
+        """Pass released slots on to their threads, and forget ended ones."""
         for run_id, thread in list(self._threads.items()):
             slot = self._slots.of_run(run_id)
             if slot is not None and slot.is_given_up:
@@ -410,6 +407,6 @@ class Worker:
         if node is None:
             self._context.book.change(partial(Slots.free, run_id=slot.run_id))
             return
-        # A kubelet that reports NotReady is not absent.
+        # A kubelet that reports NotReady is there.
         state = SlotState.ABSENT if node.ready is ConditionStatus.UNKNOWN else SlotState.FAILED
         self._context.book.change(partial(Slots.fail, run_id=slot.run_id, state=state))

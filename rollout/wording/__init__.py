@@ -1,6 +1,6 @@
-"""Sentences for findings. Each kind is registered in one of these modules."""
+"""Sentences for findings, each registered in one of these modules."""
 
-# Importing these modules registers their sentences.
+# Registers their sentences.
 from rollout.wording import blockers, drain, nodes, starts, warnings  # noqa: F401
 from rollout.wording.nodes import rescue_text
 from rollout.wording.words import brief, cause, fix, note, text

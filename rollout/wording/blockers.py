@@ -112,7 +112,7 @@ def _(finding: findings.CoordinatorActive) -> Words:
         cause = "lets hosts reboot by themselves"
     if coordinator.rival in _DRAINING_ON_REQUEST:
         cause = "has requests to cordon and drain nodes"
-    # The machine-config-operator's Deployments do not show that its pools are paused.
+    # The machine-config-operator's Deployments do not show paused pools.
     conjunction = "and then" if coordinator.rival == Rival.MCO else "or"
     ignore = f"{conjunction} ignore it with --allow {coordinator.rival}"
     return Words(cause, f"{_how_to_stop(coordinator)}, {ignore}")
@@ -133,7 +133,7 @@ def _how_to_stop(coordinator: Coordinator) -> str:
 
 
 def _annotation_taking_lock(lock: LockAnnotation) -> str:
-    """Return the NAME=JSON for `kubectl annotate` that takes every place of kured's lock."""
+    """Return NAME=JSON for `kubectl annotate`, which takes all of kured's lock."""
     name = shell_word(lock.name)
     if lock.owners == 1:
         return f"""{name}='{{"nodeID":"manual"}}'"""

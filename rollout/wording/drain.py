@@ -57,7 +57,6 @@ def _(_finding: findings.UnmanagedPod) -> Words:
 
 
 def why_not_evicted(reasons: Sequence[findings.PodFinding]) -> str:
-    """Return why the pod is not evicted; empty without reasons."""
     return "; ".join(text(reason) for reason in reasons)
 
 
@@ -148,7 +147,7 @@ def _amount_text(resource: str, amount: int) -> str:
         case "memory":
             return f"{amount >> 20}Mi memory"
         case _ if resource.startswith(HOST_PORT):
-            # Each host port is a resource of its own.
+            # Each port is its own resource.
             return resource
         case _:
             return f"{amount} {resource}"

@@ -285,7 +285,7 @@ _MEANING_OF_MARK = {
 def _(finding: findings.RivalMark) -> Words:
     marks = ", ".join(finding.marks)
     state = f"{marks} is {finding.value}" if finding.value else marks
-    # The commands come last, so that they can be copied.
+    # Commands come last, to be copied.
     cleanup = f"or, if {finding.rival} is no longer installed, run: {'; '.join(finding.commands)}"
     fix = f"use --allow {finding.rival}, {cleanup}"
     return Words(f"{_MEANING_OF_MARK[finding.rival]}: {state}", fix)
@@ -335,7 +335,7 @@ def _(finding: findings.DrainBlocked) -> Words:
 
 
 def check_trouble(update: UpdateStanding, now: datetime | None) -> str:
-    """Return why the host finds no updates; empty if it does, or if that is unknown."""
+    """Return why the host finds no updates; empty if it does, or if unknown."""
     match update.checks:
         case CheckState.MASKED | CheckState.STOPPED | CheckState.FAILED | CheckState.DISABLED:
             return service_text(update.check_unit, update.checks)

@@ -104,7 +104,7 @@ def _delay_words(delay: findings.BudgetDelay | None) -> Words:
 
 
 def _budget_name(key: str) -> str:
-    """Return the budget's name; a rule of drain.critical is no PDB."""
+    """A rule of drain.critical is no PDB."""
     return key if key.startswith(CRITICAL) else f"PDB {key}"
 
 
@@ -113,6 +113,5 @@ def _at_a_time(pods: int) -> str:
 
 
 def crowding_clause(crowded: PlaceWarning) -> str:
-    """Return why a node found no room in a wave."""
     verb = "is " if isinstance(crowded.finding, DownMeanwhile) else ""
     return f"beside these nodes, {crowded.subject} {verb}{cause(crowded.finding)}"

@@ -1,4 +1,4 @@
-"""Turns findings into sentences. No code reads these sentences."""
+"""Turns findings into sentences, which no code reads."""
 
 from dataclasses import dataclass
 from functools import singledispatch
@@ -15,7 +15,7 @@ class Words:
     cause: str
     # What to do, or empty.
     fix: str = ""
-    # The cause without particulars such as host keys; None if it has none.
+    # Without particulars such as host keys; None if it has none.
     brief: str | None = None
     # What a table's state does not say; None for `brief`.
     note: str | None = None
@@ -36,7 +36,7 @@ def brief(finding: Finding) -> str:
 
 
 def note(finding: Finding) -> str:
-    """Return what a table's state does not say; empty if the state is enough."""
+    """Return what a table's state does not say, or empty."""
     phrase = words(finding)
     return brief(finding) if phrase.note is None else phrase.note
 

@@ -24,12 +24,12 @@ _RESULT_EVENTS = (
     *("runner_on_ok", "runner_on_failed", "runner_on_unreachable"),
     *("runner_item_on_ok", "runner_item_on_failed"),
 )
-# The playbook adds the number of the command to its result.
+# The playbook adds the command's number to its result.
 _COMMAND_NUMBER = "rollout_turn"
 _LONGEST = 300
 _CONNECTION_CLOSED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
 
-# Ansible before 2.19 writes `ERROR! …`, later versions `[ERROR]: …`.
+# Ansible before 2.19 writes `ERROR! …`, later `[ERROR]: …`.
 _MESSAGE_START = re.compile(r"^(?=\[[A-Z ]+\]: |ERROR! )", re.MULTILINE)
 _IS_WARNING = re.compile(r"\[[A-Z ]*WARNING\]: ")
 _PLUGIN_FAILURE = re.compile(r"\bFailed to parse\b.{0,300}\bplugin\b", re.DOTALL)
@@ -50,7 +50,7 @@ _AUTH = re.compile(
     re.IGNORECASE,
 )
 _TIMEOUT = re.compile(r"timed out|timeout", re.IGNORECASE)
-# OpenSSH does not know the address of a connection through a jump host.
+# OpenSSH does not know an address behind a jump host.
 _BROKEN = re.compile(r"\bConnection (?:closed|reset) by (?!UNKNOWN)\S+ port \d+")
 
 _INTERCEPTED = (
@@ -73,21 +73,20 @@ _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
 class HostAnswer:
     """A host's answer to a command."""
 
-    # Ansible's name.
     host: str
     answer: Answer
-    # None in a run of `probe.yml`, which runs a single command.
+    # None in a run of `probe.yml`, with its single command.
     command_number: int | None = None
 
 
 def parse_event(event: Mapping[str, Any]) -> HostAnswer | None:
-    """Return the answer in an event of Ansible; None if it has none."""
+    """Return the answer in an event of Ansible, or None."""
     data = event.get("event_data") or {}
     if event.get("event") not in _RESULT_EVENTS or data.get("task_action") not in _RAW:
         return None
     host = data.get("host")
     result = data.get("res")
-    # A task with a loop reports each item, then all `results` at once.
+    # A loop reports each item, then all `results` at once.
     if not isinstance(host, str) or not isinstance(result, dict) or "results" in result:
         return None
     number = result.get(_COMMAND_NUMBER)
@@ -112,8 +111,8 @@ def parse_result(host: str, result: Mapping[str, Any]) -> Answer:
 
 
 def unreachable_error(host: str, message: str) -> SshError:
-    """Return the error for a message of Ansible's connection plugin."""
-    # A banner above the last line may mention timeouts and permissions, too.
+    """Return the error for a connection plugin's message."""
+    # A banner above may mention timeouts and permissions, too.
     message_end = last_line(message, _LONGEST)
     reason = _UNREACHABLE_PREFIX.sub("", message_end) or "no reason given"
     for text in (message_end, message):
@@ -129,7 +128,7 @@ def unreachable_error(host: str, message: str) -> SshError:
 
 
 def split_messages(printed: str) -> tuple[str, ...]:
-    """Return the distinct messages that a program has printed, each on one line."""
+    """Return a program's distinct messages, each on one line."""
     messages: list[str] = []
     for part in _MESSAGE_START.split(printed):
         is_message = _MESSAGE_START.match(part)
@@ -140,9 +139,9 @@ def split_messages(printed: str) -> tuple[str, ...]:
 
 
 def why_inventory_failed(printed: str) -> str:
-    """Return why `ansible-inventory` failed; empty if it does not say.
+    """Return why `ansible-inventory` failed, or empty.
 
-    Each plugin that fails writes a warning; the first is from the right plugin.
+    Each plugin that fails writes a warning; the first is from the right one.
     """
     messages = [part for part in _MESSAGE_START.split(printed) if _MESSAGE_START.match(part)]
     for message in messages:

@@ -1,8 +1,7 @@
 """Runs commands on hosts through Ansible.
 
-A run of `probe.yml` asks many hosts one command. Hosts that are being rebooted share a run of
-`reboot.yml`, which polls a folder for a numbered file with each command. A run ends when this
-process is gone.
+A run of `probe.yml` asks many hosts one command. Hosts in a reboot share a run of `reboot.yml`,
+which polls a folder for a numbered file with each command. Runs end with this process.
 """
 
 import hashlib
@@ -27,12 +26,12 @@ from rollout.gather.hosts.probe import parse_boot
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
-# Each host takes a process of 17 MB.
+# Each takes a process of 17 MB.
 _MOST_HOSTS_OF_QUEUE = 200
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 _MOST_COMMANDS: Final = 20_000
-# Ansible's own time for a run: to start, find the command and report its end.
+# Ansible's own time to start, find the command and end.
 _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
 
@@ -41,17 +40,17 @@ class AnsibleExecutor:
     """A `HostExecutor` through Ansible."""
 
     def __init__(self, settings: AnsibleSettings) -> None:
-        """Raise `RolloutError` if Ansible is not installed."""
+        """Raise `RolloutError` without Ansible."""
         settings.check_configuration()
         self._settings = settings
         self._lock = threading.Lock()
-        # By Ansible's names of the hosts that are being attended.
+        # By Ansible's names of attended hosts.
         self._queues: dict[str, CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Run a command in the run of an attended host, else in a new run of about a second.
+        """Run a command in the run of an attended host, else in its own of about a second.
 
-        After `SshUnreachableError` the command may have run.
+        After `SshUnreachableError` it may have run.
         """
         with self._lock:
             queue = self._queues.get(host.name)
@@ -85,7 +84,7 @@ class AnsibleExecutor:
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
         """Run a command on all hosts, in one run of `probe.yml`."""
-        # From Ansible's names to those in `hosts`, which may differ.
+        # From Ansible's names to those in `hosts`.
         waiting: dict[str, str] = {}
         for name, host in hosts.items():
             if has_safe_names(host):
@@ -95,7 +94,7 @@ class AnsibleExecutor:
                 yield name, SshError(why)
         if not waiting:
             return
-        # None follows the last event.
+        # None is the end.
         events: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         run = PlaybookRun(
             self._settings,
@@ -121,7 +120,7 @@ class AnsibleExecutor:
 
     @contextmanager
     def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
-        """Have commands for these hosts, at most 200, share a run of `reboot.yml` meanwhile."""
+        """Have these hosts, at most 200, share a run of `reboot.yml` meanwhile."""
         attended = [host for host in hosts if has_safe_names(host)][:_MOST_HOSTS_OF_QUEUE]
         queue = CommandQueue(self._settings, attended)
         with self._lock:
@@ -144,17 +143,17 @@ def _only_in_boot(boot_id: str, command: str) -> str:
 class _HostCommands:
     """The commands of one host in a run of `reboot.yml`."""
 
-    # Where the playbook expects them.
     folder: Path
     next_number: int = 0
-    # The answers that are still awaited, by the command's number.
+    # Awaited, by command number.
     answers: "dict[int, Future[Answer]]" = field(default_factory=dict)
 
 
 class CommandQueue:
-    """Gives commands to hosts in one run of `reboot.yml`. For many threads.
+    """Gives commands to hosts in one run of `reboot.yml`.
 
-    If the run ends early, the commands under way fail, and the next command starts another run.
+    For many threads. If the run ends early, commands under way fail, and the next starts another
+    run.
     """
 
     def __init__(self, settings: AnsibleSettings, hosts: Sequence[Host]) -> None:
@@ -178,7 +177,7 @@ class CommandQueue:
         try:
             return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
-            # Replaces the command unless it has started. Then it may still complete.
+            # Replaces a command that has not started; others may complete.
             _write_command(commands.folder, number, "true", 1)
             return SshTimeoutError(f"Ansible gave no response within {timeout:.3g} s")
 
@@ -205,7 +204,7 @@ class CommandQueue:
         commands_folder = run.folder / "commands"
         self._commands = {}
         for host in self._hosts:
-            # The playbook builds the same name. A host's own name may have any character.
+            # The playbook builds the same name: a host's own may have any character.
             digest = hashlib.sha1(host.name.encode(), usedforsecurity=False)
             folder = commands_folder / digest.hexdigest()
             folder.mkdir(parents=True, mode=0o700)
@@ -242,11 +241,11 @@ class CommandQueue:
 
 
 def _write_command(folder: Path, number: int, command: str, timeout: int) -> None:
-    """Write a command for the playbook, in one step because the playbook polls the folder."""
+    """Write a command in one step: the playbook polls the folder."""
     partial = folder / f".{number}"
     try:
         partial.write_text(json.dumps({"command": command, "seconds": timeout}), encoding="utf-8")
         partial.replace(folder / str(number))
     except FileNotFoundError:
-        # The run has ended and removed its folder.
+        # The run has removed its folder.
         return

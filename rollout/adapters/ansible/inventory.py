@@ -42,7 +42,7 @@ _InventoryDumper.add_representer(
 
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
-    """Write the hosts as one group, with their addresses unless the user's inventory has them."""
+    """Write the hosts as one group, with addresses that the user's inventory lacks."""
     members: dict[str, dict[str, object]] = {}
     for host in hosts:
         members[host.name] = {} if settings.inventory else _connection_variables(host, settings)
@@ -66,7 +66,7 @@ def has_safe_names(host: Host) -> bool:
 
 def _connection_variables(host: Host, settings: AnsibleSettings) -> dict[str, object]:
     variables: dict[str, object] = {"ansible_host": _UnsafeText(host.address)}
-    # Without them, ssh's own configuration decides.
+    # Otherwise ssh's configuration decides.
     if settings.port is not None:
         variables["ansible_port"] = host.port
     if settings.user is not None:

@@ -1,7 +1,6 @@
 """Runs playbooks through ansible-runner.
 
-The files of a run may hold secrets, so they are in a folder for their owner only, which is removed
-at the end.
+Files of a run may hold secrets: their folder is the owner's only, and removed at the end.
 """
 
 import os
@@ -35,10 +34,10 @@ _ERROR_STARTS = ("[ERROR]", "ERROR!", "fatal:")
 
 _CHECK_SECONDS: Final = 0.5
 _LONGEST: Final = 300
-# A program for `python -c`, with the arguments PARENT PROGRAM [ARGUMENT]…: replaces itself by a
-# program that is killed when its parent ends. Ansible would survive a killed rollout, because
-# ansible-runner makes it ignore the loss of its terminal. Elsewhere than on Linux it ends when no
-# commands come. PARENT is compared, because process 1 may be a parent in a container.
+# For `python -c`, with PARENT PROGRAM [ARGUMENT]…: becomes a program that is killed when its parent
+# ends. Ansible would survive a killed rollout: ansible-runner makes it ignore the loss of its
+# terminal. Outside of Linux it ends for lack of commands. PARENT is compared, because process 1 may
+# be one in a container.
 _TIED_TO_PARENT: Final = """
 import ctypes, os, signal, sys
 if sys.platform.startswith("linux"):
@@ -53,7 +52,7 @@ _FAILURE_EVENTS: Final = ("runner_on_failed", "runner_item_on_failed", "runner_o
 class PlaybookRun:
     """A playbook that runs on some hosts, in its own thread.
 
-    That thread calls `listener` with each event, and `on_end` at the end.
+    The thread gives each event to `listener`, and calls `on_end` at the end.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class PlaybookRun:
     ) -> None:
         with needing_temporary_folder("Ansible"):
             self.folder = Path(tempfile.mkdtemp(prefix="rollout-"))
-        # Ansible's exit status; None before the end.
+        # None before the end.
         self.status: int | None = None
         self._settings = settings
         self._playbook = playbook
@@ -81,35 +80,35 @@ class PlaybookRun:
         self._thread = threading.Thread(target=self._run_playbook, name="ansible", daemon=True)
 
     def start(self, variables: Mapping[str, object]) -> None:
-        """Start the run. Ansible takes no variable for a template."""
+        """Start the run; Ansible takes no variable for a template."""
         inventory = write_inventory(self.folder, self._settings, self._hosts)
         file = write_variables(self.folder, variables)
         words = ["-i", str(inventory), "--limit", TARGETS, "-e", f"@{file}"]
         words += ["--forks", str(self._forks)]
         if self._settings.inventory:
-            # The user's inventory says how to reach hosts. Ours selects the hosts.
+            # The user's inventory says how to reach hosts, ours selects them.
             words = ["-i", str(self._settings.inventory.absolute()), *words]
         self._arguments = shlex.join(words)
         self._thread.start()
 
     def cancel(self) -> None:
-        """Cancel the run unless it has ended, and wait for its end."""
+        """Cancel the run unless ended, and wait for its end."""
         self._canceled.set()
         if self._thread.ident is not None:
             self._thread.join(_CANCEL_SECONDS)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end; return whether the run has ended in time."""
+        """Wait for the end; return whether it came in time."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     @property
     def last_output(self) -> str:
-        """The last output outside of tasks, which says why a run failed."""
+        """The last output outside of tasks: why a run failed."""
         lines = list(self._output)
         for number, line in enumerate(lines):
             if line.startswith(_ERROR_STARTS):
-                # Also the lines after the error, in which Ansible quotes the task.
+                # With lines after the error, which quote the task.
                 return excerpt(" ".join(lines[number:]), 400)
         return last_line("\n".join(lines), 400) or f"exit status {self.status}"
 
@@ -142,7 +141,6 @@ class PlaybookRun:
             self._on_end()
 
     def _write_program(self) -> None:
-        """Write an `ansible-playbook` for this run that ends with this process."""
         folder = self.folder / "bin"
         folder.mkdir()
         python = (sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT)
@@ -152,13 +150,13 @@ class PlaybookRun:
         program.chmod(0o700)
 
     def _on_status(self, status: Mapping[str, Any], runner_config: Any) -> None:
-        """Remove files that show the environment as soon as Ansible runs."""
+        """Remove files that show the environment once Ansible runs."""
         if status.get("status") == "running":
             shutil.rmtree(self.folder / "run" / "env", ignore_errors=True)
             Path(runner_config.artifact_dir, "command").unlink(missing_ok=True)
 
     def _on_event(self, event: Mapping[str, Any]) -> bool:
-        """Return False, so that ansible-runner does not keep the event."""
+        """Return False: ansible-runner must not keep the event."""
         output = event.get("stdout", "").strip()
         if output and event.get("event") in ("verbose", "error", "warning"):
             self._output.append(output)
@@ -195,10 +193,10 @@ class AnsiblePlaybooks:
         check: Callable[[], None],
         notice: Callable[[str], None],
     ) -> str:
-        """Run the occasion's playbook; return why it failed, empty if it passed or there is none.
+        """Run the occasion's playbook; return why it failed, or empty.
 
-        `check` is called again and again, and may raise an error to end the run. `notice` gets the
-        names of tasks.
+        `check` is called repeatedly, and may raise to end the run. `notice` gets the names of
+        tasks.
         """
         file = self._files.get(occasion)
         if file is None:
@@ -228,6 +226,6 @@ class AnsiblePlaybooks:
         finally:
             run.cancel()
         if run.status == 0:
-            # A play that selects no host passes as well.
+            # A play without hosts passes.
             return ""
         return failures[0] if failures else run.last_output

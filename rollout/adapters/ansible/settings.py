@@ -1,7 +1,4 @@
-"""Settings for Ansible, from rollout's and the user's own configuration.
-
-The user's configuration file, environment and inventory take precedence over rollout's preferences.
-"""
+"""Settings for Ansible, from rollout's and the user's own configuration, which comes first."""
 
 import configparser
 import importlib.resources
@@ -23,7 +20,7 @@ from rollout.model.text import escape_quotes, printable, ssh_path
 _MISSING = "--executor ansible and --inventory need Ansible, which is not installed beside rollout"
 _INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"
 _NO_FILE = Path("none")
-# No connection may outlive a boot, and one whose host is gone must end.
+# A connection must not outlive a boot, and must end if its host is gone.
 _OWN_SSH_ARGUMENTS = (
     *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
@@ -36,23 +33,23 @@ _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class AnsibleSettings:
-    """How Ansible reaches hosts. None means that a setting is not given."""
+    """How Ansible reaches hosts; None for what is not given."""
 
-    # If None, the Nodes are the inventory.
+    # None: the Nodes.
     inventory: Path | None = None
     user: str | None = None
     port: int | None = None
     key_file: Path | None = None
     known_hosts: Path | None = None
-    # `none` means no file, as for ssh.
+    # `none` is no file, as for ssh.
     ssh_config: Path | None = None
     host_key_checking: HostKeyChecking = HostKeyChecking.STRICT
-    # The current folder and environment, as Ansible sees them.
+    # As Ansible sees them.
     folder: Path = field(default_factory=Path.cwd)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def check_configuration(self) -> None:
-        """Raise an error if Ansible is missing, or its configuration is unsafe or invalid."""
+        """Raise an error without Ansible, or for unsafe or invalid configuration."""
         try:
             import ansible_runner  # noqa: F401, PLC0415 - loaded only when needed
         except ImportError as error:
@@ -68,7 +65,7 @@ class AnsibleSettings:
             )
 
     def variables(self, run_folder: Path | None = None) -> dict[str, str]:
-        """Return what is added to the environment of Ansible's programs."""
+        """Return additions to the environment of Ansible's programs."""
         path = [str(find_programs()), self.environment.get("PATH", os.defpath)]
         if run_folder is not None:
             path.insert(0, str(run_folder / "bin"))
@@ -78,12 +75,12 @@ class AnsibleSettings:
             "PATH": os.pathsep.join(path),
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_SSH_ARGS": shlex.join(self._ssh_arguments(run_folder)),
-            # ansible-runner passes on this process's environment, so secrets are overwritten.
+            # ansible-runner passes on our environment: overwrite secrets.
             **dict.fromkeys(filter(is_secret, self.environment), ""),
             **self._preferences(temporary),
         }
         if self.key_file is not None:
-            # Ansible gives it to ssh in quotes, and ssh expands %h and the like in it.
+            # ssh gets it in quotes, and expands %h and the like.
             variables["ANSIBLE_PRIVATE_KEY_FILE"] = escape_quotes(str(self.key_file.absolute()))
         if self._config_file is not None:
             variables["ANSIBLE_CONFIG"] = str(self._config_file)
@@ -111,18 +108,18 @@ class AnsibleSettings:
         return (*arguments, *shlex.split(user_arguments))
 
     def _preferences(self, temporary_folder: str) -> dict[str, str]:
-        """Return the variables of rollout's preferences that the user has not set."""
+        """Return variables of preferences that the user has not set."""
         any_unparsed = "any_unparsed_is_failed"
         preferred = [
-            # A terminal would merge stdout and stderr.
+            # A terminal merges stdout and stderr.
             ("ssh_connection", "usetty", "ANSIBLE_SSH_USETTY", "False"),
             ("paramiko_connection", "pty", "ANSIBLE_PARAMIKO_PTY", "False"),
             ("defaults", "localhost_warning", "ANSIBLE_LOCALHOST_WARNING", "False"),
             ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
             ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
-            # With half an inventory, hosts would be missing.
+            # Half an inventory would lack hosts.
             ("inventory", any_unparsed, f"ANSIBLE_INVENTORY_{any_unparsed.upper()}", "True"),
-            # The default, the home folder, may be read-only in a container.
+            # The home folder, its default, may be read-only.
             ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary_folder),
         ]
         preferences = {
@@ -141,10 +138,11 @@ class AnsibleSettings:
 
     @cached_property
     def _config_file(self) -> Path | None:
-        """The file that Ansible would read. `UsageError` if others may control it.
+        """The file that Ansible would read.
 
-        Ansible ignores an `ansible.cfg` in a folder that anyone may write, but not once
-        ANSIBLE_CONFIG names it, as rollout does. Its settings can run programs.
+        `UsageError` if others may control it: its settings can run programs. Ansible ignores an
+        `ansible.cfg` in a folder that anyone may write, but not once ANSIBLE_CONFIG names it, as
+        rollout does.
         """
         configured = self.environment.get("ANSIBLE_CONFIG")
         if configured:
@@ -183,7 +181,7 @@ def _is_readable(path: Path) -> bool:
 
 
 def find_programs() -> Path:
-    """Return the folder of Ansible's programs, beside this interpreter, or raise `RolloutError`."""
+    """Return the folder of Ansible's programs, beside this interpreter; or `RolloutError`."""
     folder = Path(sys.executable).parent
     if not (folder / "ansible-playbook").exists():
         raise RolloutError(_MISSING, hint=_INSTALL)

@@ -33,7 +33,7 @@ _TIME_PROPERTIES = frozenset(
 )
 _AT_MOST_ONCE = ("DTSTART", "DTEND", "DURATION", "RECURRENCE-ID", "STATUS", "UID")
 _LIST_PROPERTIES = frozenset({"RDATE", "EXDATE"})
-# Properties of RFC 5545, 7986, 9073 and 9253 that do not affect times.
+# In RFC 5545, 7986, 9073 and 9253, without effect on times.
 _PROPERTIES_WITHOUT_EFFECT = frozenset(
     {
         *("ATTACH", "ATTENDEE", "CALENDAR-ADDRESS", "CATEGORIES", "CLASS", "COLOR", "COMMENT"),
@@ -47,7 +47,7 @@ _PROPERTIES_WITHOUT_EFFECT = frozenset(
 _INNER_BLOCKS = frozenset({"VALARM", "PARTICIPANT", "VLOCATION", "VRESOURCE"})
 _DAY = timedelta(days=1)
 _LAST_OF_DAY = _DAY - timedelta.resolution
-# Time zones must not move times out of `datetime`'s range.
+# Zones must not move times out of `datetime`'s range.
 _EARLIEST = datetime(1, 1, 3, tzinfo=UTC)
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -57,13 +57,13 @@ Value = date | timedelta | Period
 
 @dataclass(frozen=True)
 class CalendarEvent:
-    """An event of a calendar, which may recur. Times without a zone are in the calendar's zone."""
+    """An event of a calendar, which may recur; without a zone, in the calendar's."""
 
     block: Block
     zones: Zones
 
     def check(self) -> None:
-        """Raise `CalendarError` for anything that is invalid or not understood."""
+        """Raise `CalendarError` for what is invalid or not understood."""
         for inner in self.block.blocks:
             if inner.name not in _INNER_BLOCKS and not inner.name.startswith("X-"):
                 inner.refuse("an event has no such part")
@@ -74,7 +74,7 @@ class CalendarEvent:
             ):
                 line.refuse("an event has no such property, or it is not understood")
         for name in _AT_MOST_ONCE:
-            # Raises an error if there are two.
+            # Raises an error for two.
             self.block.one(name)
         if self.block.one("DTSTART") is None:
             self.block.refuse("an event without DTSTART")
@@ -82,7 +82,7 @@ class CalendarEvent:
         if end and self.block.one("DURATION"):
             end.refuse("DTEND and DURATION exclude each other")
         if self.replaced:
-            # Raises an error if the value is invalid.
+            # Raises an error for an invalid value.
             self.values(self.replaced)
             if not self.uid:
                 self.block.refuse("RECURRENCE-ID without UID")
@@ -90,7 +90,7 @@ class CalendarEvent:
 
     @property
     def uid(self) -> str:
-        """The UID, which events that replace an occurrence share; empty for none."""
+        """The UID, which events that replace an occurrence share, or empty."""
         line = self.block.one("UID")
         return line.value if line else ""
 
@@ -102,12 +102,12 @@ class CalendarEvent:
 
     @property
     def replaced(self) -> ContentLine | None:
-        """The property with the occurrence of another event that this one replaces, or None."""
+        """The property with another event's occurrence that this one replaces, or None."""
         return self.block.one("RECURRENCE-ID")
 
     @cached_property
     def start(self) -> date:
-        """The start of the first occurrence; a plain date for an event of whole days."""
+        """The first start; a plain date for whole days."""
         return self._single_date(next(self.block.all("DTSTART")))
 
     @property
@@ -117,7 +117,7 @@ class CalendarEvent:
         return own or self.zones.of_calendar
 
     def local_times(self, line: ContentLine) -> Sequence[datetime]:
-        """Return a line's local times; `CalendarError` if they are not in DTSTART's form."""
+        """Return a line's local times; `CalendarError` if not in DTSTART's form."""
         return [
             _local_time(self._check_form(line, value), self.zone) for value in self.values(line)
         ]
@@ -127,7 +127,7 @@ class CalendarEvent:
     ) -> Iterator[Interval | None]:
         """Yield the occurrences within the horizon, except the replaced ones.
 
-        For other occurrences it yields None, so that the caller can check its time limit.
+        None for others lets the caller check its time limit.
         """
         first = _local_time(self.start, self.zone)
         last = _local_time(horizon.end, self.zone)
@@ -139,7 +139,7 @@ class CalendarEvent:
                 return
             begin = _to_utc(local_begin, self.zone)
             ends = [*period_ends.get(local_begin, ())]
-            # If clocks change meanwhile, the two lengths differ. The longer one counts.
+            # If clocks change meanwhile, the longer length counts.
             ends.append(_to_utc(_add_clamped(local_begin, length_by_clocks), self.zone))
             if isinstance(self.start, datetime):
                 ends.append(min(begin + min(exact_length, _LATEST - begin), _LATEST))
@@ -172,7 +172,7 @@ class CalendarEvent:
         return iter(begins)
 
     def _period_ends(self) -> dict[datetime, list[datetime]]:
-        """Return by local start the ends, in UTC, of the periods that RDATE lists."""
+        """Return the ends, in UTC, of RDATE's periods, by local start."""
         periods = dict[datetime, list[datetime]]()
         for line in filter(_is_period, self.block.all("RDATE")):
             for begin, end in cast("Sequence[Period]", self.values(line)):
@@ -187,9 +187,10 @@ class CalendarEvent:
         return periods
 
     def _rule_end(self, line: ContentLine, rule: RecurrenceRule) -> datetime:
-        """Return UNTIL as a local time. In another form than DTSTART it means the latest possible.
+        """Return UNTIL as a local time.
 
-        Google and Outlook write dates for events with times, and Exchange times for whole days.
+        In another form than DTSTART it means the latest possible. Google and Outlook write dates
+        for events with times, Exchange times for whole days.
         """
         if not _VALUE_LIST_PATTERNS[""].fullmatch(rule.until) or "," in rule.until:
             line.refuse("UNTIL is neither a date nor a time")
@@ -204,7 +205,7 @@ class CalendarEvent:
         return max(as_written, by_clocks)
 
     def _check_form(self, line: ContentLine, value: Value) -> date:
-        """Return the value, or raise `CalendarError` if it is not in DTSTART's form."""
+        """Return the value; `CalendarError` if not in DTSTART's form."""
         is_time = isinstance(value, datetime)
         if not isinstance(value, date) or is_time != isinstance(self.start, datetime):
             line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
@@ -234,7 +235,7 @@ class CalendarEvent:
         first = _instant_in_utc(self.start, self.zone)
         end = _to_utc(self._end, self.zone)
         if line.name == "DTEND":
-            # It may have its own time zone.
+            # It may have its own zone.
             end = _instant_in_utc(self._single_date(line), self.zone)
         if end < first:
             line.refuse("the event ends before it begins")
@@ -286,7 +287,7 @@ def _is_period(line: ContentLine) -> bool:
 
 
 def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return the time in this zone, without a `tzinfo`; for a day, its midnight."""
+    """Return the time in this zone, without a `tzinfo`; a day's midnight."""
     if not isinstance(day_or_time, datetime):
         return datetime.combine(day_or_time, datetime.min.time())
     if day_or_time.tzinfo is None:
@@ -305,15 +306,15 @@ def _add_clamped(begin: datetime, length: timedelta) -> datetime:
 
 
 def _instant_in_utc(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return a time, or the start of a day, in UTC. `zone` is for a time without a zone."""
+    """Return a time or a day's start in UTC; `zone` if it has none."""
     if isinstance(day_or_time, datetime) and day_or_time.tzinfo:
-        # Only a time with a zone says which of two equal local times it is.
+        # Only a time with a zone tells apart two equal local times.
         return _to_utc(day_or_time, day_or_time.tzinfo, fold=day_or_time.fold)
     return _to_utc(_local_time(day_or_time, zone), zone)
 
 
 def _to_utc(local: datetime, zone: tzinfo, *, fold: int = 0) -> datetime:
-    """Return a local time in UTC. `fold` is 1 for the second of two equal local times."""
+    """Return a local time in UTC. `fold`: 1 for the second of two equal ones."""
     try:
         return min(max(local.replace(tzinfo=zone, fold=fold).astimezone(UTC), _EARLIEST), _LATEST)
     except OverflowError:

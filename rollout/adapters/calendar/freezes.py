@@ -1,6 +1,6 @@
-"""Reads the next two years' events from an iCalendar file (RFC 5545), as freezes.
+"""Reads two years' events from an iCalendar file (RFC 5545), as freezes.
 
-What is not understood is an error, because a freeze would be missing. CPU time is limited.
+What is not understood is an error: a freeze would be missing. CPU time is limited.
 """
 
 from collections import defaultdict
@@ -18,14 +18,14 @@ from rollout.planning.eligibility.windows import Interval, join_overlapping
 _LOOK_BACK = timedelta(days=2)
 _LOOK_AHEAD = timedelta(days=731)
 _CPU_SECONDS = 20.0
-# Ten thousand events, which take some seconds.
+# Ten thousand events, or some seconds.
 _LARGEST = 4 << 20
 _ALMOST_A_MINUTE = timedelta(seconds=59)
 _HINT = (
     "gates.calendar takes an iCalendar file (.ics), as calendars export it. Without one:"
     " gates.freeze."
 )
-# Other methods do not list events: they answer or change.
+# Others answer or change.
 _LISTING_METHODS = ("PUBLISH", "REQUEST")
 _IGNORED_BLOCKS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 
@@ -46,7 +46,7 @@ def read_calendar(
     try:
         freezes = join_overlapping(_read_occurrences(content, horizon, zone, TimeLimit.of(seconds)))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        # A CalendarError is a ValueError. Libraries raise the others for invalid files.
+        # A CalendarError is a ValueError; libraries raise the others for invalid files.
         raise UsageError(f"the calendar {path} cannot be read: {error}", hint=_HINT) from error
     return tuple(
         f"{_round_down(item.begin)}..{_round_down(item.end + _ALMOST_A_MINUTE)}" for item in freezes
@@ -77,7 +77,6 @@ def _read_occurrences(
 
 
 def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
-    """Return replaced occurrences by UID."""
     replaced = defaultdict[str, list[ContentLine]](list)
     for event in events:
         if event.replaced:

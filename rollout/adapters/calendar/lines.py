@@ -14,12 +14,12 @@ _LINE = re.compile(
 )
 _PARAMETERS = re.compile(rf";({_PARAMETER})")
 _LONGEST_QUOTE = 60
-# Calendars nest three deep: an alarm of an event of the calendar.
+# Real ones nest three deep: an event's alarm.
 _DEEPEST_NESTING = 10
 
 
 class CalendarError(ValueError):
-    """A calendar's file is invalid or not understood, at a line with this number."""
+    """A calendar is invalid or not understood, at this line."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
@@ -29,13 +29,12 @@ class CalendarError(ValueError):
 class ContentLine:
     """A property, which may be folded over several lines of the file."""
 
-    # Of its first line.
     number: int
-    # In capitals, as are the names of the parameters.
+    # In capitals, as are parameters' names.
     name: str
     parameters: Mapping[str, str]
     value: str
-    # All of it, unfolded.
+    # Unfolded.
     text: str
 
     def refuse(self, why: str) -> NoReturn:
@@ -60,7 +59,7 @@ class Block:
         return (line for line in self.lines if line.name == name)
 
     def one(self, name: str) -> ContentLine | None:
-        """Return the property of this name, if any; `CalendarError` if there are two."""
+        """Return the property, if any; `CalendarError` for two."""
         lines = list(self.all(name))
         if len(lines) > 1:
             lines[1].refuse(f"a second {name} in one {self.name}")
@@ -81,7 +80,7 @@ class Block:
 class TimeLimit:
     """A limit on the CPU time that this thread spends on a calendar."""
 
-    # A time of `time.thread_time`.
+    # By `time.thread_time`.
     end: float
 
     @classmethod
@@ -132,7 +131,7 @@ def _only_calendar(blocks: list[Block]) -> Block:
 
 
 def _unfold_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield unfolded lines with their numbers, without empty ones. A fold may split a character."""
+    """Yield unfolded lines and their numbers, without empty ones. A fold may split a character."""
     lines: list[tuple[int, list[bytes]]] = []
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         line = raw.removesuffix(b"\r")

@@ -1,6 +1,6 @@
 """Checks recurrence rules against RFC 5545 (3.3.10).
 
-dateutil also accepts a month 13, or an interval of 0 that never ends.
+dateutil accepts a month 13, and an interval of 0 that never ends.
 """
 
 import re
@@ -15,17 +15,17 @@ _WEEKDAY = re.compile(rf"(?:([+-]?)(\d{{1,2}}))?({_DAY})", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,3}", re.ASCII)
 _POSITIVE = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _HIGHEST_ORDINALS = {"YEARLY": 53, "MONTHLY": 5}
-# How often an event may occur in one day.
+# For one event.
 _MOST_PER_DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
 class _NumberRange:
-    """The numbers that a list in a rule may have, and the frequencies that allow the list."""
+    """Valid numbers of a list, and frequencies that allow it."""
 
     least: int
     most: int
-    # Negative numbers count back from the end.
+    # Negative: from the end.
     may_count_back: bool = False
     frequencies: tuple[str, ...] = _FREQUENCIES
 
@@ -54,9 +54,7 @@ _LISTS: Mapping[str, _NumberRange] = {
 class RecurrenceRule:
     """A valid recurrence rule."""
 
-    # Without UNTIL.
     text: str
-    # The value of UNTIL; empty for none.
     until: str
 
 

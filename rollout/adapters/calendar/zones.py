@@ -10,7 +10,7 @@ from rollout.planning.eligibility.windows import check_zone
 
 _CALENDAR_ZONE = "X-WR-TIMEZONE"
 _PARTS = ("STANDARD", "DAYLIGHT")
-# icalendar and dateutil raise these for invalid definitions.
+# By icalendar and dateutil.
 _INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 
 
@@ -18,9 +18,9 @@ _INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, Overf
 class Zones:
     """The time zones that a file may name."""
 
-    # For times without a time zone.
+    # For times without a zone.
     of_calendar: tzinfo
-    # Those that the file itself defines.
+    # By the file itself.
     defined: frozenset[str]
 
     def has(self, name: str) -> bool:
@@ -36,10 +36,10 @@ class Zones:
 
 
 def read_zones(calendar: Block, time_limit: TimeLimit, default: tzinfo) -> Zones:
-    """Return a calendar's time zones, or raise `CalendarError`.
+    """Return a calendar's zones, or raise `CalendarError`.
 
-    A single definition is the calendar's own zone, because Outlook defines only that of its events.
-    A calendar without a zone has the `default`.
+    A single definition is the calendar's own zone: Outlook defines only its events'. Without a zone
+    it has the `default`.
     """
     blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
     zones = Zones(default, _register(blocks, time_limit))
@@ -60,7 +60,7 @@ def _find_zone(line: ContentLine, zones: Zones) -> tzinfo:
 
 
 def _register(blocks: list[Block], time_limit: TimeLimit) -> frozenset[str]:
-    """Register this file's time zones with icalendar, instead of other files'; return the names."""
+    """Register this file's zones with icalendar, not other files'; return the names."""
     from icalendar import Timezone, use_zoneinfo  # noqa: PLC0415 - slow to import
 
     use_zoneinfo()  # type: ignore[no-untyped-call]

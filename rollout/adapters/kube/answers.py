@@ -1,6 +1,6 @@
 """Checks successful answers of the API server, and translates failed exchanges.
 
-An answer of a proxy or a login page must not be taken for an empty list or a completed change.
+A proxy's or login page's answer must not pass for an empty list or a completed change.
 """
 
 import ssl
@@ -30,7 +30,7 @@ _CLIENT_CERT_HINT = (
     "The server rejects the client certificate of the kubeconfig's user. Renew the certificate."
 )
 _PROXY_HINT = "Check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment."
-# Parts of messages, because the ssl module has no exception classes for these failures.
+# Parts of messages: the ssl module has no such exceptions.
 _VERIFICATION_MARKER = "CERTIFICATE_VERIFY_FAILED"
 _DATE_MARKERS = ("certificate has expired", "certificate is not yet valid")
 _NOT_TLS_MARKERS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
@@ -39,7 +39,7 @@ _TLS_ALERTS = (
     *("CERTIFICATE_REQUIRED", "ALERT_HANDSHAKE_FAILURE"),
 )
 _BROKEN_CONNECTION = (http.ProtocolError, http.DecodeError)
-# Exception classes with a message and a hint. The first match counts.
+# Exception classes with message and hint; the first match counts.
 _MESSAGES_BY_ERROR: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
     (http.NameResolutionError, "the host name of {server} cannot be resolved", _DNS_HINT),
     (http.ProxyError, "no connection to {server} through the proxy: {cause}", _PROXY_HINT),
@@ -63,7 +63,7 @@ class _ResponseBody(wire.Wire, frozen=True):
 
 
 def check_answer(body: bytes, method: str, path: str) -> str:
-    """Return the token of a list's next page; empty if there is none.
+    """Return the token of a list's next page, or empty.
 
     Raises `ApiUnavailableError` if the body is no answer to this request.
     """
@@ -90,7 +90,7 @@ def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
     version_parts = 1 if root == "api" else 2
     version = "/".join(parts[:version_parts])
     object_parts = parts[version_parts:]
-    # `namespaces/NAME` alone is the namespace itself.
+    # `namespaces/NAME` alone is the namespace.
     if object_parts[:1] == ["namespaces"] and len(object_parts) > 2:  # noqa: PLR2004
         object_parts = object_parts[2:]
     resource, name, subresource = (*object_parts, "", "", "")[:3]
@@ -100,7 +100,7 @@ def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
     if subresource and answer.kind.lower() == subresource:
         return True
     if answer.kind == "Status":
-        # The request has left no object, or has acted on another one.
+        # No object is left, or another one was changed.
         may_be_status = method == "DELETE" or bool(subresource)
         return may_be_status and bytes(answer.status) == _SUCCESS
     kind = answer.kind
@@ -108,7 +108,7 @@ def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
         if not kind.endswith("List"):
             return False
         kind = kind.removesuffix("List")
-    # The plural of a custom resource need not follow from its kind.
+    # A custom plural need not follow from its kind.
     is_custom = method == "GET" and bool(name) and "." in version
     return answer.api_version == version and (is_custom or _plural(kind) == resource)
 

@@ -1,7 +1,6 @@
 """A `ClusterApi` with credentials and connections of the `kubernetes` package.
 
-Only a GET whose connection breaks is repeated here. Other retries are up to callers, who know the
-deadline.
+Only a GET whose connection breaks is repeated here: other retries need a deadline.
 """
 
 import logging
@@ -48,7 +47,7 @@ class Timeouts:
     connect: float = 5.0
     # Until the next bytes.
     read: float = 30.0
-    # How many times `read` a whole body may take.
+    # Times `read` for a whole body.
     body_patience: float = 10
 
 
@@ -65,7 +64,7 @@ class _Request:
         return f"{self.method} {self.path}"
 
     def for_log(self) -> str:
-        """Return the request without the long continue token."""
+        """Return the request without a long continue token."""
         query = dict(self.query)
         if "continue" in query:
             query["continue"] = "more"
@@ -85,10 +84,10 @@ class _Request:
 def connect(
     kubeconfig: Path | None, context: str | None, *, timeouts: Timeouts | None = None
 ) -> "KubeApi":
-    """Return a client; raise `KubeconfigError` if the kubeconfig cannot be used.
+    """Return a client; `KubeconfigError` for an unusable kubeconfig.
 
     `kubeconfig` None means KUBECONFIG, else ~/.kube/config, else the pod's service account. Nothing
-    is sent to the server yet.
+    is sent yet.
     """
     access = RenewableSession(kubeconfig, context)
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
@@ -126,10 +125,7 @@ class KubeApi:
         return self._request_body("GET", path, query)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Yield a list's pages. Raises `ApiGoneError` if the list was read too slowly.
-
-        The next page is fetched while the caller reads the current one.
-        """
+        """Yield a list's pages, each fetched ahead. Raises `ApiGoneError` if read too slowly."""
         parameters = {"limit": DEFAULT_PAGE, **(query or {})}
         request = _Request("GET", path, parameters, self._timeouts.read)
         body, token = self._exchange(request)
@@ -159,9 +155,9 @@ class KubeApi:
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """Watch with bookmarks for `seconds`. The context yields the lines.
+        """Watch with bookmarks for `seconds`; the context yields lines.
 
-        Leaving the context, from any thread, ends the watch at once. A lost connection raises
+        Leaving it, from any thread, ends the watch at once. A lost connection raises
         `ApiUnavailableError`.
         """
         parameters = {
@@ -191,7 +187,7 @@ class KubeApi:
         return body
 
     def _exchange(self, request: _Request) -> tuple[bytes, str]:
-        """Return the body, and the token of a list's next page, which may be empty."""
+        """Return the body, and the token of a list's next page, or empty."""
         response = self._require_success(request)
         arrival = self._server_time.arrival()
         try:
@@ -208,14 +204,14 @@ class KubeApi:
     def _note_failed_exchange(
         self, error: Exception, request: _Request, *, status: int = 0
     ) -> ApiError:
-        """Note the outage, and return the error of a request that got no answer."""
+        """Note the outage; return the error of a request without an answer."""
         self._recovery.note_outage()
         api_error = exchange_error(error, self.server, str(request))
         api_error.status = status
         return api_error
 
     def _read_body(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """Read a body with a deadline, because a server may send single bytes for ever."""
+        """Read a body by a deadline: a server may send single bytes for ever."""
         deadline = time.monotonic() + self._timeouts.read * self._timeouts.body_patience
         try:
             body = b"".join(_chunks(response, deadline))
@@ -226,7 +222,7 @@ class KubeApi:
         return body
 
     def _require_success(self, request: _Request) -> urllib3.BaseHTTPResponse:
-        """Return the response with its body unread; raise `ApiError` unless it is a success.
+        """Return a successful response with its body unread, or raise `ApiError`.
 
         If the server rejects the credentials, they are renewed once.
         """
@@ -243,7 +239,7 @@ class KubeApi:
     def _send_with_retry(
         self, session: ApiSession, request: _Request, *, may_repeat: bool = True
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request, and a GET again if its connection breaks."""
+        """Send a request; a GET again if its connection breaks."""
         try:
             return self._send_once(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:

@@ -1,8 +1,7 @@
 """Imports only what is used of the `kubernetes` package, and limits credential programs.
 
-Importing any part of the package imports all of it, which takes 20 MB of memory and twice the CPU
-time of a short command. So empty packages stand in for the real ones during the import. If that
-fails, the package is imported whole.
+Importing any part imports all of it: 20 MB of memory, and twice a short command's CPU time. So
+empty packages stand in during the import; if that fails, all is imported.
 """
 
 import importlib
@@ -35,7 +34,7 @@ _EMPTY_PACKAGES = (_PACKAGE, f"{_PACKAGE}.client", f"{_PACKAGE}.config", f"{_PAC
 _LOCK = threading.Lock()
 
 _EXEC_INFO = "KUBERNETES_EXEC_INFO"
-# Seconds that a credential program may take. Those of cloud providers take one to ten.
+# Seconds for a credential program; cloud providers' take one to ten.
 LOGIN_LIMIT = 30.0
 _HANG_PAUSE = 30.0
 
@@ -48,7 +47,7 @@ def client_parts() -> SimpleNamespace:
 
 @cache
 def _load_once() -> SimpleNamespace:
-    # If something else has imported the package, empty packages save nothing.
+    # Already imported: empty packages save nothing.
     if _PACKAGE in sys.modules:
         return _import_parts()
     try:
@@ -60,12 +59,12 @@ def _load_once() -> SimpleNamespace:
 
 
 def _import_parts() -> SimpleNamespace:
-    # Not at the top, because the empty packages must be in place first.
+    # Only with empty packages in place.
     from kubernetes.client import configuration, rest  # noqa: PLC0415
     from kubernetes.config import exec_provider, incluster_config, kube_config  # noqa: PLC0415
 
     programs = CredentialPrograms()
-    # The package starts credential programs through its `subprocess`.
+    # It starts credential programs by its `subprocess`.
     vars(exec_provider)["subprocess"] = programs
     return SimpleNamespace(
         configuration=configuration,
@@ -91,12 +90,12 @@ class _LazyObject:
 
 @contextmanager
 def _in_empty_packages() -> Iterator[None]:
-    """Put empty packages in place of the real ones meanwhile."""
+    """Put empty packages in place meanwhile."""
     replaced = {name: module for name, module in sys.modules.items() if _is_replaced(name)}
     stand_ins = _make_stand_ins()
     sys.modules.update(stand_ins)
     try:
-        # The loader imports this class from the package.
+        # The loader imports it from the package.
         configuration = importlib.import_module("kubernetes.client.configuration")
         vars(stand_ins["kubernetes.client"])["Configuration"] = configuration.Configuration
         yield
@@ -136,7 +135,7 @@ class CredentialPrograms:
 
     def __init__(self) -> None:
         self._may_use_terminal = sys.stdin is not None and sys.stdin.isatty()
-        # By program: until when it is not started again, by the monotonic clock.
+        # By program: monotonic time until it may be started again.
         self._hung_until: dict[str, float] = {}
 
     def use_no_terminal(self) -> None:
@@ -146,17 +145,17 @@ class CredentialPrograms:
     def Popen(  # noqa: N802
         self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: Any, **options: Any
     ) -> Any:
-        """Run the program to its end, unlike the original. Return its output and status.
+        """Run the program to its end, unlike the original; return output and status.
 
-        `TimeoutError` if it hangs, or hung less than `_HANG_PAUSE` seconds ago.
+        `TimeoutError` if it hangs, or did within `_HANG_PAUSE` seconds.
         """
         environment = child_environment(env)
         if self._may_use_terminal:
-            # Only the first program may use the terminal.
+            # Only the first program may.
             self._may_use_terminal = False
             process = subprocess.Popen(arguments, env=environment, cwd=cwd, **options)  # noqa: S603
             stdout, stderr = process.communicate()
-            # A stream that went to the terminal is None, which the package does not expect.
+            # A terminal's stream is None, which the package does not expect.
             return _process_result((stdout or "", stderr or ""), process.returncode)
         environment[_EXEC_INFO] = _without_terminal(environment[_EXEC_INFO])
         timeout_error = TimeoutError(f"no response within {LOGIN_LIMIT:.0f}s")
@@ -166,7 +165,7 @@ class CredentialPrograms:
             done = run_program(arguments, seconds=LOGIN_LIMIT, environment=environment, folder=cwd)
         except subprocess.TimeoutExpired:
             self._hung_until[arguments[0]] = time.monotonic() + _HANG_PAUSE
-            # This exception's message holds the arguments, which may be secret.
+            # Its message holds arguments, which may be secret.
             raise timeout_error from None
         stdout = done.stdout.decode(errors="replace")
         stderr = done.stderr.decode(errors="replace")
@@ -179,9 +178,9 @@ def _process_result(printed: tuple[str, str], status: int) -> Any:
 
 
 def _without_terminal(info: str) -> str:
-    """Return the program's KUBERNETES_EXEC_INFO with `interactive` off.
+    """Return KUBERNETES_EXEC_INFO with `interactive` off.
 
-    The package sets it by our stdout, but the program does not get our stdin.
+    The package sets it by our stdout, but our stdin is not passed.
     """
     document = json.loads(info)
     document["spec"]["interactive"] = False

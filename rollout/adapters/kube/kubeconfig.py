@@ -1,6 +1,6 @@
 """Chooses and checks a kubeconfig and a context.
 
-The client library does not check enough: it continues without a user that does not exist.
+The client library checks too little: it goes on without a missing user.
 """
 
 import os
@@ -25,9 +25,9 @@ _DEFAULT_FILE = "~/.kube/config"
 _MOST_NAMES = 20
 _CHOOSE_HINT = "Name one with --kubeconfig or KUBECONFIG."
 
-# The auth providers that the client library knows. It silently ignores others.
+# Known to the client library, which silently ignores others.
 _AUTH_PROVIDERS = frozenset({"oidc", "gcp", "azure"})
-# The characters that client-go leaves as they are in a header's name.
+# Left as they are in a header's name by client-go.
 _HEADER_NAME = "!#$&'*+-.^_`|~"
 
 
@@ -51,7 +51,7 @@ class AuthProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UserEntry(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """A user with every field that kubectl knows; others are refused."""
+    """A user with each field that kubectl knows; others are refused."""
 
     client_certificate: str | None = None
     client_certificate_data: str | None = None
@@ -100,9 +100,9 @@ class ContextEntry(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A named entry of any section, with the field of its section.
+    """A named entry of any section, with its field.
 
-    Users are decoded only when the context names them, so unknown fields do no harm.
+    Only the context's user is decoded: others' unknown fields do no harm.
     """
 
     name: str
@@ -125,22 +125,20 @@ class Login:
     """The chosen context, with its cluster and user."""
 
     files: tuple[Path, ...]
-    # Names the files in messages.
+    # Files, for messages.
     origin: str
     context: str
-    # Empty if the context names no user.
+    # Empty: the context has none.
     user: str
-    # Prints the credentials; None if they come from elsewhere.
+    # Prints the credentials, if not None.
     program: Program | None
-    # Empty for none.
     proxy: str
     server: str
-    # Headers.
     impersonation: tuple[tuple[str, str], ...] = ()
 
 
 class _MergedKubeconfig:
-    """Several files as one. As for kubectl, the first file that has an entry of a name counts."""
+    """Several files as one: as for kubectl, a name's first entry counts."""
 
     def __init__(self, files: tuple[Path, ...]) -> None:
         self.files = files
@@ -148,7 +146,7 @@ class _MergedKubeconfig:
         self.contexts: dict[str, ContextEntry] = {}
         self.clusters: dict[str, ClusterEntry] = {}
         self.users: dict[str, Mapping[str, Any]] = {}
-        # In reverse, so that entries of earlier files replace those of later ones.
+        # Earlier files' entries replace later ones'.
         for path in reversed(files):
             file = _read_file(path)
             self.current = file.current_context or self.current
@@ -163,7 +161,7 @@ class _MergedKubeconfig:
         return ", ".join(map(str, self.files))
 
     def choose(self, name: str | None) -> Login:
-        """Return the login of a context, or of the current one. Raises `KubeconfigError`."""
+        """Return the login of a context, by default the current one; or `KubeconfigError`."""
         name = name or self.current
         if name is None:
             raise self._choice_error(f"{self} has no current context")
@@ -202,7 +200,7 @@ class _MergedKubeconfig:
         )
 
     def _require_valid_user(self, name: str) -> UserEntry:
-        """Return a user; raise `KubeconfigError` if the client library would ignore a field."""
+        """Return a user; `KubeconfigError` if the library would ignore a field."""
         try:
             user = msgspec.convert(self.users[name], UserEntry)
         except msgspec.ValidationError as error:
@@ -228,7 +226,7 @@ class _MergedKubeconfig:
 
 
 def _why_user_unusable(user: UserEntry) -> str:
-    """Return what is wrong with a user, as the rest of a sentence about them, or empty."""
+    """Return what is wrong with a user, as a sentence's end, or empty."""
     if user.impersonation() and not user.impersonate:
         return (
             "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user"
@@ -262,7 +260,7 @@ def _find_files(kubeconfig: Path | None) -> tuple[Path, ...]:
     paths = tuple(Path(part).expanduser() for part in parts if part)
     if not paths:
         return (_require_file(Path(_DEFAULT_FILE).expanduser()),)
-    # As for kubectl, some of the files may be missing, but not all.
+    # As for kubectl, not all files may be missing.
     existing = tuple(path for path in paths if path.exists())
     return existing or (_require_file(paths[0]),)
 
@@ -293,10 +291,7 @@ def _read_file(path: Path) -> KubeconfigFile:
 
 
 def _check_token_file(path: Path) -> None:
-    """Raise `KubeconfigError` for a file that would block the client.
-
-    The client itself reports a missing one.
-    """
+    """Raise `KubeconfigError` for a file that would block; the client reports missing ones."""
     try:
         check_input(path)
     except FileNotFoundError:
@@ -315,7 +310,7 @@ def _why_not_yaml(error: Exception) -> str:
 
 
 def _why_server_unusable(server: str) -> str:
-    """Return what a cluster has instead of a server's valid address, or empty."""
+    """Return what a cluster has instead of a valid address, or empty."""
     if not server:
         return "no server address"
     with suppress(ValueError):

@@ -1,8 +1,8 @@
 """Credentials and connections from a kubeconfig, through the `kubernetes` package.
 
-The package's loader writes embedded certificates and keys into temporary files, which a killed
-process would leave. So these are read and removed at once. Files that the kubeconfig names are read
-for each connection, because they may be replaced.
+Its loader writes embedded certificates and keys into temporary files, which a killed process would
+leave: they are read and removed at once. Files that the kubeconfig names are read for each
+connection, because they may be replaced.
 """
 
 import logging
@@ -37,13 +37,13 @@ from rollout.model.tool_output import last_line
 
 _UNAUTHORIZED = 401
 _MOST_RECORDS = 100
-# Connections kept for reuse; more threads open more.
+# For reuse; more threads open more.
 _KEPT_CONNECTIONS = 64
-# Seconds after a failed login until the next one.
+# After a failed login.
 _LOGIN_PAUSE = 5.0
-# How long after an outage an API server may still be starting.
+# An API server may still be starting after an outage.
 _STARTING_SECONDS = 60.0
-# How early credentials are renewed: a minute, or a fifth of a short lifetime.
+# How early to renew: a minute, or a fifth of a short lifetime.
 _LONGEST_MARGIN = timedelta(minutes=1)
 _SHARE_OF_LIFETIME = 0.2
 _REFUSAL_STATUSES = (_UNAUTHORIZED, 403)
@@ -60,19 +60,18 @@ class ApiSession:
 
     server: str
     pool: urllib3.PoolManager
-    # The package's object, which has the credentials.
+    # The package's object with credentials.
     configuration: Any
     # Empty without a kubeconfig.
     context: str = ""
-    # Headers.
     impersonation: tuple[tuple[str, str], ...] = ()
-    # Held while credentials are read, which may renew them.
+    # Held to read credentials, which may renew them.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
-        """Return the headers with the credentials, which are renewed if they expire soon.
+        """Return the headers with credentials, renewed if they expire soon.
 
-        `ApiUnavailableError` if a header cannot carry them. Later credentials may be valid.
+        `ApiUnavailableError` if a header cannot carry them: later ones may.
         """
         with self.lock, _removing_temporary_files(), _collecting_errors():
             settings = self.configuration.auth_settings()
@@ -92,10 +91,10 @@ class ApiSession:
         return complete
 
     def without_credentials(self, body: bytes) -> bytes:
-        """Return an answer with masked credentials, because a server may send them back."""
+        """Return an answer with masked credentials: a server may send them back."""
         secrets = []
         for value in self.configuration.api_key.values():
-            # The last word, without a scheme such as `Bearer`.
+            # Without a scheme such as `Bearer`.
             secrets += value.split()[-1:]
         text = masked(body.decode(errors="surrogateescape"), secrets)
         return text.encode(errors="surrogateescape")
@@ -126,7 +125,7 @@ def _removing_temporary_files() -> Iterator[None]:
     try:
         yield
     finally:
-        # The package itself removes them only when the process ends.
+        # The package keeps them until the process ends.
         client_parts().kube_config._cleanup_temp_files()  # noqa: SLF001
 
 
@@ -153,7 +152,7 @@ def _configure(login: Login) -> Any:
         needing_temporary_folder("a kubeconfig with certificates in it"),
         _collecting_errors() as records,
     ):
-        # Only the private loader knows when the credentials expire.
+        # Only the private loader knows the expiry.
         loader = parts.kube_config._get_kube_config_loader(  # noqa: SLF001
             filename=os.pathsep.join(str(path) for path in login.files),
             active_context=login.context,
@@ -176,12 +175,12 @@ def _no_credentials_error(login: Login, program: Program, why: str) -> Kubeconfi
 class Renewal:
     """Renews credentials shortly before they expire.
 
-    The package does so five minutes before that: for short-lived ones, at every request.
+    The package does so five minutes before: at every request for short-lived ones.
     """
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
-        # None for credentials without an expiry, which are renewed only after a 401.
+        # None without an expiry: renewed only after a 401.
         self._renewal_due: datetime | None = None
 
     def renew_when_due(self, configuration: Any) -> None:
@@ -196,7 +195,7 @@ class Renewal:
 
 
 def _renewal_time(expiry: datetime | None, fetched_at: datetime) -> datetime | None:
-    """Return when to renew credentials; None if they have no expiry, or have expired already."""
+    """Return when to renew credentials; None if they never expire, or have."""
     if expiry is None or expiry <= fetched_at:
         return None
     return expiry - min(_LONGEST_MARGIN, (expiry - fetched_at) * _SHARE_OF_LIFETIME)
@@ -208,7 +207,7 @@ def _make_session(configuration: Any, *, proxy: str) -> ApiSession:
     _choose_proxy(configuration, proxy)
     configuration.connection_pool_maxsize = _KEPT_CONNECTIONS
     configuration.socket_options = _keep_alive_options()
-    # Without PySocks urllib3 warns; this module's error says what to install.
+    # This module's error says what to install.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
     is_proxy_of_environment = configuration.proxy and not proxy
     with _raising_kubeconfig_errors(
@@ -228,21 +227,20 @@ def _keep_alive_options() -> list[tuple[int, int, int]]:
     options = [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     seconds = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
     for name, value in seconds.items():
-        # Not every system has all of them.
         if hasattr(socket, name):
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
     return options
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext | None:
-    """Return a TLS context with the embedded certificates; None if the kubeconfig has none.
+    """Return a TLS context with the embedded certificates, if any.
 
-    Raises `KubeconfigError` for unusable certificates, before the first request.
+    `KubeconfigError` for unusable ones, before any request.
     """
     context = create_urllib3_context(
         cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
     )
-    # With an empty passphrase OpenSSL does not ask on the terminal.
+    # With an empty passphrase OpenSSL does not ask.
     load_chain = partial(context.load_cert_chain, keyfile=configuration.key_file, password="")
     for kind, path, load in (
         ("certificate authority", configuration.ssl_ca_cert, context.load_verify_locations),
@@ -257,7 +255,7 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
                 f"the {kind} of the kubeconfig cannot be used: {error}",
                 hint="It must be PEM, and a key without a passphrase.",
             ) from error
-    # The package writes files only for embedded certificates.
+    # It writes files only for embedded certificates.
     if not client_parts().kube_config._temp_files:  # noqa: SLF001
         return None
     if configuration.verify_ssl and not configuration.ssl_ca_cert:
@@ -265,7 +263,7 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
     configuration.ssl_ca_cert = None
     configuration.cert_file = None
     configuration.key_file = None
-    # As for kubectl, the same authorities sign an HTTPS proxy's certificate.
+    # As for kubectl, the same authorities sign an HTTPS proxy's.
     configuration.proxy_ssl_context = context
     return context
 
@@ -282,7 +280,7 @@ def _check_credentials(configuration: Any) -> None:
 def _choose_proxy(configuration: Any, proxy: str) -> None:
     """Set the kubeconfig's proxy, else the environment's except for loopback, as Go does.
 
-    HOST:PORT in the environment means an HTTP proxy, as for kubectl and curl.
+    There HOST:PORT is an HTTP proxy, as for kubectl and curl.
     """
     if proxy:
         configuration.proxy = proxy
@@ -318,7 +316,7 @@ def _raising_kubeconfig_errors(origin: str) -> Iterator[None]:
 
 @contextmanager
 def _collecting_errors() -> Iterator[list[logging.LogRecord]]:
-    """Yield a list that collects logged errors, because the package only logs some failures."""
+    """Yield a list of logged errors: the package only logs some failures."""
     listener = BufferingHandler(_MOST_RECORDS)
     listener.setLevel(logging.ERROR)
     logging.getLogger().addHandler(listener)
@@ -329,13 +327,13 @@ def _collecting_errors() -> Iterator[list[logging.LogRecord]]:
 
 
 class RenewableSession:
-    """A session that can be replaced by a new login to the same context and server."""
+    """A session that a new login to the same server can replace."""
 
     def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
         self._kubeconfig = kubeconfig
         self._session = open_session(kubeconfig, context)
         self._login_lock = threading.Lock()
-        # Why the last login failed, and until when none is tried again.
+        # Why the last login failed, and until when none is tried.
         self._login_error = KubeconfigError("")
         self._no_login_until = float("-inf")
 
@@ -347,7 +345,7 @@ class RenewableSession:
     def log_in_again(self, refused: ApiSession) -> ApiSession:
         """Return a session with new credentials, or raise `ApiUnavailableError`.
 
-        Threads that were refused together share one login.
+        Threads refused together share one login.
         """
         with self._login_lock:
             if self._session is refused:
@@ -380,10 +378,10 @@ class RenewableSession:
 
 
 class Recovery:
-    """Tells refusals that may pass from final ones. For many threads.
+    """Tells refusals that may pass from final ones, for many threads.
 
-    A starting API server refuses requests until it knows the cluster's roles. Credentials that were
-    accepted before may have expired.
+    A starting API server refuses requests until it knows the roles. Credentials accepted before may
+    have expired.
     """
 
     def __init__(self) -> None:
@@ -399,14 +397,14 @@ class Recovery:
         self._latest_outage = time.monotonic()
 
     def classify(self, error: ApiError) -> ApiError:
-        """Return the error, or an `ApiUnavailableError` instead of a refusal that may pass."""
+        """Return the error, or `ApiUnavailableError` for a refusal that may pass."""
         if isinstance(error, ApiUnavailableError):
             self.note_outage()
             return error
         if error.status == _UNAUTHORIZED and self._was_accepted:
             why = "credentials that the API server accepted before are refused"
             return _as_unavailable(error, why)
-        # A refusal with causes is about the object, so it is final.
+        # A refusal with causes is about the object: final.
         if error.status not in _REFUSAL_STATUSES or error.causes:
             return error
         if time.monotonic() - self._latest_outage <= _STARTING_SECONDS:

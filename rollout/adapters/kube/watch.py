@@ -1,6 +1,6 @@
-"""Reads the lines of a watch until another thread ends it.
+"""Reads a watch's lines until another thread ends it.
 
-Closing a socket does not wake its reader, but shutting down the reading side does.
+Closing a socket does not wake its reader; shutting its reading side down does.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _READER_SECONDS = 1.0
 
 
 class WatchStream:
-    """A watch. Entering sends the request. Leaving, from any thread, ends the watch."""
+    """A watch: entering sends the request; leaving, from any thread, ends it."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class WatchStream:
     def __enter__(self) -> Iterator[bytes]:
         response = self._connect()
         self._response = response
-        # After the assignment: if the watch was left before it, nobody has disconnected.
+        # After the assignment: nobody disconnected it if left before.
         if self._is_left:
             self._disconnect(response)
         return self._read_lines()
@@ -59,7 +59,7 @@ class WatchStream:
                     return b""
                 return self._response.read1(_CHUNK)
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            # Another thread has left the watch, and shut the socket down.
+            # Another thread has left, and shut the socket down.
             if self._is_left:
                 return b""
             raise self._translate(error) from error

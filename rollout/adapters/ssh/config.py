@@ -1,8 +1,7 @@
 """Applies an OpenSSH client configuration to hosts.
 
-`ssh -G` evaluates the configuration, once (6 ms of CPU) for all hosts that it treats alike.
-Unsupported options are refused if they change the host or the login. OpenSSH's client connects to
-jump hosts.
+`ssh -G` evaluates it, once (6 ms of CPU) for all hosts that it treats alike. Unsupported options
+are refused if they change the host or the login. OpenSSH's client connects to jump hosts.
 """
 
 import getpass
@@ -38,7 +37,7 @@ from rollout.model.host import (
     is_address_or_name,
 )
 
-# Ignoring them would change the connection, the login or the check of host keys.
+# They change the connection, the login or the host keys' check.
 _REFUSED = (
     *("bindaddress", "bindinterface", "certificatefile", "knownhostscommand"),
     *("pkcs11provider", "proxyusefdpass", "revokedhostkeys", "securitykeyprovider"),
@@ -48,31 +47,31 @@ _FOLLOWED = (
     *("identityfile", "identityagent", "identitiesonly", "proxyjump", "proxycommand"),
 )
 _OFF_VALUES = ("none", "no", "internal")
-# Running ssh for this many hosts takes seconds.
+# For so many hosts, ssh takes seconds.
 _SLOW_FROM = 200
 _UNSUPPORTED_HINT = (
     "Let OpenSSH connect: --executor ansible. Or name a configuration without this option:"
     " --ssh-config FILE, or none."
 )
 _NO_CLIENT = "Install openssh-client, or ignore the configuration: --ssh-config none."
-# Addresses come from the cluster, and become words of a local command.
+# The cluster's addresses become words of a local command.
 _SAFE_IN_COMMAND = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
 
 _OWN_FILE = Path("~/.ssh/config")
 _SYSTEM_FILE = Path("/etc/ssh/ssh_config")
-# Means no file, as in `ssh -F none`.
+# As in `ssh -F none`.
 NO_FILE = Path("none")
 
 
 def with_ssh_config(
     hosts: Mapping[str, Host], path: Path | None, announce: Callable[[str], None] = lambda _: None
 ) -> Mapping[str, Host]:
-    """Return the hosts with their settings from the configuration, or raise `InputError`.
+    """Return the hosts with settings from the configuration, or raise `InputError`.
 
-    `path` None means the files that `ssh` reads. Only an empty user and port 0 are replaced.
-    `announce` gets a message before slow work, and when files are ignored.
+    `path` None means ssh's own files. Only an empty user and port 0 are replaced. `announce` gets a
+    message before slow work, and of ignored files.
     """
     files = config_files(path)
     unconfigured: dict[str, Host] = {}
@@ -94,7 +93,7 @@ def with_ssh_config(
     if not with_address:
         return unconfigured
     with needing_temporary_folder("ssh"), NamedTemporaryFile() as file:
-        # Not a pipe: with `Match final` ssh reads its configuration twice.
+        # No pipe: `Match final` has ssh read it twice.
         file.write(text)
         file.flush()
         client = Client(Path(file.name), str(files.own or files.system))
@@ -105,7 +104,7 @@ def with_ssh_config(
 class ConfigFiles:
     """The files of an OpenSSH client configuration."""
 
-    # The file that the operator named, or else ~/.ssh/config.
+    # The operator's, or else ~/.ssh/config.
     own: Path | None
     system: Path | None = None
 
@@ -120,7 +119,7 @@ class ConfigFiles:
     def read_text(self) -> str:
         """Return both files in one, with rollout's default user, or raise `InputError`."""
         try:
-            # Copied, because ssh checks the permissions of included files. With -F it does not.
+            # Copied: with -F, ssh does not check permissions of included files.
             own = read_input(self.own).decode(errors="surrogateescape") if self.own else ""
         except OSError as error:
             hint = "Name another file with --ssh-config."
@@ -130,10 +129,9 @@ class ConfigFiles:
 
 
 def config_files(path: Path | None) -> ConfigFiles | None:
-    """Return the named file, else those that `ssh` reads; None if there are none.
+    """Return the named file, else those that `ssh` reads, or None.
 
-    `ssh` reads the files of the account's home. If HOME is another folder, only the file there is
-    used.
+    `ssh` reads those of the account's home. If HOME is another folder, only its file is used.
     """
     if path is not None:
         return None if path == NO_FILE else ConfigFiles(path)
@@ -148,7 +146,7 @@ def _account_home() -> Path:
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        # A pod may run as a user without an account, for whom ssh refuses to work.
+        # ssh refuses to work for a user without an account, as in pods.
         return NO_FILE
 
 
@@ -192,13 +190,13 @@ def _configure(
 
 
 def _ask_about_host(host: Host, client: Client, defaults: Settings) -> tuple[str, Settings]:
-    """Ask ssh about the host's name, or about its address if the files do not mention the name.
+    """Ask ssh about the host's name, or its address if the files do not mention the name.
 
-    Returns what ssh was asked about, and its settings.
+    Returns what was asked about, and its settings.
     """
-    # A name that is no host name might be an option of ssh.
+    # Other names might be options of ssh.
     if is_address_or_name(host.name) and host.name != host.address:
-        # If ssh cannot evaluate the files, it is asked about the address, and raises the error.
+        # On failure, ask about the address, which raises the error.
         with suppress(InputError):
             settings = client.ask(host.name, host.user, host.port)
             if _differs(settings, defaults, host.name):
@@ -207,7 +205,7 @@ def _ask_about_host(host: Host, client: Client, defaults: Settings) -> tuple[str
 
 
 def _differs(settings: Settings, defaults: Settings, name: str) -> bool:
-    """Whether a name's settings differ from `defaults`, the settings of `NOBODY`."""
+    """Whether a name's settings differ from those of `NOBODY`."""
     for keyword in (*_FOLLOWED, *_REFUSED):
         values = [value.lower() for value in settings.get(keyword, ())]
         expected = [value.replace(NOBODY, name).lower() for value in defaults.get(keyword, ())]
@@ -218,7 +216,7 @@ def _differs(settings: Settings, defaults: Settings, name: str) -> bool:
 
 def _apply(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) -> Host:
     address = _value(settings, "hostname", asked_name)
-    # Without a HostName, ssh returns the name of the Node, which is not an address.
+    # Without a HostName, ssh returns the Node's name.
     has_no_address = asked_name == host.name == address
     configured = replace(
         host,
@@ -228,7 +226,7 @@ def _apply(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) 
         known_as=_value(settings, "hostkeyalias").lower(),
         connect_timeout=int(_value(settings, "connecttimeout", "0")) or None,
     )
-    # By the letter after `%`.
+    # By letter after `%`.
     tokens = {
         "%": "%",
         "d": str(Path.home()),
@@ -251,9 +249,9 @@ def _value(settings: Settings, keyword: str, default: str = "") -> str:
 
 
 def _known_hosts(settings: Settings) -> HostKeyFiles | None:
-    """Return the known_hosts files that the configuration names; None if it names none.
+    """Return the configuration's known_hosts files, or None.
 
-    `ssh -G` has expanded tokens, so a remaining % is part of a file's name.
+    Tokens are expanded: a remaining % is in a file's name.
     """
     if not any(keyword in settings for keyword in FILE_LISTS):
         return None
@@ -286,7 +284,7 @@ def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
     values = tuple(_expand_file(file, tokens) for file in settings.get("identityfile", ()))
     files = tuple(file for file in values if file != NO_VALUE)
     if not files:
-        # If `none` is the only value, it stays: then not even the default files are tried.
+        # A lone `none` stays: no default files either.
         files = values[:1]
     return Identities(
         files=files,
@@ -296,7 +294,7 @@ def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
 
 
 def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
-    """Return the agent's socket; None for the agent of SSH_AUTH_SOCK, empty for no agent."""
+    """Return the agent's socket; None for SSH_AUTH_SOCK's, empty for no agent."""
     if value == "SSH_AUTH_SOCK":
         return None
     if value == NO_VALUE:
@@ -309,7 +307,7 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
 def _proxy_command(
     host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the command that connects to the host; empty if rollout connects itself."""
+    """Return the command that connects to the host, or empty."""
     jump = _value(settings, "proxyjump", NO_VALUE)
     command = _value(settings, "proxycommand", NO_VALUE)
     if jump == command == NO_VALUE:
@@ -321,7 +319,7 @@ def _proxy_command(
         return ("/bin/sh", "-c", f"exec {_expand(command, tokens)}")
     *earlier_jumps, last_jump = (name.strip() for name in _expand(jump, tokens).split(","))
     jump_option = ("-J", ",".join(earlier_jumps)) if earlier_jumps else ()
-    # ssh's command line takes a host with a port as a URI.
+    # ssh takes a host with a port as a URI.
     uri = last_jump if last_jump.startswith("ssh://") else f"ssh://{last_jump}"
     target = f"[{host.address}]:{host.port}"
     return (PROGRAM, *files.arguments, "-o", "BatchMode=yes", *jump_option, "-W", target, "--", uri)

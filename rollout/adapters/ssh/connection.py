@@ -40,40 +40,40 @@ from rollout.errors import SshAuthError, SshError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
-# What sshd, and ssh about a jump host, may say when too many logins are in progress.
+# By sshd, or ssh about a jump host, with too many logins in progress.
 _BUSY_GREETINGS = (b"Exceeded MaxStartups", b"Not allowed at this time")
 _BUSY_JUMP_HOST = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
 _CHUNK = 65536
-# paramiko's exit status of a command that has sent none.
+# paramiko's, if the command has sent none.
 _NO_STATUS = -1
 _JOIN_SECONDS = 5.0
 # In bytes.
 _OUTPUT_LIMIT = 1 << 20
 _TOO_MUCH_OUTPUT = f"the host printed more than {_OUTPUT_LIMIT} bytes"
-# Longer than any deadline, so that only the socket's deadline counts.
+# Only the socket's deadline counts.
 _NEVER = 24 * 3600.0
-# Seconds between attempts to open a second session.
+# Between attempts to open a second session.
 _SESSION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
-# Fast, so preferred. paramiko's own order follows.
+# Fast, so first; then paramiko's order.
 _FAST_KEX = ("curve25519-sha256@libssh.org",)
 _FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
-# Protocol extensions in the list of key exchanges.
+# In the list of key exchanges.
 _EXTENSION = re.compile(r"^ext-info-|^kex-strict-")
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
 
 class _TimerlessPacketizer(Packetizer):
-    """Has no timer thread, because the socket has the deadline."""
+    """Has no timer thread: the socket has the deadline."""
 
     def start_handshake(self, timeout: float) -> None:
         """Start no timer."""
 
 
 class _EarlyEventHandler(AuthOnlyHandler):
-    """Creates the event of an answer before it sends the request.
+    """Creates an answer's event before the request.
 
-    Its parent creates the event afterwards, and would miss an answer that arrives at once.
+    Its parent does so afterwards, and would miss an early answer.
     """
 
     _answer_event: threading.Event | None = None
@@ -100,8 +100,8 @@ class _EarlyEventHandler(AuthOnlyHandler):
 class _LoginTransport(ServiceRequestingTransport):
     """Requests the login service once per connection, and does not poll.
 
-    paramiko's plain transport requests it for each key, so some servers hang up. The parent class
-    polls every 0.1 s.
+    paramiko's plain transport requests it for each key, so some servers hang up. The parent
+    class polls every 0.1 s.
     """
 
     def __init__(self, stream: DeadlineSocket) -> None:
@@ -112,18 +112,18 @@ class _LoginTransport(ServiceRequestingTransport):
     def _really_parse_kex_init(
         self, message: paramiko.Message, *, ignore_first_byte: bool = False
     ) -> Any:
-        """Keep the host's offer, which paramiko's exception does not name."""
+        """Keep the host's offer, which the exception does not name."""
         parsed = super()._really_parse_kex_init(  # type: ignore[misc]
             message, ignore_first_byte=ignore_first_byte
         )
-        # paramiko ignores the first byte of its own offer only.
+        # Ignored by paramiko in its own offer only.
         if not ignore_first_byte:
             self._offered = parsed
         return parsed
 
     @property
     def unsupported_offer(self) -> Offer | None:
-        """The first kind of algorithm of which paramiko supports none that the host offers."""
+        """The first kind of algorithm for which paramiko supports no offer."""
         options = self.get_security_options()
         for kind, key, known in (
             ("key exchange", "kex_algo_list", options.kex),
@@ -142,7 +142,6 @@ class _LoginTransport(ServiceRequestingTransport):
 
     @override
     def ensure_session(self) -> None:
-        """Request the login service, the first time."""
         if self.auth_handler is None:
             request = paramiko.Message()
             request.add_byte(cMSG_SERVICE_REQUEST)
@@ -165,15 +164,16 @@ class _LoginTransport(ServiceRequestingTransport):
         try:
             super().run()
         finally:
-            # The connection is over, so no answer will come.
+            # No answer comes on a closed connection.
             self._service_answered.set()
 
 
 @contextmanager
 def connected(host: Host, deadline: float) -> Iterator["Connection"]:
-    """Connect, and close the connection at the end. All exceptions of it become `SshError`.
+    """Connect, and close the connection at the end.
 
-    `deadline` is a time of `time.monotonic`, for connecting and logging in.
+    All its exceptions become `SshError`. `deadline`, by `time.monotonic`, is for connecting and
+    logging in.
     """
     started = time.monotonic()
     try:
@@ -192,7 +192,7 @@ def connected(host: Host, deadline: float) -> Iterator["Connection"]:
 
 
 class Connection:
-    """An SSH connection with a deadline. Use `connected` to make one."""
+    """An SSH connection with a deadline; made by `connected`."""
 
     def __init__(self, host: Host, deadline: float) -> None:
         self._host = host
@@ -203,16 +203,16 @@ class Connection:
             self._socket, self._proxy = connect_through(host.proxy, deadline)
         else:
             self._socket = connect(host.address, host.port, deadline)
-        # paramiko also logs tracebacks of exceptions that it raises.
+        # paramiko also logs tracebacks of what it raises.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
         self._transport = _LoginTransport(self._socket)
         self._transport.banner_timeout = _NEVER
         self._transport.auth_timeout = _NEVER
 
     def handshake(self, known_types: tuple[str, ...]) -> HostKey:
-        """Exchange keys; return the host's key, which the caller must verify.
+        """Exchange keys; return the host's key, for the caller to verify.
 
-        The host is asked for a key of the known types first.
+        A key of the known types is asked for first.
         """
         options = self._transport.get_security_options()
         options.kex = _with_first(_FAST_KEX, tuple(options.kex))
@@ -255,21 +255,21 @@ class Connection:
     def run(self, command: str, deadline: float) -> CommandResult:
         """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above 1 MiB."""
         self._stage = Stage.RUNNING_COMMAND
-        # Twice the limit: the host may send as much again before the output is read.
+        # The host may send as much again before the output is read.
         self._socket.limit(deadline, 2 * _OUTPUT_LIMIT + HANDSHAKE_ALLOWANCE)
         channel = self._open_session()
         try:
             channel.exec_command(command)
             return self._read_result(channel)
         finally:
-            # Frees the pipe that the channel is polled by. The host may be gone by now.
+            # Frees the pipe that polls the channel; the host may be gone.
             with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
                 channel.close()
 
     def _open_session(self) -> paramiko.Channel:
         """Open a session, and retry if there was one before.
 
-        With `MaxSessions 1` sshd refuses a session until it has closed the previous one.
+        With `MaxSessions 1` sshd must close the previous one first.
         """
         pauses = _SESSION_PAUSES if self._had_session else ()
         for pause in pauses:
@@ -284,7 +284,7 @@ class Connection:
         has_status = channel.status_event.wait(self._socket.seconds_left)
         if self._socket.is_flooded:
             raise OutputLimitError(_TOO_MUCH_OUTPUT)
-        # A connection that was cut at the deadline also sets the status.
+        # A cut at the deadline also sets the status.
         if not has_status or not self._socket.seconds_left:
             raise TimeoutError("deadline")
         return CommandResult(
@@ -303,7 +303,7 @@ class Connection:
             self._proxy.end()
 
     def error_for(self, exception: Exception, started: float) -> SshError:
-        """Return the error for an exception of this connection, which is closed by now."""
+        """Return the error for an exception of this closed connection."""
         if self._socket.is_flooded:
             return OutputLimitError(f"the host sent too much data while {self._stage}")
         is_late = isinstance(exception, TimeoutError) or not self._socket.seconds_left
@@ -323,20 +323,20 @@ class Connection:
         return error
 
     def _is_busy(self, proxy_stderr: str) -> bool:
-        """Whether sshd or the jump host may have too many logins in progress."""
+        """Whether sshd or the jump host may have too many logins."""
         if self._host.proxy:
             return any(sign in proxy_stderr for sign in _BUSY_JUMP_HOST)
-        # sshd usually says nothing, and closes the connection.
+        # sshd usually closes the connection in silence.
         return not self._socket.greeting or self._socket.greeting.startswith(_BUSY_GREETINGS)
 
     def _read_output(self, channel: paramiko.Channel) -> tuple[bytes, bytes]:
-        """Read both streams together, because a full one would block the other."""
+        """Read both streams together: a full one blocks the other."""
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
         stdout = bytearray()
         stderr = bytearray()
         while True:
-            # Checked before reading, so that data which arrives in between is read next time.
+            # Before reading: data may arrive in between.
             ended = channel.eof_received or channel.closed
             if channel.recv_ready():
                 stdout += channel.recv(_CHUNK)

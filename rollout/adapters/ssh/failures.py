@@ -22,7 +22,7 @@ from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line
 
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
-# Parts of paramiko's messages.
+# In paramiko's messages.
 _NOT_SSH = ("banner", "protocol version")
 _CHANNEL_CLOSED = "Channel closed."
 _FORBIDDEN = "Its sshd may forbid commands for this user."
@@ -34,7 +34,7 @@ _OUTDATED = (
     "The host's sshd is too old: it offers only algorithms that are no longer considered safe."
     " Update it, or allow them in ~/.ssh/config and have OpenSSH connect: --executor ansible."
 )
-# Parts of the names of algorithms that OpenSSH has disabled by default.
+# In names of algorithms that OpenSSH disables by default.
 _UNSAFE = re.compile(
     r"sha1$|sha1-etm|sha1-96|^ssh-(?:rsa|dss)(?:-cert|$)|-cbc(?:@|$)|arcfour|3des"
     r"|blowfish|cast128|hmac-md5|umac-64"
@@ -52,9 +52,8 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A host's algorithms of one kind. rollout's own SSH has none of them."""
+    """A host's algorithms of one kind, none of which paramiko has."""
 
-    # As in messages, such as "key exchange".
     kind: str
     names: tuple[str, ...]
 
@@ -69,7 +68,7 @@ class OutputLimitError(SshError):
 
 
 class TurnedAwayError(SshBrokenError):
-    """Too many logins are in progress. Nothing was sent."""
+    """Too many logins are in progress; nothing was sent."""
 
 
 def ssh_error(
@@ -84,8 +83,7 @@ def ssh_error(
 ) -> SshError:
     """Return the error for an exception in a stage of a connection.
 
-    `greeting` is what the host sent first. `exceeded_seconds` is the timeout if it has passed, None
-    otherwise.
+    `greeting` is what the host sent first. `exceeded_seconds` is a timeout that has passed.
     """
     proxy_message = last_line(proxy_stderr)
     cause = f": {proxy_message!a}" if proxy_message else ""
@@ -95,7 +93,7 @@ def ssh_error(
             f"no response within {exceeded_seconds:.3g} s while {stage}{cause}",
             hint=f"Check {address}, and whether a firewall blocks port {host.port}.",
         )
-    # Connecting to a proxy's command always succeeds. It ends here if it cannot reach the host.
+    # Connecting to a proxy always succeeds; it ends here without the host.
     if host.proxy and stage is Stage.AGREEING_ON_KEYS:
         message = f"its jump host or proxy ended the connection{cause}"
         hint = f"Try it manually: {shlex.join(host.proxy)}"
@@ -146,7 +144,7 @@ def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str,
 def _paramiko_message_and_hint(
     text: str, stage: Stage, sshd_hint: str, greeting: bytes
 ) -> tuple[str, str]:
-    """`text` is all that tells these exceptions of paramiko apart."""
+    """Only `text` tells these exceptions of paramiko apart."""
     if any(part in text for part in _NOT_SSH):
         detail = f"but says {_first_line(greeting)}" if greeting else "or closed at once"
         return f"what answers there does not speak SSH, {detail}", sshd_hint

@@ -1,6 +1,6 @@
-"""Scans the keys of hosts, and puts confirmed keys into the text of a known_hosts file.
+"""Scans the keys of hosts, and puts confirmed keys into a known_hosts file's text.
 
-A scan alone proves nothing. A fingerprint from the host's console confirms a key.
+A scan alone proves nothing; a fingerprint from the host's console does.
 """
 
 import base64
@@ -30,24 +30,24 @@ from rollout.model.host import (
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
-# By the Node's name. Fingerprints under the empty name confirm the key of any host.
+# By Node; the empty name confirms any host's key.
 Fingerprints = Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedHost:
-    """What a scan found out about the key of a Node's host."""
+    """What a scan found out about a host's key."""
 
     node: str
     host: Host
     standing: KeyState
-    # None if the host is unreachable.
+    # None if unreachable.
     key: HostKey | None = None
-    # "fingerprint", or empty if nothing confirms the key.
+    # "fingerprint", or empty.
     confirmed_by: str = ""
-    # The host's keys on file.
+    # On file.
     before: tuple[HostKey, ...] = ()
-    # Why the host is unreachable.
+    # Why unreachable.
     error: str = ""
 
     @property
@@ -64,7 +64,7 @@ def scan(
     timeout: float,
     concurrency: int,
 ) -> tuple[ScannedHost, ...]:
-    """Ask each host for its key. Raises `InputError` if the file cannot be read."""
+    """Ask each host for its key; `InputError` for an unreadable file."""
     known = KnownHosts(HostKeyFiles((str(file),) if file else ()), HostKeyChecking.ACCEPT_NEW)
 
     def ask(host: Host) -> HostKey:
@@ -108,7 +108,7 @@ def _compare(
 
 
 def with_keys(text: str, confirmed: Sequence[ScannedHost]) -> str:
-    """Return a file's text with the keys of these hosts, and without their old keys."""
+    """Return a file's text with these hosts' keys, and without their old ones."""
     lines = text.splitlines()
     for scanned in confirmed:
         if scanned.standing is KeyState.CHANGED:
@@ -122,9 +122,9 @@ def with_keys(text: str, confirmed: Sequence[ScannedHost]) -> str:
 
 
 def _without_old_key(line: str, scanned: ScannedHost) -> str | None:
-    """Return the line without the host's name if it has an old key of the host.
+    """Return the line without the host's name if it has an old key of it.
 
-    None if the line names no other host. A line with a marker stays.
+    None if it names no other host. A line with a marker stays.
     """
     marker, names, key = parse_known_hosts_line(line)
     if key is None or key not in scanned.before or marker:
@@ -138,9 +138,9 @@ def _without_old_key(line: str, scanned: ScannedHost) -> str | None:
 
 
 def read_fingerprints(path: Path, nodes: Iterable[str]) -> Fingerprints:
-    """Read the fingerprints in a file, or in a folder's files that are named after Nodes.
+    """Read fingerprints in a file, or in a folder's files named after Nodes.
 
-    `InputError` if there is no fingerprint at all.
+    `InputError` without any.
     """
     texts: dict[str, str] = {}
     if path.is_dir():

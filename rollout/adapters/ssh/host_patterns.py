@@ -1,7 +1,7 @@
-"""Finds host names that an OpenSSH configuration treats alike, so that ssh is asked once.
+"""Finds host names that an OpenSSH configuration treats alike, to ask ssh once.
 
-They match the same wildcards, and no line names them. A line that may depend on names in another
-way, or is not understood, makes ssh be asked about every name.
+They match the same wildcards, and no line names them. A line that may depend on names otherwise, or
+is not understood, makes ssh be asked about every name.
 """
 
 import re
@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import chain
 
-# ssh gives the same answer for all names of a kind. A kind is the name itself if a line may name
-# it; otherwise, which wildcards match it.
+# Names of a kind get the same answer: the name itself if a line may name it, else which wildcards
+# match.
 Kind = str | tuple[bool, ...]
 
 _LINE = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9]*)(?:[ \t]*=[ \t]*|[ \t]+)([^ \t].*)")
 _QUOTED = re.compile(r'"[^"]*"')
-# One argument of Match follows these. Other criteria, such as exec, may depend on the host.
+# One argument of Match follows; other criteria, such as exec, may depend on the host.
 _CRITERIA = {"localnetwork", "localuser", "sessiontype", "command", "tagged", "user", "version"}
 _HOST_CRITERIA = {"host", "originalhost"}
 _CRITERIA_ALONE = {"all", "canonical", "final"}
 _OFF = ("no", "none")
-# ssh -G prints these with their tokens. rollout expands the tokens of the first two.
+# ssh -G prints these with tokens, which rollout expands.
 _EXPANDED_HERE = {"identityfile", "proxycommand"}
 _EXPANDED_LATER = {"controlpath", "localcommand", "remotecommand"}
 _TOKENS = re.compile(r"(?:[^%]|%[%dhnpru])*")
-# Other names are rewritten by ssh: upper-case letters, and numeric addresses such as 10.1.
+# ssh rewrites others: upper-case letters, and numeric addresses such as 10.1.
 _NAME = re.compile(r"[a-z][a-z0-9._-]*|[a-z0-9._-]*[g-wyz_-][a-z0-9._-]*")
 # ssh prints ::102:304 as ::1.2.3.4.
 _IPV4_COMPATIBLE = "::"
-# Separate names in a value, such as user@host:22 or ssh://[::1]:22.
+# Between names in a value, such as user@host:22 or ssh://[::1]:22.
 _SEPARATORS = (re.compile(r"[^a-z0-9._-]+"), re.compile(r"[^a-z0-9._:-]+"))
 
 
@@ -38,7 +38,7 @@ class HostPatterns:
     """What an OpenSSH configuration says about host names."""
 
     wildcards: tuple[re.Pattern[str], ...]
-    # All words of the files in lower case, whatever they mean.
+    # All words in lower case, whatever they mean.
     words: frozenset[str]
 
     def kind_of(self, name: str) -> Kind:
@@ -49,7 +49,7 @@ class HostPatterns:
 
 
 def host_patterns(texts: Sequence[str]) -> HostPatterns | None:
-    """Return the patterns by which the files tell names apart; None if every name may differ."""
+    """Return the patterns that tell names apart; None if every name may differ."""
     patterns = dict[str, None]()
     for line in chain.from_iterable(text.split("\n") for text in texts):
         patterns_of_line = _patterns_of_line(line)
@@ -68,7 +68,7 @@ def _is_printed_unchanged(name: str) -> bool:
     if _NAME.fullmatch(name):
         return True
     if "%" in name:
-        # An IPv6 address with a zone. `words` never has one whole, as `%` separates words.
+        # An IPv6 address with a zone: `%` separates words.
         return False
     try:
         return str(ip_address(name)) == name and not name.startswith(_IPV4_COMPATIBLE)
@@ -82,7 +82,7 @@ def _compile(wildcard: str) -> re.Pattern[str]:
 
 
 def _patterns_of_line(line: str) -> Sequence[str] | None:
-    """Return the line's patterns for names; None if it may depend on names in another way."""
+    """Return the line's patterns for names; None if it may depend on names otherwise."""
     line = line.rstrip(" \t\r\f")
     if not line or line.lstrip(" \t").startswith("#"):
         return ()
@@ -104,7 +104,7 @@ def _may_depend_on_name(keyword: str, value: str) -> bool:
         # ssh asks DNS about the name.
         return value.lower() not in _OFF
     if keyword == "hostname":
-        # Otherwise ssh may print the name of a host that no line names.
+        # Otherwise it may print a host that no line names.
         return not _is_printed_unchanged(value.lower())
     if keyword in _EXPANDED_LATER or "%" not in value:
         return False
@@ -112,7 +112,7 @@ def _may_depend_on_name(keyword: str, value: str) -> bool:
 
 
 def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
-    """Return the patterns of a Match line; None if it may depend on names in another way."""
+    """Return a Match line's patterns; None if it may depend on names otherwise."""
     remaining_words = iter(words)
     patterns = list[str]()
     for word in remaining_words:
@@ -129,7 +129,7 @@ def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
 
 
 def _unquote(words: Iterable[str]) -> Sequence[str] | None:
-    """Return the patterns without quotes and `!`; None if quotes or backslashes may join words."""
+    """Return the patterns without quotes and `!`; None if words may be joined."""
     unquoted = [word[1:-1] if _QUOTED.fullmatch(word) else word for word in words]
     if any(character in word for word in unquoted for character in "\"'\\"):
         return None

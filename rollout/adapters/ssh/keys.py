@@ -37,27 +37,27 @@ _AGENT_VARIABLE = "SSH_AUTH_SOCK"
 
 _DEFAULT_FILES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _NO_FILE = "none"
-# sshd ends the connection when it refuses the sixth key.
+# sshd ends a connection at the sixth.
 _MOST_TRIED = 5
 _OTHERS_BITS = 0o077
 _OPENSSH_HEADER = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _PUBLIC_KEYS = (b"ssh-", b"ecdsa-", b"sk-")
 _UNLOCK_HINT = "Run: ssh-add {} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
 _CERTIFICATE_SUFFIX = "-cert-v01@openssh.com"
-# In seconds. Someone may have to confirm a key's use, or touch a token.
+# In seconds: someone may have to confirm, or touch a token.
 _AGENT_SECONDS = 60.0
 Keys = tuple[paramiko.PKey, ...]
 
 
 class _PublicKey(NamedTuple):
-    """What a private key shows to a host: its public key, or its certificate."""
+    """What a private key shows to a host: public key or certificate."""
 
     type: str
     blob: bytes
 
 
 class KeyRing:
-    """The keys to log in with. Reads each file once. For many threads."""
+    """The keys to log in with; reads each file once, for many threads."""
 
     def __init__(self, passphrase: str = "") -> None:
         self.passphrase = passphrase
@@ -74,7 +74,7 @@ class KeyRing:
                     self._loaded[file] = error
             key = self._loaded[file]
         if isinstance(key, SshAuthError):
-            # A new error for each caller, because each raise adds a traceback to the error.
+            # Each raise adds a traceback to an error.
             raise SshAuthError(key.message, hint=key.hint) from key
         return key
 
@@ -82,7 +82,7 @@ class KeyRing:
     def candidates(self, named: str | None, identities: Identities) -> Iterator[Keys]:
         """Yield the keys to try: the named file's, else the identities', else the usual ones.
 
-        `SshAuthError` if there are files but none can be used.
+        `SshAuthError` if there are files but none is usable.
         """
         if named:
             identities = replace(identities, files=(named,), only=True)
@@ -90,18 +90,18 @@ class KeyRing:
             with suppress(SshAuthError):
                 named_keys = tuple(_with_certificate(self.load(named), named))
             if named_keys:
-                # The agent is not needed.
+                # Without the agent.
                 yield named_keys
                 return
         with _open_agent(identities.agent) as agent_keys:
-            # The agent may hold a key that is on file as well.
+            # The agent may hold keys on file.
             distinct = dict[_PublicKey, paramiko.PKey]()
             for key in self._keys_in_order(identities, agent_keys):
                 distinct.setdefault(_public_key(key), key)
             yield tuple(distinct.values())[:_MOST_TRIED]
 
     def _keys_in_order(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
-        """Yield the agent's keys for the files, then the files' keys, then the agent's others."""
+        """Yield the agent's keys for the files, the files' keys, then the agent's others."""
         files = [file for file in identities.files or self._default_files if file != _NO_FILE]
         keys_with_file = list[tuple[paramiko.PKey, str]]()
         for file in files:
@@ -116,7 +116,7 @@ class KeyRing:
                 failures.append(error)
         for key, file in keys_with_file:
             yield from _with_certificate(key, file)
-        # Includes keys from above, which the caller drops.
+        # Repeats keys, which the caller drops.
         all_of_agent = () if identities.only else agent_keys
         yield from all_of_agent
         has_keys = keys_with_file or all_of_agent
@@ -131,7 +131,7 @@ class KeyRing:
 def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
     """Return the agent's key that a private key file, or the public key beside it, names.
 
-    None if the agent has no such key.
+    None without it.
     """
     if not agent_keys:
         return None
@@ -143,9 +143,9 @@ def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
 
 
 def _with_certificate(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
-    """Yield the key with the certificate beside its file, like `ssh`, then the bare key."""
+    """Yield the key with its file's certificate, like `ssh`, then the bare key."""
     if isinstance(key, HeldKey):
-        # `copy` would not make a usable copy of an agent's key, which delegates its attributes.
+        # `copy` would not copy an agent's key, which delegates its attributes.
         copied: paramiko.PKey = HeldKey(key.agent, key.blob, key.comment)
     else:
         copied = copy.copy(key)
@@ -213,7 +213,7 @@ def _parse_data(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
         case ec.EllipticCurvePrivateKey():
             return paramiko.ECDSAKey(vals=(key, key.public_key()))
         case ed25519.Ed25519PrivateKey():
-            # paramiko reads such a key only from a file.
+            # paramiko reads such keys only from files.
             text = key.private_bytes(
                 serialization.Encoding.PEM,
                 serialization.PrivateFormat.OpenSSH,
@@ -225,7 +225,7 @@ def _parse_data(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
 
 
 def describe(key: paramiko.PKey) -> str:
-    """Return a key's fingerprint, and its certificate's ID and whether it has expired."""
+    """Return a key's fingerprint, and its certificate's ID and expiry."""
     key_type, blob = _public_key(key)
     with suppress(ValueError, UnsupportedAlgorithm):
         line = key_type.encode() + b" " + base64.b64encode(blob)
@@ -238,7 +238,7 @@ def describe(key: paramiko.PKey) -> str:
 
 
 def _is_too_open(file: Path) -> bool:
-    """Whether OpenSSH would refuse the user's file because others may access it."""
+    """Whether OpenSSH would refuse the file for others' access."""
     status = file.stat()
     is_own_file = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
     return is_own_file and bool(stat.S_IMODE(status.st_mode) & _OTHERS_BITS)
@@ -266,7 +266,7 @@ def _unusable_key_error(file: Path, data: bytes) -> SshAuthError:
 
 
 def _is_token_handle(data: bytes) -> bool:
-    """Whether this is OpenSSH's format with a token's type (`sk-…`)."""
+    """Whether it has OpenSSH's format with a token's type (`sk-…`)."""
     body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))
     with suppress(ValueError):
         return data.lstrip().startswith(_OPENSSH_HEADER) and b"sk-" in base64.b64decode(body)[:256]
@@ -274,11 +274,11 @@ def _is_token_handle(data: bytes) -> bool:
 
 
 class UnsignedError(paramiko.AuthenticationException):
-    """The agent did not sign: its token is missing, or nobody confirmed the key's use."""
+    """The agent did not sign: no token or confirmation."""
 
 
 class HeldKey(AgentKey):
-    """A key of the agent. If the agent does not sign, the next key is tried."""
+    """A key of the agent; if it does not sign, the next key is tried."""
 
     @override
     def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> paramiko.Message:
@@ -298,10 +298,10 @@ class _AgentCertificate(HeldKey):
 
 @contextmanager
 def _open_agent(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
-    """Connect to the agent and yield its keys; none if no agent answers.
+    """Connect to the agent and yield its keys, or none.
 
-    `path` None means the agent of `SSH_AUTH_SOCK`. Each SSH connection has its own connection to
-    the agent, because an agent answers one request per connection at a time.
+    `path` None means `SSH_AUTH_SOCK`. An agent answers one request per connection at a time, so
+    each SSH connection has its own.
     """
     address = os.environ.get(_AGENT_VARIABLE, "")
     if path is not None:
@@ -312,7 +312,7 @@ def _open_agent(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
         with suppress(OSError, paramiko.SSHException):
             connection.connect(address)
             agent = AgentSSH()
-            # paramiko's public method would connect to SSH_AUTH_SOCK.
+            # The public method would connect to SSH_AUTH_SOCK.
             agent._connect(connection)  # type: ignore[attr-defined]  # noqa: SLF001
             for key in agent.get_keys():
                 is_certificate = key.name.endswith(_CERTIFICATE_SUFFIX)

@@ -1,7 +1,7 @@
 """Reads OpenSSH's known_hosts files, and decides whether to accept a host's key.
 
 paramiko's reader takes quadratic time, and ignores patterns and markers, so it would accept a
-revoked key. Certificates are not checked, so a host that only an authority vouches for is unknown.
+revoked key. Certificates are not checked: a host that only an authority vouches for is unknown.
 """
 
 import base64
@@ -49,7 +49,7 @@ class HostKey:
 
     type: str
     blob: bytes
-    # The file and line that it was read from; empty if it was received from the host.
+    # File and line; empty if the host sent it.
     place: str = field(default="", compare=False)
 
     def __str__(self) -> str:
@@ -67,11 +67,11 @@ class KeysByName:
     """Finds the keys of a host name."""
 
     _plain: defaultdict[str, list[HostKey]] = field(default_factory=lambda: defaultdict(list))
-    # For patterns and hashes: whether a name matches.
+    # For patterns and hashes.
     _matchers: list[tuple[Callable[[str], bool], HostKey]] = field(default_factory=list)
 
     def add(self, names: str, key: HostKey) -> None:
-        """Add a key under the first field of its line: names, patterns or a hash."""
+        """Add a key under its line's first field: names, patterns or a hash."""
         if names.startswith(_HASH_PREFIX):
             self._matchers.append((_hash_matcher(names), key))
         elif any(mark in names for mark in "*?!"):
@@ -82,7 +82,7 @@ class KeysByName:
 
     def find(self, name: str) -> tuple[HostKey, ...]:
         """Return every key of this lower-case name."""
-        # A line with a hash or a pattern may have either spelling of an address.
+        # Hashes and patterns may have either spelling.
         normalized = normalize_known_host(name)
         spellings = {name, normalized}
         matching = (key for matches, key in self._matchers if any(map(matches, spellings)))
@@ -90,13 +90,13 @@ class KeysByName:
 
 
 class KnownHosts:
-    """The keys of some files, and the decision about a host's key. For many threads.
+    """The keys of some files, and the decision about a host's key; for many threads.
 
     New keys are appended to the operator's first file. Errors do not name the host.
     """
 
     def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:
-        """`files` None means OpenSSH's own. `InputError` if none of the files exists."""
+        """`files` None means OpenSSH's own. `InputError` if none exists."""
         self.checking = checking
         sources = files or USUAL_FILES
         own = [Path(file).expanduser() for file in sources.own]
@@ -106,8 +106,7 @@ class KnownHosts:
         self._hosts = KeysByName()
         self._authorities = KeysByName()
         self._revoked: dict[bytes, HostKey] = {}
-        # A cache, because each hashed line costs a digest, and each connection looks its host up
-        # twice. Keys that were accepted in this run are in it as well.
+        # A cache, with keys accepted in this run: each hashed line costs a digest.
         self._keys_by_name: dict[str, tuple[HostKey, ...]] = {}
         needs_file = bool(files and own) and checking is HostKeyChecking.STRICT
         if needs_file and not any(file.exists() for file in (*own, *system)):
@@ -136,7 +135,7 @@ class KnownHosts:
         return self._keys(name_on_file(host))
 
     def algorithms(self, host: Host) -> tuple[str, ...]:
-        """Return the types of the host's keys on file, which it should be asked for first."""
+        """Return the types of the host's keys on file, to ask for first."""
         for name in _names_to_try(host):
             keys = self._keys(name)
             if keys:
@@ -162,11 +161,11 @@ class KnownHosts:
         known = self._keys(name)
         *_, name_without_port = _names_to_try(host)
         without_port = self._keys(name_without_port)
-        # As in OpenSSH's `check_host_key` (sshconnect.c), the address alone counts only if the
-        # address with its port is not on file.
+        # As in OpenSSH's `check_host_key` (sshconnect.c), the address alone counts only if it is
+        # not on file with its port.
         accepted = known or without_port
         if key in accepted:
-            # The port must not present another key later in this run.
+            # The port must present no other key later.
             self._keys_by_name[name] = accepted
             return
         if known:
@@ -262,7 +261,7 @@ def name_on_file(host: Host) -> str:
 
 
 def _names_to_try(host: Host) -> tuple[str, ...]:
-    """Return the name on file, and the address without its port if that is another name."""
+    """Return the name on file, and the address without port if different."""
     name = name_on_file(host)
     if host.known_as:
         return (name,)
@@ -274,7 +273,7 @@ def _describe_keys(keys: tuple[HostKey, ...]) -> str:
 
 
 def _matches(patterns: str, name: str) -> bool:
-    """Whether one of the patterns matches the name, and no pattern with `!` does."""
+    """Whether a pattern matches the name, and none with `!` does."""
     matching = [
         pattern
         for pattern in patterns.lower().split(",")
@@ -293,7 +292,7 @@ def _compile_wildcards(pattern: str) -> re.Pattern[str]:
 def has_host_key(text: str, *, by_authority: bool) -> bool:
     """Whether known_hosts text has a key for any host.
 
-    The key of an authority counts only with `by_authority`.
+    An authority's counts only with `by_authority`.
     """
     markers = ("", _AUTHORITY) if by_authority else ("",)
     for line in text.split("\n"):
@@ -304,10 +303,7 @@ def has_host_key(text: str, *, by_authority: bool) -> bool:
 
 
 def read_known_hosts_text(file: Path) -> str:
-    """Return the text so that it can be written back unchanged; empty if there is no file.
-
-    Raises `InputError`.
-    """
+    """Return the text, to be written back unchanged; empty without a file. Raises `InputError`."""
     try:
         return read_input(file, trust=Trust.OWNER).decode("ascii", errors="surrogateescape")
     except FileNotFoundError:
@@ -319,11 +315,11 @@ def read_known_hosts_text(file: Path) -> str:
 class KnownHostsLine(NamedTuple):
     """The fields of a known_hosts line."""
 
-    # `@revoked`, `@cert-authority` or another; empty for an ordinary line.
+    # `@revoked`, `@cert-authority` or another, or empty.
     marker: str
-    # Names, patterns or a hash.
+    # Or patterns, or a hash.
     names: str
-    # None if the line is empty, a comment or damaged.
+    # None for an empty or damaged line, or comment.
     key: HostKey | None
 
 
@@ -335,7 +331,7 @@ def parse_known_hosts_line(line: str) -> KnownHostsLine:
         return KnownHostsLine(marker, "", None)
     names, key_type, encoded_key, *_ = words
     try:
-        # JSON, which the type is written as, has no surrogates.
+        # JSON has no surrogates.
         key_type = key_type.encode("ascii", errors="replace").decode()
         key = HostKey(key_type, base64.b64decode(encoded_key, validate=True))
     except ValueError:
@@ -344,7 +340,7 @@ def parse_known_hosts_line(line: str) -> KnownHostsLine:
 
 
 def _hash_matcher(names: str) -> Callable[[str], bool]:
-    """Return a test whether a name has this hash, which no name has if the line is damaged."""
+    """Return a test for this hash; a damaged line's matches no name."""
     try:
         parts = names.removeprefix(_HASH_PREFIX).split("|")
         salt, digest = (base64.b64decode(part, validate=True) for part in parts)

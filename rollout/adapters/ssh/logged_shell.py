@@ -1,4 +1,4 @@
-"""Logs the name, outcome and duration of each command, which may itself hold a secret."""
+"""Logs each command's name, outcome and duration; the command may hold a secret."""
 
 import logging
 import time
@@ -27,12 +27,12 @@ T = TypeVar("T", CommandResult, CommandResult | None)
 
 
 def logged_shell(shell: HostExecutor) -> HostExecutor:
-    """Return a shell that logs its commands; `shell` itself unless debug messages are logged."""
+    """Return a shell that logs, or `shell` itself without debug messages."""
     return LoggedShell(shell) if _LOG.isEnabledFor(logging.DEBUG) else shell
 
 
 class LoggedShell:
-    """A `HostExecutor` that logs the commands of another one."""
+    """A `HostExecutor` that logs another one's commands."""
 
     def __init__(self, shell: HostExecutor) -> None:
         self._shell = shell
@@ -61,7 +61,7 @@ class LoggedShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        """Run a command on all hosts. Durations count from the start."""
+        """Run a command on all hosts; durations count from the start."""
         started = time.monotonic()
         name = _name_of(command)
         answers = self._shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)

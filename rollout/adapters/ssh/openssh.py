@@ -12,38 +12,38 @@ from rollout.adapters.ssh.host_patterns import HostPatterns, Kind, host_patterns
 from rollout.errors import InputError
 from rollout.model.tool_output import last_line
 
-# By keyword in lower case: the values that differ from ssh's default.
+# By lower-case keyword, where not ssh's default.
 Settings = Mapping[str, tuple[str, ...]]
 
-# A kind of names with the user and the port that ssh is asked about.
+# A kind of names, user and port.
 _AnswerKey = tuple[Kind, str, int]
 
 PROGRAM = "ssh"
 NO_VALUE = "none"
-# Has so many dots that CanonicalizeHostname does not complete it.
+# Too many dots for CanonicalizeHostname.
 NOBODY = "no.such.host.of.rollout.invalid"
 FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 _SECONDS = 15.0
 _LONGEST = 300
-# ssh prints lists of files without quotes. Each file starts like a path.
+# Lists of files have no quotes; each starts like a path.
 _NEXT_FILE = re.compile(r" (?=[/~])")
-# ssh -v names each file that it reads, and cuts a longer name.
+# ssh -v names each file, and cuts long names.
 _READING = re.compile(r"^debug1: Reading configuration data (.+?)\r?$", re.MULTILINE)
 _LONGEST_NAME = 199
-# ssh -G repeats the name that it is asked about in these lines.
+# ssh -G repeats the name in these.
 _LINES_WITH_NAME = ("host", "hostname")
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """The settings that ssh printed for one name, which other names of its kind share."""
+    """The settings that ssh printed for one name of a kind."""
 
     name: str
     settings: Settings
 
     @property
     def depends_on_name(self) -> bool:
-        """Whether a setting contains the name, and so may differ for another name."""
+        """Whether a setting contains the name, and so may differ for others."""
         return any(
             self.name in value.lower()
             for keyword, values in self.settings.items()
@@ -59,13 +59,13 @@ class _Answer:
 
 
 class Client:
-    """Runs `ssh -G` with a configuration. For many threads.
+    """Runs `ssh -G` with a configuration, for many threads.
 
-    Names that the configuration treats alike share one answer, so that ssh runs once for them.
+    Names that it treats alike share one answer.
     """
 
     def __init__(self, file: Path, original: str) -> None:
-        """Error messages name `original` instead of the temporary `file`."""
+        """Messages name `original` instead of the temporary `file`."""
         self._file = file
         self._original = original
         self._patterns: HostPatterns | None = None
@@ -74,7 +74,7 @@ class Client:
         self._asking_guard = threading.Lock()
         done = self._run(NOBODY, user="", port=0, file=NO_VALUE)
         self._defaults = dict(_parse_settings(done.stdout.decode(errors="surrogateescape")))
-        # A host's name is never a default, and the default user is rollout's.
+        # A name is never a default, and the default user is rollout's.
         for keyword in ("hostname", "user"):
             self._defaults.pop(keyword, None)
 
@@ -105,10 +105,10 @@ class Client:
         return answer.settings_for(name)
 
     def _shared_answer(self, key: _AnswerKey, name: str) -> _Answer:
-        """Return the answer for the name's kind; ask ssh about `name` if there is none yet."""
+        """Return the kind's answer; ask ssh about `name` if there is none."""
         with self._asking_guard:
             asking = self._asking.setdefault(key, threading.Lock())
-        # Threads that need this answer wait while one of them asks. Others are not held up.
+        # Holds up only threads that need this answer.
         with asking:
             if key not in self._answers:
                 _, user, port = key
@@ -163,10 +163,7 @@ def _parse_settings(printed: str) -> Settings:
 
 
 def _read_same_files(messages: str, first: Path) -> Sequence[str]:
-    """Return the texts of the files that `ssh -v` names in its messages.
-
-    Empty if one cannot be read, or if the messages do not name all files in full.
-    """
+    """Return the texts of the files that `ssh -v` names. Empty if one is unreadable or cut."""
     names = dict.fromkeys(_READING.findall(messages))
     if str(first) not in names or any(len(name) >= _LONGEST_NAME for name in names):
         return ()

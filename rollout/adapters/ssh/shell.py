@@ -25,7 +25,7 @@ from rollout.ports import CommandResult
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT = 15.0
-# Seconds between attempts when too many logins are in progress.
+# Between attempts with too many logins in progress.
 _TURNED_AWAY_PAUSES = (0.25, 0.5, 1.0, 2.0)
 
 
@@ -40,7 +40,7 @@ class ParamikoShell:
         key_file: Path | None = None,
         passphrase: str = "",
     ) -> None:
-        """Raise `InputError` if a file cannot be used.
+        """Raise `InputError` for an unusable file.
 
         `known_hosts` None means OpenSSH's files, `key_file` None the agent and OpenSSH's default
         keys.
@@ -54,7 +54,7 @@ class ParamikoShell:
         self._keys = KeyRing(passphrase)
         self._key_file = str(key_file) if key_file is not None else None
         if self._key_file is not None:
-            # The agent is asked as well: the file may be a public key whose private key it has.
+            # A public key's private one may be the agent's.
             try:
                 with self._keys.candidates(self._key_file, Identities()):
                     pass
@@ -65,7 +65,7 @@ class ParamikoShell:
         """Connect, log in and run the command within `timeout` seconds.
 
         Raises `SshError` or a subclass. The exit status is None if the connection ended after the
-        command had started, as in a reboot.
+        start, as in a reboot.
         """
         return self._connect_and_talk(
             host, lambda connection, deadline: connection.run(command, deadline), timeout
@@ -92,7 +92,7 @@ class ParamikoShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
-        """Run a command on every host, in threads, or in processes if there are many hosts."""
+        """Run a command on every host, in threads, or processes for many hosts."""
         ask = partial(self.run, command=command, timeout=timeout)
         workers = workers_for(len(hosts))
         may_write_known_hosts = self._known_hosts.checking is not HostKeyChecking.STRICT
@@ -120,10 +120,10 @@ class ParamikoShell:
     ) -> T:
         """Connect, log in, and return what `talk` returns, within `timeout` seconds.
 
-        If the host hangs up before it shows its key, connecting is tried again.
+        If the host hangs up before it shows its key, this is repeated.
         """
         known_hosts = self._known_hosts_of(host)
-        # Before the time is measured, because decrypting a key may take a second.
+        # Not timed: decrypting a key may take a second.
         with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
             started = time.monotonic()
             connect_deadline = started + min(timeout, host.connect_timeout or _CONNECT_TIMEOUT)
@@ -137,12 +137,12 @@ class ParamikoShell:
                 except TurnedAwayError:
                     if pause is None or connect_deadline - time.monotonic() <= pause:
                         raise
-                    # Jitter, so that threads that were turned away together come back one by one.
+                    # Spreads threads that were turned away together.
                     time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
         raise AssertionError("the last attempt returns or raises")
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
-        # A file that the operator named takes precedence over the host's configuration.
+        # The operator's file comes before the host's configuration.
         if host.known_hosts is None or self._known_hosts_file is not None:
             return self._known_hosts
         with self._lock:

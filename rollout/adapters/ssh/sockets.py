@@ -18,26 +18,26 @@ from typing_extensions import Buffer, override
 
 from rollout.adapters.secrets import child_environment
 
-# A timeout of 0 would mean not to block.
+# 0 would not block.
 _SHORTEST_TIMEOUT = 0.001
-# Until another attempt to connect begins, and then until the next one replaces it.
+# Until another attempt to connect begins or replaces that one.
 _REPEAT_SECONDS = 1.0
-# In bytes. A host sends a few kilobytes before a login.
+# In bytes: a host sends a few kilobytes before a login.
 HANDSHAKE_ALLOWANCE = 1 << 18
 _GREETING_LIMIT = 256
 _STDERR_LIMIT = 4096
-# What getaddrinfo returns.
+# Of getaddrinfo.
 _ResolvedAddress = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 
 
 class DeadlineSocket(socket.socket):
     """A stream that ends at a deadline, or when it has received too much."""
 
-    # A time of `time.monotonic`.
+    # By `time.monotonic`.
     deadline: float
-    # How many more bytes may be received.
+    # Bytes still to receive.
     allowance: int
-    # The first received bytes.
+    # The first bytes.
     greeting: bytes
 
     @property
@@ -69,7 +69,7 @@ class DeadlineSocket(socket.socket):
 
     @override
     def send(self, data: Buffer, flags: int = 0, /) -> int:
-        """Raise `EOFError` at the deadline, because paramiko would repeat a timeout."""
+        """Raise `EOFError` at the deadline: paramiko would repeat a timeout."""
         if not self.seconds_left:
             raise EOFError("deadline")
         return super().send(data, flags)
@@ -83,7 +83,7 @@ class DeadlineSocket(socket.socket):
 
 
 class ProxyCommand:
-    """A running local command whose input and output are a connection to a host."""
+    """A local command whose input and output are a connection to a host."""
 
     def __init__(self, command: Sequence[str], stream: socket.socket) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - the operator's own configuration says it
@@ -92,10 +92,10 @@ class ProxyCommand:
             stdin=stream.fileno(),
             stdout=stream.fileno(),
             stderr=subprocess.PIPE,
-            # The terminal's interrupts do not reach it.
+            # Without the terminal's interrupts.
             start_new_session=True,
         )
-        # What it printed, known at its end.
+        # Printed by its end.
         self.stderr = ""
 
     def end(self) -> None:
@@ -113,7 +113,7 @@ class ProxyCommand:
 
 
 def connect_through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, ProxyCommand]:
-    """Start a local command. Return the connection to it, and the command."""
+    """Start a local command; return the connection to it, and the command."""
     near, far = socket.socketpair()
     with far:
         ours = DeadlineSocket(near.family, near.type, near.proto, fileno=near.detach())
@@ -129,11 +129,11 @@ def connect_through(command: Sequence[str], deadline: float) -> tuple[DeadlineSo
 def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
     """Return a TCP connection to the name's first address that answers.
 
-    Each address gets its share of the time, because one may drop packets.
+    Each gets its share of the time: one may drop packets.
     """
     failure: OSError = TimeoutError("deadline")
     try:
-        # The deadline does not apply: the system's resolver has its own timeouts.
+        # The system's resolver has its own timeouts.
         addresses = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
@@ -148,7 +148,7 @@ def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
         else:
             connected.limit(deadline, HANDSHAKE_ALLOWANCE)
             connected.settimeout(connected.seconds_left or _SHORTEST_TIMEOUT)
-            # SSH exchanges small packets, which must not wait for each other.
+            # SSH's small packets must not wait.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connected
     raise failure
@@ -158,14 +158,14 @@ def _connect_to(address_info: _ResolvedAddress, end: float) -> DeadlineSocket:
     """Connect to one address, or raise `OSError`; `TimeoutError` at `end` (`time.monotonic`).
 
     The kernel repeats a lost packet after 1, 3 and 7 s, so further attempts find a host that has
-    just booted sooner. Firewalls that drop packets often count attempts, so there are few.
+    just booted sooner. They are few: firewalls that drop packets often count attempts.
     """
     attempts = [_begin_to_connect(address_info)]
     try:
         while (left := end - time.monotonic()) > 0:
             if _await_any(attempts, min(left, _REPEAT_SECONDS)):
                 return _take_finished(attempts)
-            # The first attempt stays: only it has time enough to reach a distant host.
+            # Only the first has time to reach a distant host.
             for replaced in attempts[1:]:
                 replaced.close()
             attempts[1:] = [_begin_to_connect(address_info)]
@@ -187,7 +187,7 @@ def _begin_to_connect(address_info: _ResolvedAddress) -> DeadlineSocket:
 
 
 def _await_any(attempts: Sequence[DeadlineSocket], seconds: float) -> bool:
-    """Wait until an attempt has connected or failed. Return False if none has in time."""
+    """Wait until an attempt has connected or failed; False if none in time."""
     poll = select.poll()
     for attempt in attempts:
         poll.register(attempt, select.POLLOUT)
@@ -195,11 +195,11 @@ def _await_any(attempts: Sequence[DeadlineSocket], seconds: float) -> bool:
 
 
 def _take_finished(attempts: list[DeadlineSocket]) -> DeadlineSocket:
-    """Remove the attempt that is finished, and return it; `OSError` if it failed."""
+    """Remove and return the finished attempt; `OSError` if it failed."""
     finished = next(attempt for attempt in attempts if _await_any([attempt], 0))
     error_number = finished.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if error_number:
         raise OSError(error_number, os.strerror(error_number))
-    # The caller closes what is left.
+    # The caller closes the rest.
     attempts.remove(finished)
     return finished

@@ -1,7 +1,7 @@
 """Asks many hosts from several processes, because one interpreter uses one core.
 
-A worker process reads a pickled task from its input, and ends when the input ends. A pool of
-`concurrent.futures` would wait for its processes after an interrupt.
+A worker process reads a pickled task from its input, and ends when that ends. A pool of
+`concurrent.futures` would wait after an interrupt.
 """
 
 import math
@@ -20,40 +20,40 @@ from rollout.model.host import Host
 from rollout.ports import CommandResult
 from rollout.threads import in_background
 
-# With fewer hosts, starting a process takes longer than the hosts take to answer.
+# For fewer, a process takes longer to start than to ask.
 _HOSTS_PER_WORKER = 250
-# Each worker takes about 40 MB.
+# Each takes about 40 MB.
 _MOST_WORKERS = 4
-# -P ignores modules in the current folder, where anyone may have put them.
+# -P ignores modules in the current folder, which may be anyone's.
 _PROGRAM = (sys.executable, "-P", "-c", "from rollout.adapters.ssh.workers import work; work()")
 
 Ask = Callable[[Host], CommandResult]
 
 
 def workers_for(hosts: int) -> int:
-    """Return how many processes should ask this number of hosts; 1 means only this process."""
+    """Return how many processes should ask so many hosts; 1: only this one."""
     return max(1, min(os.cpu_count() or 1, hosts // _HOSTS_PER_WORKER, _MOST_WORKERS))
 
 
 def in_processes(
     ask: Ask, hosts: Mapping[str, Host], *, concurrency: int, workers: int
 ) -> Generator[tuple[str, Answer]]:
-    """Yield each host's answer or failure. Closing the generator ends the workers.
+    """Yield each host's answer or failure; closing the generator ends the workers.
 
     `ask` is pickled. If a worker ends early, this process asks the rest of its hosts.
     """
     unanswered = dict(hosts)
     running_workers = workers
-    # A worker's end is None.
+    # None is a worker's end.
     answers = SimpleQueue[tuple[str, Answer] | None]()
-    # The workers find modules where this process found them.
+    # Modules as in this process.
     environment = child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     share_of_concurrency = math.ceil(concurrency / workers)
     with ExitStack() as processes:
         for number in range(workers):
             share = dict(list(hosts.items())[number::workers])
             task = pickle.dumps((ask, share, share_of_concurrency))
-            # In its own process group a worker does not receive the terminal's interrupts.
+            # Without the terminal's interrupts.
             process = subprocess.Popen(  # noqa: S603 - our own module
                 _PROGRAM,
                 stdin=subprocess.PIPE,
@@ -83,20 +83,20 @@ def _collect(
         if process.stdin is not None and process.stdout is not None:
             process.stdin.write(task)
             process.stdin.flush()
-            # Until the worker ends, which raises `EOFError`.
+            # `EOFError` at the worker's end.
             while True:
                 answers.put(pickle.load(process.stdout))  # noqa: S301 - our own process
     answers.put(None)
 
 
 def work() -> None:
-    """Do the task on standard input in a worker process, then end the process."""
+    """Do the task on standard input in a worker process, then end it."""
     ask, hosts, concurrency = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent process
     in_background(_end_with_input, "input")
     for answer in side_by_side(hosts, ask, concurrency=concurrency):
         pickle.dump(answer, sys.stdout.buffer)
         sys.stdout.buffer.flush()
-    # At once: joining all threads would take time.
+    # Joining all threads takes time.
     os._exit(0)
 
 

@@ -10,14 +10,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class CachedValue(Generic[T]):
-    """A value that is kept for some seconds, then read again by one thread while others wait."""
+    """A value that is kept for some seconds; then one thread reads it while others wait."""
 
     read: Callable[[], T]
-    # How long a value is kept at least.
     seconds: float
     clock: Clock
-    # A value is kept longer if reading would take more than this share of the time, but at most
-    # `longest` seconds.
+    # Keep it longer if reads would take more than this share of the time, up to `longest` seconds.
     share: float = 1.0
     longest: float = float("inf")
     _lock: threading.Lock = field(default_factory=threading.Lock)

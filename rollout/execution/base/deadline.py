@@ -14,22 +14,22 @@ from rollout.ports import Clock, ClusterApi, Event
 
 T = TypeVar("T")
 
-# The cause in a 429 if a disruption budget refuses the eviction.
+# In a 429 by a disruption budget.
 BUDGET_CAUSE = "DisruptionBudget"
-# The steps of all nodes, as one caller of `PatientApi`.
+# The steps of all nodes are one caller of `PatientApi`.
 STEPS = "steps"
 _GROWING_PAUSE = wait_exponential(0.25, max=5.0)
 _LONGEST_RETRY_AFTER = 30.0
-# After so long without a failure, the server may have been back in between.
+# After so long, the server may have been back in between.
 _FAILURE_VALID_SECONDS = 60.0
-# The timeout of a request when no patience is left.
+# A request's timeout when no patience is left.
 _HURRIED_SECONDS = 5.0
-# How many seconds to wait for an unavailable server by default.
+# Seconds to wait for an unavailable server by default.
 _PATIENCE = 600.0
 
 
 class Deadline:
-    """A moment of the monotonic clock. All holders of the object see a `restart`."""
+    """A moment of the monotonic clock."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -37,7 +37,6 @@ class Deadline:
 
     @property
     def remaining(self) -> float:
-        """Return the seconds left, never negative."""
         return max(0.0, self._end - self._clock.monotonic())
 
     def restart(self, seconds: float) -> None:
@@ -47,7 +46,6 @@ class Deadline:
         self._clock.sleep(min(seconds, self.remaining))
 
     def sleep_unless(self, event: Event) -> None:
-        """Sleep until the deadline, or until the event is set."""
         while not (self.expired or self._clock.wait(event, self.remaining)):
             pass
 
@@ -82,9 +80,9 @@ def retry_until(
     retriable: Callable[[BaseException], bool] = is_transient,
     sleep: Callable[[float], None] | None = None,
 ) -> T:
-    """Repeat `action` with growing pauses while its errors are retriable; return its result.
+    """Repeat `action` with growing pauses while its errors are retriable.
 
-    `notice` gets each error. At the deadline, the last is raised. `sleep` may raise one to stop.
+    `notice` gets each error; at the deadline the last is raised. `sleep` may raise one to stop.
     """
     retrying = Retrying(
         retry=retry_if_exception(retriable),
@@ -119,19 +117,18 @@ class _Outage:
 
 @dataclass
 class PatientApi:
-    """An API server whose outages are waited out. For many threads."""
+    """An API server whose outages are waited out."""
 
     api: ClusterApi
     clock: Clock
     notice: Callable[[BaseException], None] = _tell_nobody
     # How long all requests without a deadline together wait in one outage.
     seconds: float = field(default_factory=lambda: _PATIENCE)
-    # By caller: an answer to one says nothing about the requests of another.
+    # By caller: an answer to one says nothing about another's requests.
     _outages: dict[str, _Outage] = field(default_factory=dict)
 
     @property
     def patience_left(self) -> float:
-        """Return the seconds left to wait in this outage."""
         now = self.clock.monotonic()
         began = now
         for outage in tuple(self._outages.values()):
@@ -173,7 +170,7 @@ class PatientApi:
         return retry_until(deadline or self.deadline(), once, self.notice)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """By default, it is when the patience of this outage ends."""
+        """By default, when the patience of this outage ends."""
         return Deadline(self.clock, self.patience_left if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
@@ -182,9 +179,9 @@ class PatientApi:
 
 @dataclass
 class StopRequest:
-    """A request to start no further node. Nodes in flight finish."""
+    """A request to start no further node, while nodes in flight finish."""
 
-    # When the stop becomes due without a request; None for never.
+    # When the stop is due without a request.
     deadline: Deadline | None = None
     # Also stops this part of the process.
     process_stop: "StopRequest | None" = None
@@ -194,11 +191,11 @@ class StopRequest:
     _exit_actions: list[Callable[[], object]] = field(default_factory=list)
 
     def add_exit_action(self, action: Callable[[], object]) -> None:
-        """Register a quick action for when the process ends at once."""
+        """Register a quick action for an immediate exit."""
         self._exit_actions.append(action)
 
     def run_exit_actions(self) -> None:
-        """Run the registered actions. They may hang, so call this in its own thread."""
+        """Run the registered actions, which may hang: call this in its own thread."""
         for action in self._exit_actions:
             with suppress(Exception):
                 action()
@@ -208,14 +205,13 @@ class StopRequest:
 
     @property
     def is_requested(self) -> bool:
-        """Whether somebody asked for the stop. Its own deadline does not count."""
+        """Whether somebody asked for the stop; its own deadline does not count."""
         if self._event.is_set():
             return True
         return self.process_stop is not None and self.process_stop.is_due
 
     @property
     def is_due(self) -> bool:
-        """Whether the stop is requested, or its deadline has passed."""
         is_late = self.deadline is not None and self.deadline.expired
         return is_late or self.is_requested
 
@@ -230,7 +226,7 @@ class StopRequest:
         return DeadlineReached()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds` until the stop is due; return whether it is."""
+        """Wait at most `seconds` for the stop; return whether it is due."""
         if self.deadline is not None:
             seconds = min(seconds, self.deadline.remaining)
         self._event.wait(seconds)

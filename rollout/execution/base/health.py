@@ -17,8 +17,6 @@ HealthEvaluation = Callable[[str, bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class ObjectHealth:
-    """Evaluates gates.healthy."""
-
     cluster: PatientApi
     rules: Sequence[HealthRule]
     evaluate: HealthEvaluation | None

@@ -1,6 +1,6 @@
 """A live view of a few objects: one list, then one watch, in its own thread.
 
-After an outage the watch continues, or if the server cannot, the list is read again.
+An outage costs another list only if the server cannot continue the watch.
 """
 
 import threading
@@ -34,14 +34,14 @@ class LiveView(Generic[T]):
     cluster: PatientApi
     path: str
     query: Query
-    # JSON is decoded into this type, which `project` turns into the model's.
+    # Of the JSON; `project` makes it the model's.
     shape: type[Any]
     project: Callable[[Any], T]
     # For the first list.
     deadline: Deadline
-    # Set at each change of `items`; its reader clears it.
+    # Set at each change; its reader clears it.
     changed: threading.Event = field(default_factory=threading.Event)
-    # If False, the view starts empty, with `generation` 0.
+    # If False, the view starts empty.
     lists_first: bool = True
     _objects: dict[str, T] = field(default_factory=dict)
     _version: str = ""
@@ -123,7 +123,7 @@ class LiveView(Generic[T]):
         query = {**self.query, "resourceVersion": self._version}
         stream = self.cluster.api.watch(self.path, query, seconds=_WATCH_SECONDS)
         self._stream = stream
-        # After the assignment: if the view was left before it, nobody disconnects this stream.
+        # After the assignment: a view left before it disconnects nothing.
         if self._ended.is_set():
             return
         with stream as lines:
@@ -167,10 +167,7 @@ def watch_node_pods(
 def watch_nodes(
     cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, lists_first: bool = True
 ) -> LiveView[Node]:
-    """Return a view of the Nodes that match the `query`. Entering the view starts the watch.
-
-    With `lists_first`, the view has all Nodes as soon as it is entered.
-    """
+    """Return a view of the Nodes that match the `query`; entering it starts the watch."""
     return LiveView(
         cluster=cluster,
         path=NODES,

@@ -26,18 +26,15 @@ from rollout.model.progress import (
 )
 from rollout.ports import Clock, Observer
 
-# How long an outage is not reported again.
+# Between reports of an outage.
 _QUIET_SECONDS = 30.0
-# Stands for the rollout itself where a node's name is expected.
+# In place of a node's name.
 _ROLLOUT = ""
 
 
 @dataclass
 class Reporter:
-    """Sends events to each observer in order.
-
-    An observer that raises an error gets no more of them.
-    """
+    """Sends events to each observer in order, until the observer raises an error."""
 
     observers: Sequence[Observer]
     clock: Clock
@@ -84,7 +81,6 @@ class Reporter:
         """Report what a node does, unless its last event says the same.
 
         `endings`: seconds that pods took to terminate, by owner. `staged`: an unplanned version.
-        `edge`: the move into the phase.
         """
         if self._note_wait(node, (phase, detail, endings)):
             step = NodeStep(
@@ -101,7 +97,6 @@ class Reporter:
             self.tell(step)
 
     def _note_wait(self, node: str, wait: object) -> bool:
-        """Return whether the wait is new."""
         before = self._waits.get(node)
         self._waits[node] = wait
         return before != wait

@@ -51,7 +51,6 @@ def look_at_controller(namespace: str, controller: OwnerRef) -> str:
 
 
 def look_at_rollout(deployment: str) -> Sequence[str]:
-    """Return commands that show why a Deployment (namespace/name) does not replace its pods."""
     namespace, _, name = deployment.partition("/")
     target = f"-n {shell_word(namespace)} {shell_word(f'deployment/{name}')}"
     return (

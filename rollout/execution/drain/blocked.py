@@ -15,7 +15,7 @@ from rollout.wording import text
 
 _REPORT_AFTER = 1.0
 _REPEAT_SECONDS = 30.0
-# The figures of a budget change often if several nodes share it.
+# A shared budget's figures change often.
 _SAME_BUDGET_SECONDS = 10.0
 
 
@@ -28,16 +28,13 @@ NO_REASON = "it gave no reason"
 
 @dataclass(frozen=True, slots=True)
 class BlockedReason:
-    """Why a pod cannot be evicted now."""
-
     budgets: tuple[str, ...]
     message: str
-    # How many healthy pods the budget needs and has.
+    # Healthy pods that the budget needs and has.
     figures: tuple[int, int] | None = None
     denial: AdmissionDenial | None = None
-    # The resource whose controller opens the budget; None if that is Kubernetes itself.
+    # Whose controller opens the budget; None for Kubernetes itself.
     managing_owner: OwnerRef | None = None
-    # The restart of a Deployment that replaces the pod.
     restart: Restarting | None = None
 
     @property
@@ -92,7 +89,7 @@ class BlockedReason:
 
 @dataclass(slots=True)
 class _BlockedPod:
-    """A pod that cannot be evicted now. `began` and `reported_at` are monotonic seconds."""
+    """A pod that cannot be evicted now; times are monotonic seconds."""
 
     pod: Pod
     reason: BlockedReason
@@ -146,7 +143,7 @@ class HeldPods:
         return hold.reason if hold else None
 
     def why_blocked(self, pod: Pod) -> str:
-        """Return a clause on why the pod cannot be evicted now; empty if nothing blocks it."""
+        """Return a clause on why the pod cannot be evicted now, or empty."""
         reason = self.reason_of(pod)
         if reason is None:
             return ""

@@ -1,6 +1,6 @@
-"""A live view of the disruption budgets around a node: how many evictions each allows now.
+"""A live view of the budgets around a node.
 
-Evictions wait until the budget's status allows them, so that none is refused.
+Evictions wait until a budget's status allows them, so that none is refused.
 """
 
 import threading
@@ -25,19 +25,19 @@ _LONGEST_RETRY = 480.0
 
 @dataclass(slots=True)
 class _Account:
-    """What is known about a budget beyond its status. Times are monotonic seconds."""
+    """What is known about a budget beyond its status; times are monotonic seconds."""
 
-    # Applies until `lag_ends`, because the status may not show the last evictions.
+    # Until `lag_ends`, while the status may not show the last evictions.
     expected_allowance: int = 0
     lag_ends: float = 0.0
-    # The budget's version when it refused an eviction. It is tried again at `retry_at`.
+    # The budget's version when it refused an eviction; tried again at `retry_at`.
     refused_version: str | None = None
     retry_at: float = 0.0
     retry_pause: float = _FIRST_RETRY
 
 
 class BudgetView:
-    """The budgets at the last `refresh`, and the evictions since then."""
+    """The budgets at the last `refresh`, and evictions since."""
 
     def __init__(self, view: LiveView[Budget]) -> None:
         self._view = view
@@ -73,7 +73,6 @@ class BudgetView:
         return self._seen.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
-        """Return how many evictions the budget allows now."""
         account = self._accounts.setdefault(budget.key, _Account())
         if not budget.disruptions_allowed:
             account.lag_ends = 0.0
@@ -114,7 +113,7 @@ def watch_budgets(
 ) -> Iterator[BudgetView]:
     """Watch the budgets of one namespace, or of all if there are several.
 
-    The view stays empty if budgets may not be read or do not exist.
+    The view stays empty if budgets do not exist or may not be read.
     """
     unique = sorted(set(namespaces))
     path = f"{_POLICY}/namespaces/{unique[0]}/{_PLURAL}" if len(unique) == 1 else BUDGETS

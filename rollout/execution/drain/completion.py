@@ -1,4 +1,4 @@
-"""Pods that a drain waits for until they have completed, instead of evicting them.
+"""Waits until pods have completed, instead of evicting them.
 
 The wait counts from the start of the drain as marked on the Node, so it survives a resume.
 """
@@ -29,12 +29,10 @@ class StillRunningError(StepError):
 
 @dataclass(slots=True)
 class CompletionWait:
-    """The wait of one drain."""
-
     task: NodeTask
     # None before the first awaited pod.
     deadline: Deadline | None = None
-    # Whether pods that are left are evicted.
+    # Evict the pods that are left.
     is_over: bool = False
 
     @property

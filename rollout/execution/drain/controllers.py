@@ -1,4 +1,4 @@
-"""Keeps nodes apart whose pods the same controller moves, such as the operator of a database."""
+"""Keeps nodes apart whose pods one controller moves, such as a database's operator."""
 
 from collections.abc import Iterable
 
@@ -58,7 +58,7 @@ def _is_in_flight(node: Node) -> bool:
 
 
 def _find_awaited(api: ClusterApi, pods: Iterable[Pod], index: BudgetIndex) -> frozenset[str]:
-    """Return the controllers that have to open a budget of these pods now, on any node."""
+    """Return the controllers that must open a budget of these pods now, on any node."""
     namespaces = {pod.namespace for pod in pods if NodeControllers.of((pod,), index).keys}
     neighbors = list[Pod]()
     for namespace in sorted(namespaces):

@@ -1,7 +1,6 @@
 """Drains one node: evicts each pod that has to leave, and waits until it is gone.
 
-Pods and budgets are live views, so waiting costs no requests. If one pod must not be evicted, none
-is.
+Live views make waiting cost no requests. If one pod must not be evicted, none is.
 """
 
 import threading
@@ -43,8 +42,6 @@ _TICK = 0.25
 
 @dataclass(slots=True)
 class _DaemonSetLookup:
-    """The cluster's DaemonSets, read again for each new pod of one."""
-
     task: NodeTask
     deadline: Deadline
     daemon_sets: Sequence[DaemonSet] | None = None
@@ -62,10 +59,9 @@ class _DaemonSetLookup:
 
 
 def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
-    """Evict all pods that have to leave, or let them complete, and wait until they are gone.
+    """Empty the node, and return the longest termination by owner, in seconds.
 
-    Returns the longest termination by owner, in seconds. `StillRunningError` if pods have not
-    completed in time.
+    `StillRunningError` if pods have not completed in time.
     """
     cluster = task.cluster
     wakeup = threading.Event()
@@ -101,7 +97,7 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
 def pods_to_remove(
     pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False
 ) -> tuple[Pod, ...]:
-    """Return the pods to evict or to await, in a stable order; `DrainError` if one must stay.
+    """Return the pods to evict or await, in a stable order; `DrainError` if one must stay.
 
     `begun`: other pods have been evicted already.
     """
@@ -121,7 +117,7 @@ def pods_to_remove(
 
 
 def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
-    """`DrainError` if a pod has two budgets, because no API server evicts it."""
+    """`DrainError` if a pod has two budgets: no API server evicts it."""
     names = []
     for pod in pods:
         conflicting = budgets.conflicting_budgets(pod)
@@ -152,13 +148,13 @@ class _Drain:
     """The drain of one node, while its live views are open."""
 
     task: NodeTask
-    # For evictions; waiting for pods to complete restarts it.
+    # For evictions; waiting for completion restarts it.
     deadline: Deadline
     pods: LiveView[Pod]
     daemon_sets: _DaemonSetLookup
     budgets: BudgetView
     completion: CompletionWait
-    # Set by a change of a view, or an answer.
+    # Set by changes and answers.
     wakeup: threading.Event
 
     def run(self) -> tuple[tuple[str, float], ...]:
@@ -242,7 +238,7 @@ class _Drain:
             )
 
     def _find_lone_pod(self, pods: Sequence[Pod], waiting: Waiting) -> str:
-        """Return a clause on an owner whose budget cannot open for its only pod; or empty."""
+        """Return a clause on an owner whose budget cannot open for its only pod, or empty."""
         api = self.task.cluster.api
         for pod in pods:
             reason = waiting.held.reason_of(pod)

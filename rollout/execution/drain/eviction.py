@@ -1,7 +1,7 @@
 """One eviction: what is sent, and what each answer means.
 
 A pod's UID and node are compared first: an API server spends the budget before it compares the UID.
-No API server knows the rules for critical pods, so their pods are listed before each eviction.
+Rules for critical pods are rollout's own, so their pods are listed before each eviction.
 """
 
 import re
@@ -24,17 +24,17 @@ from rollout.ports import ClusterApi
 
 # How long a rule that allows no eviction is not checked again.
 RULE_PAUSE = 2.0
-# Longer than any request lasts, so that an evicted pod shows as such.
+# Longer than any request, so that an evicted pod shows as such.
 _UNSEEN_SECONDS = 120.0
 
 
 @dataclass(slots=True)
 class CriticalPods:
-    """The critical pods that this process has evicted. For many threads."""
+    """The critical pods that this process has evicted."""
 
-    # When, in monotonic seconds, by pod UID.
+    # Monotonic seconds by pod UID.
     _evicted: dict[str, float] = field(default_factory=dict)
-    # The budgets of rules that allow no eviction, and when they were read.
+    # Budgets of rules that allow no eviction, and when they were read.
     _closed: dict[Critical, tuple[Budget, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -43,7 +43,7 @@ class CriticalPods:
     ) -> Budget | None:
         """Note the pod's eviction, or return the rule that forbids it as a budget."""
         covering = [rule for rule in rules if _covers(rule, pod)]
-        # The pods of a rule that has just forbidden an eviction are not read again.
+        # Do not read the pods of a rule that has just forbidden an eviction.
         for rule in covering:
             closed = self._closed_budget(rule, now)
             if closed is not None and not bypasses_budget(pod, closed):
@@ -83,11 +83,10 @@ def _covers(rule: Critical, pod: Pod) -> bool:
 
 
 _TERMINATING = "NamespaceTerminating"
-# In a 504: many change this one budget at once. The server itself is well.
+# In a 504: many change this budget at once, but the server is well.
 _BUDGET_CONFLICT = "PodDisruptionBudget"
-# The budget's controller lags behind. The eviction is allowed once it has caught up.
+# The budget's controller lags behind; the eviction is allowed once it catches up.
 _BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")
-# The pods of these have unique names.
 _OWNERS_WITH_UNIQUE_NAMES = frozenset({"ReplicaSet", "DaemonSet", "Job", "ReplicationController"})
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
 _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
@@ -100,24 +99,22 @@ class EvictionResult(StrEnum):
     GONE = "gone"
     # By a budget or a rule for critical pods.
     BLOCKED = "blocked"
-    # By an admission webhook or policy, or because the namespace is being deleted. The status can
-    # be any: KubeVirt answers 429 while it migrates the pod, Strimzi 500 while it rolls it.
+    # By an admission webhook or policy, or a namespace that is being deleted, with any status:
+    # KubeVirt answers 429 while it migrates the pod, Strimzi 500 while it rolls it.
     DENIED = "denied"
     # A conflict about this pod alone, which may pass at any moment.
     LATER = "later"
-    # The API server is unavailable or throttles, so no pod need be tried.
+    # The API server is unavailable or throttles: try no pod.
     AWAY = "away"
     REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One eviction and its result."""
-
     pod: Pod
     result: EvictionResult
     message: str = ""
-    # Which blocked it: namespace/name, empty if unknown.
+    # namespace/name, or empty.
     budget: str = ""
     # Healthy pods that the budget needs and has.
     figures: tuple[int, int] | None = None
@@ -136,7 +133,7 @@ def request_removal(
     critical: CriticalPods | None = None,
     now: float = 0.0,
 ) -> Attempt:
-    """Evict or delete exactly this pod, by its UID and node, if no critical rule forbids it.
+    """Evict or delete exactly this pod, by UID and node, if no critical rule forbids it.
 
     `again`: an earlier request may have worked, so the pod is read first.
     """
@@ -247,7 +244,7 @@ def move_elsewhere(
     pod = _find_own_pod(api, own)
     if pod is None:
         return
-    # Before the eviction, because the process may end at once.
+    # The process may end at once.
     say(
         f"{own.name} waits for a pod on another node: {own.pod} is evicted, and its controller"
         " starts the next"
@@ -258,7 +255,7 @@ def move_elsewhere(
 
 
 def _find_own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
-    """Return the pod to move; None if its node is not deferred, or nothing replaces the pod."""
+    """Return the pod to move; None if its node is not deferred, or nothing replaces it."""
     namespace, _, name = own.pod.partition("/")
     if not own.pod or deferral(read_node(api, own.name)).get("by") != own.marker:
         return None

@@ -1,8 +1,8 @@
-"""Decides which pod is evicted next: a few at a time, with the tightest budgets first.
+"""Decides which pod is evicted next: a few at a time, the tightest budgets first.
 
 Trouble with the API server postpones all evictions, until a single one succeeds. A pod whose budget
-cannot open is tried all the same, ever more rarely: some webhooks deny the eviction and then move
-the pod themselves.
+cannot open is tried ever more rarely: some webhooks deny the eviction and then move the pod
+themselves.
 """
 
 import threading
@@ -30,13 +30,13 @@ _FIRST_OUTAGE_PAUSE = 0.5
 _LONGEST_OUTAGE_PAUSE = 5.0
 _FIRST_CLOSED_PAUSE = 30.0
 _LONGEST_CLOSED_PAUSE = 480.0
-# Most webhooks deny while they move the pod, which the watch shows. Others just stop denying.
+# Most webhooks deny while they move the pod, which the watch shows; others just stop denying.
 _LONGEST_DENIED_PAUSE = 60.0
-# After so long, a pod that is not deleted is evicted again.
+# Then a pod that is not deleted is evicted again.
 _UNHEEDED_SECONDS = 30.0
-# A longer Retry-After says little about the next answer.
+# A longer Retry-After says little.
 _LONGEST_RETRY_AFTER = 60.0
-# Each pod is tried once more so long before the deadline, which leaves time to terminate.
+# One more try so long before the deadline, with time left to terminate.
 _LAST_TRY = 5.0
 
 
@@ -50,7 +50,7 @@ class Retry:
     pause: float = 0.0
 
     def postpone(self, now: float, longest: float, retry_after: float | None = None) -> None:
-        """Double the pause, up to `longest`. A Retry-After takes its place this time."""
+        """Double the pause, up to `longest`; a Retry-After replaces it once."""
         self.pause = min(longest, self.pause * 2 or self.first_pause)
         if retry_after:
             self.at = now + min(max(retry_after, self.first_pause), _LONGEST_RETRY_AFTER)
@@ -60,7 +60,7 @@ class Retry:
 
 @dataclass(slots=True)
 class Acceptance:
-    """When the evictions of a pod were accepted: `first` and `last` in monotonic seconds."""
+    """When a pod's evictions were accepted, in monotonic seconds."""
 
     at: datetime
     first: float
@@ -69,11 +69,9 @@ class Acceptance:
 
 @dataclass(slots=True)
 class PodEviction:
-    """The state of a pod's eviction."""
-
     retry: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE))
     accepted: Acceptance | None = None
-    # Whether an earlier request may have worked.
+    # An earlier request may have worked.
     is_in_doubt: bool = False
     last_message: str = ""
     # For tries against a budget that cannot open.
@@ -82,7 +80,7 @@ class PodEviction:
 
 @dataclass
 class Evictor:
-    """Evicts the pods of one node. Used by one thread; the requests run in the pool."""
+    """Evicts the pods of one node."""
 
     task: NodeTask
     deadline: Deadline
@@ -105,7 +103,6 @@ class Evictor:
                 self._handle_result(future.result())
 
     def finish(self) -> None:
-        """Wait for the requests in flight, and note their results."""
         for future in self._running.values():
             attempt = future.result()
             self._note_moved(attempt)
@@ -145,7 +142,7 @@ class Evictor:
             self._send(pod)
 
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
-        """Hold a pod whose budget is closed. If that cannot open, restart its Deployment or try."""
+        """Hold a pod whose budget is closed; if that cannot open, restart its Deployment or try."""
         reason = BlockedReason.of(closed, pod)
         if closed.needs_every_pod and reason.managing_owner is None:
             restart = self.restarts.begin(pod)
@@ -190,7 +187,7 @@ class Evictor:
         if pod.uid in self._running or now < eviction.retry.at:
             return False
         if pod.terminating:
-            # Another has deleted the pod. Only a shorter grace period is worth an eviction.
+            # Another has deleted the pod: only a shorter grace period is worth an eviction.
             return self.task.policy.drain.grace_period is not None and eviction.accepted is None
         return eviction.accepted is None or now - eviction.accepted.last > _UNHEEDED_SECONDS
 
@@ -201,7 +198,7 @@ class Evictor:
         return len(self._running) < most
 
     def _by_urgency(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
-        """Return pods of the tightest budgets first, then those with the longest grace period."""
+        """Return pods of the tightest budgets first, then the longest grace periods."""
         guarded = [(pod, self.budgets.budgets_of(pod)) for pod in pods]
         demand = Counter(budget.key for _, budgets in guarded for budget in budgets)
 
@@ -305,6 +302,6 @@ class Evictor:
         if attempt.error is None:
             return
         if attempt.error.status:
-            # An HTTP answer may concern this pod alone; no answer concerns the server.
+            # An HTTP answer may concern this pod alone; no answer, the server.
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         self.task.cluster.notice(attempt.error)

@@ -1,7 +1,7 @@
-"""Restarts of Deployments whose budget never allows an eviction of their pods.
+"""Restarts Deployments whose budget never allows an eviction.
 
-A pod whose ReplicaSet is older than its Deployment's template is being replaced already. So nothing
-is restarted twice, whichever process has begun.
+A pod whose ReplicaSet is older than its Deployment's template is being replaced already, so nothing
+is restarted twice, by any process.
 """
 
 from dataclasses import dataclass, field
@@ -31,8 +31,6 @@ _POLL_SECONDS = 5.0
 
 @dataclass(slots=True)
 class _Restart:
-    """A restart that replaces the pods of one ReplicaSet."""
-
     origin: ReplicaSetOrigin
     status: Restarting | None = None
     # In monotonic seconds.
@@ -41,17 +39,15 @@ class _Restart:
 
 @dataclass(slots=True)
 class Restarts:
-    """The restarts of one drain."""
-
     task: NodeTask
     deadline: Deadline
-    # By the UID of the pods' ReplicaSet; None if a restart does not help.
+    # By the pods' ReplicaSet's UID; None if a restart does not help.
     _restarts: dict[str, _Restart | None] = field(default_factory=dict)
 
     def begin(self, pod: Pod) -> Restarting | None:
-        """Restart the pod's Deployment, unless a restart already replaces the pod.
+        """Restart the pod's Deployment unless it is being replaced; None if that does not help.
 
-        None if a restart does not help. `DrainError` if it fails.
+        `DrainError` if it fails.
         """
         owner = pod.owner
         if not self.task.policy.drain.restarts or owner is None or owner.kind != "ReplicaSet":
@@ -87,7 +83,7 @@ class Restarts:
         raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
 
     def _send(self, deployment: Deployment) -> bool:
-        """Restart the Deployment; return False if it has changed since it was read."""
+        """Return False if the Deployment has changed since it was read."""
         task = self.task
         now = task.cluster.api.server_time() or task.report.now
         at = whole_second(now)

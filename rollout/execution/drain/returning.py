@@ -1,7 +1,7 @@
 """Pods that come back to a node while it is drained.
 
-Pods that tolerate the cordon are soon left to the reboot. Others come back while the scheduler has
-not seen the cordon: they are evicted more and more rarely, and left much later.
+Pods that tolerate the cordon are soon left to the reboot. Others come back until the scheduler sees
+the cordon: they are evicted ever more rarely, and left much later.
 """
 
 from collections import Counter
@@ -12,25 +12,23 @@ from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import OwnerRef, Pod
 from rollout.model.placement import CORDON
 
-# How often each pod may be replaced on the node. The first replacement may precede the cordon.
+# How often each pod may be replaced on the node; the first may precede the cordon.
 _TRIES_OF_TOLERANT = 1
 _TRIES = 3
-# Seconds after which a scheduler has surely seen the cordon.
+# Seconds after which a scheduler has seen the cordon.
 _CORDON_UNSEEN = 120.0
-# How long a replacement is left alone at most.
+# The longest seconds without trying a replacement.
 _LONGEST_REST = 30.0
 
 
 @dataclass(slots=True)
 class ReturningPods:
-    """The pods that have arrived since the drain began."""
-
     task: NodeTask
     # UIDs of the pods that were there before.
     first_pods: frozenset[str]
-    # How many of these each owner had, by its UID.
+    # Of these, by owner's UID.
     replicas: Counter[str]
-    # When later pods came, in monotonic seconds, by owner's and pod's UID.
+    # Later pods in monotonic seconds, by owner's and pod's UID.
     arrived: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @classmethod

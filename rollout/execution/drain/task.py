@@ -14,31 +14,29 @@ from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Activity, Edge, Phase
 
-# Seconds for which a permit is left to a drain that goes first.
+# Seconds that a permit is left to another drain.
 _LONGEST_DEFERENCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class DrainDemand:
-    """What one drain needs; permits by budget."""
-
     pods_left: int
     permits_wanted: Mapping[str, int]
-    # Whether half of the drain's time is over.
+    # Half of the drain's time is over.
     is_urgent: bool = False
 
 
 @dataclass(slots=True)
 class Precedence:
-    """Decides which drain of this process gets the permits of a budget. For many threads.
+    """Decides which drain of this process gets a budget's permits.
 
-    An urgent drain goes first, then the one with the fewest pods left. A permit that it does not
-    use soon goes to another.
+    An urgent drain goes first, then the one with the fewest pods left. A permit not used
+    soon goes to another.
     """
 
     critical: CriticalPods = field(default_factory=CriticalPods)
     _demands: dict[str, DrainDemand] = field(default_factory=dict)
-    # Since when a node leaves a budget to another, in monotonic seconds.
+    # Monotonic seconds, by node and budget.
     _deferring: dict[tuple[str, str], float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -68,7 +66,7 @@ class Precedence:
             self._deferring.pop((node, budget), None)
 
     def _first(self, node: str, budget: str, allowance: int) -> str:
-        """Return the first of the nodes that need all permits before this one; or empty."""
+        """Return the first of the nodes that need all permits before this one, or empty."""
         own_rank = self._rank(node)
         ahead = []
         wanted_ahead = 0
@@ -88,8 +86,6 @@ class Precedence:
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """The run of one planned node, as part of the rollout with this ID."""
-
     planned: PlannedNode
     rollout_id: str
     cluster: PatientApi
@@ -98,12 +94,12 @@ class NodeTask:
     # In monotonic seconds.
     started: float = 0.0
     policy: Policy = field(default_factory=Policy)
-    # Of the drain timeout, by an earlier process.
+    # Of the timeout, by an earlier process.
     drain_seconds_used: float = 0.0
     # UIDs of owners whose pods keep coming back.
     returning_owners: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
-    # UIDs of pods that this process evicted or deleted.
+    # UIDs, evicted or deleted by this process.
     moved_pods: set[str] = field(default_factory=set)
 
     @property

@@ -24,15 +24,14 @@ from rollout.model.timestamps import seconds_since
 from rollout.wording.drain import awaited_text
 
 NAMED = 5
-# Seconds between reports.
 _REPORT_SECONDS = 1.0
-# Without a change, after which the watches are checked by a list.
+# Without a change; then a list checks the watches.
 _QUIET_SECONDS = 60.0
 # Beyond the grace period.
 _OVERDUE_SECONDS = 30.0
-# Seconds until the watch shows the deletion after an accepted eviction.
+# Seconds from an accepted eviction until the watch shows the deletion.
 _DELETION_DELAY = 5.0
-# The kubelet takes a moment to report that a pod is gone.
+# The kubelet takes time to report that a pod is gone.
 _MARGIN_SECONDS = 10
 
 
@@ -50,21 +49,17 @@ class Termination:
 
 @dataclass(slots=True)
 class Waiting:
-    """Reports the pods that are left, and lists them again if the watch is silent for long.
-
-    Times are monotonic seconds.
-    """
+    """Reports the pods that are left, and lists them again if the watch is silent."""
 
     task: NodeTask
     evictor: Evictor
     held: HeldPods
-    # Since when a pod is evicted or terminating, by UID.
+    # By UID: since it was evicted or terminating.
     leaving_since: dict[str, float] = field(default_factory=dict)
     reported: str = ""
     reported_at: float = float("-inf")
     quiet_since: float = 0.0
     quiet_limit: float = _QUIET_SECONDS
-    # UIDs of pods, and whether each terminates.
     last_state: tuple[tuple[str, bool], ...] = ()
     # In seconds, by owner.
     longest_terminations: dict[str, float] = field(default_factory=dict)
@@ -112,7 +107,6 @@ class Waiting:
         return detail
 
     def _is_eviction_ignored(self, pod: Pod) -> bool:
-        """Whether the pod is not deleted, although its eviction was accepted."""
         accepted = self.evictor.eviction_of(pod).accepted
         return (
             not pod.terminating
@@ -123,7 +117,7 @@ class Waiting:
     def termination(self, pod: Pod) -> Termination:
         """Return how much of its grace period a terminating pod has used.
 
-        By this process's clock since its own eviction, else by the API server's clock.
+        By this process's clock since its own eviction, else by the API server's.
         """
         now = self.task.now
         accepted = self.evictor.eviction_of(pod).accepted
@@ -137,7 +131,7 @@ class Waiting:
         return Termination(now - self.leaving_since.get(pod.uid, now), grace)
 
     def _note_endings(self, remaining: Sequence[Pod]) -> None:
-        """Note how long the pods took that are gone since the last call."""
+        """Note how long pods took that have gone since the last call."""
         now = self.task.now
         uids_left = {pod.uid for pod in remaining}
         for pod in self.last_remaining:
@@ -230,7 +224,7 @@ class Waiting:
         )
 
     def needed_seconds(self, remaining: Sequence[Pod]) -> int:
-        """Return a drain timeout that would suffice; 0 if a pod is beyond its grace period."""
+        """Return a drain timeout that would suffice; 0 if a pod is overdue."""
         in_grace = self._in_grace(remaining)
         if len(in_grace) < len(remaining):
             return 0

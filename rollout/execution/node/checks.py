@@ -1,7 +1,7 @@
 """Checks around a node's reboot: by other tools, as with FLUO, and by playbooks.
 
-A label on the Node requests the checks of other tools, which answer with annotations. Another
-annotation names the label for a process that continues.
+A label on the Node requests the tools' checks, which answer with annotations. Another annotation
+names the label for a process that continues.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """Claims a node: marks it, admits it by the gates and the limit, and then cordons it.
 
-A rollout marks its node before it reads the others. So of two rollouts that do not know each other,
-at least the later one sees both marks. If the limit is full, the marked node that sorts later by
-name gives way, and the other waits for that. So never do both continue, and never do both give up.
+A rollout marks its node before it reads the others, so of two unrelated rollouts at least the later
+one sees both marks. If the limit is full, the marked node that sorts later by name gives way, and
+the other waits for that: never do both continue or both give up.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
 from rollout.wording import cause
 
-# For other rollouts, which may withdraw from nodes that they have only marked.
+# For other rollouts to withdraw from nodes that they have only marked.
 _WITHDRAW_SECONDS = 10.0
 _PAUSE = 0.2
 DELETED = "its Node was deleted since it was planned"
@@ -48,9 +48,9 @@ def claim(
     """Mark the node, admit it, then annotate and cordon it in one write.
 
     `RefusedError` if it is to be tried again, `NotStartedError` if it is skipped: no mark is left.
-    After other errors a mark may be left. `detected`: what requires the reboot, as an annotation.
+    Other errors may leave a mark. `detected`: what requires the reboot, as an annotation.
     """
-    # A node that a gate holds is not even marked.
+    # A held node is not even marked.
     _check_gates(context)
     ready = ready_of(context.read_pods())
     before = _write_first_mark(context)
@@ -77,7 +77,7 @@ def claim(
         }
 
     patience = context.cluster.deadline(_WITHDRAW_SECONDS)
-    # A repeated write awaits admission again, so nothing slow comes between the two.
+    # A repeated write awaits admission again, with nothing slow in between.
     admit_and_read = partial(_admit_and_read, context, facts, patience)
     try:
         change_node(context, cordon, read=admit_and_read)
@@ -87,7 +87,6 @@ def claim(
 
 
 def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
-    """Whether the load balancers' label is rollout's to remove."""
     if is_excluded_by_us(node):
         return True
     is_excluded = marks.EXCLUDED_FROM_BALANCERS in node.labels
@@ -104,7 +103,7 @@ def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _write_first_mark(task: NodeTask) -> Node:
-    """Write the first mark; return the Node as it was before."""
+    """Write the first mark; return the Node as before."""
     before: Node | None = None
 
     def change(node: Node) -> Patch:
@@ -153,7 +152,7 @@ def _admit_and_read(
             raise NotStartedError(DELETED, ExclusionReason.DELETING)
         check_eligible(context, nodes[name], facts)
         limit = context.engine.away_limit_of(nodes.values())
-        # Includes the node itself, because it is marked; `why_full` does not count it.
+        # Includes the node itself; `why_full` does not count it.
         away = away_reasons(nodes.values(), context.policy, api.server_time()).keys()
         giving_way = {other for other in away if gives_way(nodes[other], name)}
         full_after_withdrawals = limit.why_full(name, away - giving_way)
@@ -162,7 +161,7 @@ def _admit_and_read(
         busy = context.engine.find_busy_controller(name, nodes.values())
         if busy and not gives_way(nodes[busy.node], name):
             raise RefusedError(finding=busy)
-        # Either may pass once the other rollouts have withdrawn.
+        # Either may pass once other rollouts withdraw.
         transient = limit.why_full(name, away) or busy
         if transient is None:
             return nodes[name]
@@ -174,7 +173,7 @@ def _admit_and_read(
 def check_eligible(context: NodeContext, node: Node, observation: HostObservation) -> HostFacts:
     """Return the host's facts; `NotStartedError` if a new plan would leave the node out.
 
-    Only a node that was planned without an update may be rebooted without one.
+    Only a node planned without an update may be rebooted without one.
     """
     may_be_idle = context.policy.reboot_idle and not context.planned.staged
     policy = replace(context.policy, include_cordoned=True, reboot_idle=may_be_idle)
@@ -187,12 +186,11 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
 
 
 def _is_our_cordon(node: Node) -> bool:
-    """Whether the cordon is rollout's to remove."""
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
 
 def _check_is_as_planned(task: NodeTask, node: Node) -> None:
-    """`NotStartedError` if this is not the planned Node, or if it was cordoned since the plan."""
+    """`NotStartedError` if this is not the planned Node, or was cordoned since."""
     problem = annotation_problem(node)
     if problem:
         raise NotStartedError(f"its marks are not understood: {cause(problem)}", problem.kind)
@@ -209,7 +207,7 @@ def _check_is_as_planned(task: NodeTask, node: Node) -> None:
 
 
 def _check_not_cordoned_since(before: Node, node: Node) -> None:
-    """`NotStartedError` if someone has cordoned the Node since this run's first mark."""
+    """`NotStartedError` if someone has cordoned the Node since the first mark."""
     if node.unschedulable and not before.unschedulable and is_only_marked(node):
         raise _cordoned_by_others()
 
@@ -223,7 +221,7 @@ def _cordoned_by_others() -> NotStartedError:
 def take_up(context: NodeContext) -> Progress:
     """Return where to continue a node that an earlier process has started.
 
-    The mark names the act that was about to begin; the boot ID tells whether the host has rebooted.
+    The mark names the act that was about to begin; the boot ID tells whether it rebooted.
     """
     context.check_may_act()
     node = context.read_node()

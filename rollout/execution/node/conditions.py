@@ -1,7 +1,7 @@
 """Sets the lifecycle conditions of nodes that wait for their reboot or go through it.
 
-Only other programs read them, so a failed write is only reported. A condition that someone else has
-set to True stays. Each write replaces all conditions, because the API cannot merge them.
+A failed write is only reported. A condition that someone else has set to True stays. Each write
+replaces all conditions, because the API cannot merge them.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -36,7 +36,7 @@ _BY_PHASE: Mapping[Phase, tuple[Lifecycle, ...]] = {
 }
 _TYPES = frozenset(Lifecycle)
 _AT_ONCE = 8
-# Seconds to wait for the API server, for one node and for all.
+# To wait for the API server, for one node and for all.
 _SECONDS = 10.0
 _SECONDS_FOR_ALL = 60.0
 _MOST_CONFLICTS = 10
@@ -49,14 +49,14 @@ WantedConditions = Callable[[Node], tuple[Lifecycle, ...] | None]
 
 @dataclass(frozen=True, slots=True)
 class NodeConditions:
-    """Writes the conditions of a rollout's nodes. Used by the threads of its nodes."""
+    """Writes the conditions of a rollout's nodes."""
 
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
-    # The rollout's ID; empty for an abort, which is about any rollout.
+    # Empty for an abort, which is about any rollout.
     run: str
-    # If False, conditions are removed, but not set.
+    # If False, conditions are only removed.
     is_on: bool
     _reported: set[type[RolloutError]] = field(default_factory=set)
 
@@ -107,7 +107,6 @@ class NodeConditions:
             )
 
     def _is_of_other_run(self, node: Node) -> bool:
-        """Whether another rollout has the node in flight."""
         is_in_flight = has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
         return bool(self.run) and is_in_flight and node.annotations.get(marks.RUN) != self.run
 
@@ -158,8 +157,8 @@ class NodeConditions:
             api.patch(f"{path}/status", body)
 
     def _report_once(self, error: RolloutError) -> None:
-        """Report each kind of error once, because it usually concerns all nodes."""
-        # A lost lock is reported by the rollout itself.
+        """Report each kind of error once: it usually concerns all nodes."""
+        # The rollout reports a lost lock itself.
         if isinstance(error, FencedError) or type(error) in self._reported:
             return
         self._reported.add(type(error))
@@ -169,9 +168,9 @@ class NodeConditions:
 def with_conditions(
     present: list[Json], types: Collection[Lifecycle], *, run: str, at: str
 ) -> list[Json]:
-    """Return the conditions `present` with exactly `types` as rollout's own.
+    """Return the conditions with exactly `types` as rollout's own.
 
-    Types that someone else has set to True are left out. `at` is RFC 3339.
+    Types that someone else has set to True are left out.
     """
     kept = [condition for condition in present if _may_stay(condition, types)]
     kept_types = {condition["type"] for condition in kept}

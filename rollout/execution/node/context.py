@@ -27,8 +27,6 @@ UNKNOWN_BOOT = BootFacts("", "", "")
 
 
 class Occasion(StrEnum):
-    """When a playbook runs."""
-
     PRE_REBOOT = "pre-reboot"
     POST_REBOOT = "post-reboot"
 
@@ -44,7 +42,7 @@ class NodePlaybooks(Protocol):
         check: Callable[[], None],
         notice: Callable[[str], None],
     ) -> str:
-        """Return why the playbook failed; empty if it passed, or if there is none.
+        """Return why the playbook failed; empty if it passed or there is none.
 
         `notice` gets each task. `check` is called repeatedly; its error ends the playbook.
         """
@@ -105,9 +103,7 @@ class NodeEngine(Protocol):
         """Return why the node may not boot into this staged version; None is an unknown one."""
         ...
 
-    def show_phase(self, name: str, phase: Phase) -> None:
-        """Set the node's conditions, if the settings ask for it."""
-        ...
+    def show_phase(self, name: str, phase: Phase) -> None: ...
 
     def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
         """Store how the node ended, for later rollouts."""
@@ -115,19 +111,15 @@ class NodeEngine(Protocol):
 
 
 class HostAccess(Protocol):
-    """The host of a node: over SSH, or out of reach if the host asks for its reboot."""
+    """The host of a node: over SSH, or out of reach if it asks for its reboot itself."""
 
     @property
     def host(self) -> Host: ...
 
     @property
-    def error(self) -> SshError | None:
-        """Why the host last did not respond, None if it did."""
-        ...
+    def error(self) -> SshError | None: ...
 
-    def boot_now(self) -> BootFacts | None:
-        """Return facts of the current boot, None if unknown."""
-        ...
+    def boot_now(self) -> BootFacts | None: ...
 
     def node_to_remember(self, planned: PlannedNode) -> PlannedNode | None:
         """Return the node with the version to remember its end for, or None."""
@@ -140,11 +132,10 @@ class NodeContext(NodeTask):
 
     engine: NodeEngine
     host: HostAccess
-    # Whether an earlier process has started it.
+    # An earlier process has started it.
     is_taken_up: bool = False
-    # Set if this process runs on the node.
     own: OwnNode | None = None
-    # None until the node is cordoned.
+    # None until the cordon.
     watched: WatchedNode | None = None
 
 
@@ -153,27 +144,22 @@ class Progress:
     """The phase of a node, and what its run has learned so far."""
 
     phase: Phase = Phase.PENDING
-    # As last approved.
     staged_version: str = ""
-    # After the reboot.
     boot: BootFacts = UNKNOWN_BOOT
-    # Whether the Node has this run's marks.
+    # The Node has this run's marks.
     marked: bool = False
-    # Whether an earlier process may have requested the reboot.
+    # An earlier process may have requested the reboot.
     in_doubt: bool = False
-    # How often new pods led back to draining.
     drains: int = 0
-    # How often another version was staged.
     restagings: int = 0
     # What each source must show after the reboot.
     targets: Mapping[Source, str] = field(default_factory=dict)
-    # What to report of a success.
     note: str = ""
     # Reboots in a row that changed nothing.
     ineffective_reboots: int = 0
-    # Seconds that pods took to terminate in the last drain, by owner.
+    # Seconds of the last drain's terminations, by owner.
     endings: tuple[tuple[str, float], ...] = ()
-    # The move into the phase; None if it is already reported.
+    # The move into the phase; None if reported.
     edge: Edge | None = None
 
     def move(self, edge: Edge) -> "Progress":
@@ -188,7 +174,6 @@ class Progress:
 
 
 def with_staged_version(context: NodeContext, version: str) -> NodeContext:
-    """Return the context with this version staged, whatever was planned."""
     planned = context.planned
     if version == planned.staged_version:
         return context
@@ -199,7 +184,7 @@ def with_staged_version(context: NodeContext, version: str) -> NodeContext:
 
 
 def with_pre_reboot_check(context: NodeContext, phase: Phase) -> NodeContext:
-    """Before the reboot, have `check_may_act` also raise `GivenUpError` or `NodeRemovedError`."""
+    """Have `check_may_act` also raise `GivenUpError` or `NodeRemovedError`."""
     if phase not in BEFORE_REBOOT:
         return context
 

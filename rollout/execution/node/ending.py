@@ -38,9 +38,7 @@ _UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY
 
 @dataclass(frozen=True, slots=True)
 class _NodeLeft:
-    """How a run has left the Node."""
-
-    # None if it was left as it is.
+    # None if unchanged.
     edge: Edge | None
     is_cordoned: bool
     # Added to the node's message.
@@ -58,7 +56,7 @@ def end_without_success(
         progress.version,
         is_login_refused=is_login_refused(context.host.error),
     )
-    # Remembered first: a crash must not lose a failure whose marks are gone.
+    # First: a crash must not lose a failure whose marks are gone.
     end = NodeEnd(
         outcome,
         progress.phase,
@@ -94,7 +92,7 @@ def remember(context: NodeContext, end: NodeEnd) -> None:
 def _explain_deletion(
     context: NodeContext, progress: Progress, error: RolloutError
 ) -> RolloutError:
-    """Return what the error means if the Node was deleted, which alone is no failure."""
+    """Return the error's meaning if the Node was deleted, which alone is no failure."""
     is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
     if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):
         return error
@@ -104,11 +102,11 @@ def _explain_deletion(
     message = f"its Node was {loss}"
     if progress.phase in BEFORE_REBOOT:
         if context.is_taken_up and not progress.marked:
-            # The marks that tell about its reboot are gone with the Node.
+            # The marks about its reboot are gone with the Node.
             message = f"{message} before the rollout was resumed"
         else:
             message = f"not rebooted: {message} while it was {progress.phase}"
-        # A Node that was created again still needs its reboot.
+        # A recreated Node still needs its reboot.
         reason = ExclusionReason.DELETING if loss is NodeLoss.DELETED else None
         return NodeFailure(Outcome.SKIPPED, message, reason=reason)
     if loss is NodeLoss.DELETED or has_other_machine(context):
@@ -146,15 +144,14 @@ def _leave_node(context: NodeContext, progress: Progress, outcome: Outcome) -> _
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    """Whether this run's marks are on the Node."""
     if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
         return progress.marked
-    # The answer to the first mark may have been lost.
+    # The first mark's answer may be lost.
     return is_marked_now(context)
 
 
 def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -> str:
-    """Return the version that the host runs; empty if it is not back or not proven."""
+    """Return the version that the host runs; empty if it is not back or unproven."""
     if progress.version:
         return progress.version
     is_unproven = outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT

@@ -23,7 +23,6 @@ from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.wording import text
 
-# After these, the node works as before, so it is uncordoned.
 _NODE_WORKS_AFTER = frozenset(
     {
         Outcome.DRAIN_FAILED,
@@ -138,7 +137,7 @@ def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
 def is_update_cleared(
     planned: PlannedNode, outcome: Outcome, version: str, *, is_login_refused: bool
 ) -> bool:
-    """Whether the failure does not count against the staged version. The host runs `version`."""
+    """Whether the failure of a host that runs `version` does not count against the staged one."""
     if is_login_refused:
         # The host itself may be well.
         return True

@@ -1,6 +1,6 @@
 """Writes rollout's marks on a Node, and removes them.
 
-Every write names the Node's version, so that it never overwrites someone else's cordon. Nothing is
+Every write names the Node's version, so that it never overwrites someone's cordon. Nothing is
 undone on a Node without this run's ID.
 """
 
@@ -42,10 +42,10 @@ from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import VERSION_FAILURES
 from rollout.ports import ClusterApi
 
-# A write is given up after so many conflicts, but not before so many seconds.
+# Give up after so many conflicts, but not before so many seconds.
 _MOST_CONFLICTS = 10
 _CONTENDED_SECONDS = 30.0
-# These sources name the version or deployment that the reboot must bring.
+# These name the version or deployment that the reboot must bring.
 _WITH_VERSION = frozenset({Source.UPDATE_ENGINE, Source.RPM_OSTREE, Source.BOOTC, Source.ROLLBACK})
 
 Change = Callable[[Node], Patch | None]
@@ -53,11 +53,11 @@ Change = Callable[[Node], Patch | None]
 
 
 class MarksGoneError(StepError):
-    """Without this run's marks on the Node, nothing may be undone there."""
+    """The Node lacks this run's marks, so nothing may be undone there."""
 
 
 class NodeLoss(StrEnum):
-    """What happened to the planned Node. A deleted one needs no reboot, a new one still does."""
+    """What happened to the planned Node; a deleted one needs no reboot, a new one does."""
 
     DELETED = "deleted"
     RECREATED = "deleted and created again"
@@ -83,7 +83,7 @@ def mark_staged(task: NodeTask, detection: Detection) -> None:
 def mark_granted(task: NodeTask) -> None:
     """Mark that the host may reboot; `DrainError` if its node is not drained or cordoned.
 
-    If another process returns the node meanwhile, the first of both writes wins.
+    If another process returns the node meanwhile, the first write wins.
     """
 
     def change(node: Node) -> Patch:
@@ -101,11 +101,11 @@ def mark_granted(task: NodeTask) -> None:
 def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
     """Uncordon what rollout cordoned, and replace the marks by the result.
 
-    `version`: what the host runs, empty if unknown. Returns the Node as it was before.
+    `version`: what the host runs, or empty. Returns the Node as it was before.
     """
 
     def change(node: Node) -> Patch | None:
-        # An earlier write, whose answer was lost, may have returned the node.
+        # An earlier write, whose answer was lost.
         if is_returned_by(node, task.rollout_id):
             return None
         require_mark(task, node)
@@ -194,8 +194,7 @@ def _last_result(
 def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
     """Return how many requested reboots in a row have brought no other version.
 
-    0 if the reboot was proven by a version, or nothing had requested it. `node`: the Node as it was
-    before `return_node`.
+    0 if a version proved the reboot, or nothing requested it. `node`: as before `return_node`.
     """
     if is_returned_by(node, task.rollout_id):
         return ineffective_reboots(node)
@@ -211,7 +210,7 @@ def _details_of_return(
 ) -> Mapping[str, str]:
     if outcome is Outcome.ROLLED_BACK:
         if task.policy.rollback:
-            # The host has never left the bad version, so it came back from no other.
+            # It has never left the bad version.
             return {}
         staged = node.annotations.get(marks.STAGED_VERSION, "")
         return {"from": staged} if staged not in ("", version) else {}
@@ -224,7 +223,7 @@ def _details_of_return(
 def _details_of_failure(
     task: NodeTask, node: Node, outcome: Outcome, version: str
 ) -> Mapping[str, str]:
-    """Return the version that last failed on the node, and how; nothing after a success."""
+    """Return the version that last failed on the node, and how; empty after a success."""
     if outcome is Outcome.SUCCEEDED:
         return {}
     is_after_reboot = node.annotations.get(marks.PHASE) in AFTER_REBOOT
@@ -233,7 +232,7 @@ def _details_of_failure(
         is_rolled_back = outcome is Outcome.ROLLED_BACK
         failed = node.annotations.get(marks.STAGED_VERSION)
         if not failed and not is_rolled_back:
-            # FleetLock gives no mark of what is staged.
+            # With FleetLock, no mark says what is staged.
             failed = version or announced_version(node)
         if failed and not (is_rolled_back and failed == version):
             return {"failed_version": failed, "failed_as": outcome.value}
@@ -242,7 +241,7 @@ def _details_of_failure(
 
 
 def _has_rollback_stayed(task: NodeTask, outcome: Outcome, version: str) -> bool:
-    """Whether a rollback has not booted the previous version, which is not at fault then."""
+    """Whether a rollback has not booted the previous version, which is then not at fault."""
     is_same_version = outcome is Outcome.ROLLED_BACK or version == task.planned.running_version
     return bool(task.policy.rollback) and is_same_version
 
@@ -253,7 +252,7 @@ def _annotate(task: NodeTask, node: Node, annotations: Mapping[str, str | None])
 
 
 def require_mark(task: NodeTask, node: Node) -> None:
-    """Raise `FencedError` if another run has marked the Node, `MarksGoneError` if none has."""
+    """`FencedError` if another run has marked the Node, `MarksGoneError` if none has."""
     run = node.annotations.get(marks.RUN)
     if run == task.rollout_id:
         return
@@ -269,7 +268,7 @@ def require_mark(task: NodeTask, node: Node) -> None:
 
 
 def is_marked_now(task: NodeTask) -> bool:
-    """Whether this run's mark is on the Node. False if the Node cannot be read."""
+    """Whether this run's mark is on the Node; False if it cannot be read."""
     try:
         return read_node(task.cluster.api, task.name).annotations.get(marks.RUN) == task.rollout_id
     except ApiError:
@@ -277,7 +276,7 @@ def is_marked_now(task: NodeTask) -> bool:
 
 
 def find_node_loss(task: NodeTask) -> NodeLoss | None:
-    """Read the Node; return None if it is the planned one, or cannot be read."""
+    """Return None if the Node is the planned one, or cannot be read."""
     try:
         uid = read_node(task.cluster.api, task.name).uid
     except ApiNotFoundError:
@@ -290,7 +289,7 @@ def find_node_loss(task: NodeTask) -> NodeLoss | None:
 
 
 def is_cordoned_now(task: NodeTask) -> bool:
-    """Whether the Node is cordoned, by anyone. True if it cannot be read, False if it is gone."""
+    """Whether anyone has cordoned the Node; True if it cannot be read, False if it is gone."""
     try:
         return read_node(task.cluster.api, task.name).unschedulable
     except ApiNotFoundError:
@@ -314,9 +313,9 @@ def write_node(
     read: Callable[[ClusterApi], Node] | None = None,
     within: Deadline | None = None,
 ) -> Node:
-    """Read a Node, decide on a change, and write it; return the Node as it was before.
+    """Read a Node, decide on a change, and write it; return the Node as before.
 
-    After a conflict or an outage, all three are repeated. `read` replaces the plain read.
+    All three repeat after a conflict or an outage. `read` replaces the plain read.
     """
     deadline = within or cluster.deadline()
     contended = cluster.deadline(_CONTENDED_SECONDS)

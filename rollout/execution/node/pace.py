@@ -10,36 +10,31 @@ from rollout.execution.node.ssh_host import SshHost, is_host_silent
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
-# A pause is the time waited so far divided by this.
+# Pause for the time waited so far, divided by this.
 _WAITED_PER_PAUSE = 5
-# An attempt at a host that is down costs a single packet.
+# A host that is down costs a single packet.
 _DOWN_PAUSE = 0.2
-# Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s. They count refused
-# ones, too, so frequent attempts would never get through.
+# Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s. Refused ones count,
+# too, so frequent attempts would never get through.
 _MOST_REFUSED = 5
 _COUNTED_SECONDS = 31.0
-# Pauses after the first refusals in a row. The longest leaves an attempt for the kubelet's report.
+# After the first refusals in a row; the longest leaves an attempt for the kubelet's report.
 _REFUSED_PAUSES = (_DOWN_PAUSE, 1.0)
 _LONGEST_REFUSED_PAUSE = 10.0
 
 
 @dataclass
 class _Refusals:
-    """The latest connections, all of which were refused."""
-
-    # In seconds of the monotonic clock.
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_REFUSED))
 
     @property
     def pause(self) -> float:
-        """Return the seconds after which to try again."""
         number = len(self.times)
         if number > len(_REFUSED_PAUSES):
             return _LONGEST_REFUSED_PAUSE
         return _REFUSED_PAUSES[number - 1]
 
     def seconds_blocked(self, now: float) -> float:
-        """Return how long a firewall would refuse another attempt."""
         if len(self.times) < _MOST_REFUSED:
             return 0.0
         return max(0.0, self.times[0] + _COUNTED_SECONDS - now)
@@ -62,11 +57,11 @@ class ConnectionPace:
         if isinstance(self.host.error, SshRefusedError):
             self._refusals.times.append(self.context.now)
         else:
-            # A host that was down has forgotten what its firewall counted.
+            # A rebooted firewall counts anew.
             self._refusals.times.clear()
 
     def pause(self, deadline: Deadline) -> None:
-        """Wait before the next attempt; end early once the kubelet reports another boot."""
+        """Wait before the next attempt, at most until the kubelet reports another boot."""
         if self._refusals.times:
             pause = self._refusals.pause
             blocked = self._refusals.seconds_blocked(self.context.now)
@@ -81,7 +76,6 @@ class ConnectionPace:
         self._reported = self._reported_boot()
 
     def _await_report(self, seconds: float) -> None:
-        """Wait until the kubelet reports another boot, at most for `seconds`."""
         pause = self.context.cluster.deadline(seconds)
         if self.context.watched is None:
             pause.pause(seconds)

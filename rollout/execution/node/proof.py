@@ -35,9 +35,9 @@ from rollout.model.text import shortened
 # At most, for the second part.
 _PROOF_SECONDS = 120.0
 _PAUSE = 2.0
-# Seconds between checks of what no watch shows, such as deadlines.
+# Between checks of what no watch shows, such as deadlines.
 _TICK = 5.0
-# Changes of pods may come in bursts, and reading all DaemonSets is expensive.
+# Pods' changes come in bursts, and reading all DaemonSets is expensive.
 _LEAST_SECONDS_BETWEEN_READS = 1.0
 _ANSWERED_BY_HOST = frozenset(
     {Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC, Source.COMMAND, Source.ROLLBACK}
@@ -62,7 +62,7 @@ class MissingProof:
 
     source: Source
     why: str
-    # Whether waiting does not help.
+    # Waiting does not help.
     is_final: bool = False
 
 
@@ -116,7 +116,7 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
     if Source.COMMAND in sources and not command:
         why = "cannot check: detect.command is not set"
         return MissingProof(Source.COMMAND, why, is_final=True)
-    # Without the version that a rollback leaves: what the host has booted does not depend on it.
+    # Without the version that a rollback leaves: it does not matter for what is booted.
     probe = Probe(sources, command)
     facts = observe(host.host, host.shell, probe=probe, timeout=host.probe_timeout)
     if not isinstance(facts, HostFacts):
@@ -135,7 +135,7 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
 def _sources_to_ask(targets: Mapping[Source, str]) -> Iterator[Source]:
     """Yield the sources that the host can answer for.
 
-    A partition is proven by its version: the kernel may name the disks anew in each boot.
+    A partition is proven by its version: each boot may rename disks.
     """
     for source, target in targets.items():
         if source in _ANSWERED_BY_HOST and not is_partition(target):
@@ -157,7 +157,7 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
             if sign.answer is SourceAnswer.NOT_NEEDED:
                 return None
             why = f"still {sign.detail}" if sign.is_needed else sign.detail
-            # /run is new with each boot, so the file was written in this one.
+            # /run is new with each boot.
             is_final = sign.source is Source.REBOOT_REQUIRED and sign.is_needed
             return MissingProof(sign.source, why, is_final=is_final)
         case Source.UPDATE_ENGINE | Source.ANNOTATION:
@@ -167,15 +167,13 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
-    """Wait until the kubelet of this boot is Ready."""
     deadline = task.cluster.deadline(timeout)
     why_not_ready = ""
     has_joined = False
     with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
-            # A kubelet registers its Node when it starts, so one that was deleted before may
-            # reappear.
+            # A kubelet registers its Node at start, so a deleted one may reappear.
             if not nodes and has_joined:
                 raise NodeRemovedError("its Node was deleted after its reboot, before it was Ready")
             if any(node.boot_id == boot.boot_id for node in nodes):
@@ -218,9 +216,9 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 
 
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
-    """Wait until the node's own pods that were ready before are ready again.
+    """Wait until the node's own pods are ready again.
 
-    Done before the uncordon, so that no pod lands on a node without its network.
+    Before the uncordon, so that no pod lands on a node without its network.
     """
     before = ready_before(task.read_node())
     if not before:
@@ -246,7 +244,7 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
 
 @dataclass
 class _ExpectedPods:
-    """Which pods the node should have now, according to its Node and the DaemonSets."""
+    """Which pods the node should have now."""
 
     task: NodeTask
 
@@ -264,7 +262,7 @@ class _ExpectedPods:
 
 
 def _missing_pods(expected: _ExpectedPods, pods: Sequence[Pod], before: Mapping[str, str]) -> str:
-    """Return the expected pods that are not ready again; empty if there are none."""
+    """Return the expected pods that are not ready again, or empty."""
     ready = ready_of(pods)
     missing = []
     for pod, since in before.items():

@@ -1,6 +1,6 @@
 """Requests a reboot, and waits until the machine has another boot ID.
 
-All that can change is checked on the open connection to the host, right before the command.
+Last checks use the open connection to the host, right before the command.
 """
 
 from collections.abc import Mapping
@@ -48,8 +48,8 @@ from rollout.wording import text
 
 _DETACH_PAUSE = 0.5
 _DETACH_SECONDS = 120.0
-# For one request: connecting, asking what is staged, the last check and the command, which gets at
-# least _COMMAND_SECONDS.
+# For connecting, asking what is staged, the last check and the command, which gets at least
+# _COMMAND_SECONDS.
 _REQUEST_SECONDS = 90.0
 _CHECK_SECONDS = 10.0
 _COMMAND_SECONDS = 15.0
@@ -58,11 +58,11 @@ _SHUTDOWN_SECONDS = 120.0
 
 
 class _NotNowError(StepError):
-    """The last check could not be made in time. Nothing was sent to the host."""
+    """The last check could not be made in time, and nothing was sent."""
 
 
 class _RequestResult(Enum):
-    """What became of one request to reboot. A sent one may be carried out."""
+    """One request to reboot; a sent one may be carried out."""
 
     SENT = auto()
     NOT_SENT = auto()
@@ -74,7 +74,7 @@ class RefilledError(DrainError):
 
 
 def last_look(task: NodeTask) -> None:
-    """Check the node before its reboot, and wait for its volumes. Raises as `look_again`."""
+    """Check the node before its reboot, and wait for its volumes; raises as `look_again`."""
     look_again(task, task.cluster.deadline())
     _await_detached(task)
     task.check_may_act()
@@ -112,7 +112,7 @@ def _check_empty(task: NodeTask, deadline: Deadline) -> None:
 
 
 def _await_detached(task: NodeTask) -> None:
-    """Wait for volumes, but not forever: one that stays attached is only reported."""
+    """Wait for volumes; one that stays attached is only reported."""
     deadline = task.cluster.deadline(min(_DETACH_SECONDS, task.policy.drain.timeout))
     while attached := _attachments(task, deadline):
         if deadline.expired:
@@ -177,7 +177,7 @@ def _try_request(
 
 
 def _may_be_accepted(result: CommandResult) -> bool:
-    # A host that goes down at once reports no exit status.
+    # A host that goes down at once reports none.
     return result.exit_status in (0, None)
 
 
@@ -230,7 +230,6 @@ def _check_may_reboot(
 
 
 def _await_answer(context: NodeContext, host: SshHost, deadline: Deadline) -> BootFacts:
-    """Wait until the host answers; return its boot."""
     reason_to_wait = "it did not respond"
     pace = ConnectionPace(context, host)
     while not deadline.expired:
@@ -279,17 +278,17 @@ def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
 
 @dataclass(slots=True)
 class _Doubt:
-    """Requests the reboot of a host that an earlier process may have asked to reboot."""
+    """Requests the reboot of a host that an earlier process may have asked."""
 
     context: NodeContext
     host: SshHost
     targets: Mapping[Source, str]
     is_resolved: bool = False
-    # How long an earlier request has to show, once this one is forbidden.
+    # How long an earlier request has to show once this one is forbidden.
     earlier_request_ends: Deadline | None = None
 
     def request_reboot(self) -> str | None:
-        """Request the reboot; return why that is forbidden, or None if it is not.
+        """Request the reboot; return why that is forbidden, or None.
 
         The doubt remains if the host does not respond, or refuses because it is going down.
         """
@@ -300,10 +299,10 @@ class _Doubt:
         except WithheldError as error:
             return self._why_forbidden(error)
         except NodeFailure as error:
-            # The host may have been asked before, and be on its way down.
+            # An earlier request may be taking it down.
             raise NodeFailure(Outcome.NOT_BACK, error.message, hint=error.hint) from error
         except RefilledError:
-            # A drain does no harm, even to a host that goes down.
+            # A drain does no harm, even to such a host.
             raise
         except DrainError as error:
             return self._why_forbidden(error)

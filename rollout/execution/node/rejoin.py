@@ -30,7 +30,7 @@ from rollout.model.progress import Phase
 
 T = TypeVar("T")
 
-# Seconds for a host whose Node is gone to come back, at most this part of --reboot-timeout.
+# For a host whose Node is gone to come back, at most this part of --reboot-timeout.
 _GONE_SECONDS = 120.0
 _GONE_PART = 4
 _TICK = 5.0
@@ -63,7 +63,7 @@ class AbsenceLimit:
 def retry_if_node_lost(
     context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]
 ) -> T:
-    """Run `act`, which writes on the Node; if the Node was deleted, once more on the new one."""
+    """Run `act`, which writes on the Node; once more if the Node was replaced."""
     try:
         return act()
     except (ApiNotFoundError, MarksGoneError):
@@ -119,7 +119,7 @@ def absence_seconds(timeout: float) -> float:
 
 
 def has_other_machine(context: NodeContext) -> bool:
-    """Whether the Node of this name belongs to another machine now. False if that is unknown."""
+    """Whether another machine has this Node's name now; False if unknown."""
     before = context.watched.last_seen if context.watched else None
     try:
         node = read_node(context.cluster.api, context.name)

@@ -1,8 +1,7 @@
-"""Waits for a rebooted host, and runs reboot.rescue once if the host does not come back.
+"""Runs reboot.rescue once if a rebooted host does not come back.
 
-The command may cut the power. So the host must be silent over SSH and its kubelet silent, too: a
-broken jump host alone must not power-cycle hosts. The Node is marked first, so that no process runs
-the command again for this reboot.
+The command may cut the power, so the kubelet must be silent, too: a broken jump host alone must not
+power-cycle hosts. The Node is marked first, so that the command never runs twice for one reboot.
 """
 
 from collections.abc import Mapping
@@ -35,7 +34,7 @@ from rollout.wording import rescue_text
 def await_boot_or_rescue(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool
 ) -> BootFacts:
-    """Wait as `await_boot`. If the host stays silent, run the rescue and wait once more."""
+    """Wait as `await_boot`; for a silent host, run the rescue and wait once more."""
     try:
         return await_boot(context, host, targets, in_doubt=in_doubt)
     except NodeFailure as failure:
@@ -44,7 +43,7 @@ def await_boot_or_rescue(
             raise
         remark = _run_rescue(context, host, rescue, failure)
     try:
-        # After a rescue, a reboot in doubt is not requested again.
+        # After a rescue, do not request a reboot in doubt again.
         return await_boot(context, host, targets)
     except NodeRemovedError:
         raise
@@ -64,7 +63,7 @@ def _is_unreachable(error: SshError | None) -> bool:
 
 
 def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: NodeFailure) -> str:
-    """Run the rescue; return what to add to the failure if the host does not come back.
+    """Run the rescue; return what to add to the failure if the host stays away.
 
     Raises the `failure` with the reason if the rescue must not run.
     """
@@ -92,7 +91,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
 
 
 def _mark_rescued(task: NodeTask) -> None:
-    """Mark that the rescue runs for this reboot; `StepError` if it must not."""
+    """`StepError` if the rescue must not run for this reboot."""
     has_written = False
 
     def change(node: Node) -> Patch | None:
@@ -103,7 +102,7 @@ def _mark_rescued(task: NodeTask) -> None:
                 # The answer to the write was lost.
                 return None
             raise StepError("it may have been started for this reboot before")
-        # A kubelet that reports NotReady is up, too.
+        # A kubelet that reports NotReady is up.
         if node.ready is not ConditionStatus.UNKNOWN:
             raise StepError(f"its Node's Ready condition is {node.ready}, not Unknown")
         has_written = True

@@ -1,8 +1,8 @@
 """Checks of rollbacks: the target must not change, and a failed rollback is undone.
 
 The reboot command also chooses the other system, so a host that has not booted it is told to boot
-what it runs. `staged_version` is the previous version here, which the host goes back to, and
-`running_version` the one that it leaves.
+what it runs. Here `staged_version` is the version to go back to, and `running_version` the one to
+leave.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from rollout.model.progress import Outcome
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
-# For the connection, the question and the command, as for the way there.
+# For connecting, asking and the command, as for the reboot.
 _UNDO_SECONDS = 90.0
 _NOT_UNDONE = "its next reboot may boot its other version, because undoing the rollback failed"
 
@@ -34,14 +34,13 @@ def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | Non
 
 
 def is_partition(target: str) -> bool:
-    """Whether a rollback boots a partition, rather than an image or a deployment."""
     return target.startswith("/")
 
 
 def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, target: str) -> None:
-    """`NodeFailure` if the host does not run the version that the rollback was to boot."""
+    """`NodeFailure` if the host does not run the version to go back to."""
     if not is_partition(target):
-        # An os-release may name another version, or the same one: the digest is the proof.
+        # An os-release may name another version or the same: the digest is the proof.
         return
     if boot.version == version:
         return
@@ -60,7 +59,7 @@ def undoing_failed_rollback(
 ) -> Iterator[None]:
     """If the block fails, make the host boot what it runs, unless it has gone back.
 
-    `boot`: as last seen. A host in another boot may have fallen back to the version that it leaves.
+    `boot`: as last seen. A host in another boot may have fallen back to the version to leave.
     """
     try:
         yield
@@ -70,7 +69,7 @@ def undoing_failed_rollback(
     except RolloutError as error:
         has_gone_back = boot.version not in ("", context.planned.running_version)
         if context.policy.rollback and not (_is_host_away(error) or has_gone_back):
-            # The Lease may have passed on, to a process that has chosen the other system again.
+            # Another process may hold the Lease, and have chosen the other system again.
             context.check_may_act()
             trouble = undo_rollback(host)
             if trouble:
@@ -79,7 +78,7 @@ def undoing_failed_rollback(
 
 
 def _is_host_away(error: RolloutError) -> bool:
-    """Whether the host is gone, or is not back and so has left its old boot."""
+    """Whether the host is gone, or has left its old boot and is not back."""
     is_not_back = isinstance(error, NodeFailure) and error.outcome is Outcome.NOT_BACK
     return is_not_back or isinstance(error, NodeRemovedError)
 
@@ -87,7 +86,7 @@ def _is_host_away(error: RolloutError) -> bool:
 def undo_rollback(host: SshHost) -> str:
     """Make a host that still runs the version to leave boot it again.
 
-    Returns why that failed; empty if it worked, or if the host runs another version.
+    Returns why that failed; empty if it worked, or if another version runs.
     """
     planned = host.planned
 

@@ -33,7 +33,6 @@ class RememberingShell:
     """A shell that remembers how its last command failed."""
 
     shell: HostShell
-    # None if it did not fail.
     error: SshError | None = None
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
@@ -64,8 +63,6 @@ class RememberingShell:
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """A host over SSH, and its planned node."""
-
     host: Host
     planned: PlannedNode
     shell: RememberingShell
@@ -90,8 +87,6 @@ class SshHost:
 
 @dataclass(frozen=True, slots=True)
 class RolloutHosts:
-    """The hosts by Node name, and how to reach and reboot them."""
-
     by_node: Mapping[str, Host]
     shell: HostExecutor
     probe_timeout: float = 60.0
@@ -118,18 +113,16 @@ class RolloutHosts:
 
 
 def is_host_silent(error: SshError | None) -> bool:
-    """Whether the host did not respond at all, as while it reboots."""
+    """Whether the host did not respond at all."""
     return isinstance(error, SshRefusedError | SshNoRouteError | SshTimeoutError)
 
 
 def is_login_refused(error: SshError | None) -> bool:
-    """Whether keys or credentials are the cause, so that the host itself may be well."""
+    """Whether keys or credentials are the cause: the host may be well."""
     return isinstance(error, HostKeyError | SshAuthError)
 
 
 class BootReading(NamedTuple):
-    """A host's answer about its boot."""
-
     # None without a usable answer.
     boot: BootFacts | None
     # Used unless this is the new boot.
@@ -137,7 +130,7 @@ class BootReading(NamedTuple):
 
 
 def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading:
-    """Ask the host for its current boot. `NodeFailure` if another machine answers."""
+    """`NodeFailure` if another machine answers."""
     timeout = min(_BOOT_SECONDS, max(1.0, seconds_left))
     try:
         result = host.shell.run(host.host, BOOT_COMMAND, timeout=timeout)
@@ -171,7 +164,7 @@ def machine_difference(host: SshHost, boot: BootFacts) -> str:
 
 
 def is_in_old_boot(host: SshHost, boot: BootFacts) -> bool:
-    """Whether the host has not rebooted since it was planned."""
+    """Whether the host has not rebooted since the plan."""
     return boot.boot_id == host.planned.boot_id
 
 

@@ -21,10 +21,10 @@ class RestagedError(StepError):
 
 
 def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: Detection) -> bool:
-    """Whether the host still has the approved version staged. True if that is unknown."""
+    """Whether the host still has the approved version staged; True if unknown."""
     if detection.unanswered:
         return True
-    # If update_engine alone asks for the reboot, no targets are marked.
+    # If only update_engine asks, no targets are marked.
     is_by_engine_alone = not targets and detection.by == DEFAULT_SOURCES
     is_same_version = detection.version == context.planned.staged_version
     return is_same_version and (is_by_engine_alone or detection.targets == targets)
@@ -46,7 +46,7 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 
 def check_version(context: NodeContext, version: str | None) -> None:
-    """`WithheldError` if the node may not boot into this version; None is an unknown one."""
+    """`WithheldError` if the node may not boot this version; None is an unknown one."""
     objection = context.engine.objection_to_version(context.planned, version)
     if objection:
         raise WithheldError(finding=objection)

@@ -52,7 +52,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.eligibility.memory import MOST_UNMOVED, NodeEnd
 from rollout.wording import text
 
-# Acts in the phase of its progress; returns the next progress.
+# Acts in the phase of its progress, and returns the next.
 Step = Callable[[NodeContext, Progress], Progress]
 
 _MOST_DRAINS = 3
@@ -61,10 +61,7 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Run the steps of one node, and return how it ended, also if it failed.
-
-    `steps` has one for each phase but done and failed.
-    """
+    """Run the steps of one node, and return how it ended, also if it failed."""
     progress = Progress()
     with ExitStack() as stack:
         try:
@@ -78,7 +75,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 context.engine.show_phase(context.name, progress.phase)
                 step = steps[progress.phase]
                 progress = step(_context_of_step(context, progress), progress)
-        # Before RolloutError, which ends the node. This one has it tried again.
+        # First: RolloutError ends the node, this one has it tried again.
         except RefusedError as error:
             return NodeResult(
                 node=context.name,
@@ -144,7 +141,7 @@ def _unplanned_version(context: NodeContext, progress: Progress) -> str:
 
 
 def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Check the node again, because much may have changed since the plan, and cordon it."""
+    """Check the node again, because much may have changed since the plan."""
     context.check_may_act()
     _check_not_own(context, Outcome.SKIPPED)
     try:
@@ -162,7 +159,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
     staged_version = facts.detection.version
     targets = facts.detection.targets
     context_of_staged = with_staged_version(context, staged_version)
-    # Objections to the planned version are a matter of the gates.
+    # The gates ask about the planned version.
     if staged_version != context.planned.staged_version:
         changed = changed_target(context, staged_version)
         if changed:
@@ -200,9 +197,9 @@ def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObserv
 def _approve_if_restaged(
     context: NodeContext, host: SshHost, progress: Progress
 ) -> Progress | None:
-    """Approve the version that is staged now; return None if it is the same as before.
+    """Approve a newly staged version; None if there is none or the host is silent.
 
-    Also None for a silent host, which is asked again before its reboot.
+    A silent host is asked again before its reboot.
     """
     _, observation = _observe_node(context, host)
     if not isinstance(observation, HostFacts):
@@ -222,7 +219,6 @@ def _with_restaging(progress: Progress) -> Progress:
     """Repeat the phase; `WithheldError` after too many times."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host stages another update again and again")
-    # The drain's figures were reported before.
     counted = replace(progress, restagings=progress.restagings + 1, endings=())
     return counted.move(Edge.RESTAGED)
 
@@ -299,7 +295,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     run_playbook(context)
     restaged = _approve_if_restaged(context, host, progress)
     if restaged is not None:
-        # This step runs again, so that the playbook sees the new version.
+        # Again, so that the playbook sees the new version.
         return restaged
     try:
         last_look(context)
@@ -309,7 +305,6 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
-        # This step runs again, too.
         return _with_restaging(progress)
     return progress.move(Edge.REBOOT_REQUESTED)
 
@@ -344,7 +339,7 @@ def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Pro
         await_ready(context, progress.boot, context.policy.ready_timeout)
         mark_phase(context, Phase.READY)
 
-    # The host may have fallen back to the version that the rollback leaves.
+    # The host may have fallen back.
     with undoing_failed_rollback(context, host, progress.boot):
         retry_if_node_lost(context, progress, Phase.BOOTED, await_and_mark_ready)
     return progress.move(Edge.READY)
@@ -376,9 +371,9 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) -> str:
-    """Return what to report of reboots that have changed nothing; empty for nothing to report.
+    """Return what to report of reboots that have changed nothing, or empty.
 
-    A first one is no surprise if the source that required it names no version.
+    A first one is no surprise if its source names no version.
     """
     same_version = f"still runs {context.planned.running_version}"
     if reboots >= MOST_UNMOVED:

@@ -21,9 +21,9 @@ from rollout.model.soft_taint import (
 from rollout.model.text import listed
 from rollout.model.timestamps import timestamp
 
-# A thousand nodes take a second or two, without straining the API server.
+# A thousand nodes take a second or two.
 _AT_ONCE = 8
-# Seconds to wait for the API server.
+# To wait for the API server.
 _SECONDS = 60.0
 _NAMED = 5
 TAINT = f"{AWAITING_REBOOT.key}:{AWAITING_REBOOT.effect}"
@@ -32,19 +32,16 @@ REMOVAL = f"kubectl taint node NAME {TAINT}-"
 
 @dataclass(frozen=True, slots=True)
 class Tainting:
-    """Writes the soft taint and the mark of nodes that are left to a later run."""
-
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
-    # Once it is due, no further node is tainted.
     stop: StopRequest
 
     @contextmanager
     def while_waiting(
         self, *, waiting: Collection[str], others: Collection[str]
     ) -> Iterator[set[str]]:
-        """Taint the waiting nodes; at the end remove the taint from these and the `others`.
+        """Taint the waiting nodes until the exit, which also untaints the `others`.
 
         Nodes added to the yielded set keep the taint.
         """
@@ -61,7 +58,7 @@ class Tainting:
             self.clear({*waiting, *others} - kept)
 
     def mark_deferred(self, name: str, by: str, *, taint: bool) -> None:
-        """Mark the node for a later run by another process. A failure is only reported."""
+        """Mark the node for a later run by another process; failures are only reported."""
         at = timestamp(self.report.now)
         failed = self._write((name,), lambda node: deferral_patch(node, by, at, taint=taint))
         if failed:
@@ -74,10 +71,7 @@ class Tainting:
         return {"spec": spec} if spec else None
 
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """Remove the taint and the mark for a later run, from all nodes by default.
-
-        Returns why nodes keep them.
-        """
+        """Remove taint and deferral, from all nodes by default; return why nodes keep them."""
         failed = self._write(names, undo_deferral_patch)
         if failed:
             self.report.notice(
@@ -102,7 +96,7 @@ class Tainting:
             return {node.name: why for node, why in zip(changing, failures, strict=True) if why}
 
     def _try_write(self, node: Node, change: Change, deadline: Deadline) -> str:
-        """Return why the change failed; empty if it did not, or if this process may not act."""
+        """Return why the change failed; empty if it did not, or this process may not act."""
         try:
             write_node(self.cluster, self.check_may_act, node.name, change, within=deadline)
         except (FencedError, ApiNotFoundError):
@@ -113,6 +107,5 @@ class Tainting:
 
 
 def _name_failed(failed: Mapping[str, str]) -> str:
-    """Return some of the nodes, and why the first failed."""
     first_reason = next(iter(failed.values()))
     return f"{listed(list(failed), _NAMED)}: {first_reason}"

@@ -80,20 +80,19 @@ TABLE: Mapping[Phase, Mapping[Edge, Phase]] = {
     },
 }
 
-# Nodes in these phases can be returned as they were.
+# These can be returned as they were.
 BEFORE_REBOOT = frozenset({Phase.PENDING, Phase.CORDONED, Phase.DRAINING, Phase.DRAINED})
-# Hosts in these phases may be in another boot, which has to be proven.
+# These may be in another boot, which has to be proven.
 AFTER_REBOOT = frozenset({Phase.REBOOTING, Phase.BOOTED, Phase.READY})
 TAKEN_UP = frozenset({Edge.TAKEN_UP, Edge.TAKEN_UP_UNCORDONED, Edge.TAKEN_UP_REBOOTING})
 
 
 def follow(phase: Phase, edge: Edge) -> Phase:
-    """Return the phase that this edge leads to."""
     require_edge(phase, edge)
     return TABLE[phase][edge]
 
 
 def require_edge(phase: Phase, edge: Edge) -> None:
-    """Raise `AssertionError` if the move is not in the table, which is a defect."""
+    """`AssertionError` if the move is not in the table, which is a defect."""
     if edge not in TABLE[phase]:
         raise AssertionError(f"no edge {edge} starts at the phase {phase}")

@@ -16,12 +16,11 @@ _FOREVER = 10.0 * 365 * 24 * 3600
 
 @dataclass(slots=True)
 class WatchedNode:
-    """The Node as a watch shows it. Reading it never waits for the API server."""
+    """The Node as a watch shows it, without waiting for the API server."""
 
     view: LiveView[Node]
-    # Of the planned Node, empty if unknown.
     uid: str
-    # The planned Node as last seen, even if it is deleted now.
+    # Even if it is deleted now.
     last_seen: Node | None = None
 
     @property
@@ -63,7 +62,7 @@ class WatchedNode:
 
 @contextmanager
 def watched_node(task: NodeTask) -> Iterator[WatchedNode]:
-    # Outages are not reported here, because the steps that wait for the API server report them.
+    # The steps that wait for the API server report outages.
     silent = PatientApi(task.cluster.api, task.cluster.clock)
     with watch_node(silent, task.name, silent.deadline(_FOREVER), lists_first=False) as view:
         yield WatchedNode(view, task.planned.node_uid)

@@ -27,9 +27,9 @@ def rewrite(
     read: Callable[[ClusterApi, str], Stored[T]],
     change: Callable[[T], T],
 ) -> T:
-    """Change a document; return its new content. Raises `ApiError`.
+    """Change a document; return its new content.
 
-    After a conflict, `change` runs again.
+    Raises `ApiError`. After a conflict, `change` runs again.
     """
 
     def attempt() -> T:

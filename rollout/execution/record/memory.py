@@ -1,6 +1,6 @@
 """The memory that outlives a rollout: failed nodes, held versions and pauses.
 
-After a failed write, a change counts in this process, and the next write repeats it.
+A change counts in this process even if its write fails; the next write repeats it.
 """
 
 import threading
@@ -43,14 +43,13 @@ from rollout.wording import cause
 Change = Callable[[Memory], Memory]
 
 _FRESH_SECONDS = 1.0
-# How long a node waits for a write.
 _WRITE_SECONDS = 30.0
 
 
 def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool = False) -> Memory:
-    """Change the memory; return the new one. Raises `ApiError`.
+    """Change the memory; return the new one.
 
-    An unreadable memory is an error, unless `anew` replaces it.
+    Raises `ApiError`, also for an unreadable memory, unless `anew` replaces it.
     """
 
     def change_readable(memory: Memory) -> Memory:
@@ -62,7 +61,6 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
 
 
 def require_memory(memory: Memory) -> None:
-    """Raise `BlockedError` if the memory is unreadable, which is not an empty one."""
     if memory.problem:
         raise BlockedError(
             f"{memory.problem}. Which versions are held, and whether nodes are paused, is not"
@@ -72,10 +70,7 @@ def require_memory(memory: Memory) -> None:
 
 
 def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
-    """Return why the memory cannot be written, by a dry run; else None.
-
-    Raises `ApiUnavailableError`.
-    """
+    """Return why the memory cannot be written, by a dry run; raises `ApiUnavailableError`."""
     try:
         memory = read_stored_memory(api, namespace).content
     except ApiUnavailableError:
@@ -91,11 +86,9 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
 
 @dataclass
 class _EndNote:
-    """A change that notes a node's end."""
-
     ended: EndedNode
     now: datetime
-    # Whether the version was held just before: someone may have released it meanwhile.
+    # Just before; someone may have released it meanwhile.
     was_held: bool = False
 
     def __call__(self, memory: Memory) -> Memory:
@@ -105,7 +98,7 @@ class _EndNote:
 
 @dataclass
 class RunMemory:
-    """What one run reads from the memory and writes to it. For many threads."""
+    """What one run reads from the memory and writes to it."""
 
     cluster: PatientApi
     check_may_act: Guard
@@ -113,16 +106,15 @@ class RunMemory:
     run: str
     namespace: str
     failures_allowed: int
-    # Whether nodes start despite held versions; the retried ones do in any case.
+    # Start nodes despite held versions; the retried ones do in any case.
     include_held: bool
     retried: frozenset[str] = frozenset()
-    # Whether nodes start only while the memory is writable.
+    # Start nodes only while the memory is writable.
     unattended: bool = False
-    # By another cluster; None if no proof is needed.
+    # None if no proof is needed.
     proven: ProvenVersions | None = None
     newly_held: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    # Not written yet.
     _pending: list[Change] = field(default_factory=list)
     # With the pending changes.
     _seen: Memory = NO_MEMORY
@@ -168,7 +160,6 @@ class RunMemory:
         return boot_objection(planned.name, planned.running_version, version, inputs)
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
-        """Return the held versions that keep these nodes from starting, as last read."""
         versions = dict.fromkeys(
             node.staged_version for node in nodes if not self._may_start_though_held(node.name)
         )
@@ -179,14 +170,14 @@ class RunMemory:
         )
 
     def end_abort_pause(self) -> None:
-        """End the pause that an abort has set, because a person starts a rollout."""
+        """End an abort's pause, because a person starts a rollout."""
         with self._lock:
             if self._read().aborted is not None:
                 self._pending.append(partial(replace, aborted=None))
                 self._write()
 
     def hold(self, version: str, by: str) -> None:
-        """Hold a version before anything starts. Raises `ApiError`."""
+        """Hold a version before anything starts; raises `ApiError`."""
         change = partial(with_hold, version=version, by=by, now=self._now)
         self.check_may_act()
         memory = self.cluster.ask(lambda api: change_memory(api, self.namespace, change))
@@ -220,7 +211,6 @@ class RunMemory:
         return self.include_held or node in self.retried
 
     def report_held(self) -> None:
-        """Report the versions that are held because of this run's failures."""
         with self._lock:
             held = self._unreported
             self._unreported = {}
@@ -239,7 +229,7 @@ class RunMemory:
         return memory
 
     def _why_unwritable(self) -> MemoryUnwritable | None:
-        """Return why an unattended run could not remember a failure, by one dry run; or None."""
+        """Return why an unattended run could not remember a failure, by one dry run."""
         if not self.unattended:
             return None
         with self._lock:

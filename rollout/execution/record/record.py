@@ -1,7 +1,7 @@
 """A run's record: its plan in a ConfigMap beside the Lease, to continue from any machine.
 
-It is written before the first node starts, and blocks other rollouts until it is marked as ended.
-It is understood completely or not used, because others may write ConfigMaps.
+It blocks other rollouts until it is marked as ended. Others may write ConfigMaps, so one that is
+not completely understood is not used.
 """
 
 import base64
@@ -36,7 +36,6 @@ from rollout.ports import ClusterApi
 PLAN_KEY = "plan.json"
 PACKED_KEY = "plan.json.gz"
 HEALTH_KEY = "health.json"
-# The most characters that a message quotes.
 _EXCERPT = 200
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -53,7 +52,7 @@ class Health:
         workloads: dict[str, Workload] = {}
         ready_nodes: set[str] = set()
         for health in measurements:
-            # The first measurement of a workload counts.
+            # A workload's first measurement counts.
             workloads = {**health.workloads, **workloads}
             ready_nodes |= health.ready_nodes
         return cls(workloads, frozenset(ready_nodes))
@@ -79,21 +78,20 @@ class StoredRecord:
 
     run: str = ""
     started_by: str = ""
-    # RFC 3339, by the starting process's clock.
+    # By the starting process's clock.
     started_at: str = ""
     ended: bool = False
     plan: RolloutPlan | None = None
-    # Why the record is not understood; `plan` and `health` are None then.
+    # Why the record is not understood; then `plan` and `health` are None.
     problem: str = ""
     resource_version: str = ""
     # Before the wave in flight.
     health: Health | None = None
-    # 0 if unknown.
     last_wave: int = 0
-    # Whether only marks on Nodes imply this record.
+    # Only marks on Nodes imply this record.
     is_missing: bool = False
     stopped: bool = False
-    # Whether `rollout operate` started the run or last continued it.
+    # `rollout operate` started the run or last continued it.
     unattended: bool = False
 
 
@@ -125,7 +123,7 @@ def record_document(namespace: str) -> Document:
 
 
 def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
-    """Return the record, or None if there is none. Raises `ApiError`."""
+    """Raises `ApiError`."""
     document = record_document(namespace)
     try:
         _, body = document.read(api)
@@ -190,7 +188,7 @@ def _check_annotations(annotations: dict[str, str]) -> None:
 
 
 def _last_wave(config_map: _ConfigMap) -> _StoredWave:
-    # Damaged health is refused, because the next wave would not wait for workloads without it.
+    # Without its health, the next wave would not wait for workloads.
     try:
         wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
     except NOT_READ as error:
@@ -218,14 +216,14 @@ def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
     if packed is not None:
         document = _unpack(packed)
     try:
-        # The marks on the Nodes have this ID, whatever the plan says.
+        # The Nodes' marks have this ID, whatever the plan says.
         return replace(decode_plan(document, "its plan"), plan_id=run)
     except PlanFileError as error:
         raise NotUnderstoodError(error.message) from error
 
 
 def _unpack(packed: bytes) -> bytes:
-    """Unpack at most one plan's length: a few bytes may unpack to gigabytes."""
+    """Unpack at most one plan's length: a few bytes may become gigabytes."""
     unpacking = zlib.decompressobj(_GZIP)
     try:
         document = unpacking.decompress(packed, LARGEST_DOCUMENT + 1)
@@ -247,13 +245,11 @@ _WAY_OUT = "Undo what it began and remove its record: rollout abort."
 
 @dataclass
 class RunRecord:
-    """Writes the record of one run."""
-
     cluster: PatientApi
     document: Document
     notice: Callable[[str], None]
     unattended: bool = False
-    # Waits for `replace_older`, because another run's record is in place.
+    # Waits for `replace_older`.
     _deferred: dict[str, Any] | None = field(default=None, init=False)
     _last_wave: int = field(default=0, init=False)
 
@@ -266,7 +262,6 @@ class RunRecord:
         self._write(partial(self._create_or_defer, body, plan.plan_id))
 
     def replace_older(self, run: str) -> None:
-        """Replace another run's record with the deferred one, if any."""
         if self._deferred is not None:
             self._write(partial(self._create_or_replace, self._deferred, run))
             self._deferred = None
@@ -280,7 +275,7 @@ class RunRecord:
             self._create(body)
             return
         self._refuse_unfinished(stored, run)
-        # If it is this run's record, the answer to an earlier write was lost.
+        # The answer to an earlier write was lost.
         if stored.run != run:
             self._deferred = body
 
@@ -315,7 +310,7 @@ class RunRecord:
             )
 
     def take_up(self, run: str, rules: Policy) -> None:
-        """Mark the record as unfinished again; `LockedError` if it is not this run's any more.
+        """Mark the record as unfinished again; `LockedError` if it is another run's now.
 
         Only the timeouts of `rules` replace those in the record.
         """
@@ -333,7 +328,7 @@ class RunRecord:
     def store_health(self, wave: int, health: Health) -> None:
         """Store the health before a wave, for a process that continues after a crash.
 
-        Failed writes are ignored. Of health that is too large only the wave's number is written.
+        Failed writes are ignored. If the health is too large, only the wave's number is written.
         """
         self._last_wave = wave
         written = msgspec.json.encode(_StoredWave(health.workloads, health.ready_nodes, wave))
@@ -346,9 +341,9 @@ class RunRecord:
         return msgspec.json.encode(_StoredWave(wave=self._last_wave))
 
     def end(self, *, complete: bool, stopped: bool = False) -> None:
-        """Remove the record if `complete`, else mark it as ended. Errors are only reported.
+        """Remove the record if `complete`, else mark it as ended; errors are only reported.
 
-        Another run's record that was not replaced stays as it is.
+        Another run's record that was not replaced stays.
         """
         if self._deferred is not None:
             return

@@ -45,25 +45,20 @@ class MarkedNode:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that was interrupted, or ended with nodes left over."""
-
     record: StoredRecord
     in_flight: tuple[MarkedNode, ...] = ()
-    # Still cordoned.
     failed: tuple[MarkedNode, ...] = ()
-    # The outcome of nodes that failed and were returned.
+    # Outcomes of returned nodes.
     failed_in_service: Mapping[str, str] = field(default_factory=dict)
     done: tuple[str, ...] = ()
-    # With neither marks nor a result.
     untouched_nodes: tuple[PlannedNode, ...] = ()
-    # Why the marks of a node are not understood, so that it is not touched.
+    # Why a node's marks are not understood; it is not touched.
     unclear: Mapping[str, str] = field(default_factory=dict)
-    # No longer in the cluster.
     gone: tuple[str, ...] = ()
-    # With rollout's soft taint, or with its conditions.
+    # With the soft taint or conditions.
     tainted: tuple[str, ...] = ()
     conditioned: tuple[str, ...] = ()
-    # Whether the record is removed, and all nodes with marks were aborted.
+    # The record is removed, and all marked nodes were aborted.
     is_aborted: bool = False
 
     @property
@@ -72,7 +67,7 @@ class Unfinished:
 
     @property
     def is_only_taints(self) -> bool:
-        """Whether only soft taints or conditions are left, which block no other rollout."""
+        """Whether only soft taints or conditions are left, which block no rollout."""
         return self.record.is_missing and not (self.marked_nodes or self.unclear)
 
     @property
@@ -91,7 +86,6 @@ class Unfinished:
 
     @property
     def is_garbled(self) -> bool:
-        """Whether there is a record that is not understood."""
         return bool(self.record.problem) and not self.record.is_missing
 
     @property
@@ -129,7 +123,7 @@ def assess(
 ) -> Unfinished | None:
     """Return the unfinished rollout, or None.
 
-    The soft taint of a deferred node is for the next rollout, so it counts only if `deferred`.
+    A deferred node's soft taint is for the next rollout: it counts only if `deferred`.
     """
     present = {node.name: node for node in nodes}
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
@@ -186,9 +180,7 @@ class LastRun:
     """The last run that ended on a node."""
 
     run: str
-    # RFC 3339.
     at: str
-    # The number of nodes by outcome.
     outcomes: Mapping[str, int]
 
 
@@ -226,7 +218,7 @@ def _record_from_marks(
 
 
 def _outcome(node: Node, run: str) -> str:
-    """Return the run's outcome on a node without marks; empty without one, or if aborted."""
+    """Return the run's outcome on a node without marks; empty if none or aborted."""
     result = last_result(node)
     if not run or result.get("run") != run or has_marks(node):
         return ""
@@ -257,7 +249,7 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
         machine_id=node.annotations.get(marks.MACHINE_ID) or base.machine_id or node.machine_id,
         staged_version=staged_version,
         cordoned=node.annotations.get(marks.CORDONED_BY_US) != "true",
-        # A staged version in the marks must be proved, whatever the record says.
+        # A staged version in the marks must be proved.
         staged=base.staged or is_staged,
         detected_by=base.detected_by or tuple(targets),
     )
@@ -274,7 +266,7 @@ def stranded(
 ) -> tuple[NodeResult, ...]:
     """Return a result for each node that is unclear or cannot be continued.
 
-    `hosts`: the nodes whose hosts are known.
+    `hosts`: nodes with known hosts.
     """
     results = []
     for name, why in unfinished.unclear.items():

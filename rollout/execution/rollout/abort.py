@@ -48,7 +48,7 @@ def abort(
     """Take the Lease, and undo any rollout.
 
     `wait`: seconds to watch a node that may be rebooting. A `stop` leaves the remaining nodes as
-    they are. Before the Lease is held, it raises `InterruptedRunError`.
+    they are; before the Lease is held, it raises `InterruptedRunError`.
     """
     stop = stop or StopRequest()
     report = Reporter(observers, clock)
@@ -75,8 +75,6 @@ def abort(
 
 @dataclass(frozen=True, slots=True)
 class _Undoing:
-    """An abort that holds the Lease."""
-
     hosts: RolloutHosts
     observers: Sequence[Observer]
     lock: LockRequest
@@ -150,7 +148,7 @@ class _Undoing:
         return NodeConditions(self.cluster, self.check_may_act, self.report, run="", is_on=False)
 
     def _mark_aborted(self, unfinished: Unfinished, left_cordoned: Container[str]) -> None:
-        """Mark nodes that stay cordoned as aborted, because the record is about to go."""
+        """Mark nodes that stay cordoned as aborted: the record is about to go."""
         plan = unfinished.record.plan
         policy = plan.policy if plan else Policy()
         for marked in unfinished.marked_nodes:
@@ -190,7 +188,7 @@ class _Undoing:
             edge = Edge.RETURNED
             left_cordoned = False
         except (ApiNotFoundError, MarksGoneError) as error:
-            # The cordon and the marks are gone if the Node is.
+            # Cordon and marks go with the Node.
             left_cordoned = find_node_loss(task) is None
             problem = error.message if left_cordoned else ""
         except RolloutError as error:
@@ -220,7 +218,6 @@ class _Undoing:
         )
 
     def _read_version(self, task: NodeTask) -> str:
-        """Return the version that the host runs, empty if unknown."""
         if task.read_node().boot_id == task.planned.boot_id:
             return task.planned.running_version
         if task.name not in self.hosts:
@@ -246,7 +243,7 @@ class _Undoing:
                 readiness = "Ready" if node.is_ready else "not Ready"
                 raise StepError(f"it may be rebooting right now and is {readiness}")
             was_silent = not self._answers_in_old_boot(task) or was_silent
-            # A host may take long to answer, so the Node is read once more after the deadline.
+            # A slow host: read the Node once more after the deadline.
             is_over = deadline.expired
             if not is_over:
                 self.report.step(
@@ -256,7 +253,7 @@ class _Undoing:
                 self._check_stop()
 
     def _undo_rollback(self, task: NodeTask) -> None:
-        """After a rollback, make the host boot what it runs now; `StepError` if that fails."""
+        """After a rollback, make the host boot what it runs; `StepError` if that fails."""
         if Source.ROLLBACK not in task.planned.detected_by or task.name not in self.hosts:
             return
         task.check_may_act()

@@ -34,7 +34,7 @@ class Continuation:
 
     plan: RolloutPlan
     inherited: Inheritance
-    # How many nodes percentages refer to.
+    # For percentages.
     percentage_base: int
     retried: tuple[str, ...]
 
@@ -55,8 +55,8 @@ def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[st
     """Return the rollout under the stricter of its own rules and today's.
 
     Nodes in flight are finished in any case. Others are left to a new plan if they are not
-    `selected`, the pools have changed, or too many nodes have failed. If no node is in flight,
-    today's gates apply.
+    `selected`, the pools have changed, or too many have failed. Today's gates apply if no node is
+    in flight.
     """
     plan = unfinished.record.plan
     if plan is None:
@@ -80,7 +80,7 @@ def has_failed_enough(unfinished: Unfinished) -> bool:
 
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
-    """Return the nodes without marks that are still to be rebooted."""
+    """Return the unmarked nodes that are still to be rebooted."""
     nodes = {node.name for node in unfinished.untouched_nodes}
     if retry_failed:
         nodes.update(unfinished.failed_in_service)
@@ -149,14 +149,14 @@ def plan_continuation(
 def _inputs_beside(
     taken_up: Iterable[MarkedNode], unfinished: Unfinished, inputs: PlanInputs
 ) -> PlanInputs:
-    """Return the inputs for planning the other nodes, as if the taken-up ones were back."""
+    """Return the inputs for the other nodes, as if the taken-up ones were back."""
     names = {entry.node.name for entry in taken_up}
     in_flight = {entry.node.name for entry in unfinished.in_flight}
     return replace(
         inputs,
         snapshot=with_nodes_back(inputs.snapshot, names),
         selection=Selection(),
-        # Stranded nodes count as unavailable, too.
+        # Stranded nodes are unavailable.
         taken_up=frozenset(in_flight.union(names, unfinished.unclear)),
     )
 
@@ -195,7 +195,7 @@ def _count_ended_waves(
 ) -> int:
     ended = unfinished.record.last_wave
     if any(entry in unfinished.in_flight for entry in taken_up):
-        # The wave of a taken-up node continues under its number.
+        # A taken-up node's wave keeps its number.
         ended -= 1
     not_done = {*pending, *(entry.node.name for entry in taken_up)}
     return max(ended, count_finished_waves(unfinished.record.plan, not_done))
@@ -204,7 +204,7 @@ def _count_ended_waves(
 def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
     """Return the nodes that failed before the interruption.
 
-    The outcome on a Node may be unknown: from another version, or written by hand.
+    A Node's outcome may be unknown: of another version, or written by hand.
     """
     cordoned = [
         entry.node.name for entry in unfinished.failed if entry.run == unfinished.record.run
@@ -234,8 +234,6 @@ def _count_all_failures(unfinished: Unfinished) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _PoolProgress:
-    """How many nodes of a pool are in the rollout, and how many were started."""
-
     size: int = 0
     started: int = 0
     started_workers: int = 0
@@ -251,7 +249,7 @@ class _PoolProgress:
 def _policy_of_rest(
     policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, percentage_base: int
 ) -> Policy:
-    """Return the policy with counts for percentages, and without canaries that are done."""
+    """Return the policy with counts for percentages, and without finished canaries."""
     pools = pools_of(policy)
     plan = unfinished.record.plan
     default = ""

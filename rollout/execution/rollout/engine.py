@@ -25,7 +25,7 @@ from rollout.planning.eligibility.pools import pools_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """What the runs of a plan's nodes share. Implements `NodeEngine` for all of their threads."""
+    """What the runs of a plan's nodes share; the `NodeEngine` of all their threads."""
 
     plan: RolloutPlan
     cluster: PatientApi
@@ -37,11 +37,10 @@ class Engine:
     ledger: Ledger
     settler: Settler
     conditions: NodeConditions
-    # Takes all nodes of the cluster.
     away_limit_of: Callable[[Collection[Node]], AwayLimit]
     why_none_starts: Callable[[], Finding | None]
     precedence: Precedence = field(default_factory=Precedence)
-    # UIDs of evicted and deleted pods.
+    # UIDs.
     moved_pods: set[str] = field(default_factory=set)
 
     def run_node(
@@ -53,9 +52,9 @@ class Engine:
         taken_up_run: str | None = None,
         own: OwnNode | None = None,
     ) -> NodeResult:
-        """Run the node's `steps`, one for each phase but the last, and return how it ended.
+        """Run the node's `steps`, one for each phase but the last.
 
-        `taken_up_run`: the run ID in the node's marks if an earlier process started it, else None.
+        `taken_up_run`: the run ID in the marks if an earlier process started it.
         """
         is_taken_up = taken_up_run is not None
         context = NodeContext(
@@ -93,7 +92,7 @@ class Engine:
         return self.gates.is_window_closed(planned)
 
     def why_not_to_cordon(self, planned: PlannedNode) -> Finding | None:
-        # The gates first, because they may be slow.
+        # The gates first: they may be slow.
         return self.gates.ask_before_cordon(planned) or self.why_none_starts()
 
     def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:

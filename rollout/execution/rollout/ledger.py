@@ -12,14 +12,10 @@ from rollout.wording import text
 
 @dataclass(slots=True)
 class Ledger:
-    """The results of a rollout so far."""
-
-    # Succeeded or failed.
     finished: list[NodeResult] = field(default_factory=list)
     skipped: list[NotStarted] = field(default_factory=list)
     # A resume starts these.
     not_started: list[NotStarted] = field(default_factory=list)
-    # By an earlier process.
     cordoned_before: frozenset[str] = frozenset()
     failures_before: int = 0
 
@@ -29,7 +25,7 @@ class Ledger:
 
     @property
     def left_cordoned(self) -> frozenset[str]:
-        """Failed nodes that stay cordoned: they use up the limit."""
+        """Failed nodes that stay cordoned use up the limit."""
         left_cordoned = {result.node for result in self.finished if result.left_cordoned}
         return self.cordoned_before | left_cordoned
 
@@ -49,7 +45,7 @@ class Ledger:
         return node in given_up or any(result.node == node for result in self.finished)
 
     def add(self, result: NodeResult) -> None:
-        # A stop or a closed window has returned the node. With a reason, it would be left out.
+        # Returned by a stop or a closed window; with a reason, a plan would leave it out.
         may_start_again = result.outcome is Outcome.ABORTED and result.reason is None
         if may_start_again:
             self.not_started.append(NotStarted(result.node, result.message))
@@ -72,47 +68,38 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """What an earlier process has left of this rollout."""
-
-    # The run ID in the marks of each node that this process continues.
+    # The run ID in the marks, by node.
     taken_up: Mapping[str, str] = field(default_factory=dict)
     left_cordoned: frozenset[str] = frozenset()
     # From before the interrupted wave.
     health: Health | None = None
     failures: int = 0
-    # Not retried.
     failed: tuple[NotDone, ...] = ()
-    # Started, but this process cannot continue them.
+    # Started, but cannot be continued.
     stranded: tuple[NodeResult, ...] = ()
     retried: frozenset[str] = frozenset()
     # The new plan leaves them out.
     left_over: tuple[str, ...] = ()
-    # Why no other node may start.
     blocked: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The result of an abort."""
-
-    # Empty if unknown.
     run: str
     reverted: tuple[str, ...]
     # Why, by node.
     left_cordoned: Mapping[str, str]
     untainted: tuple[str, ...] = ()
-    # Why, by node.
     left_tainted: Mapping[str, str] = field(default_factory=dict)
     stopped: bool = False
-    # Whether unattended passes start no more nodes.
+    # Unattended passes start no more nodes.
     stops_passes: bool = False
-    # By node, if known.
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """How many evictions on a node the API server would allow now, and its objections."""
+    """How many evictions on a node the API server would allow, and its objections."""
 
     node: str
     evictions: int

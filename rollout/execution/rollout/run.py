@@ -62,12 +62,10 @@ class Rollout:
     events: NodeEvents
     record: RunRecord
     tainting: Tainting
-    # None for a new rollout.
     inheritance: Inheritance | None
     holder: str
-    # Under this process.
     own_node: OwnNode | None
-    # Whether a later pass continues.
+    # A later pass continues.
     unattended: bool
     # Under another lock.
     _reported_rollouts: set[str] = field(default_factory=set)
@@ -87,8 +85,8 @@ class Rollout:
     def run(self) -> RunResult:
         """Run the plan, or the rest of one.
 
-        `BlockedError` if another rollout holds the Lease or is unfinished, or if the inherited
-        record has changed; `InterruptedRunError` if stopped before the start.
+        `BlockedError` if another rollout holds the Lease or is unfinished, or the inherited record
+        has changed; `InterruptedRunError` if stopped before the start.
         """
         with self.lease, self.events:
             result = self._carry_out()
@@ -96,7 +94,7 @@ class Rollout:
         return result
 
     def _carry_out(self) -> RunResult:
-        """Run all waves. The record stays if anything is left to continue."""
+        """Run all waves; the record stays if anything is left to continue."""
         self.engine.gates.run_rollout_command()
         if self.plan.policy.rollback:
             self.engine.memory.hold(self.plan.policy.rollback, self.holder)
@@ -120,7 +118,7 @@ class Rollout:
         return self._result(resumable=not is_complete)
 
     def _begin_record(self) -> None:
-        """Write or take up the record. Another run's ended one stays until a node starts."""
+        """Write or take up the record; another run's ended one stays until a node starts."""
         if self.inheritance is None:
             self.record.write_or_defer(self.plan, self.holder)
         else:
@@ -171,7 +169,6 @@ class Rollout:
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
-        """Run a wave as far as its gates allow; return why no other wave may follow."""
         refusal = self.engine.gates.ask_to_start_wave(wave)
         allowed = self._reduce_to_taken_up(wave, refusal) if refusal else wave
         if refusal and not allowed.nodes:
@@ -194,12 +191,12 @@ class Rollout:
 
     def _begin_wave(self, wave: Wave) -> None:
         if self._may_act():
-            # Another run's record is given up only now that a node starts.
+            # Another run's record goes only now that a node starts.
             self.record.replace_older(self.plan.plan_id)
         self.engine.report.wave(wave, self.plan.last_wave)
 
     def _reduce_to_taken_up(self, wave: Wave, why: Finding) -> Wave:
-        """Give up the nodes that no earlier process started; return the wave with the others."""
+        """Give up nodes that no earlier process started; return the wave with the others."""
         taken_up = tuple(node for node in wave.nodes if node.name in self.inherited.taken_up)
         self.ledger.give_up([node for node in wave.nodes if node not in taken_up], why)
         return replace(wave, nodes=taken_up)
@@ -216,7 +213,7 @@ class Rollout:
             self.record.store_health(wave, health)
 
     def _settle_after(self, wave: Wave, before: Health) -> Finding | None:
-        """Let the cluster settle and soak, if a node was started; return why no wave may follow."""
+        """Let the cluster settle and soak, if a node was started."""
         finished = {result.node for result in self.ledger.finished}
         if not any(node.name in finished for node in wave.nodes):
             return None
@@ -242,7 +239,7 @@ class Rollout:
     def _wave_runner(self) -> WaveRunner:
         engine = self.engine
         policy = self.plan.policy
-        # Only Node labels show the pool of a node that is not planned.
+        # Only its labels show an unplanned Node's pool.
         nodes = engine.cluster.ask(read_nodes) if policy.pools else ()
         return WaveRunner(
             run_node=self._run_node,
@@ -258,7 +255,6 @@ class Rollout:
         )
 
     def _read_unavailable(self) -> frozenset[str]:
-        """Return the unavailable nodes; report rollouts under another lock once."""
         nodes = self.engine.cluster.ask(read_nodes)
         own = {self.plan.plan_id, *self.inherited.taken_up.values()}
         for node in nodes:
@@ -305,7 +301,7 @@ class Rollout:
         excluded = {node.node: node.reason for node in self.plan.excluded}
         planned = {node.name for node in self.plan.nodes}
         if not self.plan.policy.prefer_no_schedule_taint:
-            # Taints that an earlier process has left are removed.
+            # Removes an earlier process's taints.
             return self.tainting.while_waiting(waiting=(), others=planned | excluded.keys())
         waiting = planned - self.inherited.taken_up.keys()
         for name, reason in excluded.items():
@@ -326,7 +322,6 @@ class Rollout:
         self.tainting.mark_deferred(own.name, own.marker or self.holder, taint=is_tainted)
 
     def _has_nothing_left(self) -> bool:
-        """Whether the record is not needed any more."""
         left_out = {node.node for node in wrongly_left_out(self.plan.excluded)}
         is_anything_left = self.inherited.failed or left_out.intersection(self.inherited.left_over)
         if self.ledger.is_complete and not is_anything_left:

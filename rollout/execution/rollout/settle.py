@@ -16,7 +16,7 @@ from rollout.model.text import listed
 from rollout.ports import ClusterApi
 from rollout.wording import text
 
-# A pause is so many times as long as the reading before it.
+# A pause is so many times the reading before it.
 _PAUSE_PER_READING = 10.0
 _SHORTEST_PAUSE = 0.2
 _LONGEST_PAUSE = 1.0
@@ -25,22 +25,17 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class NodeBaseline:
-    """The health before a node is started."""
-
     health: Health
-    # The number of the node's ready pods, by their owner's UID.
+    # Ready ones, by owner's UID.
     pods: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadinessSnapshot:
-    """The cluster at one moment, read as far as needed."""
-
     unready_nodes: frozenset[str]
-    # Counts a node's ready pods by their owner's UID.
+    # By owner's UID.
     count_ready_pods: Callable[[str], Counter[str]]
     read_workload: Callable[[Workload], Workload | None]
-    # Checks gates.healthy.
     find_problem: Callable[[], Finding | None]
 
     def find_missing(
@@ -49,7 +44,7 @@ class ReadinessSnapshot:
         expected_away: frozenset[str],
         in_flight: Mapping[str, NodeBaseline],
     ) -> str:
-        """Return what is missing since the baseline, not counting the pods of nodes in flight."""
+        """Return what is missing since the baseline, except pods of nodes in flight."""
         shortages = self.find_shortages(baseline.health.workloads.values(), in_flight)
         expected_ready = baseline.health.ready_nodes - expected_away
         return self.describe_missing(shortages.values(), expected_ready)
@@ -75,7 +70,7 @@ class ReadinessSnapshot:
         return text(problem) if problem else ""
 
     def _find_shortage(self, earlier: Workload, in_flight: Mapping[str, NodeBaseline]) -> str:
-        """Return how many pods a workload lacks, besides those evicted from nodes in flight."""
+        """Return how many pods a workload lacks, besides those of nodes in flight."""
         now = self.read_workload(earlier)
         if now is None:
             return ""
@@ -99,7 +94,6 @@ class Settler:
     cluster: PatientApi
     report: Reporter
     policy: Policy
-    # Checks gates.healthy.
     find_problem: Callable[[], Finding | None]
 
     def measure_together(self, nodes: Sequence[str]) -> Health:
@@ -108,10 +102,7 @@ class Settler:
     def measure(
         self, nodes: Sequence[str], in_flight: Mapping[str, NodeBaseline]
     ) -> Mapping[str, NodeBaseline]:
-        """Return the health before each of these nodes starts.
-
-        Pods on nodes in flight count, because they come back.
-        """
+        """Return the health before each node starts; pods on nodes in flight count."""
         deadline = self.cluster.deadline()
         pods = {
             node: self.cluster.ask(partial(_count_ready_pods, node=node), deadline)
@@ -129,7 +120,7 @@ class Settler:
 
     def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
         until = deadline or self.cluster.deadline()
-        # A deleted Node was removed on purpose and is not unhealthy.
+        # A deleted Node was removed on purpose.
         nodes = self.cluster.ask(read_nodes, until)
         return ReadinessSnapshot(
             unready_nodes=frozenset(node.name for node in nodes if not node.is_ready),
@@ -147,7 +138,7 @@ class Settler:
     ) -> str:
         """Wait until the health is as before; return what is still missing, or empty."""
         deadline = self.cluster.deadline(self.policy.settle_timeout)
-        # To spare requests, settled workloads are read again only once all have settled.
+        # To spare requests, read settled workloads again only once all have settled.
         workloads = before.workloads
         healthy_checks = 0
         while True:

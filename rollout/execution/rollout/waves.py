@@ -24,7 +24,6 @@ from rollout.wording import text
 
 _PAUSE = 2.0
 _PAUSE_WHILE_SETTLING = 1.0
-# Between checks of whether the cluster has settled.
 _SETTLE_PAUSE = 1.0
 _NAMED = 5
 
@@ -35,7 +34,7 @@ class _SettlingNode:
 
     deadline: Deadline
     next_check: Deadline
-    # Whether it soaks once settled, and has to settle again.
+    # Soaks once settled, then has to settle again.
     soaks: bool
     healthy_checks: int = 0
     missing: str = ""
@@ -43,7 +42,7 @@ class _SettlingNode:
 
 @dataclass
 class WaveProgress:
-    """How far a wave is, and which of its nodes may start next. Used by one thread.
+    """How far a wave is, and which of its nodes may start next.
 
     In a rolling part, a node stays in flight until the cluster has settled from it.
     """
@@ -52,9 +51,8 @@ class WaveProgress:
     settler: Settler
     ledger: Ledger
     store_health: Callable[[Health], None]
-    # Why no other node may start.
     why_none_follows: Finding | None = None
-    # Of the nodes in flight of a rolling part.
+    # Of a rolling part's nodes in flight.
     _baselines: dict[str, NodeBaseline] = field(default_factory=dict)
     _settling: dict[str, _SettlingNode] = field(default_factory=dict)
 
@@ -65,7 +63,6 @@ class WaveProgress:
     def candidates(
         self, waiting: Sequence[PlannedNode], in_flight: Collection[str]
     ) -> Iterator[PlannedNode]:
-        """Return the nodes that may start next, in order."""
         if self.wave.rolling is None:
             return iter(waiting)
         nodes = {node.name: node for node in waiting}
@@ -81,7 +78,7 @@ class WaveProgress:
         self.store_health(Health.of_all(node.health for node in self._baselines.values()))
 
     def note_end(self, result: NodeResult) -> None:
-        # Only in a rolling part is health measured before each node.
+        # Only in a rolling part.
         if result.node in self._baselines:
             self._settling[result.node] = _SettlingNode(
                 deadline=self._settle_deadline(),
@@ -110,7 +107,7 @@ class WaveProgress:
         return self.why_none_follows
 
     def _note_check(self, name: str, ended: _SettlingNode, missing: str) -> None:
-        """Free the node once the cluster has settled; let none follow if it does not in time."""
+        """Free a settled node; let none follow if it does not settle in time."""
         ended.next_check = self._deadline_in(_SETTLE_PAUSE)
         ended.healthy_checks = 0 if missing else ended.healthy_checks + 1
         is_over = ended.deadline.expired
@@ -148,7 +145,7 @@ class WaveProgress:
 
 @dataclass
 class NodeThreads:
-    """Runs nodes, a thread per node. Its exit waits for running nodes."""
+    """Runs nodes, a thread per node; its exit waits for them."""
 
     run_node: Callable[[PlannedNode], NodeResult]
     notice: Callable[[str], None]
@@ -162,7 +159,7 @@ class NodeThreads:
         self._running[in_background(lambda: self.run_node(node), f"node-{node.name}")] = node.name
 
     def wait_for_results(self, seconds: float | None) -> Sequence[NodeResult]:
-        """Wait at most `seconds` until a node ends; return the results of those that have."""
+        """Wait at most `seconds` until a node ends; return the results so far."""
         done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
         for future in done:
             del self._running[future]
@@ -184,14 +181,12 @@ class NodeThreads:
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """Decides when a rollout starts no other node."""
-
     stop: StopRequest
     ledger: Ledger
     failures_allowed: int
 
     def why_none_continues(self) -> Finding | None:
-        """Return why not even nodes in flight before are continued, or None."""
+        """Return why not even started nodes are continued, or None."""
         if self.ledger.is_fenced:
             return LeaseLost()
         return self.stop.reason if self.stop.is_due else None
@@ -215,8 +210,6 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which waiting nodes start now, and which never will."""
-
     begin: Sequence[PlannedNode] = ()
     give_up: Sequence[GivenUp] = ()
 
@@ -236,12 +229,12 @@ _WAIT = Decision()
 
 @dataclass(slots=True)
 class _WaitingNodes:
-    """The nodes of a wave that are not started yet. Used by one thread."""
+    """The nodes of a wave that are not started yet."""
 
     nodes: list[PlannedNode]
-    # An earlier process started these.
+    # Started by an earlier process.
     taken_up: frozenset[str]
-    # How long to wait for room; None while a node is in flight.
+    # None while a node is in flight.
     room_deadline: Deadline | None = None
 
 
@@ -323,14 +316,14 @@ class WaveRunner:
     ) -> Decision:
         """Apply rule 3."""
         left = [node for node in waiting if node.name not in in_flight]
-        # If no node has room even with all others available, do not ask the API server.
+        # Do not ask the API server if no node can have room.
         if self._first_with_room(progress.candidates(left, in_flight), away=frozenset()) is None:
             return _WAIT
         begin: list[PlannedNode] = []
         give_up: list[GivenUp] = []
         checked = set[str]()
         try:
-            # These use up the limit, and so does each node that starts now.
+            # These use up the limit, as does each node that starts now.
             away = in_flight | self.read_unavailable()
             while True:
                 node = self._first_with_room(progress.candidates(left, in_flight), away, checked)
@@ -345,7 +338,7 @@ class WaveRunner:
                 elif answer.is_final:
                     give_up.append(GivenUp([node], answer.finding))
                     left.remove(node)
-                # If a gate holds every node, check no more nodes than the limit has room for.
+                # If a gate holds every node, check no more than have room.
                 if answer.finding is None or answer.is_general:
                     away |= {node.name}
             if begin:
@@ -389,6 +382,6 @@ class WaveRunner:
                 self.ledger.add(result)
             progress.note_end(result)
         refused = {result.node for result in results if result.is_refused}
-        # A refused node has lost its marks, and starts like the others.
+        # Its marks are gone, so it starts like the others.
         waiting.taken_up -= refused
         waiting.nodes += [node for node in progress.wave.nodes if node.name in refused]

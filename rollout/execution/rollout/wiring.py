@@ -30,18 +30,14 @@ from rollout.ports import Clock, ClusterApi, Observer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """The plan to run, or the rest of one."""
-
     plan: RolloutPlan
-    # How many nodes percentages refer to.
+    # For percentages.
     percentage_base: int
-    # Under this process.
     own_node: OwnNode | None
-    # Whether a later pass continues.
+    # A later pass continues.
     unattended: bool
-    # By another cluster; None if no proof is needed.
+    # None if no proof is needed.
     proven: ProvenVersions | None
-    # None for a new rollout.
     inherited: Inheritance | None
 
 

@@ -1,7 +1,6 @@
 """Copies what planning reads of a cluster into a file, to rehearse on.
 
-An anonymous copy has numbers for node names, and digests of other names and labels with a key that
-is thrown away.
+An anonymous copy has numbers for node names, and keyed digests of other names and labels.
 """
 
 import hashlib
@@ -63,7 +62,7 @@ _NAMES = frozenset(
     {"name", "namespace", "nodeName", "claimName", "persistentVolumeName", "priorityClassName"}
 )
 _KEYS = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
-# Other kinds are hidden, because a custom one may name a product.
+# Other kinds are hidden: a custom one may name a product.
 _KINDS = frozenset(
     {"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Node", "ReplicationController"}
 )
@@ -144,7 +143,7 @@ class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CopiedPace(msgspec.Struct, frozen=True):
-    """Durations in seconds, by owner UID: for pods to end and to start, and to complete."""
+    """Seconds by owner UID: for pods to end, to start and to complete."""
 
     reboot: Seconds
     owners: Mapping[str, tuple[Seconds, Seconds]]
@@ -172,7 +171,6 @@ def copy_document(
     pace: CopiedPace,
     key: bytes = b"",
 ) -> bytes:
-    """Return the document; with a `key` it is anonymous."""
     sections = dict[str, list[Json]]()
     for name, path in _SECTIONS.items():
         bodies = pages.get(path, {}).values()
@@ -208,7 +206,7 @@ def _reduce(value: Any, field: str = "") -> Any:
     if not isinstance(value, dict) or field in _MAPS:
         return value
     reduced = {key: _reduce(item, key) for key, item in value.items() if key not in _LEFT_OUT}
-    # Planning reads only whether a pod has this annotation.
+    # Planning reads only the annotation's presence.
     if MIRROR_ANNOTATION in (value.get("annotations") or {}):
         reduced["annotations"] = {MIRROR_ANNOTATION: ""}
     return reduced

@@ -53,7 +53,7 @@ W = TypeVar("W")
 
 @dataclass(frozen=True, slots=True)
 class SharedValues:
-    """Keeps each distinct value once, because thousands of pods have equal ones."""
+    """Keeps each distinct value once: thousands of pods have equal ones."""
 
     values: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -84,7 +84,7 @@ class SharedValues:
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
-    """Decode JSON into a struct. `ApiUnavailableError` names the `origin`."""
+    """Decode JSON into a struct; `ApiUnavailableError` names the `origin`."""
     try:
         return decoder_of(shape).decode(body)
     except NOT_READ as error:
@@ -92,7 +92,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
 
 
 def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
-    """Return an error that allows a retry, because a proxy may answer only for a while."""
+    """Return a retriable error: a proxy may answer only for a while."""
     return ApiUnavailableError(
         f"the answer to {origin} is not what an API server gives: {why}",
         status=_OK,
@@ -101,7 +101,7 @@ def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
 
 
 def decode_object(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> T:
-    """Decode JSON into a struct of `wire`, and project that to a value of the model."""
+    """Decode JSON into a struct of `wire`, and project it to a value of the model."""
     wire_object = decode(body, shape, origin)
     try:
         return project(wire_object)
@@ -164,7 +164,7 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues) -> Pod:
     since = readiness.last_transition_time or scheduled.last_transition_time or ""
     owner = shared.owner(meta.owner_references)
     mirror = MIRROR_ANNOTATION in meta.annotations
-    # These pods are bound to their node, and their affinity names it.
+    # These pods are bound to their node, which their affinity names.
     is_bound = mirror or (owner is not None and owner.kind == "DaemonSet")
     claims = (volume.persistent_volume_claim.claim_name for volume in spec.volumes)
     return Pod(
@@ -186,7 +186,7 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues) -> Pod:
         deletion_grace=meta.deletion_grace_period_seconds,
         finalizers=meta.finalizers,
         node_selector=shared.labels(spec.node_selector),
-        # Ephemeral volumes have no claim name, because each pod has a new one.
+        # Ephemeral volumes have no claim name: each pod has a new one.
         claims=tuple(filter(None, claims)),
         placement=ANYWHERE if is_bound else shared.placement(spec),
         unready_since="" if ready else since,
@@ -199,7 +199,6 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues) -> Pod:
 
 
 def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | None:
-    """Return the seconds from scheduling to readiness; None if unknown."""
     began = parse_timestamp(scheduled.last_transition_time or "")
     ended = parse_timestamp(ready.last_transition_time or "")
     if began is None or ended is None or ended < began:
@@ -223,7 +222,7 @@ def _owner_ref(reference: wire.OwnerReference) -> OwnerRef:
 
 
 def budget(wire_budget: wire.WireBudget) -> Budget:
-    """Return a budget. As in policy/v1, an empty selector covers every pod of the namespace."""
+    """Return a budget. As in policy/v1, an empty selector covers the whole namespace."""
     spec = wire_budget.spec
     status = wire_budget.status
     verdict = _by_type(status.conditions).get("DisruptionAllowed", _NO_CONDITION)
@@ -271,7 +270,7 @@ def attachment(wire_attachment: wire.WireAttachment) -> VolumeAttachment:
 
 
 def volume(wire_volume: wire.WireVolume) -> PersistentVolume | None:
-    """Return a claimed volume that attaches only to certain nodes, or to several; else None."""
+    """Return a claimed volume that attaches only to certain nodes, or to several."""
     claim = wire_volume.spec.claim_ref
     terms = node_terms(wire_volume.spec.node_affinity.required)
     is_shared = not _SHARED_MODES.isdisjoint(wire_volume.spec.access_modes)
@@ -286,12 +285,12 @@ def volume(wire_volume: wire.WireVolume) -> PersistentVolume | None:
 
 
 def deployment(wire_deployment: wire.WireDeployment) -> Deployment:
-    """Return a Deployment. Percentages of its replicas are rounded as by its controller."""
+    """Return a Deployment, with percentages rounded as by its controller."""
     meta = wire_deployment.metadata
     spec = wire_deployment.spec
     status = wire_deployment.status
     strategy = spec.strategy
-    # All old pods count as the available ones, so that no new pod counts too early.
+    # All old pods count as available, so that no new pod counts too early.
     old_pods = status.replicas - status.updated_replicas
     progressing = _by_type(status.conditions).get("Progressing", _NO_CONDITION)
     return Deployment(
@@ -317,10 +316,7 @@ def deployment(wire_deployment: wire.WireDeployment) -> Deployment:
 
 
 def _number_of_pods(amount: int | str, replicas: int) -> Fraction:
-    """Return a number or percentage of pods as a number, which may be a fraction.
-
-    Raises `ValueError`.
-    """
+    """Return a number or percentage of pods, perhaps a fraction, or raise `ValueError`."""
     if isinstance(amount, int):
         return Fraction(amount)
     return Fraction(int(amount.removesuffix("%")) * replicas, 100)

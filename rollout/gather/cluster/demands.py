@@ -49,9 +49,9 @@ class _SpreadConstraint(wire.Wire, frozen=True):
 
 
 def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Placement:
-    """Parse the constraints of a pod on its nodes. Absent parts are empty.
+    """Parse the constraints of a pod on its nodes, any of which may be absent.
 
-    Raises `ValueError` for JSON that the API does not document.
+    Raises `ValueError` for undocumented JSON.
     """
     constraints = _decode_part(affinity, _Affinity) or _Affinity()
     placement = Placement(
@@ -129,7 +129,7 @@ _ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - as manifests write it
 
 _OtherAmounts = tuple[tuple[str, int], ...]
 
-# An API server writes fewer than 20 digits; thousands would be slow.
+# An API server writes fewer than 20; thousands would be slow.
 _DIGITS = r"\d{1,100}"
 _NUMBER = rf"[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})"
 _SUFFIX = r"[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3}"
@@ -145,7 +145,7 @@ _BINARY = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the number that a quantity of Kubernetes means. Raises `ValueError`."""
+    """Return the number that a quantity means, or raise `ValueError`."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
@@ -160,7 +160,7 @@ def parse_quantity(text: str) -> Decimal:
 
 @lru_cache(maxsize=4096)
 def round_up(text: str, parts: int = 1) -> int:
-    """Return a quantity, times `parts`, rounded up to an integer as the scheduler does."""
+    """Return a quantity, times `parts`, rounded up as by the scheduler."""
     return int((parse_quantity(text) * parts).to_integral_value(ROUND_CEILING))
 
 
@@ -195,8 +195,8 @@ def demand_key(spec: wire.PodSpec) -> Hashable:
 def pod_requests(spec: wire.PodSpec) -> Resources:
     """Return what the scheduler reserves for a pod.
 
-    That is the sum of its containers and sidecars, or a larger init container. The pod's own
-    requests override its containers' requests. Overhead and host ports are added.
+    That is the sum of its containers and sidecars, or a larger init container; the pod's own
+    requests override these. Overhead and host ports are added.
     """
     running, starting = _requests_of_containers(spec)
     total = _override_by_pod(_combine(running, starting, max), spec.resources.requests)
@@ -209,7 +209,7 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
 def _host_ports(spec: wire.PodSpec) -> _OtherAmounts:
     """Return the ports that only one pod on a node can have.
 
-    Ports of a single address are left out, because they rarely conflict.
+    Ports of a single address are left out: they rarely conflict.
     """
     sidecars = [item for item in spec.init_containers if item.restart_policy == "Always"]
     ports: dict[str, int] = {}
@@ -224,7 +224,7 @@ def _host_ports(spec: wire.PodSpec) -> _OtherAmounts:
 
 
 def _requests_of_containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
-    """Return the requests of running containers, and the highest while init containers run."""
+    """Return the requests of running containers, and the highest of init containers."""
     sidecars = _NOTHING
     starting = _NOTHING
     for container in spec.init_containers:
@@ -256,7 +256,7 @@ def _override_by_pod(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> 
 
 
 def _combine(left: Resources, right: Resources, merge: Callable[[int, int], int]) -> Resources:
-    # A shortcut: most pods have no init containers.
+    # Most pods have no init containers.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
     cpu = merge(left.cpu_milli, right.cpu_milli)
@@ -267,7 +267,7 @@ def _combine(left: Resources, right: Resources, merge: Callable[[int, int], int]
 def _combine_others(
     left: _OtherAmounts, right: _OtherAmounts, merge: Callable[[int, int], int]
 ) -> _OtherAmounts:
-    # `left` is already sorted. Host ports, on the right, are not.
+    # Only `left` is sorted already.
     if not (left and right):
         return left or tuple(sorted(right))
     joined = dict(left)

@@ -14,9 +14,9 @@ _APPS = "/apis/apps/v1/namespaces"
 class ReplicaSetOrigin:
     """Why a ReplicaSet exists."""
 
-    # The name of the Deployment that made it; empty if none did.
+    # Empty if no Deployment made it.
     deployment: str
-    # When the Deployment was last restarted; empty for never.
+    # Empty for never.
     restarted_at: str
 
 
@@ -42,7 +42,7 @@ def restart_deployment(
 ) -> None:
     """Restart a Deployment like `kubectl rollout restart`; `at` becomes the time of the restart.
 
-    `ApiConflictError` if the Deployment has changed, because someone else may have restarted it.
+    `ApiConflictError` if it has changed: someone else may have restarted it.
     """
     template = {"metadata": {"annotations": {decode.RESTARTED_AT: at}}}
     change = {

@@ -31,10 +31,10 @@ T = TypeVar("T")
 _FORMAT = "1.0"
 _MOST_FAILURES = 1_000_000
 _YEARS = range(1970, 9000)
-# In bytes. A ConfigMap holds 1 MiB, plus managed fields.
+# In bytes: a ConfigMap's 1 MiB, plus managed fields.
 _LARGEST_BODY = 4 << 20
 DRY = {"dryRun": "All"}
-# The API server does not ask webhooks with side effects in a dry run, and says so.
+# In a dry run, the API server does not ask webhooks with side effects.
 _NO_DRY_RUN = "does not support dry run"
 
 
@@ -48,20 +48,17 @@ class _FormatHeader(msgspec.Struct):
 
 
 class NotUnderstoodError(ApiError):
-    """The document is garbled, or of another version of rollout."""
+    """The document is garbled, or of another version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """A document's content with the ConfigMap that it was read from."""
-
     content: T
-    # None if there is none.
     config_map: dict[str, Any] | None
 
 
 class StoredText(NamedTuple):
-    """What a ConfigMap has under a key. None for what does not exist."""
+    """What a ConfigMap has under a key; None for what does not exist."""
 
     text: str | None
     config_map: dict[str, Any] | None
@@ -88,7 +85,7 @@ class Document:
         return self.path.rpartition("/")[0]
 
     def read(self, api: ClusterApi) -> StoredText:
-        """Raise `NotUnderstoodError` if the answer is no ConfigMap that can hold the document."""
+        """Raise `NotUnderstoodError` for anything but a ConfigMap with texts."""
         try:
             body = api.get(self.path)
         except ApiNotFoundError:
@@ -111,8 +108,7 @@ class Document:
     def parse(self, text: str, shape: type[T], why_implausible: Callable[[T], str]) -> T:
         """Return the content of a text.
 
-        `NotUnderstoodError` for another shape or format version, or if `why_implausible` returns a
-        message.
+        `NotUnderstoodError` for another shape or format version, or an implausible content.
         """
         try:
             version = msgspec.json.decode(text, type=_FormatHeader).format_version
@@ -132,7 +128,7 @@ class Document:
         return content
 
     def with_content(self, content: object, config_map: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the ConfigMap with this content, a dataclass, in place of the old content.
+        """Return the ConfigMap with this content, a dataclass, in place of the old.
 
         Keys that only a newer version of rollout knows stay.
         """
@@ -147,9 +143,9 @@ class Document:
     def _with_unknown_keys(
         self, fields: dict[str, Any], content: object, config_map: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Return the fields with the stored keys that this version does not know.
+        """Return the fields, and stored keys that this version does not know.
 
-        A replaced object, such as a pause, loses its unknown keys.
+        A replaced object, such as a pause, loses them.
         """
         text = ((config_map or {}).get("data") or {}).get(self.key, "")
         try:
@@ -161,7 +157,7 @@ class Document:
         for name, value in fields.items():
             before = known[name]
             if value == before:
-                # The stored value may have unknown keys inside.
+                # It may have unknown keys inside.
                 kept[name] = stored.get(name, value)
             elif isinstance(value, dict) and before:
                 kept[name] = _with_unknown_keys_inside(value, stored[name], before)
@@ -170,13 +166,13 @@ class Document:
         return kept
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
-        """Try to write the document in a dry run; return why that failed, or None.
+        """Return why a dry run cannot write the document, or None.
 
-        A dry run checks rights, immutability, quotas and webhooks. Raises `ApiUnavailableError`.
+        It checks rights, immutability, quotas and webhooks. Raises `ApiUnavailableError`.
         """
         try:
             text, config_map = self.read(api)
-            # With a change, because an immutable ConfigMap accepts its own content.
+            # With a change: an immutable ConfigMap accepts its own content.
             body = self._with_text(f"{text or ''}\n", config_map)
             if config_map is None:
                 api.create(self.collection, body, DRY)
@@ -191,7 +187,7 @@ class Document:
         return None
 
     def hint_for(self, refusal: ApiError) -> str:
-        """Return how to make the document writable after the API server has refused to write it."""
+        """Return how to make the document writable after this refusal."""
         if refusal.hint:
             return refusal.hint.replace("NAMESPACE", self.namespace)
         delete = f"kubectl -n {self.namespace} delete configmap {self.name}"
@@ -231,7 +227,7 @@ def memory_document(namespace: str) -> Document:
 
 
 def read_memory(api: ClusterApi, namespace: str) -> Memory:
-    """Return the memory; an empty one with a `problem` if it is garbled or may not be read."""
+    """Return the memory; empty with a `problem` if it is garbled or may not be read."""
     try:
         return read_stored_memory(api, namespace).content
     except ApiError as error:
@@ -245,9 +241,9 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
 
 
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
-    """Return the memory; an empty one with a `problem` if it is garbled."""
+    """Return the memory; empty with a `problem` if it is garbled."""
     document = memory_document(namespace)
-    # Not None, because a ConfigMap that is garbled exists.
+    # Not None: a garbled ConfigMap exists.
     config_map: dict[str, Any] | None = {}
     memory = NO_MEMORY
     try:
@@ -264,7 +260,7 @@ def _why_memory_implausible(memory: Memory) -> str:
 
 
 def _find_implausible(memory: Memory) -> Iterator[str]:
-    """Yield what rollout would not have written into its memory."""
+    """Yield what rollout would not have written."""
     if memory.problem or memory.denied:
         yield "it says of itself that it is not understood"
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
@@ -314,7 +310,7 @@ def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
 
 
 def _why_slots_implausible(slots: Slots) -> str:
-    """Return what rollout would not have written among its slots, or empty."""
+    """Return what rollout would not have written, or empty."""
     for slot in slots.held:
         if not (
             is_object_name(slot.node) and is_run_id(slot.run_id) and is_fleetlock_run(slot.run_id)

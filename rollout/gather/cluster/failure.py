@@ -23,7 +23,7 @@ _UNAUTHORIZED = 401
 _FORBIDDEN = 403
 _INTERNAL = 500
 _LONGEST_BODY = 300
-# Limits a webhook's or policy's message on the screen and in notifications.
+# Limits a webhook's or policy's message.
 _LONGEST_DENIAL = 500
 
 _ERROR_TYPES: dict[int, type[ApiError]] = {
@@ -36,11 +36,9 @@ _ERROR_TYPES: dict[int, type[ApiError]] = {
     503: ApiUnavailableError,
     504: ApiUnavailableError,
 }
-# The only final 500: an eviction under two budgets. Others may pass, such as during an etcd leader
-# election.
+# An eviction under two budgets; other 500s may pass, as in an etcd leader election.
 _FINAL_500 = "more than one PodDisruptionBudget"
-# The API server's answer for an unknown path. Another 404 without a Status comes from a proxy, and
-# must not mean that an object is gone.
+# Another 404 without a Status comes from a proxy, and must not mean that an object is gone.
 _NOT_FOUND = 404
 _UNKNOWN_PATH_BODY = b"404 page not found"
 
@@ -58,8 +56,8 @@ _DENIAL_HINTS = {
         "See what the policy requires: kubectl describe validatingadmissionpolicy {name}"
     ),
 }
-# kube-apiserver's messages for a denial at admission, which may have any status. Another text
-# before one belongs to another refusal that quotes it.
+# How kube-apiserver denies at admission, with any status. Text before it is another refusal, which
+# quotes it.
 _BEFORE_DENIAL = r'(?:[\w.-]+ "[^"]*" is forbidden: |Internal error occurred: )?'
 _DENIED_BY_WEBHOOK = re.compile(
     rf'{_BEFORE_DENIAL}admission webhook "(?P<name>[^"]+)" denied the request'
@@ -71,7 +69,7 @@ _DENIED_BY_POLICY = re.compile(
     r"(?: with binding '[^']*')? denied request:\s*(?P<message>.*)",
     re.DOTALL,
 )
-# The lock's namespace is missing or being deleted.
+# The lock's namespace is missing.
 _MISSING_NAMESPACE = re.compile(r'^namespaces "[^"]+" not found$')
 _TERMINATING = "NamespaceTerminating"
 _MISSING_HINT = "Create that namespace, or name another: --set lock.namespace=NAME."
@@ -97,8 +95,8 @@ class Status(wire.Wire, frozen=True):
 def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str = "") -> ApiError:
     """Return the error for an answer with this HTTP status.
 
-    `body` may be any text from a proxy, and `request` is method and path. A `retry_after` that is a
-    date is ignored.
+    `body` may be a proxy's text, and `request` is method and path. A `retry_after` that is a date
+    is ignored.
     """
     try:
         answer = decoder_of(Status).decode(body)

@@ -26,7 +26,6 @@ class _Job(wire.Object, frozen=True):
 
 
 def read_jobs(api: ClusterApi) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """Return the Jobs, and a warning if they may not be read."""
     return read_if_allowed(lambda: read_list(api, JOBS, _Job, _job).items, _UNSEEN_WARNING)
 
 
@@ -43,7 +42,6 @@ def _job(wire_job: _Job) -> Job:
 
 
 def _seconds_taken(status: _JobStatus) -> int | None:
-    """Return how long a Job took; None if it has not succeeded."""
     began = parse_timestamp(status.start_time)
     ended = parse_timestamp(status.completion_time)
     if began is None or ended is None:

@@ -21,10 +21,8 @@ PAGE_SIZE = 500
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """The objects of a list."""
-
     items: tuple[T, ...]
-    # A watch that starts here misses no change.
+    # A watch from here misses no change.
     resource_version: str
 
 
@@ -35,7 +33,7 @@ def read_list(
     project: Callable[[W], T],
     query: Query | None = None,
 ) -> Listing[T]:
-    """Read a whole list; each object is decoded into `shape`, then converted by `project`."""
+    """Read a whole list: decode each object into `shape`, convert it by `project`."""
     query = query or {}
     for _ in range(2):
         try:
@@ -43,7 +41,7 @@ def read_list(
             return _collect(pages, path, shape, project)
         except ApiGoneError:
             continue
-    # The pages expired twice. A single page cannot expire, but costs the server more.
+    # The pages expired twice; a single page cannot, but costs the server more.
     pages = api.pages(path, {**query, "limit": "0"})
     return _collect(pages, path, shape, project)
 
@@ -67,7 +65,7 @@ def _collect(
 def read_if_allowed(
     read: Callable[[], Iterable[T]], warning: str
 ) -> tuple[tuple[T, ...], tuple[str, ...]]:
-    """Return the objects and no warning; or none, and a warning if they may not be read."""
+    """Return the objects, or a warning if they may not be read."""
     try:
         return tuple(read()), ()
     except ApiError as error:
@@ -89,7 +87,6 @@ class WatchEvent(Generic[T]):
     """One line of a watch."""
 
     type: WatchEventType
-    # None for a bookmark.
     object: T | None
     resource_version: str
 
@@ -102,9 +99,10 @@ class _WatchLine(wire.Wire, frozen=True):
 def decode_watch_line(
     line: bytes, shape: type[W], project: Callable[[W], T], origin: str
 ) -> WatchEvent[T]:
-    """Return the event of a line. Raises `ApiError` for a garbled line or an ERROR event.
+    """Return the event of a line.
 
-    After `ApiGoneError` the caller must list again.
+    `ApiError` for a garbled line or an ERROR event; after `ApiGoneError` the caller must list
+    again.
     """
     watch_line = decode(line, _WatchLine, origin)
     body = bytes(watch_line.object)

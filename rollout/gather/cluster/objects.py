@@ -26,10 +26,7 @@ class _Resources(wire.Wire, frozen=True):
 
 
 def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
-    """Return an object as JSON, whatever version of it is served.
-
-    Raises `GateError` if the API server has no such object.
-    """
+    """Return an object as JSON, in any served version; `GateError` if there is none."""
     for path in _group_versions(api, reference.group):
         served = decode(api.get(path), _Resources, path).resources
         for resource in served:
@@ -39,7 +36,7 @@ def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
 
 
 def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
-    """Yield the paths of the served versions, the preferred one first."""
+    """Yield the paths of served versions, the preferred one first."""
     if not group:
         yield "/api/v1"
         return
@@ -54,7 +51,7 @@ def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
 
 
 def _object_path(reference: ObjectReference, resource: _Resource) -> str:
-    """Return the object's path below its version; `GateError` if its namespace is wrong."""
+    """Return the path below the version; `GateError` for a wrong namespace."""
     if resource.namespaced and not reference.namespace:
         raise GateError(f"{reference.qualified_plural} are namespaced: write the namespace")
     if reference.namespace and not resource.namespaced:

@@ -15,7 +15,7 @@ from rollout.threads import side_by_side
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _CONCURRENT_REVIEWS = 8
 _DEFAULT_POLICY = Policy()
-# Events about cluster-scoped objects are here.
+# For Events about cluster-scoped objects.
 _EVENTS_NAMESPACE = "default"
 _CLUSTER_PURPOSE = "tell this cluster from others"
 _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is paused"
@@ -23,8 +23,6 @@ _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """The permission to use one verb on one resource."""
-
     verb: str
     # Empty for the core API.
     group: str
@@ -32,10 +30,10 @@ class Right:
     subresource: str = ""
     # Empty for all namespaces.
     namespace: str = ""
-    # Empty for all names. Creating cannot be limited to a name.
+    # Empty for all names; creating cannot be limited to one.
     name: str = ""
     purpose: str = ""
-    # Without the right, rollout only knows less.
+    # Without it, rollout only knows less.
     optional: bool = False
 
     def __str__(self) -> str:
@@ -66,7 +64,6 @@ class _Review(wire.Wire, frozen=True):
 
 
 def has_right(api: ClusterApi, right: Right) -> bool:
-    """Ask the API server whether this user has the right."""
     attributes = {
         "verb": right.verb,
         "group": right.group,
@@ -86,7 +83,7 @@ def has_right(api: ClusterApi, right: Right) -> bool:
 
 
 def missing_rights(needed: Iterable[Right], ask: Callable[[Right], bool]) -> tuple[Right, ...]:
-    """Return the rights that `ask` returns False for, even optional ones. It runs in threads."""
+    """Return the rights, even optional ones, that `ask` denies; it runs in threads."""
     distinct = tuple(dict.fromkeys(needed))
     has = dict(side_by_side(distinct, ask, most=_CONCURRENT_REVIEWS, name="rights"))
     return tuple(right for right in distinct if not has[right])
@@ -103,7 +100,7 @@ def _rights(
 ) -> Iterator[Right]:
     """Yield a right for each verb on each resource.
 
-    `verbs` and `resources`, which are RESOURCE or RESOURCE.GROUP, are separated by spaces.
+    `verbs` and `resources` (RESOURCE or RESOURCE.GROUP) are separated by spaces.
     """
     for qualified_resource in resources.split():
         resource, _, group = qualified_resource.partition(".")

@@ -37,7 +37,7 @@ _RIVAL_BY_PROGRAM = {
     # https://github.com/NVIDIA/nodewright (formerly Skyhook), chart/Chart.yaml: label
     "skyhook-operator": Rival.NODEWRIGHT,
     # https://github.com/NVIDIA/NVSentinel, distros/kubernetes/nvsentinel/charts/fault-remediation:
-    # name and image of the part that requests reboots, and its name in the first versions
+    # name and image, and its name in the first versions
     "fault-remediation": Rival.NVSENTINEL,
     "fault-remediation-module": Rival.NVSENTINEL,
     # https://github.com/Mellanox/maintenance-operator, deployment/maintenance-operator-chart: label
@@ -51,18 +51,18 @@ _RIVAL_BY_PROGRAM = {
     # and charts: label and image
     "node-maintenance-orchestrator": Rival.MAINTENANCE_ORCHESTRATOR,
 }
-# The name of one that has a coordinator's image, but does not reboot nodes.
+# It has a coordinator's image, but does not reboot nodes.
 _HARMLESS_DEPLOYMENT = "brupop-apiserver"
-# Found only by its image, because other software has this name.
+# By image only: other software has this name.
 _AIRLOCK = "airlock"
-# The label of rollout itself, whose FleetLock server shares its lock.
+# rollout's own, whose FleetLock server shares its lock.
 _OWN_LABEL = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 _UNSEEN_WARNING = "some other reboot coordinators cannot be looked for"
-# `--lock-annotation` of kured usually changes only the prefix.
+# kured's `--lock-annotation` usually changes only the prefix.
 _LOCK_SUFFIX = "kured-node-lock"
 _DEFAULT_LOCK = f"weave.works/{_LOCK_SUFFIX}"
-# rollout does not take a lock that more nodes may hold at once.
+# rollout takes no lock that more nodes may hold.
 _MOST_OWNERS = 20
 
 
@@ -147,7 +147,7 @@ def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
     meta = item.metadata
     settings = _kured_settings(item)
     owners = _parse_concurrency(settings.get("concurrency", ""))
-    # Without a flag, or with a zero duration, the lock never expires.
+    # Without the flag, or with zero, the lock never expires.
     may_expire = any(digit in settings.get("lock-ttl", "") for digit in "123456789")
     name = settings.get("lock-annotation") or likely_lock
     can_be_taken = not may_expire and owners <= _MOST_OWNERS
@@ -164,7 +164,7 @@ def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
 
 
 def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
-    """Return kured's settings by flag, including those from environment variables."""
+    """Return kured's settings by flag, with those from environment variables."""
     settings: dict[str, str] = {}
     for container in item.spec.template.spec.containers:
         for variable in container.env:
@@ -180,7 +180,7 @@ def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
 
 
 def _parse_concurrency(concurrency: str) -> int:
-    """Return how many nodes may hold kured's lock at once. Huge numbers are cut."""
+    """Return how many nodes may hold kured's lock; huge numbers are cut."""
     return max(1, int(concurrency[:4])) if concurrency.isdecimal() else 1
 
 
@@ -207,7 +207,7 @@ def _runs_nowhere(item: _WireCoordinator) -> bool:
 
 
 def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
-    """Whether the coordinator has requests to reboot, needs none, or they cannot be read."""
+    """Whether the coordinator has requests, needs none, or they cannot be read."""
     requests = REQUESTS.get(Rival(coordinator.rival))
     if requests is None:
         return True
@@ -223,7 +223,7 @@ def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
 
 
 def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
-    """Return the nodes that hold kured's lock, and whether it is full and will stay so."""
+    """Return the nodes that hold kured's lock, and whether it stays full."""
     try:
         lock = decoder_of(_KuredLock).decode(written)
     except NOT_READ:
@@ -232,7 +232,7 @@ def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
     is_full = len(holders) >= max(owners, lock.max_owners)
     if lock.node_id:
         holders = (lock, *lock.locks)
-        # A kured with several owners ignores a lock in the form for one.
+        # A kured with several owners ignores the form for one.
         is_full = owners == 1
     never_expires = all(holder.ttl == 0 for holder in holders)
     names = tuple(holder.node_id for holder in holders if holder.node_id)

@@ -1,4 +1,4 @@
-"""Reads the cluster. Functions raise `ApiError` or a subclass."""
+"""Reads the cluster; functions raise `ApiError`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -81,10 +81,10 @@ def pod_path(namespace: str, name: str) -> str:
 def read_snapshot(
     api: ClusterApi, cache: CachedPages | None = None, *, with_jobs: bool = False
 ) -> ClusterSnapshot:
-    """Read all that planning needs, each kind of objects in its own thread.
+    """Read all that planning needs, each kind in its own thread.
 
-    `cache` collects the objects as JSON. Kinds that this user may not read become warnings, if
-    rollout can do without them.
+    `cache` collects the objects as JSON. Dispensable kinds that this user may not read become
+    warnings.
     """
 
     def start(read: Callable[[], T]) -> "Future[T]":
@@ -133,7 +133,7 @@ def read_snapshot(
 def _read_deployments(
     api: ClusterApi, budgets: Sequence[Budget], cache: CachedPages | None
 ) -> tuple[Deployment, ...]:
-    """Return the Deployments if a budget needs every pod, because then a restart may help.
+    """Return the Deployments if a restart may help: a budget needs every pod.
 
     Empty if they may not be listed, which the warning about coordinators says.
     """
@@ -151,7 +151,7 @@ def _read_deployments(
 def _read_namespaces(
     api: ClusterApi, pods: Sequence[Pod], cache: CachedPages | None
 ) -> tuple[Sequence[tuple[str, Mapping[str, str]]], tuple[str, ...]]:
-    """Return the namespaces' labels, if a pod's affinity needs them, and a warning if unseen."""
+    """Return the namespaces' labels, if an affinity needs them, or a warning."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
         return (), ()
     return read_if_allowed(
@@ -179,7 +179,7 @@ def read_node(api: ClusterApi, name: str) -> Node:
 
 
 def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
-    """Return when the phase on a Node was last written; None if unknown."""
+    """Return when the phase on a Node was last written, if known."""
     path = node_path(name)
     written = decode.decode(api.get(path), _NodeWithWrites, path).metadata.managed_fields
     return wire.written_at(written, marks.PHASE)
@@ -252,8 +252,7 @@ def _read_and_cache(
     return read_list(api, path, shape, collect_and_project).items
 
 
-# A problem if True. They are of the kubelet, cloud providers and the node-problem-detector; the
-# meaning of others is not known.
+# Problems if True, by the kubelet, cloud providers and the node-problem-detector.
 _PROBLEM_CONDITIONS = (
     *("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"),
     *("KernelDeadlock", "ReadonlyFilesystem", "FrequentUnregisterNetDevice"),
@@ -263,7 +262,7 @@ _READY = "Ready"
 
 
 def read_diagnosis(api: ClusterApi, name: str) -> NodeDiagnosis:
-    """Return a Node's conditions that show problems, and how to see its machine's console."""
+    """Return a Node's conditions that show problems, and its console's command."""
     path = node_path(name)
     node = decode.decode(api.get(path), wire.WireNode, path)
     problems = filter(_shows_problem, node.status.conditions)
@@ -290,7 +289,7 @@ def _shows_problem(condition: wire.Condition) -> bool:
 
 
 def console_command(provider_id: str) -> str:
-    """Return a command that shows the machine's console, or an empty text."""
+    """Return a command that shows the machine's console, or empty."""
     provider, _, rest = provider_id.partition("://")
     match provider, [piece for piece in rest.split("/") if piece]:
         case _, []:

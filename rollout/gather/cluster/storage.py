@@ -23,7 +23,7 @@ _UNSEEN_WARNING = (
 )
 _DRAIN_POLICY = "node-drain-policy"
 _STRICT_POLICY = "block-if-contains-last-replica"
-# Ceph's health checks that mean missing copies. HEALTH_WARN alone may be about a clock.
+# Ceph's health checks for missing copies; HEALTH_WARN alone may be about a clock.
 _MISSING_COPY_CHECKS = (
     "MON_DOWN",
     "OSD_",
@@ -70,8 +70,6 @@ class _CephCluster(wire.Object, frozen=True):
 
 
 class _Replicas(NamedTuple):
-    """Where the replicas of a volume are."""
-
     nodes: frozenset[str]
     healthy_nodes: frozenset[str]
     has_unhealthy: bool
@@ -80,7 +78,7 @@ class _Replicas(NamedTuple):
 def read_stored_data(
     api: ClusterApi, pods: Sequence[Pod]
 ) -> tuple[tuple[StoredData, ...], tuple[str, ...]]:
-    """Return the data of the storage systems that have pods, and a warning for what is unseen."""
+    """Return the data of storage systems that have pods, and a warning."""
     osds = [pod for pod in pods if pod.is_osd]
     has_longhorn = any(pod.is_of_longhorn for pod in pods)
     volumes, unseen = read_if_allowed(
@@ -93,9 +91,10 @@ def read_stored_data(
 
 
 def _read_volumes(api: ClusterApi) -> Iterator[StoredData]:
-    """Yield Longhorn's volumes. Volumes on the same nodes are one, named by the first.
+    """Yield Longhorn's volumes.
 
-    A volume with a single healthy replica is left out if Longhorn's policy allows draining it.
+    Volumes on the same nodes are one, named by the first. One with a single healthy replica is left
+    out if Longhorn's policy allows draining it.
     """
     settings = read_list(
         api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)
@@ -132,7 +131,7 @@ def _read_volumes(api: ClusterApi) -> Iterator[StoredData]:
             healthy=replicas.healthy_nodes,
             needed=1,
             problem=f"{subject} only healthy replica there",
-            # Longhorn rebuilds only a volume that has an unhealthy replica.
+            # Longhorn rebuilds only volumes with an unhealthy replica.
             fix=(
                 "wait for its rebuild, or add a replica"
                 if replicas.has_unhealthy
@@ -142,7 +141,7 @@ def _read_volumes(api: ClusterApi) -> Iterator[StoredData]:
 
 
 def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
-    """Yield Rook's clusters. One node of a cluster may be away if no copies are missing."""
+    """Yield Rook's clusters; one node may be away if no copies are missing."""
     by_namespace = defaultdict[str, list[Pod]](list)
     for pod in osds:
         by_namespace[pod.namespace].append(pod)
@@ -166,7 +165,7 @@ def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[Stored
 
 
 def _why_copies_missing(ceph: _CephHealth) -> str:
-    """Return why copies may be missing; empty if none are."""
+    """Return why copies may be missing, or empty."""
     if not ceph.health:
         return "its health is not known"
     failed = [name for name in sorted(ceph.details) if name.startswith(_MISSING_COPY_CHECKS)]

@@ -1,7 +1,7 @@
-"""The fields of the API's JSON that rollout uses. All of them may be absent or null.
+"""The fields of the API's JSON that rollout uses; all may be absent or null.
 
-Only one thread at a time creates a decoder, because msgspec prepares a struct at its first use, and
-crashes if another thread decodes it meanwhile.
+Decoders are created one at a time: msgspec prepares a struct at its first use, and crashes if
+another thread decodes it meanwhile.
 """
 
 import threading
@@ -30,7 +30,7 @@ _NULL = "got `null`"
 
 @dataclass(frozen=True, slots=True)
 class Decoder(Generic[T]):
-    """Decodes JSON, and treats null as absent. Null is rare, so it may cost a second decoding."""
+    """Decodes JSON, and treats null, which is rare, as absent by a second decoding."""
 
     strict: msgspec.json.Decoder[T]
 
@@ -63,7 +63,7 @@ def _make_decoder(shape: Hashable) -> Any:
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """A part of an object. The garbage collector does not track it, which saves time."""
+    """A part of an object; the garbage collector need not track it."""
 
 
 class ListMeta(Wire, frozen=True):
@@ -94,7 +94,7 @@ class Meta(Wire, frozen=True):
 
 
 class SpecifiedMeta(Meta, frozen=True):
-    # Counts the changes of the spec.
+    # Counts the spec's changes.
     generation: int = 0
 
 
@@ -103,15 +103,12 @@ class Object(Wire, frozen=True):
 
 
 class Write(Wire, frozen=True):
-    """An entry of `managedFields`: who wrote which fields when."""
-
     time: str | None = None
     fields: msgspec.Raw = msgspec.field(default=_ABSENT, name="fieldsV1")
 
 
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
-    """Return when a field was last written; None if unknown."""
-    # As `fieldsV1` names it.
+    """Return when a field was last written, if known."""
     key = f'"f:{field}"'.encode()
     times = (parse_timestamp(write.time or "") for write in writes if key in bytes(write.fields))
     return max((time for time in times if time is not None), default=None)
@@ -156,7 +153,7 @@ class Requirements(Wire, frozen=True):
 
 
 class Port(Wire, frozen=True):
-    # The API server sets it for every port of a pod with the host's network.
+    # Set for every port of a pod with the host's network.
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
@@ -164,7 +161,7 @@ class Port(Wire, frozen=True):
 
 class Container(Wire, frozen=True):
     resources: Requirements = Requirements()
-    # An init container with the policy Always is a sidecar.
+    # Always makes an init container a sidecar.
     restart_policy: str = ""
     ports: msgspec.Raw = _ABSENT
 
@@ -193,7 +190,7 @@ class PodSpec(Wire, frozen=True):
     termination_grace_period_seconds: int = 30
     priority_class_name: str = ""
     active_deadline_seconds: int | None = None
-    # Not decoded, because thousands of pods have equal constraints.
+    # Not decoded: thousands of pods have equal constraints.
     affinity: msgspec.Raw = _ABSENT
     tolerations: msgspec.Raw = _ABSENT
     topology_spread_constraints: msgspec.Raw = _ABSENT

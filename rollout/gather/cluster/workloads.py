@@ -1,4 +1,4 @@
-"""Reads how many pods of workloads are ready, which shows whether a wave has settled."""
+"""Reads workloads' ready pods, which show whether a wave has settled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,8 +15,6 @@ _PLURALS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A ReplicaSet or StatefulSet with its numbers of pods."""
-
     kind: str
     namespace: str
     name: str
@@ -31,7 +29,7 @@ class Workload:
 
     @property
     def has_valid_names(self) -> bool:
-        """Whether the names may become part of a path. Others may have written the record."""
+        """Whether the names may be part of a path: others may have written the record."""
         has_names = is_object_name(self.namespace) and is_object_name(self.name)
         return self.kind in _PLURALS and has_names
 
@@ -59,7 +57,7 @@ def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
 
 
 def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
-    """Read a workload again; return None if it is gone, or another one has its name."""
+    """Read a workload again; None if it is gone, or replaced under its name."""
     plural = _PLURALS[workload.kind]
     path = f"/apis/apps/v1/namespaces/{workload.namespace}/{plural}/{workload.name}"
     try:

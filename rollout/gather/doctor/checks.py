@@ -45,7 +45,7 @@ class CheckName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What to do about a finding: `text`, then `commands` to copy. Either may be empty."""
+    """What to do about a finding: `text`, then `commands` to copy; or empty."""
 
     text: str = ""
     commands: tuple[str, ...] = ()
@@ -73,9 +73,9 @@ class Check:
 
 
 passed = partial(Check, verdict=Verdict.PASS)
-# A rollout works, but may behave unexpectedly.
+# A rollout may behave unexpectedly.
 warned = partial(Check, verdict=Verdict.WARN)
-# A rollout would not start, would leave this node out, or would fail on it.
+# A rollout would not start, leave this node out, or fail on it.
 failed = partial(Check, verdict=Verdict.FAIL)
 
 

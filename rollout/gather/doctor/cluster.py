@@ -73,10 +73,9 @@ def lock_check(
     ways_out: str = "",
     blocks: bool = False,
 ) -> Check:
-    """Check the lock `subject`, NAMESPACE/NAME.
+    """Check the lock `subject`, NAMESPACE/NAME; an empty `holder` is nobody.
 
-    `holder` is empty if nobody holds it. `unfinished` is a clause about a rollout that may block
-    others, `ways_out` what to do about it.
+    `unfinished` is a clause about a rollout that may block others, `ways_out` what to do about it.
     """
     if is_alive:
         fix = Fix.with_commands("Wait until it has ended", "rollout status --run")
@@ -147,7 +146,7 @@ def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
-    # A node's own pause is reported by its exclusion, unless it is over.
+    # A node's exclusion reports its pause, unless it is over.
     of_nodes = ((node.name, node.name, pause_on(node)) for node in nodes)
     for subject, argument, pause in (("all nodes", "--all", memory.pause), *of_nodes):
         if pause is not None and pause.is_over(now):
@@ -177,7 +176,7 @@ def selection_check(subject: str, selected: int, nodes: int) -> Check:
 
 
 def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[Check]:
-    """`members` are the nodes by pool, `default` is the pool of all other nodes."""
+    """`members` are the nodes by pool, `default` is the pool of all others."""
     for pool, nodes in members.items():
         if pool != default and nodes:
             yield passed(CheckName.POOL, pool, counted(len(nodes), "node"))
@@ -218,8 +217,8 @@ def exclusion_checks(
 ) -> Iterator[Check]:
     """Yield a check for each excluded node that something can be done about.
 
-    `rival_marks` are by node. A check of the host already reports `self_rebooting` nodes, whose
-    only rival is on their own host.
+    `rival_marks` are by node. The host's check reports `self_rebooting` nodes, whose only rival is
+    their host.
     """
     by_name = {node.name: node for node in nodes}
     for exclusion in plan.excluded:

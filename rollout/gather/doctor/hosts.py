@@ -30,11 +30,11 @@ _KINDS = {
     ProbeFailureKind.WRONG_HOST: CheckName.IDENTITY,
     ProbeFailureKind.UNREPORTED: CheckName.IDENTITY,
 }
-# Flatcar's bus policy admits these users to update_engine.
+# Flatcar's bus policy admits these to update_engine.
 _ADMITTED = ("root", DEFAULT_SSH_USER)
 _ENGINE_CALL = "update_engine_client -status"
 _ENABLE_ENGINE = "sudo systemctl enable --now update-engine"
-# By the unit whose checks fail, without a suffix.
+# By the failing unit, without a suffix.
 _CHECK_FIXES = {
     "update-engine": Fix.with_commands(
         "Read its log on the host, check its proxy and SERVER in /etc/flatcar/update.conf there,"
@@ -68,7 +68,7 @@ def host_checks(
 ) -> Iterator[Check]:
     """`standing` compares the host with others, None if it waits for its reboot.
 
-    `own_command`: the operator's own command reboots it.
+    `own_command`: the operator's command reboots it.
     """
     if observation is None:
         fix = Fix("Add it to the inventory, or drop --inventory.")
@@ -187,12 +187,12 @@ def _engine_fix(facts: HostFacts) -> Fix:
 
 
 def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
-    # A source that the host lacks is no failure if the others have answered.
+    # A missing source is no failure if the others have answered.
     is_judged = not facts.detection.unanswered
     engine, _ = facts.units
     for sign in facts.detection.signs:
         if sign.source is Source.UPDATE_ENGINE and engine.check_state.is_off:
-            # Only a running engine can answer. The check of its unit names the fix.
+            # Only a running engine can answer; its unit's check names the fix.
             continue
         name = CheckName.UPDATE_STATUS if sign.source is Source.UPDATE_ENGINE else CheckName.DETECT
         message = f"{sign.source}: {sign.detail or sign.answer}"
@@ -229,7 +229,7 @@ def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
         fix = _fix_without_engine(facts)
         return failed(name, node, "the host has no unit update-engine", fix)
     if unit.masked:
-        # `unmask` does not see a mask in /run, and `unmask --runtime` none in /etc.
+        # `unmask` does not see masks in /run, nor `--runtime` those in /etc.
         runtime = "" if unit.stays_masked else " --runtime"
         unmask = f"sudo systemctl unmask{runtime} update-engine"
         fix = Fix(commands=(f"{unmask} && {_ENABLE_ENGINE}",))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER
 
-# Exit statuses of `timeout`, and of a shell for an unknown command.
+# Of `timeout`, and of a shell for an unknown command.
 TIMED_OUT = 124
 NOT_FOUND = 127
 _MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)
@@ -18,7 +18,7 @@ _SINGLE_QUOTED = re.compile(r"'(.*)'")
 _DOUBLE_QUOTED = re.compile(r'"(.*)"')
 
 
-# What a command printed on stdout or stderr, by section.
+# Printed on stdout or stderr, by section.
 Sections = Mapping[str, str]
 
 
@@ -28,13 +28,13 @@ def split_sections(text: str) -> Sections:
     lines = (line.rstrip("\r") for line in text.split("\n"))
     _noise, *parts = _MARKED.split("\n".join(lines))
     for name, content in zip(parts[::2], parts[1::2], strict=True):
-        # A command may print a marker itself, so a section may occur twice.
+        # A command may print a marker itself.
         contents[name] += content
     return {name: content.strip() for name, content in contents.items()}
 
 
 def parse_assignments(text: str) -> Mapping[str, str]:
-    """Parse `KEY=value` lines, as of a shell or os-release. The last value of a key counts."""
+    """Parse `KEY=value` lines, as of os-release; the last value of a key counts."""
     matches = (_KEY_VALUE.fullmatch(line) for line in text.split("\n"))
     return {match[1]: _unquote(match[2].strip()) for match in matches if match}
 
@@ -50,20 +50,17 @@ def _unquote(value: str) -> str:
 
 
 def word_or_empty(text: str) -> str:
-    """Return the text if it is a short word, else an empty one."""
+    """Return the text if it is a short word, else empty."""
     return text if _WORD.fullmatch(text) else ""
 
 
 def version_or_empty(text: str) -> str:
-    """Return the text if it may be a version, else an empty one."""
+    """Return the text if it may be a version, else empty."""
     return text if _VERSION.fullmatch(text) else ""
 
 
 def last_exit_status(section: str) -> int | None:
-    """Return the exit status at the end of a section, or None.
-
-    An earlier one may have been printed by the command itself.
-    """
+    """Return a section's last exit status: the command may print others."""
     statuses = _EXIT.findall(section)
     return int(statuses[-1]) if statuses else None
 

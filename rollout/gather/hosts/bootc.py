@@ -1,4 +1,4 @@
-"""Reads which images bootc has booted, staged and kept for a rollback.
+"""Reads bootc's booted, staged and kept images.
 
 bootc prints a BootcHost of org.containers.bootc/v1 or v1alpha1.
 """
@@ -29,9 +29,7 @@ class _Image(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct, frozen=True, rename="camel"):
-    """A deployment."""
-
-    # None if it was made without an image.
+    # None if made without an image.
     image: _Image | None = None
     download_only: bool = False
 
@@ -44,7 +42,7 @@ class _HostStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def next_entry(self) -> _Entry | None:
-        """The entry that boots next; None if that is the booted one.
+        """The entry that boots next, unless booted.
 
         The shutdown puts a staged one first, even if a rollback is queued.
         """
@@ -59,7 +57,6 @@ class _BootcHost(msgspec.Struct, frozen=True, rename="camel"):
 def bootc_sign(stdout: Sections, stderr: Sections) -> Sign:
     if not stdout.get("has-bootc"):
         return Sign(Source.BOOTC, SourceAnswer.ABSENT, "bootc is not on this host")
-    # The exit status follows the document.
     document, _, _ = stdout.get("bootc", "").rpartition(f"\n{EXIT_MARKER}")
     try:
         host = msgspec.json.decode(document, type=_BootcHost)
@@ -112,14 +109,14 @@ def _valid_image(entry: _Entry | None) -> _Image | None:
 
 
 def _is_newer(image: _Image, other: _Image) -> bool:
-    """Whether the image was built later than the other; False if unknown."""
+    """Whether the image was built later; False if unknown."""
     built = parse_timestamp(image.timestamp or "")
     other_built = parse_timestamp(other.timestamp or "")
     return built is not None and other_built is not None and built > other_built
 
 
 def _display_name(image: _Image, booted: _Image) -> str:
-    """Return the image's version, or part of its digest if the booted image has that version."""
+    """Return the image's version, or part of its digest if the booted one has it."""
     label = version_or_empty(image.version or "")
     is_distinct = bool(label) and (label != booted.version or image.digest == booted.digest)
     return label if is_distinct else short_checksum(image.digest)

@@ -1,8 +1,7 @@
 """Matches hosts to Nodes, and checks that a Node's own machine has answered.
 
-An address may lead to another machine, so an answer counts only if this Node, and no other, reports
-the boot ID in its `nodeInfo`. The machine ID there proves nothing, because a kubelet in a container
-may report the one of its image.
+An address may lead to another machine, so an answer counts only if this Node alone reports the boot
+ID. Its machine ID proves nothing: a kubelet in a container may report its image's.
 """
 
 from collections import defaultdict
@@ -39,8 +38,7 @@ def match_hosts(
     """Return the hosts by the names of their Nodes.
 
     An inventory's host matches by the Node's name, else by address, else by hostname label. Without
-    an inventory, the address may be empty. `InventoryError` if two hosts match one Node, or one
-    host matches two Nodes.
+    an inventory, the address may be empty. `InventoryError` if not one to one.
     """
     if inventory is None:
         return {node.name: _host_from_node(node, defaults) for node in nodes}
@@ -95,7 +93,7 @@ def _usable_address(node: Node) -> str:
 
 
 def _nodes_by_unique_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Return by value the Node that alone has it. `pairs` are (node, value)."""
+    """Return by value the only Node that has it, from (node, value) `pairs`."""
     by_value = _nodes_by_value(pairs)
     return {value: names[0] for value, names in by_value.items() if len(names) == 1}
 
@@ -111,9 +109,9 @@ def _nodes_by_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str,
 def verify_identities(
     nodes: Sequence[Node], observations: Mapping[str, HostObservation]
 ) -> Mapping[str, HostObservation]:
-    """Return failures instead of answers that may not be from the Node's own machine.
+    """Return failures for answers that may not be of the Node's machine.
 
-    `nodes` must be all Nodes, because another one's machine may have answered.
+    `nodes` must be all Nodes: another one's machine may have answered.
     """
     by_name = {node.name: node for node in nodes}
     answered = {name: facts for name, facts in observations.items() if isinstance(facts, HostFacts)}
@@ -132,7 +130,7 @@ def verify_identities(
         failure = _why_not_its_machine(node, facts, others, is_unique=is_unique)
         if failure is not None:
             return failure
-        # If Nodes share a machine, nobody can say whose it is, so none of them is touched.
+        # If Nodes share a machine, nobody can say whose it is: touch none.
         sharing = {name, *others, *nodes_by_host_boot.get(facts.boot_id, ())}
         if len(sharing) > 1:
             names = ", ".join(sorted(sharing))
@@ -144,7 +142,7 @@ def verify_identities(
 
 
 def with_node(facts: HostFacts, node: Node) -> HostFacts:
-    """Return the facts with the sign of the Node's annotations, if that source is asked."""
+    """Return the facts with the Node's annotations as a sign, if asked for."""
     if Source.ANNOTATION not in facts.sources:
         return facts
     return replace(facts, signs=(*facts.signs, annotation_sign(node)))
@@ -196,8 +194,6 @@ def _unreported_failure(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
 
 @dataclass(frozen=True, slots=True)
 class AmbiguousMachineId:
-    """A machine ID, perhaps empty, that several Nodes report."""
-
     machine_id: str
     nodes: tuple[str, ...]
 

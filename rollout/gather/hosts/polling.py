@@ -24,7 +24,6 @@ _FAILURE_KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
 
 
 def observe(host: Host, shell: HostShell, *, probe: Probe, timeout: float) -> HostObservation:
-    """Probe one host; return its facts, or why there are none."""
     if not host.address:
         return _no_address_failure(host)
     try:
@@ -48,7 +47,7 @@ def poll(
     does not wait for the hosts.
     """
     with_address = {name: host for name, host in hosts.items() if host.address}
-    # Has all names from the start, so that it keeps the order of `hosts`.
+    # Keeps the order of `hosts`.
     observations: dict[str, HostObservation] = {}
     for name, host in hosts.items():
         observations[name] = _no_address_failure(host)

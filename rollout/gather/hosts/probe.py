@@ -44,9 +44,9 @@ from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
-# The most specific first: Fedora's VERSION is a phrase, its VERSION_ID a release.
+# Most specific first: Fedora's VERSION is a phrase, its VERSION_ID a release.
 _VERSION_KEYS = ("OSTREE_VERSION", "VERSION", "VERSION_ID")
-# A login shell may print what looks like a boot ID, so markers separate the answers.
+# Markers separate the answer from a login shell's output.
 BOOT_COMMAND = f"""
 echo; echo '{MARKER} boot'; cat /proc/sys/kernel/random/boot_id
 echo; echo '{MARKER} machine'; cat /etc/machine-id
@@ -69,15 +69,13 @@ def running_version(os_release: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BootFacts:
-    """Which machine runs, since which boot, and with which version."""
-
     boot_id: str
     machine_id: str
     version: str
 
 
 def parse_boot(result: CommandResult) -> BootFacts | None:
-    """Parse the answer to `BOOT_COMMAND`; return None if it has no boot ID."""
+    """Parse the answer to `BOOT_COMMAND`; None without a boot ID."""
     stdout = split_sections(result.stdout)
     boot_id = _BOOT_ID.search(stdout.get("boot", ""))
     if boot_id is None:
@@ -87,13 +85,13 @@ def parse_boot(result: CommandResult) -> BootFacts | None:
 
 
 def parse_machine_id(text: str) -> str:
-    """Return a machine ID as the API writes it; empty if the text is none."""
+    """Return a machine ID as the API writes it, or empty."""
     plain = text.strip().replace("-", "").lower()
     return plain if _MACHINE_ID.fullmatch(plain) else ""
 
 
 def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
-    """Parse the answer to `last_question`; return None if it is incomplete.
+    """Parse the answer to `last_question`; None if incomplete.
 
     The facts are only those that can change between the probe and the reboot.
     """
@@ -117,11 +115,10 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
     )
 
 
-# The lines of the section `units`, which has one for each unit that the probe asks about.
+# Lines of the section `units`, one for each unit.
 _LOCKSMITHD, _BOOTC, _SYSUPDATE, _REBOOTMGR = range(4)
 _EXIT_STATUS = re.compile(r"[0-9]{1,3}")
 _REBOOT_CALL = "systemctl reboot"
-# Of the section `may-reboot`.
 _PERMITTED_ANSWERS = frozenset({"root", "sudo"})
 _NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
 _SHELL_HINT = (
@@ -144,14 +141,14 @@ def _update_status(stdout: Sections, stderr: Sections, probe: Probe) -> UpdateSt
 
 
 def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -> HostObservation:
-    """Parse the answer to a probe: the facts, or why there are none. Never raises."""
+    """Parse the answer to a probe: the facts, or why there are none."""
     stdout = split_sections(result.stdout)
     stderr = split_sections(result.stderr)
     if "end" not in stdout:
         return _incomplete_answer(host, result, stdout)
     boot_id = stdout.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
-        # Without a boot ID no reboot could be proved.
+        # Without it no reboot could be proved.
         cause = last_line(stderr.get("boot-id", "")) or "it is not what a kernel prints"
         why = f"the boot ID cannot be read: {cause}"
         hint = f"{_BOOT_ID_FILE} must be readable for the SSH user."
@@ -205,8 +202,7 @@ def _self_reboots(stdout: Sections, os_release: Mapping[str, str]) -> Iterator[S
         yield SelfReboot.UNATTENDED_UPGRADES
     if _is_unit_active(stdout, _BOOTC):
         yield SelfReboot.BOOTC
-    # `systemd-sysupdate reboot` fails without this field, so its active timer does nothing on
-    # Flatcar.
+    # Without it `systemd-sysupdate reboot` fails, so its timer does nothing on Flatcar.
     if _is_unit_active(stdout, _SYSUPDATE) and "IMAGE_VERSION" in os_release:
         yield SelfReboot.SYSUPDATE
     if (

@@ -1,8 +1,8 @@
 """The constant commands, in POSIX sh, that run on hosts.
 
 Only `detect.command`, which is the operator's, is inserted. A marker on both stdout and stderr
-begins each section, so that it is clear which tool printed which error. update_engine is asked
-last, with a timeout, because without a bus its client tries for 40 seconds.
+begins each section, to tell tools' errors apart. update_engine comes last, with a timeout: without
+a bus its client tries for 40 seconds.
 """
 
 import shlex
@@ -24,24 +24,24 @@ _INHIBITORS_CALL = (
     "busctl --system call org.freedesktop.login1 /org/freedesktop/login1"
     " org.freedesktop.login1.Manager ListInhibitors"
 )
-# apt merges its configuration files, and prints booleans in one spelling.
+# apt merges its files, and prints booleans in one spelling.
 _APT_CALL = "apt-config shell REBOOTS Unattended-Upgrade::Automatic-Reboot/b"
-# The parser finds them by this order.
+# In the parser's order.
 _REBOOTING_UNITS = (
     "locksmithd bootc-fetch-apply-updates.timer systemd-sysupdate-reboot.timer rebootmgr"
 )
 _RPM_OSTREE_CALL = "rpm-ostree status --json"
 BOOTC_CALL = "bootc status --format json"
 
-# `who` may be missing, or hang while a directory server is unavailable.
+# `who` may be missing, or hang without a directory server.
 USERS_SECTION = f"""
 printf 'TTY=%s\\n' "$(tty)"
 if command -v timeout >/dev/null 2>&1; then timeout 5 who; else who; fi; echo "{EXIT_MARKER} $?"
 """.strip()
 
-# `sudo -l COMMAND` does not say whether a password is needed; the list of all rules does. A client
-# that is denied prints CURRENT_OP=(null) and exits with 0. After a timeout (124) root would get no
-# response either. Files in /etc override those in /usr, so they come last.
+# Only the list of all rules, not `sudo -l COMMAND`, says whether a password is needed. A denied
+# client prints CURRENT_OP=(null) and exits with 0. After a timeout (124) root would get no answer
+# either. Files in /etc override those in /usr, so they come last.
 _FUNCTIONS = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
 run() {{
@@ -141,7 +141,7 @@ if [ "$(id -u)" != 0 ]; then ask bootc 10 sudo -n {BOOTC_CALL}
 else ask bootc 10 {BOOTC_CALL}; fi
 """.strip()
 
-# Output is shown, so it is limited. The exit status is last, so it is never cut.
+# Output is shown, so it is limited; the exit status comes last, so never cut.
 _DETECT_COMMAND = rf"""
 mark command
 {{{{ run 15 sh -c {{command}}; printf '\n{EXIT_MARKER} %s\n' "$?"; }}}} 2>&1 | tail -c 2000
@@ -168,7 +168,7 @@ fi
 # Another system adds its part here and to `_MAY_ROLL_BACK`, and its commands to `rollback_command`.
 _ROLLBACK = f"{_OTHER_SLOT}\n{_BOOTC}\n{_RPM_OSTREE}\n{_UPDATE_ENGINE}"
 
-# Whether sudo allows what a rollback runs. Any device does: the two partitions change places.
+# Whether sudo allows a rollback's commands, for any device: partitions swap.
 _MAY_ROLL_BACK = rf"""
 mark may-roll-back
 may() {{
@@ -191,7 +191,7 @@ _SHOW = "systemctl show -p LoadState -p ActiveState -p UnitFileState"
 _SHOW_WITH_START = f"{_SHOW} -p WantedBy -p ActiveEnterTimestampMonotonic"
 _ENGINE_UNIT = f"mark update-engine; run 5 {_SHOW_WITH_START} update-engine.service"
 _LOCKSMITHD_UNIT = f"mark locksmithd; run 5 {_SHOW} -p WantedBy locksmithd.service"
-# Zincati or the timer stages rpm-ostree's updates. systemctl writes times in its own time zone.
+# Zincati or the timer stages rpm-ostree's updates. systemctl writes local times.
 _SHOW_TRIGGER = f"env TZ=UTC {_SHOW} -p LastTriggerUSec"
 _RPM_OSTREE_UNITS = f"""
 mark zincati-unit; run 5 {_SHOW} zincati.service
@@ -215,9 +215,9 @@ class Probe:
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
-    # Adds what only doctor needs.
+    # What only doctor needs.
     units: bool = False
-    # The version that a rollback leaves, or empty. It is no part of the command.
+    # The version that a rollback leaves, or empty; no part of the command.
     rollback: str = ""
 
     @property
@@ -226,7 +226,7 @@ class Probe:
 
     @property
     def last_question(self) -> str:
-        """The command right before the reboot: only what may have changed since the probe."""
+        """The command right before the reboot, on what may have changed since."""
         return "\n".join((_FUNCTIONS, BOOT_SECTIONS, *self._source_sections, _END))
 
     @property
@@ -265,6 +265,5 @@ def is_last_question(command: str) -> bool:
 USUAL_PROBE = Probe()
 PROBE_COMMAND = USUAL_PROBE.command
 
-# `systemctl` ends when logind has queued the shutdown, so the exit status arrives before sshd
-# stops.
+# It ends once logind has queued the shutdown, so the exit status arrives before sshd stops.
 REBOOT_COMMAND = 'if [ "$(id -u)" = 0 ]; then systemctl reboot; else sudo -n systemctl reboot; fi'

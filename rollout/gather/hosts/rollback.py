@@ -34,7 +34,7 @@ _NO_RELEASE = "it has no os-release"
 # written, and changes the flags of the partition only after the last operation.
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 _SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
-# update_engine writes the other partition in these, or has written it.
+# Then it writes the other partition, or has written it.
 _WRITING_OPERATIONS = frozenset(UpdateOperation) - {
     UpdateOperation.IDLE,
     UpdateOperation.CHECKING,
@@ -45,7 +45,7 @@ _WRITING_OPERATIONS = frozenset(UpdateOperation) - {
 
 
 def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted: str) -> Sign:
-    """Return the sign of the version before `running`; needed if `running` is the unwanted one."""
+    """Return the sign of the version before `running`; needed if that is unwanted."""
     sign = _previous_version(stdout, stderr, running)
     if sign.is_needed and running != unwanted:
         return _sign(SourceAnswer.NOT_NEEDED, f"it runs {running}, not {unwanted}", sign.current)
@@ -78,7 +78,7 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
         why = complaint or "cgpt shows no flags of it"
         return _sign(SourceAnswer.NONE, f"whether {other} can boot is not known: {why}", booted)
     engine = parse_update_status(stdout, stderr)
-    # On a host without an engine, nothing writes the partition.
+    # Without an engine, nothing writes the partition.
     is_engine_silent = engine.operation is UpdateOperation.UNKNOWN
     if is_engine_silent and engine.trouble is not EngineTrouble.MISSING:
         why = f"whether {other} is being updated is not known: {engine.message}"
@@ -118,9 +118,9 @@ def _sign_of_image(image: Sign, running: str) -> Sign:
 
 
 def _why_not_identified(own: str, running: str) -> str:
-    """Return why `running` does not tell which system is booted; empty if it does.
+    """Return why `running` does not tell which system is booted, or empty.
 
-    Two systems may have the same os-release, and a host that has gone back would go back again.
+    Of two systems with one os-release, a host that went back would go back again.
     """
     if own == running:
         return ""
@@ -157,7 +157,7 @@ def _sign_of_two_deployments(own: OstreeDeployment, target: OstreeDeployment, ru
 
 
 def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeployment | None:
-    """Return what `rpm-ostree rollback` boots, or has already queued."""
+    """Return what `rpm-ostree rollback` boots, or has queued."""
     first, *others = deployments
     if not first.booted:
         return first
@@ -181,7 +181,7 @@ def _sign_of_version(running: str, earlier: str, *, booted: str, target: str) ->
 
 
 def _is_later_version(one: str, other: str) -> bool:
-    """Whether a version is later than the other; False if they cannot be compared."""
+    """Whether a version is later; False if they cannot be compared."""
     first = version_numbers(one)
     second = version_numbers(other)
     return len(first) == len(second) and first > second

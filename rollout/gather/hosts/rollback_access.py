@@ -13,14 +13,14 @@ from rollout.gather.hosts.sudo import (
 from rollout.model.host import RollbackAccess
 
 _ANSWER = re.compile(r"([0-9]{1,3}) ((?:bootc|rpm-ostree|cgpt|unshare) .+)")
-# Rules cannot name the devices, which differ between hosts.
+# Rules cannot name the devices: they differ between hosts.
 _PARTITION_PROGRAMS = ("cgpt", "unshare")
 
 
 def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAccess | None:
-    """Return whether the user may run the commands of a rollback on the host, and why not.
+    """Return whether and why not the user may roll the host back.
 
-    None if the host was not asked, or has no system that rollout can roll back.
+    None if the host was not asked, or cannot be rolled back.
     """
     rules = stdout.get("sudo-rules", "")
     statuses: dict[str, int] = {}
@@ -34,7 +34,7 @@ def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAc
     ]
     rollbacks = [command for command in statuses if command.endswith(" rollback")]
     if not set(rollbacks) <= set(refused):
-        # One of bootc and rpm-ostree is enough: the one that has made the host's system.
+        # One of bootc and rpm-ostree has made the system: one is enough.
         refused = [command for command in refused if command not in rollbacks]
     if not refused:
         return RollbackAccess() if statuses else None

@@ -1,8 +1,8 @@
 """The constant commands that choose which of its two systems a host boots next.
 
 They may run any number of times. `bootc rollback` and `rpm-ostree rollback` swap the systems, so
-they run only if the wanted one is not next already. If a host has both tools, the one that made the
-booted system is used.
+they run only if the wanted one is not next already. Of two tools, the one that made the booted
+system is used.
 """
 
 _FIRST = "rpm-ostree status --jsonpath='$.deployments[0].{field}'"
@@ -12,7 +12,7 @@ _ALL_BOOTED = "rpm-ostree status --jsonpath='$.deployments[*].booted' | tr -d '[
 _UNCLEAR = "echo 'rpm-ostree does not say which deployment boots next' >&2; return 1"
 _STAGED_SINCE = "echo 'another version has been staged, and would boot instead' >&2; return 1"
 _NOT_CHOSEN = "echo 'rpm-ostree has not put the booted deployment first' >&2; return 1"
-# bootc writes these fields in this order.
+# As bootc orders these fields.
 _IMAGE = """*'"booted":{"image":{'*"""
 _STAGED = f"""*'"staged":{{'{_IMAGE}"""
 _QUEUED = f"""*'"staged":null,'{_IMAGE}'"rollbackQueued":true'*"""
@@ -52,8 +52,8 @@ boot_other() {{
 }}
 """.strip()
 
-# What has been staged since then boots next, as if there had been no rollback.
-# `rpm-ostree rollback` prefers a deployment after the booted one, such as a pinned one.
+# What has been staged since boots next. `rpm-ostree rollback` prefers a deployment after the booted
+# one, such as a pinned one.
 BOOT_RUNNING_COMMAND = rf"""
 {_FUNCTIONS}
 boot_running() {{
@@ -88,5 +88,5 @@ boot_running
 
 
 def rollback_command(reboot: str) -> str:
-    """Return one command for both, so that nothing happens in between."""
+    """Return one command for both, with nothing in between."""
     return f"{_BOOT_OTHER}\nboot_other && {{\n{reboot}\n}}"

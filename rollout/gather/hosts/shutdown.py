@@ -32,7 +32,7 @@ _LONGEST_SECTION = 65536
 
 
 def describe_inhibitors(text: str) -> str:
-    """Return who blocks a shutdown and why, from logind's list; empty if nobody does."""
+    """Return who blocks a shutdown and why, from logind's list, or empty."""
     blocking = []
     for match in _INHIBITOR.finditer(text):
         what, who, why, mode = map(_unescape, match.groups())
@@ -45,12 +45,12 @@ def describe_inhibitors(text: str) -> str:
 
 
 def _unescape(text: str) -> str:
-    """Decode C's escapes, which busctl writes, and make the text safe to print."""
+    """Decode C's escapes, as of busctl, and make the text printable."""
 
     def decode_escape(match: re.Match[bytes]) -> bytes:
         if match[1]:
             return bytes((int(match[1], 8) & 0xFF,))
-        # These letters stand for control characters.
+        # Control characters.
         return b" " if match[2] in b"abfnrtv" else match[2]
 
     return excerpt(
@@ -59,7 +59,7 @@ def _unescape(text: str) -> str:
 
 
 def describe_scheduled_shutdown(text: str) -> str:
-    """Return which shutdown is scheduled and when; empty if none is.
+    """Return which shutdown is scheduled and when, or empty.
 
     `text` is logind's file with the host's time.
     """
@@ -76,7 +76,7 @@ def describe_scheduled_shutdown(text: str) -> str:
 
 
 def zincati_strategy(section: str) -> str:
-    """Return the strategy of the Zincati that updates the host; empty if none does."""
+    """Return the strategy of the Zincati that updates the host, or empty."""
     state, _, _ = section.partition("\n")
     updates = _zincati_updates(section)
     if state.strip() not in ACTIVE_STATES or updates.get("enabled") is False:
@@ -86,7 +86,6 @@ def zincati_strategy(section: str) -> str:
 
 
 def has_disabled_updates(section: str) -> bool:
-    """Whether Zincati's configuration turns updates off."""
     return _zincati_updates(section).get("enabled") is False
 
 
@@ -99,9 +98,9 @@ def _zincati_updates(section: str) -> Mapping[str, Any]:
 
 
 def _update_tables(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the `updates` tables in Zincati's order.
+    """Yield `updates` tables in Zincati's order.
 
-    Of files with the same name the one in the last directory counts.
+    Of files with one name, the last directory's counts.
     """
     files: dict[str, str] = {}
     for part in text.split(f"{FILE_MARKER} ")[1:]:
@@ -117,22 +116,19 @@ def _update_tables(text: str) -> Iterator[Mapping[str, Any]]:
             yield table
 
 
-# A `who` that uses systemd prints the service before the terminal.
+# A `who` with systemd prints the service before the terminal.
 _WHO_LINE = re.compile(r"(\S+)\s+(?:sshd\s+)?(\S+)(?:\s.*)?")
 _TERMINAL = re.compile(
     r"pts/\d{1,6}|tty[A-Za-z]{0,8}\d{1,4}|[hx]vc\d{1,3}|console|:\d{1,3}(?:\.\d{1,3})?"
 )
-# Names from a directory server contain backslashes and @.
+# A directory server's names have backslashes and @.
 _NOT_IN_NAMES = re.compile(r"[^\w.@\\+$…-]")
 _LONGEST_NAME = 32
 _MOST_LOGINS = 100
 
 
 def parse_logins(section: str) -> tuple[LoggedInUser, ...] | None:
-    """Return the logins on other terminals than ours, at most 100.
-
-    None if `who` is missing or has failed.
-    """
+    """Return logins on other terminals, at most 100. None if `who` is missing or has failed."""
     lines = section.splitlines()
     if f"{EXIT_MARKER} 0" not in lines:
         return None

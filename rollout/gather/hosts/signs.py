@@ -41,7 +41,7 @@ _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service
 
 
 def parse_update_status(stdout: Sections, stderr: Sections) -> UpdateStatus:
-    """Return what update_engine answers, from the first section that has an operation."""
+    """Return update_engine's answer, of the first section with an operation."""
     for section in _ENGINE_SECTIONS:
         values = parse_assignments(stdout.get(section, ""))
         reply = _BUS_REPLY.search(stdout.get(section, ""))
@@ -100,7 +100,7 @@ def _with_cause(sentence: str, cause: str) -> str:
     return f"{sentence} ({cause})" if cause else sentence
 
 
-# The probe always finds out whether a host has these sources.
+# Each probe finds out whether a host has these.
 _VISIBLE_SOURCES = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC)
 _MOST_PACKAGES = 3
 _LONGEST_WORD = 60
@@ -137,7 +137,7 @@ def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) ->
 def unasked_sources(
     section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
-    """Return the sources that the host has, but was not asked about."""
+    """Return sources that the host has, but was not asked about."""
     words: set[str] = set(section.split())
     if "debian" in (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()):
         words.add(Source.REBOOT_REQUIRED)
@@ -172,8 +172,7 @@ def _rpm_ostree_sign(stdout: Sections, stderr: Sections) -> Sign:
 
 
 def parse_deployments(stdout: Sections) -> tuple[OstreeDeployment, ...] | None:
-    """Return the deployments, the one that boots next first; None if there is no status."""
-    # The exit status follows the document.
+    """Return the deployments, the next to boot first; None without a status."""
     document, _, _ = stdout.get("rpm-ostree", "").rpartition(f"\n{EXIT_MARKER}")
     try:
         return msgspec.json.decode(document, type=_RpmOstreeStatus).deployments
@@ -217,7 +216,7 @@ def _sign_of_deployments(deployments: Sequence[OstreeDeployment], *, has_lock_fi
 
 
 def _command_sign(stdout: Sections, _stderr: Sections) -> Sign:
-    """Read the answer of detect.command, whose exit status 0 means that a reboot is needed."""
+    """Read detect.command's answer: exit status 0 means that a reboot is needed."""
     source = Source.COMMAND
     section = stdout.get("command", "")
     status = last_exit_status(section)

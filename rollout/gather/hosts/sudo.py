@@ -1,6 +1,6 @@
 """Finds out why `sudo -n` does not run a command.
 
-sudo asks for a password first, so an unknown user may look like one that needs a password.
+It asks for a password first: an unknown user may seem to need one.
 """
 
 import re
@@ -21,8 +21,6 @@ _NOPASSWD = "NOPASSWD"
 
 
 class SudoProblem(StrEnum):
-    """Why sudo does not run a command, as a part of messages."""
-
     NOT_IN_SUDOERS = "the user is not in the sudoers file"
     NO_TERMINAL = "sudo wants a terminal (requiretty)"
     PASSWORD = "sudo asks for a password, or does not know the user at all"  # noqa: S105
@@ -32,7 +30,7 @@ class SudoProblem(StrEnum):
     OTHER = "sudo does not run it"
 
 
-# Of messages of sudo or the shell.
+# In messages of sudo or the shell.
 _PROBLEM_PATTERNS = (
     (r"not in the sudoers file|may not run sudo", SudoProblem.NOT_IN_SUDOERS),
     (r"must have a tty|no tty present|requiretty", SudoProblem.NO_TERMINAL),
@@ -47,7 +45,7 @@ _PROBLEM_PATTERNS = (
     ),
 )
 _RULE_FIX = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: {commands}"
-# The fix for other problems is a rule.
+# Others' fix is a rule.
 _FIXES = {
     SudoProblem.NO_TERMINAL: (
         "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty"
@@ -63,13 +61,13 @@ _FIXES = {
 
 
 def sudo_fix(problem: SudoProblem | None, user: str, commands: str) -> str:
-    """Return how to let the user run the commands, which are written as in sudoers."""
+    """Return how to let the user run the commands, as written in sudoers."""
     fix = _FIXES.get(problem, _RULE_FIX) if problem else _RULE_FIX
     return fix.format(user=user, commands=commands)
 
 
 def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | None:
-    """Return what prevented sudo from running a command; None if nothing shows."""
+    """Return what prevented sudo from running a command, if it shows."""
     if exit_status == TIMED_OUT:
         return SudoProblem.NO_ANSWER
     for pattern, problem in _PROBLEM_PATTERNS:
@@ -77,7 +75,7 @@ def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | N
             return problem
     if last_line(stderr):
         return SudoProblem.OTHER
-    # `sudo -l COMMAND` prints nothing when only this command is not allowed.
+    # `sudo -l COMMAND` is silent if only this command is not allowed.
     return SudoProblem.NOT_ALLOWED if exit_status else None
 
 
@@ -90,7 +88,7 @@ def describe_problem(problem: SudoProblem | None, stderr: str) -> str:
 
 
 def command_refusal(user: str, command: str, problem: SudoProblem | None, stderr: str) -> str:
-    """Return a sentence on why the user may not run a command with `sudo -n`.
+    """Return why the user may not run a command with `sudo -n`.
 
     `stderr` is empty if that follows from the rules.
     """
@@ -101,11 +99,11 @@ def command_refusal(user: str, command: str, problem: SudoProblem | None, stderr
 
 
 def wants_password(text: str, command: str) -> bool:
-    """Whether the command needs a password by the rules that `sudo -n -l` has printed.
+    """Whether the command needs a password by the rules of `sudo -n -l`.
 
     The last rule for a command counts, but `sudo -n -l COMMAND` succeeds if any rule has NOPASSWD.
     """
-    # Rules with these options or with regular expressions are not judged.
+    # Not judged: these options and regular expressions.
     if "!authenticate" in text or "^" in text:
         return False
     needs_password = False
@@ -117,7 +115,7 @@ def wants_password(text: str, command: str) -> bool:
 
 
 def _split_rules(text: str) -> Iterator[tuple[str, str]]:
-    """Yield of each rule the users that it lets one become, and the commands.
+    """Yield each rule's target users and commands.
 
     sudo wraps long lines, and starts each rule in the fifth column.
     """
@@ -133,7 +131,7 @@ def _may_be_root(runas: str) -> bool:
 
 
 def _nopasswd_of_matching(wanted: str, commands: str) -> Iterator[bool]:
-    """Yield for each command of a rule that covers the wanted one whether it has NOPASSWD.
+    """Yield whether each matching command of a rule has NOPASSWD.
 
     A tag also applies to the commands after it.
     """
@@ -148,7 +146,7 @@ def _nopasswd_of_matching(wanted: str, commands: str) -> Iterator[bool]:
 
 
 def _covers(command: str, wanted: str) -> bool:
-    """Whether a command of a rule, perhaps with wildcards, covers the wanted one."""
+    """Whether a rule's command, perhaps with wildcards, covers the wanted one."""
     path, _, arguments = command.partition(" ")
     if command == "ALL" or (path in _FOLDERS and not arguments):
         return True

@@ -8,11 +8,11 @@ from rollout.model.host import UpdateOperation, UpdateStatus
 from rollout.model.tool_output import last_line
 from rollout.model.update_checks import NO_CHECKS, CheckState, UnitState, UpdateChecks
 
-# The latest time that Python has.
+# Python's latest time.
 _EPOCH = re.compile(r"[0-9]{1,11}")
 _MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _UPTIME = re.compile(r"^([0-9]{1,11})(?:\.[0-9]+)? [0-9.]+$", re.MULTILINE)
-# The probe asks for UTC. Names of other zones are ambiguous.
+# The probe asks for UTC: other zones' names are ambiguous.
 _SYSTEMD_TIME = "%a %Y-%m-%d %H:%M:%S UTC"
 # Each has a timer and a service.
 _BOOTC_UNIT = "bootc-fetch-apply-updates"
@@ -20,13 +20,12 @@ _RPM_OSTREE_UNIT = "rpm-ostreed-automatic"
 
 
 def parse_epoch_time(text: str) -> datetime | None:
-    """Return a time that is written as seconds since 1970; None for 0 or another text."""
+    """Return a time in seconds since 1970; None for 0 or another text."""
     seconds = int(text) if _EPOCH.fullmatch(text) else 0
     return datetime.fromtimestamp(seconds, UTC) if seconds else None
 
 
 def parse_unit_state(stdout: Sections, stderr: Sections, name: str) -> UnitState:
-    """Return the state of a unit from its section, which has this name."""
     properties = _properties(stdout.get(name, ""))
     began = properties.get("ActiveEnterTimestampMonotonic", "")
     has_begun = _MICROSECONDS.fullmatch(began) is not None and int(began) > 0
@@ -46,13 +45,10 @@ def parse_update_checks(
     update: UpdateStatus,
     engine: UnitState,
 ) -> UpdateChecks:
-    """Return how the host checks for updates.
-
-    By update_engine, else by the service that updates bootc's or rpm-ostree's system.
-    """
+    """Return how the host checks for updates: by update_engine, else bootc or rpm-ostree."""
     if engine.exists and update.operation is not UpdateOperation.NOT_ASKED:
         return _engine_checks(stdout, update, engine)
-    # If bootc's timer is off, another one may fetch its images, as docs/clusters.md recommends.
+    # If bootc's timer is off, another may fetch, as docs/clusters.md recommends.
     if parse_unit_state(stdout, stderr, _BOOTC_UNIT).runs:
         return _timer_checks(stdout, stderr, _BOOTC_UNIT)
     return _rpm_ostree_checks(stdout, stderr)
@@ -60,7 +56,7 @@ def parse_update_checks(
 
 def _engine_checks(stdout: Sections, update: UpdateStatus, engine: UnitState) -> UpdateChecks:
     last = update.last_checked
-    # An engine with a staged update checks again only after the reboot.
+    # With a staged update, it checks again only after the reboot.
     if update.needs_reboot or update.operation is UpdateOperation.UNKNOWN:
         silence = None
     elif last is None:
@@ -85,7 +81,7 @@ def _timer_checks(stdout: Sections, stderr: Sections, name: str) -> UpdateChecks
     timer = parse_unit_state(stdout, stderr, name)
     service = parse_unit_state(stdout, stderr, f"{name}-service")
     if timer.runs and service.check_state is CheckState.FAILED:
-        # The timer shows when a check began, even if the check failed.
+        # The timer shows when a check began, even if it failed.
         return UpdateChecks(f"{name}.service", service)
     last = _last_trigger_time(stdout.get(name, ""))
     return UpdateChecks(

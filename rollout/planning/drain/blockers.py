@@ -1,7 +1,6 @@
 """Find what will stop a node's drain, before anything is touched.
 
-Only a drain that fails in the best order of pods is blocked; the play warns of the others.
-Preemption is not modeled.
+A drain is blocked only if it fails in the best order of pods. Preemption is not modeled.
 """
 
 import math
@@ -96,7 +95,7 @@ class DrainChecker:
         rules = self.rules
         grace = rules.grace_of(pod.grace_period)
         if pod.terminating:
-            # Another eviction can only shorten the grace period.
+            # Another eviction can only shorten it.
             remaining = round(self.headcount.grace_seconds_left(pod))
             grace = remaining if rules.grace_period is None else min(grace, remaining)
         if grace >= rules.timeout:
@@ -162,7 +161,7 @@ class DrainChecker:
 
 
 def find_storage_operator(pod: Pod) -> LonghornOpens | RookOpens | None:
-    """Return which storage operator opens the pod's budget during a drain, or None."""
+    """Return which storage operator opens the pod's budget during a drain."""
     if pod.is_of_longhorn:
         return LonghornOpens()
     return RookOpens() if pod.is_osd else None
@@ -174,7 +173,7 @@ def _why_never_open(
     if budget.sync_error:
         return BudgetUncounted(budget.sync_error)
     if headcount.lacks_scale(budget):
-        # With one less than there are pods, one may be evicted.
+        # One less than there are pods.
         return BudgetUnscaled(budget, min_available=headcount.unowned[budget.key] - 1)
     is_scalable = pod.owner is not None and pod.owner.kind not in _NOT_SCALED
     return BudgetNever(
@@ -207,7 +206,7 @@ def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
     if not budget.min_available.endswith("%"):
         return budget.desired_healthy - most_healthy + 1
     percent = int(budget.min_available.removesuffix("%"))
-    # With 100 more pods, each percent is at least one pod that may be unavailable.
+    # With 100 more pods, each percent is at least one pod.
     for added in range(1, _HUNDRED + 1):
         expected = budget.expected_pods + added
         # Kubernetes rounds up.

@@ -1,7 +1,7 @@
 """What disruption budgets allow now, later and never.
 
 A database operator allows no eviction of a primary until, after the cordon, another pod has its
-role. Drains wait for that, so such a budget is no blocker.
+role. Drains wait for that, so it is no blocker.
 """
 
 from collections import Counter, defaultdict
@@ -34,11 +34,11 @@ _CONTROLLER = "controller:"
 class BudgetIndex:
     """Finds a pod's budgets without trying every selector of its namespace."""
 
-    # Budgets by a label that their selectors require.
+    # By a label that their selectors require.
     by_label: Mapping[_LabelKey, Sequence[Budget]]
-    # Budgets that require no label's value, by namespace.
+    # By namespace: those that require no label's value.
     unselective: Mapping[str, Sequence[Budget]]
-    # The budgets found so far, by pod UID.
+    # Found so far, by pod UID.
     by_uid: dict[str, tuple[Budget, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -70,7 +70,7 @@ class BudgetIndex:
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
-    """Return the rule as a budget, as if the pods `leaving` (UIDs) were gone already."""
+    """Return the rule as a budget, as if the pods `leaving` (UIDs) were gone."""
     min_available = rule.min_available
     selector = parse_selector(rule.selector)
     in_namespace = [pod for pod in pods if pod.namespace == rule.namespace]
@@ -122,13 +122,13 @@ class Headcount:
     of their controllers.
     """
 
-    # The API server's time. Without it, no pod is late.
+    # Without the API server's time, no pod is late.
     now: datetime | None
-    # How many pods of each budget (key) have ended.
+    # Of each budget, by key.
     ended: Counter[str]
-    # How many pods of each budget have no owner.
+    # Of each budget, by key.
     unowned: Counter[str]
-    # How many pods each owner (UID) has.
+    # By UID.
     owned: Counter[str]
     unready: tuple[Pod, ...] = ()
 
@@ -168,7 +168,7 @@ class Headcount:
         return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
 
     def permits(self, budget: Budget) -> int:
-        """Return how many evictions the budget allows now; if none, how many it may allow later."""
+        """Return how many evictions the budget allows now; if none, perhaps later."""
         if budget.disruptions_allowed:
             return budget.disruptions_allowed
         return 0 if self.can_never_allow(budget) else self.most_away(budget)
@@ -187,7 +187,6 @@ class Headcount:
         return unready
 
     def is_alone(self, pod: Pod, budget: Budget, managing_owner: OwnerRef) -> bool:
-        """Whether the managing owner has no other pod to which it could switch."""
         owner = pod.owner or managing_owner
         pods = max(budget.expected_pods, self.owned[owner.uid], self.owned[managing_owner.uid])
         return pods <= 1
@@ -202,7 +201,6 @@ class Headcount:
         return max(0.0, -seconds_since(pod.deleted_at, self.now))
 
     def _is_late(self, pod: Pod, drain_timeout: float) -> bool:
-        """Whether the pod has been unready for longer than a drain waits."""
         return seconds_since(pod.unready_since, self.now) > drain_timeout
 
 
@@ -232,21 +230,21 @@ def _managing_owner_of_pod(pod: Pod) -> OwnerRef | None:
 
 
 def controller_key(namespace: str, owner: OwnerRef) -> str:
-    """Return the key for the controller of the owner, such as `controller:Cluster db/shop`."""
+    """Return a key such as `controller:Cluster db/shop`."""
     return f"{_CONTROLLER}{owner.named_in(namespace)}"
 
 
 def controller_in(key: str) -> str:
-    """Return the owner in the key of a controller; empty for other keys."""
+    """Return the owner in a controller's key; empty for other keys."""
     return key.removeprefix(_CONTROLLER) if key.startswith(_CONTROLLER) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeControllers:
-    """The keys of the controllers that move a node's pods or open their budgets."""
+    """Controllers, by key, that move a node's pods or open their budgets."""
 
     keys: frozenset[str]
-    # The controllers that have to open a budget first: it allows no eviction now.
+    # These must open a budget that allows no eviction now.
     awaited: frozenset[str]
 
     @classmethod

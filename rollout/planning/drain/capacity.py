@@ -18,10 +18,10 @@ class FreeCapacity:
     cpu_milli: int
     memory: int
     pods: int
-    # Other resources, by name. One that no node offers is not counted.
+    # By name; one that no node offers is not counted.
     others: dict[str, int]
     name: str = field(init=False)
-    # The node's allocatable CPU and memory, at least 1 each.
+    # Allocatable CPU and memory, at least 1 each.
     _offered: tuple[int, int] = field(init=False)
 
     @classmethod
@@ -91,9 +91,8 @@ class MatchingNodes:
     tolerates_cordons: bool = False
     minds_taint: bool = False
     names: frozenset[str] = frozenset()
-    # Where the next search begins.
     next_index: int = 0
-    # Requests that fit on none of the nodes, valid until the scheduler's `_room_changes` differs.
+    # Requests that fit on none, while the scheduler's `_room_changes` is the same.
     too_much: Resources | None = None
     room_changes: int = 0
     # Those without the soft taint, and how much of the scheduler's `_untainted` they include.
@@ -101,7 +100,6 @@ class MatchingNodes:
     untainted_read: int = 0
 
     def is_too_small_for(self, requests: Resources) -> bool:
-        """Whether the pod requests at least as much as one that did not fit."""
         bound = self.too_much
         return (
             bound is not None
@@ -112,10 +110,7 @@ class MatchingNodes:
 
 
 def common_shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> Shortage | None:
-    """Return the first resource of which no node has enough, or None if nodes lack different ones.
-
-    `nodes` must not be empty.
-    """
+    """Return the first resource of which no node has enough, or None. `nodes` must not be empty."""
     for name, amount in _requested_amounts(requests):
         free = [max(0, _free_amount(node, name)) for node in nodes]
         most = max(free)

@@ -16,18 +16,16 @@ from rollout.wording.warnings import warning
 
 
 def pods_to_complete(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...]:
-    # Pods of DaemonSets are refused here instead of left, which makes no difference.
+    # DaemonSets' pods are refused instead of left: no difference here.
     verdicts = judge_all(pods, DrainRules.of(policy, daemon_sets=()))
     return tuple(verdict.pod for verdict in with_action(Action.WAIT, verdicts))
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionForecast:
-    """Estimates how long pods are going to run."""
-
     # By UID.
     jobs: Mapping[str, Job]
-    # How many seconds the longest Job of each CronJob (UID) took.
+    # In seconds, by CronJob (UID).
     longest: Mapping[str, int]
     now: datetime | None
 
@@ -63,7 +61,7 @@ class CompletionForecast:
         return tuple(warnings)
 
     def seconds_left(self, pod: Pod) -> int | None:
-        """Return how long the pod is likely to run, or None if nothing tells.
+        """Return how long the pod is likely to run, or None if unknown.
 
         A deadline of the pod or its Job counts more than the CronJob's longest Job.
         """
@@ -78,7 +76,7 @@ class CompletionForecast:
         longest = self.longest.get(job.cron_job) if job else None
         if job is None or longest is None:
             return None
-        # A Job that has run longer than any before may end at any time, or never.
+        # After its longest time a Job may end at any time, or never.
         return self._remaining(longest, job.started_at) or None
 
     def _remaining(self, seconds: int, since: str) -> int:

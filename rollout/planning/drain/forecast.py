@@ -35,7 +35,7 @@ from rollout.planning.drain.verdicts import (
 )
 from rollout.planning.eligibility.candidates import Candidate
 
-# The keys of budgets, by pod UID.
+# Budgets' keys, by pod UID.
 _BudgetsByPod = Mapping[str, tuple[str, ...]]
 
 
@@ -49,14 +49,13 @@ class DrainForecast:
     verdicts: tuple[PodVerdict, ...]
     blockers: tuple[Blocker, ...]
     warnings: tuple[PlanWarning, ...]
-    # How many pods of each budget the drain evicts.
+    # Evicted pods of each budget.
     load: Load
-    # The pods that will run elsewhere.
     leaving: tuple[Pod, ...]
     index: BudgetIndex
-    # How many pods of each budget are away until the node is back.
+    # Pods of each budget that are away until the node is back.
     kept_permits: Load
-    # The evicted pods that have budgets.
+    # Evicted pods that have budgets.
     guarded: _BudgetsByPod
     controllers: NodeControllers
     # Pods (UIDs) that a restart replaces before it ends them, after so many starts in a row.
@@ -69,7 +68,6 @@ class DrainForecast:
     next_version: str = ""
 
     def blocked_objects(self) -> Iterator[str]:
-        """Yield the objects with blockers, and the pods of budgets with blockers."""
         objects = {blocker.object for blocker in self.blockers}
         yield from objects
         if not objects:
@@ -109,7 +107,7 @@ class DrainForecaster:
     # By node.
     pods: Mapping[str, Sequence[Pod]]
     rules: DrainRules
-    # By key, including the rules of drain.critical.
+    # By key, with the rules of drain.critical.
     budgets: Mapping[str, Budget]
     # Empty with `--disable-eviction`.
     index: BudgetIndex
@@ -120,9 +118,9 @@ class DrainForecaster:
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
-        # A plan must not depend on the order in which the API lists pods.
+        # The API may list pods in any order.
         pods = sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name))
-        # Of two rules for the same pods, the stricter comes last and wins.
+        # The stricter of two rules for the same pods comes last and wins.
         rules = sorted(policy.drain.critical, key=lambda rule: rule.min_available)
         critical = (critical_budget(rule, snapshot.pods) for rule in rules)
         budgets = {budget.key: budget for budget in (*snapshot.budgets, *critical)}
@@ -202,8 +200,8 @@ class DrainForecaster:
         """Return the node's `kept_permits`, and blockers for budgets that never let the drain end.
 
         A budget blocks if more of the node's pods fit nowhere else than may be away; of `surged`
-        pods, none may be. Pods of tight budgets move first, the largest first: no other order is
-        more favorable.
+        pods, none may be. The largest pods of tight budgets move first: no other order is more
+        favorable.
         """
         budgets_of = {**_budgets_of_evictable(moving, guarded), **surged}
         most_away = dict(self._most_away_of_tight(budgets_of))
@@ -216,7 +214,7 @@ class DrainForecaster:
 
         with self.scheduler.emptied({node: sorted(moving, key=rank)}) as unplaced:
             staying = unplaced.get(node, ())
-            # Pods that nothing replaces are away until the node is back, like those that stay.
+            # Pods that nothing replaces are away until the node is back.
             unreplaced = guarded.keys() - {pod.uid for pod in moving}
             away = unreplaced.union(pod.uid for pod in staying)
             kept_permits = _count_keys(guarded, away)
@@ -254,12 +252,12 @@ class DrainForecaster:
 
 
 def _budgets_of_evictable(moving: Iterable[Pod], guarded: _BudgetsByPod) -> _BudgetsByPod:
-    """Return the budgets of moving pods that the API server evicts once the budget allows it."""
+    """Return the budgets of moving pods that can be evicted once these allow it."""
     evictable = dict[str, tuple[str, ...]]()
     for pod in moving:
         keys = guarded.get(pod.uid, ())
         disruption_budgets = [key for key in keys if not key.startswith(CRITICAL)]
-        # The API server refuses to evict a pod that several budgets cover.
+        # The API server refuses these.
         is_refused = len(disruption_budgets) > 1
         if keys and not is_refused and find_storage_operator(pod) is None:
             evictable[pod.uid] = keys

@@ -1,6 +1,6 @@
 """Inter-pod affinity, anti-affinity and topology spread, with counts kept as pods move.
 
-Each required rule checks how many matching pods run in a node's topology domain.
+Each required rule counts matching pods in a node's topology domain.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +19,7 @@ class TopologyDomains:
     """The domains of a topology key, such as zones."""
 
     topology: str
-    # The domain of each node that counts; a node without the key is in none.
+    # Of each node that counts; a node without the key is in none.
     by_node: Mapping[str, str]
     values: frozenset[str]
 
@@ -29,7 +29,6 @@ class TopologyDomains:
         return cls(topology, by_node, frozenset(by_node.values()))
 
     def without_nodes(self, cordoned: frozenset[str]) -> frozenset[str]:
-        """Return the domains that have other nodes than these."""
         if not cordoned:
             return self.values
         return frozenset(value for node, value in self.by_node.items() if node not in cordoned)
@@ -40,10 +39,10 @@ class Tally:
     """How many pods that a rule selects run in each topology domain."""
 
     domains: TopologyDomains
-    # Also counts pods on nodes without a domain.
+    # With pods on nodes without a domain.
     total: int = 0
     counts: dict[str, int] = field(default_factory=dict)
-    # How many domains have each count, so that the smallest count is found without a search.
+    # How many domains have each count, to find the smallest without a search.
     _domains_by_count: Counter[int] = field(default_factory=Counter)
 
     def add(self, node: str) -> None:
@@ -73,7 +72,7 @@ class Tally:
         return self._has_empty_domain() or any(count <= most for count in self._nonzero_counts())
 
     def _nonzero_counts(self) -> Iterator[int]:
-        # The number of domains with count 0 is unknown here, and may be negative.
+        # The number of domains with count 0 is unknown, and may be negative here.
         return (count for count, number in self._domains_by_count.items() if count and number > 0)
 
     def _has_empty_domain(self) -> bool:
@@ -108,7 +107,7 @@ class TopologyCheck:
 
 
 class _Term(NamedTuple):
-    """An affinity term, with the selector and namespaces that it means for one group of pods."""
+    """An affinity term, as it applies to one group of pods."""
 
     topology: str
     selector: LabelSelector
@@ -116,10 +115,10 @@ class _Term(NamedTuple):
 
 
 class _NodeFilter(NamedTuple):
-    """What a topology spread constraint requires of the nodes that count."""
+    """What a topology spread constraint requires of nodes that count."""
 
     topologies: tuple[str, ...]
-    # The node selector and the node affinity; None if neither is required.
+    # The node selector and affinity; None if neither is required.
     affinity: tuple[tuple[tuple[str, str], ...], tuple[NodeTerm, ...] | None] | None
     # None if taints do not matter.
     tolerations: tuple[Toleration, ...] | None
@@ -138,7 +137,7 @@ class _SpreadKey(NamedTuple):
 
 
 class _SpreadDemand(NamedTuple):
-    """A topology spread constraint of a group, and the tally of the pods that it selects."""
+    """A group's topology spread constraint, and the tally of the pods that it selects."""
 
     spread: Spread
     tally: Tally
@@ -167,9 +166,9 @@ class _PodGroup:
     node_selector: Mapping[str, str]
     pods: list[Pod] = field(default_factory=list)
     counted_by: list[Tally] = field(default_factory=list)
-    # Tallies of the pods whose anti-affinity selects these pods.
+    # Of pods whose anti-affinity selects these.
     repelled_by: list[Tally] = field(default_factory=list)
-    # None until a pod of the group has to be placed.
+    # None until one has to be placed.
     demands: _Demands | None = None
 
     def matches(self, node: Node) -> bool:
@@ -183,7 +182,7 @@ _LabelKey = tuple[str, str, str]
 
 
 class Neighbors:
-    """Checks pods' affinity and spread as pods move; does nothing if no pod has such a rule."""
+    """Checks pods' affinity and spread as pods move; does nothing without such rules."""
 
     def __init__(
         self,
@@ -196,25 +195,25 @@ class Neighbors:
         self._groups = _groups_of(pods)
         self.has_rules = bool(self._groups)
         self._group_of = {pod.uid: group for group in self._groups for pod in group.pods}
-        # Both find the groups that a selector may match.
+        # Both find groups that a selector may match.
         self._by_label: dict[_LabelKey, list[_PodGroup]] = defaultdict(list)
         self._by_namespace: dict[str, list[_PodGroup]] = defaultdict(list)
         for group in self._groups:
             self._by_namespace[group.namespace].append(group)
             for key, value in group.labels.items():
                 self._by_label[group.namespace, key, value].append(group)
-        # The node of each pod (UID) that has moved; empty while it is on none.
+        # By UID, once it has moved; empty while it is on none.
         self._moved_to: dict[str, str] = {}
         self._domains: dict[_DomainsKey, TopologyDomains] = {}
         self._tallies_of_terms: dict[tuple[_Term, ...], Tally] = {}
         self._tallies_of_spreads: dict[_SpreadKey, Tally] = {}
-        # The pods that have this term as their anti-affinity.
+        # Those with this term as anti-affinity.
         self._repelling_pods: dict[_Term, Tally] = {}
         for group in self._groups:
             self._count_repelling(group)
 
     def move(self, pod: Pod, *, to: str) -> None:
-        """Note that the pod is on this node now, or on none if `to` is empty."""
+        """Note the pod's new node; `to` is empty for none."""
         group = self._group_of.get(pod.uid)
         if group is None:
             return
@@ -260,7 +259,7 @@ class Neighbors:
         )
 
     def _tally_of_terms(self, *terms: _Term) -> Tally:
-        """Count the pods that match all terms, in domains of the first term's topology.
+        """Count the pods that match all terms, in domains of the first one's topology.
 
         kube-scheduler requires that a pod matches all terms.
         """
@@ -322,10 +321,7 @@ class Neighbors:
         return groups
 
     def _namespaces_of(self, term: PodTerm, own: str) -> Iterable[str]:
-        """Return the namespaces whose pods the term selects.
-
-        A namespace selector is applied only to namespaces that have pods here.
-        """
+        """Return the namespaces whose pods the term selects, among those that have pods here."""
         if term.namespace_selector is None:
             return term.namespaces or (own,)
         names = set(term.namespaces)
@@ -358,7 +354,7 @@ def _checks(
         yield TopologyCheck(tally, PlacementRule.OWN_ANTI_AFFINITY, most=0)
     for tally in group.repelled_by:
         yield TopologyCheck(tally, PlacementRule.OTHERS_ANTI_AFFINITY, most=0)
-    # If pods must run beside each other, the first one may run anywhere.
+    # The first of pods that must run together may run anywhere.
     is_first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
     least = 0 if is_first else 1
     for tally in demands.attractions:
@@ -369,7 +365,7 @@ def _checks(
 
 
 def _global_minimum(spread: Spread, tally: Tally, cordoned: frozenset[str]) -> int:
-    """Return what Kubernetes calls the global minimum: the pods in the emptiest domain."""
+    """Return Kubernetes' global minimum: the pods in the emptiest domain."""
     # A cordon is a taint.
     domains = tally.domains.without_nodes(cordoned) if spread.heeds_taints else tally.domains.values
     if len(domains) < spread.min_domains:
@@ -382,8 +378,7 @@ def _global_minimum(spread: Spread, tally: Tally, cordoned: frozenset[str]) -> i
 def _node_filter(spread: Spread, group: _PodGroup) -> _NodeFilter | None:
     """Return what `_is_counted` depends on besides the node, or None.
 
-    With one topology and no other requirement, no filter is needed: a node without the topology
-    key is in no domain.
+    One topology without other requirements needs no filter: nodes without its key are in no domain.
     """
     placement = group.placement
     topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
@@ -406,7 +401,7 @@ def _is_counted(node: Node, spread: Spread, group: _PodGroup) -> bool:
     return not spread.heeds_taints or placement.tolerates(node.taints)
 
 
-# The namespace, labels, identity of the placement, and node selector of a pod.
+# Namespace, labels, identity of the placement, and node selector.
 _GroupKey = tuple[str, tuple[tuple[str, str], ...], int, tuple[tuple[str, str], ...]]
 
 
@@ -417,7 +412,7 @@ def _groups_of(pods: Sequence[Pod]) -> list[_PodGroup]:
     for pod in pods:
         labels = tuple(pod.labels.items())
         selector = tuple(pod.node_selector.items())
-        # Pods of one snapshot share placements, and comparing identities is faster.
+        # Pods of a snapshot share placements, and identities are faster to compare.
         key = (pod.namespace, labels, id(pod.placement), selector)
         if key not in groups:
             groups[key] = _PodGroup(pod.namespace, pod.labels, pod.placement, pod.node_selector)

@@ -1,7 +1,4 @@
-"""A model of kube-scheduler, which counts capacity as pods move.
-
-Its only preference is for nodes without the soft taint.
-"""
+"""A model of kube-scheduler, which counts capacity as pods move."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,10 +14,10 @@ from rollout.model.text import grouped
 from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, common_shortage
 from rollout.planning.drain.neighbors import Neighbors, TopologyCheck
 
-# Comparing a few nodes is enough to spread pods as kube-scheduler does.
+# Enough to spread pods as kube-scheduler does.
 _COMPARED_NODES = 5
 
-# The identities of a pod's node selector and placement, and its volumes.
+# Identities of the node selector and placement, and the volumes.
 _DemandKey = tuple[int, int, tuple[PersistentVolume, ...]]
 
 
@@ -29,22 +26,22 @@ class Scheduler:
     """Simulates where kube-scheduler places pods, starting from a snapshot of the cluster."""
 
     nodes: Mapping[str, FreeCapacity]
-    # Volumes that only some nodes can mount, by claim (`namespace/name`).
+    # Those that only some nodes can mount, by claim (`namespace/name`).
     volumes: Mapping[str, Sequence[PersistentVolume]]
     neighbors: Neighbors
-    # The nodes that the simulation has cordoned.
+    # By the simulation.
     cordoned: frozenset[str] = frozenset()
     _tainted: set[str] = field(default_factory=set)
-    # The nodes that have lost the soft taint, in this order.
+    # These have lost the soft taint, in this order.
     _untainted: list[str] = field(default_factory=list)
-    # How many changes may have made room; older values of `MatchingNodes.too_much` are stale.
+    # Changes that may have made room; older `MatchingNodes.too_much` are stale.
     _room_changes: int = 0
-    # By pod UID; empty while the pod is on no node. Other pods have not moved.
+    # By pod UID; empty while on no node. Others have not moved.
     _moved_to: dict[str, str] = field(default_factory=dict)
-    # Both cache the same objects; comparing identities is faster.
+    # Both cache the same objects; identities are faster to compare.
     _matching_by_identity: dict[_DemandKey, MatchingNodes] = field(default_factory=dict)
     _matching_by_demand: dict[PodDemand, MatchingNodes] = field(default_factory=dict)
-    # By name of a label, then by its value.
+    # By name, then value.
     _by_label: dict[str, Mapping[str, Sequence[FreeCapacity]]] = field(default_factory=dict)
 
     @classmethod
@@ -104,9 +101,9 @@ class Scheduler:
     def empty(
         self, leaving: Mapping[str, Sequence[Pod]], also_cordoned: Iterable[str] = ()
     ) -> Mapping[str, Sequence[Pod]]:
-        """Cordon nodes and move these pods off them; return those that fit nowhere else, by node.
+        """Cordon nodes and move these pods; return those that fit nowhere else, by node.
 
-        Pods without a place are retried until a round moves none.
+        They are retried until a round moves none.
         """
         self.set_cordoned((*leaving, *also_cordoned))
         staying: Mapping[str, Sequence[Pod]] = leaving
@@ -142,7 +139,7 @@ class Scheduler:
     def choose_node(self, pod: Pod) -> str:
         """Return the name of one of the emptier nodes that take the pod, or empty.
 
-        A pod that tolerates cordons may go to a cordoned node if no other takes it.
+        Only if there is none may a tolerant pod go to a cordoned node.
         """
         matching = self._nodes_matching(pod)
         if self._is_full_for(pod, matching):
@@ -157,7 +154,7 @@ class Scheduler:
         return best.name if best else self._choose_cordoned_node(pod, matching)
 
     def _is_full_for(self, pod: Pod, matching: MatchingNodes) -> bool:
-        """Whether requests that are no larger have not fit since the last change of room."""
+        """Whether no larger requests have not fit since room last changed."""
         if matching.room_changes != self._room_changes:
             matching.room_changes = self._room_changes
             matching.too_much = None
@@ -169,7 +166,7 @@ class Scheduler:
         best = max(
             self._find_nodes(pod, matching, checks), key=attrgetter("free_share"), default=None
         )
-        # If a node has room, rules exclude it, and smaller requests would fit no better.
+        # If rules exclude a node with room, smaller requests would fit no better.
         if best is None and not (checks and self._has_room(pod, matching)):
             matching.too_much = pod.requests
         return best
@@ -179,7 +176,7 @@ class Scheduler:
         return any(free.takes(pod.requests) for free in schedulable)
 
     def _nodes_without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
-        """Return the nodes to try first, or None if the pod has no preference."""
+        """Return the nodes to try first, or None without a preference."""
         if not matching.minds_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
@@ -201,7 +198,7 @@ class Scheduler:
         return free.name if free else ""
 
     def nodes_for(self, pod: Pod) -> frozenset[str]:
-        """Return the nodes that match the pod; pods with equal demands get the same object."""
+        """Return the nodes that match the pod: one object for equal demands."""
         return self._nodes_matching(pod).names
 
     def tolerates_cordons(self, pod: Pod) -> bool:
@@ -221,10 +218,9 @@ class Scheduler:
         return findings.RulesExclude(self._failed_rules(pod, with_room))
 
     def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
-        """Return the rules that are the first to exclude one of these nodes.
+        """Return the rules that first exclude one of these nodes.
 
-        Only the first counts, because anti-affinity between pods of one owner fails twice: as the
-        pod's own and as the other's.
+        Only the first counts: between pods of one owner, anti-affinity fails as either's.
         """
         checks = self.neighbors.checks(pod, self.cordoned)
         first_failed = set[int]()
@@ -249,7 +245,7 @@ class Scheduler:
         *,
         among_cordoned: bool = False,
     ) -> Iterator[FreeCapacity]:
-        """Yield a few nodes that can take the pod, starting where the last search ended."""
+        """Yield a few nodes that can take the pod, from where the last search ended."""
         if any(check.is_hopeless for check in checks):
             return
         nodes = matching.nodes
@@ -268,7 +264,7 @@ class Scheduler:
                 return
 
     def _nodes_matching(self, pod: Pod) -> MatchingNodes:
-        # Pods of one snapshot share objects, so look up by identity first.
+        # Look up by identity first: pods of a snapshot share objects.
         volumes = self._volumes_of(pod)
         selector_id = id(pod.node_selector) if pod.node_selector else 0
         key = (selector_id, id(pod.placement), volumes)
@@ -291,7 +287,7 @@ class Scheduler:
         return self._matching_by_demand[demand]
 
     def _nodes_with_label(self, demand: PodDemand) -> Iterable[FreeCapacity]:
-        """Return the nodes with a label that the demand requires; not all of them admit the pod."""
+        """Return the nodes with a required label; not all admit the pod."""
         labels = demand.required_labels
         if not labels:
             return self.nodes.values()

@@ -12,17 +12,15 @@ from rollout.model.cluster import Budget, ClusterSnapshot, OwnerRef, PersistentV
 from rollout.model.deployment import Deployment
 from rollout.model.policy import DrainPolicy
 
-# The Deployment controller names a ReplicaSet after itself and this label.
+# In the name of a Deployment's ReplicaSet.
 _HASH = "pod-template-hash"
 
 
 @dataclass(frozen=True, slots=True)
 class Surges:
-    """Finds the Deployments whose restart moves a pod without a gap."""
-
     # By namespace/name.
     deployments: Mapping[str, Deployment]
-    # Claims (namespace/name) of volumes that several nodes can mount at once.
+    # namespace/name; several nodes can mount the volume.
     shared_claims: frozenset[str]
     restarts: bool
 
@@ -38,7 +36,7 @@ class Surges:
     def find_restart(self, pod: Pod, budget: Budget) -> Deployment | NoSurge | None:
         """Return the Deployment whose restart helps, or why none does.
 
-        None if the budget does not need every pod, or if a Deployment cannot own the pod.
+        None if the budget does not need every pod, or a Deployment cannot own the pod.
         """
         owner = pod.owner
         if owner is None or owner.group != "apps":
@@ -68,7 +66,7 @@ def claims_of_shared_volumes(volumes: Iterable[PersistentVolume]) -> frozenset[s
 def surge_obstacle(
     pod: Pod, deployment: Deployment, shared_claims: frozenset[str]
 ) -> SurgeObstacle | None:
-    """Return why a restart does not start the replacement first, or None."""
+    """Return why a restart does not start the replacement first."""
     claims = {f"{pod.namespace}/{claim}" for claim in pod.claims}
     if deployment.is_paused:
         return SurgeObstacle.PAUSED
@@ -84,5 +82,5 @@ def surge_obstacle(
 
 
 def restart_rounds(deployment: Deployment) -> int:
-    """Return how many pods start one after another until a restart is complete."""
+    """Return how many pods start in a row until a restart is complete."""
     return math.ceil(deployment.progress.desired / deployment.surge)

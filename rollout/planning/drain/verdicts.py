@@ -43,12 +43,9 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodVerdict:
-    """What a drain does with a pod."""
-
     pod: Pod
     action: Action
     reason: VerdictReason
-    # Why the pod is waited for, left or refused.
     because: tuple[findings.PodFinding, ...] = ()
     warnings: tuple[WarningFinding, ...] = ()
 
@@ -58,13 +55,12 @@ class DrainRules:
     """What verdicts depend on besides the pod."""
 
     policy: DrainPolicy
-    # Namespaces and names.
     daemon_sets: frozenset[tuple[str, str]]
-    # Pods that it does not select are left.
+    # It leaves pods that it does not select.
     selector: LabelSelector
-    # The API server's time. Without it, no pod is overdue.
+    # Without the API server's time, no pod is overdue.
     now: datetime | None
-    # Pods that one of these selects are waited for.
+    # Wait for pods that one selects.
     completion: tuple[LabelSelector, ...] = ()
 
     @classmethod
@@ -136,7 +132,7 @@ def _judge_daemon_set_pod(pod: Pod, rules: DrainRules) -> _Ruling | None:
         return None
     if (pod.namespace, owner.name) in rules.daemon_sets:
         return _leave(findings.OfDaemonSet(owner.name), warning=_warn_if_critical_unready(pod))
-    # Someone has deleted the pod already, so the drain only waits.
+    # Someone has deleted the pod: only wait.
     if pod.terminating:
         return None
     return _evict_if_allowed(findings.DaemonSetGone(owner.name), is_allowed=rules.policy.force)
@@ -202,12 +198,12 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
         if ruling.action is Action.REFUSE:
             refusals.append(finding)
             continue
-        # A pod that is refused is neither left nor waited for by a later filter.
+        # A refused pod is neither left nor awaited.
         if ruling.action is not Action.EVICT and refusals:
             continue
         if ruling.warning:
             warnings.append(ruling.warning)
-        # If a filter allows the eviction, a later one may still refuse it.
+        # A later filter may refuse what this one evicts.
         if ruling.action is not Action.EVICT:
             return PodVerdict(
                 pod,
@@ -229,7 +225,7 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
 
 
 def _is_ordinary(pod: Pod) -> bool:
-    """Whether no filter applies, as for most pods of a large cluster."""
+    """Whether no filter applies, as for most pods."""
     if pod.owner is None or is_of_daemon_set(pod):
         return False
     return not (pod.mirror or pod.has_empty_dir or _has_ended_or_terminates(pod))

@@ -1,6 +1,6 @@
 """Which nodes are unavailable, and whether one more may be.
 
-Limits are --max-unavailable, the health of the control plane, and copies of stored data.
+Limits are --max-unavailable, the control plane's health, and copies of stored data.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from rollout.wording.blockers import blocker
 _ETCD = "etcd"
 _API_SERVER = "kube-apiserver"
 _ETCD_ROLE = "node-role.kubernetes.io/etcd"
-# In seconds. A drain by someone else is over after this; a longer cordon is there to stay.
+# In seconds: a longer cordon by someone else is there to stay.
 _LONGEST_DRAIN = 3600.0
 
 
@@ -33,7 +33,7 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
     """Return why the node counts as unavailable, or None.
 
     A node that any rollout has started counts until it is returned, and a failed one while it is
-    cordoned. Other cordons count for an hour, by the API server's clock (`now`).
+    cordoned. Other cordons count for an hour by the API server's clock (`now`).
     """
     if not node.is_ready:
         return findings.AwayNotReady()
@@ -67,17 +67,15 @@ def away_reasons(
 
 
 def is_only_marked(node: Node) -> bool:
-    """Whether a process has marked the node and not cordoned it, so that others go first."""
+    """Whether the node is marked and not cordoned, so that others go first."""
     return node.annotations.get(marks.PHASE) == Phase.PENDING
 
 
 @dataclass(frozen=True, slots=True)
 class AwayLimit:
-    """How many nodes may be away."""
-
     # Of all nodes.
     most: int
-    # Of each pool that has its own limit.
+    # Of pools with their own.
     limits: Mapping[str, int] = field(default_factory=dict)
     pool_by_node: Mapping[str, str] = field(default_factory=dict)
 
@@ -87,7 +85,7 @@ class AwayLimit:
     ) -> "AwayLimit":
         """Return the limits; percentages refer to `total`, or to a pool's requested nodes.
 
-        `requested` are pools by node name; labels give the pools of other nodes.
+        `requested` has pools by node name; other nodes' labels give theirs.
         """
         sizes = Counter(requested.values())
         limits = {}
@@ -98,7 +96,7 @@ class AwayLimit:
         return cls(policy.max_unavailable.of(total), limits, pool_by_node)
 
     def remaining_beside(self, away: Collection[str]) -> "AwayLimit":
-        """Return how many more may be away beside these nodes; it may be negative."""
+        """Return how many more may be away; it may be negative."""
         away_by_pool = Counter(self.pool_by_node.get(name, "") for name in away)
         limits = {pool: most - away_by_pool[pool] for pool, most in self.limits.items()}
         return replace(self, most=self.most - len(away), limits=limits)
@@ -140,7 +138,7 @@ class ControlPlane:
 
     # Why each node is away, or None.
     nodes: Mapping[str, findings.NodeAway | None]
-    # The nodes that should have an etcd member.
+    # Nodes that should have an etcd member.
     voters: frozenset[str]
     # k3s has no static pods.
     pods: tuple[Pod, ...]
@@ -159,7 +157,7 @@ class ControlPlane:
         static_pods.sort(key=lambda pod: pod.key)
         voters = {node.name for node in members if _ETCD_ROLE in node.labels}
         running = {pod.node for pod in static_pods if _is_component(pod, _ETCD)}
-        # Without the role, nodes that run a member count, and those that may have lost theirs.
+        # Without the role, nodes that run a member count, or may have lost theirs.
         if not voters and len(running) > 1:
             voters = running | {node.name for node in members if not node.is_ready}
         return cls(reasons, frozenset(voters or reasons), tuple(static_pods))
@@ -186,7 +184,7 @@ class ControlPlane:
                 yield f"pod/{pod.key}", findings.StaticPodUnready(pod.node, pod.unready_since)
 
     def _find_lost_majority(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
-        """Yield what etcd would lack. A single member never keeps a majority, so it may go."""
+        """Yield what etcd would lack. A single member never has a majority, so it may go."""
         pods = self._pods_by_node(_ETCD)
         ready = _nodes_with_ready(pods)
         voters = self.voters | pods.keys()
@@ -227,9 +225,9 @@ def storage_blockers(
     away: Collection[str] = (),
     taken_up: Collection[str] = (),
 ) -> Iterator[Blocker]:
-    """Yield the data that would lose too many copies without this node and those `away`.
+    """Yield data that would lose too many copies without this node and those `away`.
 
-    Data on a `taken_up` node is skipped: it recovers when that node is back.
+    Data on a `taken_up` node is skipped: it recovers with the node.
     """
     for data in stored:
         if node not in data.healthy or not data.nodes.isdisjoint(taken_up):
@@ -241,7 +239,7 @@ def storage_blockers(
 
 
 def is_storage_key(key: str) -> bool:
-    """Whether the key of a limit is of stored data: only its kind contains a group."""
+    """Whether the limit is of stored data: only its kind contains a group."""
     kind, slash, _ = key.partition("/")
     return bool(slash) and "." in kind
 
@@ -252,5 +250,5 @@ def copies_taken(node: str, stored: Iterable[StoredData]) -> Mapping[str, int]:
 
 
 def copies_spare(stored: Iterable[StoredData]) -> Mapping[str, int]:
-    """Return how many copies of each data may be away: at least one, or no node could go."""
+    """Return how many copies of each data may be away, at least one."""
     return {data.object: max(1, data.spare) for data in stored}

@@ -30,7 +30,7 @@ from rollout.planning.eligibility.judgement import EligibilityInputs, objection
 from rollout.planning.eligibility.rivals import marks_of_rivals
 from rollout.wording import brief, fix, text
 
-# During these a reboot disturbs no update.
+# A reboot disturbs no update.
 _NOT_UPDATING = frozenset(
     {UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN}
 )
@@ -46,13 +46,11 @@ class Candidate:
     """A selected node that may take part."""
 
     node: Node
-    # None without a host.
     observation: HostObservation | None
-    # The rules of its pool.
     policy: Policy
     inputs: EligibilityInputs
     pool: str = ""
-    # The pod of the system-upgrade-controller that works on the node, or empty.
+    # The system-upgrade-controller's pod on the node, or empty.
     upgraded_by: str = ""
 
     @property
@@ -61,12 +59,12 @@ class Candidate:
 
 
 def is_excluded_by_name(name: str, selection: Selection) -> bool:
-    """Whether `--exclude` names this node, literally or by a shell pattern."""
+    """Whether `--exclude` names this node, literally or by a pattern."""
     return any(fnmatchcase(name, pattern) for pattern in selection.exclude)
 
 
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
-    """Return the selected nodes that `--exclude` does not name, each with its pool."""
+    """Return the pools of the selected nodes that `--exclude` does not name."""
     pools = {entry.node: entry.pool for entry in plan.excluded}
     pools |= {node.name: node.pool for node in plan.nodes}
     return {
@@ -261,7 +259,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
     finding = why_excluded(candidate)
     if finding is None:
         return None
-    # A rollback does not compare hosts with the newest version.
+    # A rollback ignores the newest version.
     has_no_update = finding.kind is ExclusionReason.NO_UPDATE and not candidate.policy.rollback
     return Exclusion(
         node=candidate.node.name,
@@ -276,7 +274,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
 
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
-    """Return the update state of a node that is known to need no reboot, else None."""
+    """Return the update state of a node that needs no reboot, else None."""
     facts = candidate.facts
     if facts is None or not facts.counts_as_unstaged:
         return None
@@ -285,9 +283,9 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
 
 
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
-    """Return the node that this process runs on, or None.
+    """Return the node of this process, or None.
 
-    `pod` counts last, because it may be a pod of the same name in another cluster.
+    `pod` counts last: it may be another cluster's of that name.
     """
     by_name = {node.name: node for node in nodes}
     name = own.node or _find_by_boot(own.boot_id, by_name.values()) or (pod.node if pod else "")

@@ -1,6 +1,6 @@
 """Makes and judges evidence that a version works, for other clusters.
 
-Signatures were verified before.
+Signatures are verified elsewhere.
 """
 
 import re
@@ -23,7 +23,7 @@ from rollout.model.timestamps import elapsed, parse_timestamp, whole_second
 
 FORMAT_VERSION = "1.0"
 KIND = "node-rollout-evidence"
-# Clocks of two clusters differ by seconds.
+# Clusters' clocks differ by seconds.
 _LATE_CLOCK = timedelta(minutes=5)
 _HOUR = 3600
 
@@ -38,15 +38,15 @@ class ProvingCluster:
 class Evidence:
     """A document that says on which nodes of a cluster a version works.
 
-    Times are RFC 3339 in UTC, by that cluster's API server.
+    Times are RFC 3339 in UTC by that cluster.
     """
 
     version: str
     cluster: ProvingCluster
     made_at: str
-    # They rebooted into the version, were proved, and are Ready at `made_at`.
+    # Rebooted into the version, proved, and Ready at `made_at`.
     nodes: tuple[str, ...]
-    # What is wrong with other nodes.
+    # Why, by node.
     failed: Mapping[str, str] = field(default_factory=dict)
     first_reboot: str = ""
     last_reboot: str = ""
@@ -60,7 +60,7 @@ class Evidence:
 class EvidenceRules:
     """What evidence must show."""
 
-    # A name or UID.
+    # Name or UID.
     cluster: str
     nodes: int
     hours: int
@@ -71,9 +71,9 @@ class EvidenceRules:
 def make_evidence(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    """Return the evidence for a version; if it is empty, for the last version rebooted into.
+    """Return the evidence for a version, by default the last rebooted into.
 
-    Raises `InputError` if no node proves the version.
+    Raises `InputError` if no node proves it.
     """
     version = version or _latest_version(nodes)
     updated = [node for node in nodes if _updated_to(node) == version]
@@ -163,9 +163,7 @@ class ProvenVersions:
     """The versions that another cluster has proved, and the rules for that."""
 
     rules: EvidenceRules
-    # Evidence that counts, by version.
     documents: Mapping[str, Evidence] = field(default_factory=dict)
-    # Why other evidence does not count.
     problems: tuple[str, ...] = ()
 
     def why_lacking(self, version: str) -> NoEvidence | EvidenceShort | None:
@@ -194,7 +192,7 @@ def _hours_proven(document: Evidence) -> float:
 
 
 def read_evidence(content: bytes) -> Evidence:
-    """Return the evidence in a document, or raise `ValueError` that says why there is none."""
+    """Return the evidence in a document; a `ValueError` says why there is none."""
     try:
         document = msgspec.json.decode(content, type=Evidence)
     except NOT_READ as error:
@@ -218,7 +216,7 @@ def why_not_to_cordon(
 ) -> str:
     """Return why a signed document does not count, or empty.
 
-    `own` is the UID of this cluster. `seen` is when the latest valid document was made, by version.
+    `own`: this cluster's UID. `seen`: the time of each version's latest valid document.
     """
     cluster = document.cluster
     if rules.cluster not in (cluster.uid, cluster.name):

@@ -20,7 +20,7 @@ from rollout.wording.warnings import warning
 
 @dataclass(frozen=True, slots=True)
 class EligibilityInputs:
-    """What the nodes of one decision are judged by, besides the rules of their pool."""
+    """What nodes are judged by, besides the rules of their pool."""
 
     # The API server's time.
     now: datetime | None = None
@@ -28,9 +28,9 @@ class EligibilityInputs:
     selection: Selection = field(default_factory=Selection)
     failures_allowed: int = MOST_NODES_OF_VERSION
     include_held: bool = False
-    # Nodes that back off are left out.
+    # Leave out nodes that back off.
     unattended: bool = False
-    # Nodes that are tried whatever is remembered.
+    # Tried whatever is remembered.
     retried: frozenset[str] = frozenset()
     # None if no evidence is required.
     proven: ProvenVersions | None = None
@@ -41,7 +41,7 @@ class EligibilityInputs:
 
 
 def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding | None:
-    """Return the pause, hold, missing evidence or backoff that keeps a node waiting, or None."""
+    """Return the pause, hold, missing evidence or backoff that keeps a node waiting."""
     memory = inputs.memory
     pause = why_all_paused(memory, inputs.now)
     if pause:
@@ -62,8 +62,7 @@ def boot_objection(
 ) -> NodeFinding | None:
     """Return why a node in flight may not boot into its staged version, or None.
 
-    A pause does not stop nodes in flight. A `version` of None is unknown: it may be held, and is
-    not proved.
+    Pauses do not count. A `version` of None is unknown: perhaps held, and not proved.
     """
     inputs = replace(inputs, memory=replace(inputs.memory, pause=None))
     finding = objection(node, version or "", inputs)
@@ -99,7 +98,7 @@ def why_maybe_held(running: str, inputs: EligibilityInputs) -> MaybeHeldVersion 
 
 
 def _is_no_later(version: str, running: str) -> bool:
-    """Whether the version is no later than the running one; False if not comparable."""
+    """Whether it is comparable, and no later than the running one."""
     numbers = version_numbers(version)
     running_numbers = version_numbers(running)
     is_comparable = bool(numbers) and len(numbers) == len(running_numbers)

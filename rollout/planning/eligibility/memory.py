@@ -1,7 +1,7 @@
 """Judges and changes what is remembered of earlier rollouts.
 
-A node that failed, or whose last two reboots changed nothing, rests: for an hour, for four, then
-for a day each time. A version that failed on `--max-failures` nodes, over all rollouts, is held.
+A node that failed, or whose last two reboots changed nothing, rests for an hour, then for four,
+then a day each time. A version that failed on `--max-failures` nodes, over all rollouts, is held.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.text import excerpt, is_version
 from rollout.model.timestamps import parse_timestamp, whole_second
 
-# After so many proved reboots in a row without a change, the node rests.
+# Proved reboots in a row without a change, after which the node rests.
 MOST_UNMOVED = 2
 _BACKOFFS = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
@@ -39,7 +39,7 @@ _LONGEST_SENTENCE = 400
 _MOST_NODES_OF_OLDER = 3
 _NO_FAILURES = frozenset({Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED})
 _VERSION_OUTCOMES = frozenset({Outcome.ROLLED_BACK, Outcome.NOT_BACK, Outcome.NOT_READY})
-# A failure later than this from now was stamped by a wrong clock.
+# A wrong clock stamped later failures.
 _LATE_CLOCK = timedelta(days=1)
 _BOOTED_PHASES = frozenset({Phase.BOOTED, Phase.READY})
 
@@ -48,28 +48,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NodeEnd:
-    """How a node's run ended."""
-
     outcome: Outcome
     phase: Phase
-    # How many proved reboots in a row changed nothing.
+    # Proved reboots in a row that changed nothing.
     unmoved: int = 0
-    # The staged update was not at fault.
     is_update_cleared: bool = False
     pods_still_ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class EndedNode:
-    """A node whose run in a rollout has ended."""
-
     node: str
-    # The staged version, or empty.
     version: str
     end: NodeEnd
     run_id: str
     failures_allowed: int
-    # The rollout also reboots nodes into held versions.
+    # Held versions are rebooted into, too.
     despite_hold: bool = False
 
 
@@ -83,7 +77,7 @@ def why_held(
 ) -> HeldVersion | UncountedVersion | None:
     failed = memory.versions.get(version)
     if failed is None:
-        # Without room for another version, its failures would not be counted.
+        # Without room for another version, its failures are not counted.
         is_uncounted = bool(version) and _are_too_many_held(memory.versions)
         return UncountedVersion(version, MOST_VERSIONS - LATEST_VERSIONS) if is_uncounted else None
     if failed.held_since or len(failed.nodes) >= failures_allowed:
@@ -93,7 +87,7 @@ def why_held(
 
 
 def with_hold(memory: Memory, version: str, *, by: str, now: datetime) -> Memory:
-    """Return the memory with a hold; raise `BlockedError` if too many others are held."""
+    """Return the memory with a hold; `BlockedError` if too many others are held."""
     known = memory.versions.get(version, VersionFailures((), whole_second(now)))
     if known.held_by:
         return memory
@@ -112,7 +106,7 @@ def why_resting(memory: Memory, node: str, now: datetime | None) -> NodeResting 
 
 
 def resting_until(memory: Memory, node: str, now: datetime | None) -> str:
-    """Return until when the node rests (RFC 3339); empty if it does not."""
+    """Return until when the node rests (RFC 3339), or empty."""
     failures = memory.nodes.get(node)
     failed_at = parse_timestamp(failures.at) if failures else None
     if failures is None or failed_at is None or now is None:
@@ -128,12 +122,12 @@ def backoff_after(failures: int) -> timedelta:
 
 
 def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
-    """Return the memory with the node's failure, or without its failures if it succeeded."""
+    """Return the memory with the node's failure, or after a success without any."""
     end = ended.end
     if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
         return _forget_failures(memory, ended)
     is_failure = end.outcome not in _NO_FAILURES
-    # These are no failures, but without a rest the node would be drained again and again.
+    # No failures, but without a rest the node is drained again and again.
     rests_anyway = end.pods_still_ran or _has_given_reboot_up(ended)
     if not (is_failure or rests_anyway) or len(ended.node) > _LONGEST_NAME:
         return memory
@@ -141,7 +135,7 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     is_update_at_fault = _is_update_at_fault(ended)
     version = ended.version if is_update_at_fault else ""
     if before is not None:
-        # A failure counts once, but the host may have staged another version since.
+        # A failure counts once, even if another version is staged since.
         noted_failure = (before.run, before.outcome, before.version)
         if noted_failure == (ended.run_id, end.outcome, version):
             return memory
@@ -189,7 +183,7 @@ def _are_too_many_held(versions: Mapping[str, VersionFailures]) -> bool:
 
 
 def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
-    """Keep the latest versions, and older ones if they are held, with fewer nodes."""
+    """Keep the latest and the held versions, with fewer nodes."""
     ordered = sorted(versions.items(), key=lambda item: item[1].at)
     kept = dict[str, VersionFailures]()
     for version, failed in ordered[:-LATEST_VERSIONS]:
@@ -243,7 +237,7 @@ def why_aborted(memory: Memory) -> str:
     aborted = memory.aborted
     if aborted is None:
         return ""
-    # The pause after an abort has the rollout's ID as its reason.
+    # The abort's pause has the rollout's ID as reason.
     abort = excerpt(
         f"the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}",
         _LONGEST_SENTENCE,

@@ -1,7 +1,4 @@
-"""Pools are sets of nodes with their own rules; a node belongs to the first that matches.
-
-Saved plans and the record carry them from the settings file.
-"""
+"""Pools are sets of nodes with their own rules; a node belongs to the first that matches."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +14,13 @@ from rollout.model.selectors import parse_selector
 DEFAULT = "default"
 """The pool of the nodes that no pool matches: under the rollout's rules, after all others."""
 
-# A pool overrides the policy's fields of the same name.
+# A pool overrides fields of the same name.
 _POLICY_FIELDS = frozenset(rule.name for rule in fields(Policy))
 _OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in _POLICY_FIELDS)
 
 
 class Pools:
-    """Finds the pool of a node, and the rules of a pool. Without pools, their name is empty."""
+    """Finds the pool of a node, and the rules of a pool; without pools, its name is empty."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -70,7 +67,7 @@ def _merge(policy: Policy, pool: Pool) -> Policy:
 def order_pools(pools: Sequence[Pool]) -> tuple[str, ...]:
     """Return the names in an order that each `after` allows, the default pool last.
 
-    Raises `UsageError` if there is none.
+    `UsageError` if there is none.
     """
     _check_names_and_order(pools)
     names = list[str]()
@@ -106,7 +103,7 @@ def _check_names_and_order(pools: Sequence[Pool]) -> None:
     try:
         TopologicalSorter({pool.name: pool.after for pool in pools}).prepare()
     except CycleError as error:
-        # The cycle begins and ends with the same pool; each pool waits for the next.
+        # Starts and ends with one pool; each waits for the next.
         cycle = error.args[1][:0:-1]
         raise UsageError(
             f"pool {cycle[0]!r}: after: {', '.join(map(repr, cycle))} wait for one another",
@@ -116,7 +113,7 @@ def _check_names_and_order(pools: Sequence[Pool]) -> None:
 
 @lru_cache(maxsize=8)
 def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
-    """Return the pools that each pool waits for, directly or indirectly; in a possible order."""
+    """Return the pools that each waits for, even indirectly, in a possible order."""
     names = order_pools(pools)
     after = {pool.name: pool.after for pool in pools}
     before: dict[str, frozenset[str]] = {}

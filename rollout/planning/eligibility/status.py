@@ -32,7 +32,7 @@ from rollout.wording import fix, note, text
 
 
 class NodeState(StrEnum):
-    """The values of the STATE column of `rollout status`."""
+    """The STATE column of `rollout status`."""
 
     UP_TO_DATE = "up to date"
     BEHIND = "behind"
@@ -113,7 +113,7 @@ _OF_REASONS: Mapping[str, NodeState] = {
     ExclusionReason.FAILED_RECENTLY: NodeState.FAILED_RECENTLY,
     ExclusionReason.UNPROVEN: NodeState.UNPROVEN,
 }
-# Rules that exclude a node before its host is asked. An unreachable host is shown instead.
+# Rules that exclude a node before its host is asked; an unreachable host is shown instead.
 _BEFORE_ITS_HOST = (
     ExclusionReason.PAUSED,
     ExclusionReason.CORDONED,
@@ -129,7 +129,7 @@ class UnderWay:
     phase: Phase
     wave: int = 0
     waves: int = 0
-    # How long its host has been down, or which pods its drain waits for.
+    # How long its host is down, or which pods its drain awaits.
     wait: str = ""
 
     @property
@@ -180,7 +180,7 @@ class NodeStatus:
     state: NodeState = field(init=False)
 
     def __post_init__(self) -> None:
-        """Derive the state, so that it never contradicts the other fields."""
+        """Derive the state, so that it never contradicts other fields."""
         object.__setattr__(self, "state", _state(self))
 
     @property
@@ -235,7 +235,7 @@ def node_statuses(
     inputs: EligibilityInputs,
     under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
-    """Return the rows in natural order of names. Mappings are by Node name."""
+    """Return the rows in natural order of names."""
     pools = pools_of(Policy(pools=own_rules))
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):
@@ -263,7 +263,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
     last_checked = facts.checks.last if facts else None
     is_judged = facts is not None and not detection.unanswered
     if finding and finding.kind is ExclusionReason.UNSUPPORTED:
-        # rollout does not reboot such a node, so nothing about it is unknown.
+        # Never rebooted, so nothing about it is unknown.
         is_judged = True
     return NodeStatus(
         node=node.name,

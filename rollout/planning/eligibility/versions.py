@@ -1,4 +1,4 @@
-"""Which OS version is the newest in the cluster, and how a host compares with it.
+"""The newest OS version in the cluster, and how hosts compare with it.
 
 Only versions of one stream are compared. Flatcar (second number) and Fedora CoreOS (third) write
 the channel into the version.
@@ -26,9 +26,7 @@ from rollout.model.update_checks import LONGEST_SILENCE, CheckState
 
 @dataclass(frozen=True, slots=True)
 class _VersionScheme:
-    """How an operating system writes its versions."""
-
-    # How many numbers a version has, and which of them is the channel.
+    # How many numbers, and which is the channel.
     length: int
     channel_index: int
     channels: Mapping[int, str]
@@ -38,18 +36,18 @@ _FLATCAR = _VersionScheme(
     length=3, channel_index=1, channels={0: "alpha", 1: "beta", 2: "stable", 3: "lts"}
 )
 _FEDORA = _VersionScheme(length=4, channel_index=2, channels={1: "next", 2: "testing", 3: "stable"})
-# By operating system. Versions of others have no known order.
+# By operating system; others' versions have no known order.
 _SCHEMES = {"flatcar": _FLATCAR, "coreos": _FLATCAR, "fedora": _FEDORA}
-# By the start of a Node's osImage. Others are known only from their hosts.
+# By the start of a Node's osImage; others are known only from hosts.
 _IMAGES = {
     "Flatcar Container Linux": "flatcar",
     "Container Linux by CoreOS": "coreos",
     "Fedora CoreOS": "fedora",
 }
-# Kubelets may write anything: no version has longer numbers.
+# Kubelets may write anything.
 _NUMBER = r"[0-9]{1,18}"
 _VERSION_IN_IMAGE = re.compile(rf"(?<![\w.]){_NUMBER}(?:\.{_NUMBER})+(?:[-+~.][-+~.\w]*)?(?!\w)")
-# A suffix such as +nightly-20250102 says nothing about the order.
+# A suffix such as +nightly-20250102 gives no order.
 _NUMBERS = re.compile(rf"({_NUMBER}(?:\.{_NUMBER})*)(?:[-+~].*)?")
 _UPDATING = frozenset(
     {
@@ -66,17 +64,17 @@ class Stream:
     """Hosts that get the same updates."""
 
     os_id: str
-    # The channel or update group; empty if unknown.
+    # Or the update group; empty if unknown.
     channel: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownImages:
-    """The digests of bootc's images on the hosts."""
+    """Digests of bootc's images on the hosts."""
 
-    # By the stream and the version of the hosts.
+    # By the hosts' stream and version.
     present: Mapping[tuple[Stream, str], frozenset[str]] = field(default_factory=dict)
-    # Digests have no order, but hosts keep the image that they replaced.
+    # Digests have no order, but hosts keep the replaced image.
     older: frozenset[str] = frozenset()
 
     @classmethod
@@ -91,7 +89,7 @@ class KnownImages:
             known.add(sign.current)
             if not sign.fallback_is_newer:
                 older.add(sign.fallback)
-            # An image that is named by its digest has the version of the booted one, or none.
+            # An image named by its digest has the booted one's version, or none.
             if sign.is_needed and sign.version == short_checksum(sign.target):
                 known.add(sign.target)
                 older.add(sign.current)
@@ -111,12 +109,10 @@ NO_IMAGES: Final = KnownImages()
 
 @dataclass(frozen=True, slots=True)
 class KnownVersions:
-    """The OS versions in the cluster."""
-
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
-    # The versions that a staged update replaces.
+    # Those that a staged update replaces.
     replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
-    # Several of bootc's images may have one version.
+    # One version may have several images.
     images: KnownImages = NO_IMAGES
 
     @classmethod
@@ -141,18 +137,18 @@ class KnownVersions:
         return cls(_frozen(present), _frozen(replaced), KnownImages.of(observations.values()))
 
     def newest(self, facts: HostFacts) -> str:
-        """Return the newest version of the host's stream; empty if there is no single one."""
+        """Return the newest version of the host's stream, or empty if none is."""
         stream = _stream_of_host(facts)
         present = self.present.get(stream, frozenset[str]())
         if stream.os_id in _SCHEMES:
             return _only_one(_with_highest_numbers(present))
-        # Without an order, a version that a staged update replaces is older.
+        # Without an order, a version that an update replaces is older.
         return _only_one(present - self.replaced.get(stream, frozenset[str]()))
 
     def after_staged(self, facts: HostFacts) -> str:
         """Return the newest version if the staged one is older, or empty.
 
-        Update servers make hosts go through some versions on their way to the newest.
+        Servers may require some versions on the way.
         """
         newest = self.newest(facts)
         staged = _numbers(facts.detection.version)
@@ -162,10 +158,7 @@ class KnownVersions:
     def standing(
         self, node: Node, facts: HostFacts, longest_silence: float = LONGEST_SILENCE
     ) -> UpdateStanding:
-        """Return how the host compares with the newest version.
-
-        `longest_silence` is in seconds.
-        """
+        """Return how the host compares with the newest version."""
         newest = self.newest(facts)
         compared = _compare(facts, newest)
         checks = facts.checks.check_state(longest_silence)
@@ -192,7 +185,7 @@ class KnownVersions:
         )
 
     def _compare_image(self, facts: HostFacts, image: str) -> tuple[UpdateState, str]:
-        """Return the state of a host with the newest version, and the newest version or image."""
+        """Return the state of a host with the newest version, and that version or image."""
         newest = self.images.newest(facts)
         if newest == {image}:
             return UpdateState.UP_TO_DATE, facts.running_version
@@ -220,14 +213,14 @@ def update_standings(
 def _update_state(
     operation: UpdateOperation, compared: UpdateState, checks: CheckState
 ) -> UpdateState:
-    # An engine that has worked on one update for days is stuck.
+    # Days of work on one update mean a stuck engine.
     if operation in _UPDATING and checks is not CheckState.STALE:
         return UpdateState.UPDATING
     if operation is UpdateOperation.REPORTING_ERROR:
         return UpdateState.CHECK_FAILED
     if compared is UpdateState.BEHIND or not checks.is_trouble:
         return compared
-    # A host that finds no updates is not up to date.
+    # Finding no updates is not being up to date.
     return UpdateState.NOT_CHECKING
 
 
@@ -240,13 +233,11 @@ def _with_highest_numbers(versions: Iterable[str]) -> frozenset[str]:
 
 
 def _is_downgrade(running: str, staged: str) -> bool:
-    """Whether both versions are numbers, and the staged ones are lower."""
     numbers = _numbers(staged)
     return bool(numbers) and numbers < _numbers(running)
 
 
 def _only_one(versions: frozenset[str]) -> str:
-    """Return the version; empty if there are none or several."""
     return next(iter(versions)) if len(versions) == 1 else ""
 
 
@@ -276,7 +267,7 @@ def _compare(facts: HostFacts, newest: str) -> UpdateState:
 
 
 def _shows_updates(facts: HostFacts, checks: CheckState) -> bool:
-    """Whether a host with the newest version also has all updates, as far as is known.
+    """Whether a host with the newest version also has all updates, as far as known.
 
     Package updates change no version such as Ubuntu's 24.04, so such a host must look for them.
     """
@@ -289,9 +280,9 @@ def _stream_of_host(facts: HostFacts) -> Stream:
 
 
 def _stream_of_version(facts: HostFacts, version: str) -> Stream:
-    """Return the version's stream, which may not be the host's present one.
+    """Return the version's stream, perhaps not the host's.
 
-    Groups with a name of their own may have any version.
+    Groups with their own names may have any version.
     """
     scheme = _SCHEMES.get(facts.os_id)
     channels = scheme.channels.values() if scheme else ()
@@ -309,13 +300,13 @@ def _channel(os_id: str, version: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version; empty if it has other parts."""
+    """Return a version's numbers; empty if it has other parts."""
     match = _NUMBERS.fullmatch(version)
     return tuple(map(int, match[1].split("."))) if match else ()
 
 
 def _find_in_os_image(node: Node) -> Iterator[tuple[Stream, str]]:
-    """Yield the stream and the version in the Node's osImage, if it has them."""
+    """Yield the stream and version in the Node's osImage, if any."""
     match = _VERSION_IN_IMAGE.search(node.os_image)
     for image, os_id in _IMAGES.items():
         if match and node.os_image.startswith(image):

@@ -1,8 +1,8 @@
 """Maintenance windows and freezes.
 
-The duration of a window `[DAYS] HH:MM DURATION [TIMEZONE]` is in real time. If clocks skip the time
-at which it begins, it begins as much later; if they show that time twice, at the first. The default
-zone is UTC, so that a plan means the same on every machine.
+The duration of a window `[DAYS] HH:MM DURATION [TIMEZONE]` is real time. If clocks skip its start,
+it starts as much later; if they show it twice, at the first. The default zone is UTC: a plan means
+the same on every machine.
 """
 
 import re
@@ -57,7 +57,7 @@ class Weekdays:
 
     # Monday is 0.
     numbers: frozenset[int]
-    # Which of a month, such as the second; 0 for all.
+    # Of a month, such as the second; 0 for all.
     ordinal: int = 0
 
     def includes(self, day: date) -> bool:
@@ -65,24 +65,23 @@ class Weekdays:
             return False
         if self.ordinal == _LAST:
             return (day + timedelta(days=7)).month != day.month
-        # The first seven days of a month have its first Monday, Tuesday, and so on.
+        # A month's first seven days have its first Monday, and so on.
         ordinal = (day.day + 6) // 7
         return self.ordinal in (0, ordinal)
 
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """The days from the first to the last, in ISO 8601; in each year if they have no year."""
+    """Days from first to last (ISO 8601), each year if they have none."""
 
     first: str
     last: str
 
     def includes(self, day: date) -> bool:
-        # Without its year if the dates have none.
         written = day.isoformat()[-len(self.first) :]
         if self.first <= self.last:
             return self.first <= written <= self.last
-        # The days are around the turn of the year.
+        # Around the turn of the year.
         return written >= self.first or written <= self.last
 
 
@@ -101,7 +100,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window, or a freeze that is written like one."""
+    """A window or freeze at a time of day."""
 
     days: tuple[Days, ...]
     start: time
@@ -117,7 +116,6 @@ class Window:
         return _timed_window(match, f"the window {text!r}")
 
     def intervals(self, begin: datetime, end: datetime) -> Iterator[Interval]:
-        """Yield the intervals that begin on a day from `begin` to `end`."""
         day = begin.astimezone(self.zone).date()
         last = end.astimezone(self.zone).date()
         while day <= last:
@@ -142,7 +140,7 @@ class DatedFreeze:
     zone: ZoneInfo
 
     def intervals(self, begin: datetime, end: datetime) -> Iterator[Interval]:
-        """Yield the freeze if it covers part of a day from `begin` to `end`."""
+        """Yield the freeze if it overlaps these days."""
 
         def day_of(moment: datetime) -> date:
             return moment.astimezone(self.zone).date()
@@ -163,7 +161,7 @@ def parse_freeze(text: str) -> Period:
     match = _WINDOW.fullmatch(text.strip())
     if match:
         return _timed_window(match, rule)
-    # The last word is the time zone, unless it is part of the days.
+    # The last word is the zone, unless it is part of the days.
     days, _, zone = text.strip().rpartition(" ")
     if not days or not ("/" in zone or zone in _zone_names()):
         days = text.strip()
@@ -199,7 +197,7 @@ def _parse_dated_freeze(match: re.Match[str], rule: str) -> DatedFreeze:
 
 
 def join_overlapping(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the intervals in order, overlapping and adjacent ones as one."""
+    """Return the intervals in order, joined if overlapping or adjacent."""
     joined: list[Interval] = []
     for interval in sorted(intervals):
         if joined and interval.begin <= joined[-1].end:
@@ -227,7 +225,7 @@ def _parse_length(written: str, rule: str) -> Duration:
 
 
 def check_zone(name: str, rule: str = "") -> str:
-    """Return the name if it is an IANA time zone, or raise `UsageError`, which names the rule."""
+    """Return the name if it is an IANA zone; `UsageError` names the rule."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
         hint = "Write it as in the IANA database: Europe/Berlin, UTC."
@@ -305,7 +303,7 @@ def _exists(day: str) -> bool:
 
 
 def _parse_weekdays(part: str, rule: str) -> Iterator[int]:
-    """Return the numbers of the days; a range such as fri-mon may pass the end of a week."""
+    """Return the numbers of days; a range such as fri-mon may pass a week's end."""
     first, dash, last = (piece.strip() for piece in part.partition("-"))
     begin = _weekday_number(first, rule)
     end = _weekday_number(last if dash else first, rule)
@@ -320,9 +318,9 @@ def _weekday_number(name: str, rule: str) -> int:
     return numbers[0]
 
 
-# How far to search: for weekly windows, monthly ones, and those with dates.
+# How far to search: for weekly, monthly and dated windows.
 _DAYS_AHEAD = (9, 62, 800)
-# A window lasts a week at most; the rest allows for whole days and time zones.
+# A week, the longest window, with room for zones.
 _LOOK_BACK = timedelta(days=9)
 
 
@@ -330,11 +328,11 @@ _LOOK_BACK = timedelta(days=9)
 class Schedule:
     """When nodes may be started: in windows, and never in freezes."""
 
-    # Without windows, nodes may start at any time.
+    # None: at any time.
     windows: tuple[Period, ...] = ()
     # By their texts.
     freezes: Mapping[str, Period] = field(default_factory=dict)
-    # Windows of a pool, whose nodes also need a window of the rollout.
+    # A pool's nodes need these and the rollout's.
     pool_windows: tuple[Period, ...] = ()
 
     @classmethod
@@ -381,7 +379,7 @@ class Schedule:
         return tuple(active)
 
     def why_closed(self, now: datetime) -> "WindowClosed | None":
-        # Each start imports this module, and needs no findings.
+        # Each start imports this module, without findings.
         from rollout.model.finding import WindowClosed  # noqa: PLC0415
 
         if not self or self.current_opening(now):
@@ -389,7 +387,7 @@ class Schedule:
         return WindowClosed(self.active_freezes(now), self.next_opening_text(now))
 
     def next_opening_text(self, now: datetime) -> str:
-        """Return when the next opening begins; empty if none does within two years."""
+        """Return when the next opening begins, or empty for none within two years."""
         opening = self.next_opening(now)
         return self.written_time(opening.begin) if opening else ""
 
@@ -402,15 +400,15 @@ class Schedule:
         return [opening for opening in openings if opening.end > now]
 
     def openings(self, begin: datetime, end: datetime) -> list[Interval]:
-        """Return the openings from `begin` to `end`; some may be earlier or end later."""
-        # A window that is open at `begin` may have begun earlier.
+        """Return the openings in this time; some may begin or end outside."""
+        # An open window may have begun earlier.
         start = begin - _LOOK_BACK
         openings = [Interval(start, end)]
         if self.windows:
             openings = _intervals_of(self.windows, start, end)
         if self.pool_windows:
             openings = _intersect(openings, _intervals_of(self.pool_windows, start, end))
-        # The freezes must cover these openings, which may end later than `end`.
+        # Freezes must cover these openings even after `end`.
         freezes = _intervals_of(self.freezes.values(), start - _LOOK_BACK, end + _LOOK_BACK)
         return _subtract(openings, freezes)
 
@@ -418,7 +416,7 @@ class Schedule:
         return self.openings(now, now + timedelta(days=days))
 
     def _find_first(self, now: datetime, condition: Callable[[Interval], bool]) -> Interval | None:
-        # Most openings are near, and a longer look ahead takes longer.
+        # Most openings are near, and looking ahead takes time.
         for days in _DAYS_AHEAD:
             for opening in self._openings_within(now, days):
                 if condition(opening):
@@ -442,7 +440,7 @@ def _subtract(intervals: Iterable[Interval], removed: Sequence[Interval]) -> lis
 
 
 def _remaining_parts(interval: Interval, removed: Sequence[Interval]) -> Iterator[Interval]:
-    """Yield the parts of the interval that none of the removed ones, in order, covers."""
+    """Yield the parts of the interval outside the removed ones (sorted)."""
     begin = interval.begin
     for gap in removed:
         if begin < gap.begin < interval.end:

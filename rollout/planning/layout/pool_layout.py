@@ -1,7 +1,6 @@
 """Lay out each pool under its own rules, then order and combine their waves.
 
-A pool starts once the pools in its `after` are done. Others share waves, as far as limits and
-budgets allow.
+A pool starts once those in its `after` are done; others share waves within limits and budgets.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +19,8 @@ from rollout.planning.layout.waves import Batch, Layout, join_wave, lay_out
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How many nodes of a pool may go at once."""
-
     size: int
-    # The sizes of its first waves; the last is for all further waves, too.
+    # Of its first waves; the last is for all others, too.
     ramp: tuple[int, ...] = ()
 
     @property
@@ -73,8 +70,8 @@ def _with_pool(wave: Batch, pool: str) -> Batch:
 
 
 def _lower_bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:
-    """Return the least number of waves; `before` has the pools in their order."""
-    # The least number until each pool is done.
+    """Return the least number of waves; `before` has the pools in order."""
+    # Waves until each pool is done.
     until_done: dict[str, int] = {}
     for name, earlier in before.items():
         own_bound = layouts[name].lower_bound if name in layouts else 0
@@ -88,11 +85,11 @@ def _ordered_waves(
     limits: WaveLimits,
     pools: Pools,
 ) -> Iterator[Batch]:
-    """Yield all waves of the queues, and empty these; `before` is what each pool waits for."""
+    """Yield and remove all waves of the queues; `before` is what each pool waits for."""
     while any(queues.values()):
         unfinished = [name for name, queue in queues.items() if queue]
         startable = [name for name in unfinished if before[name].isdisjoint(unfinished)]
-        # Waves that go alone come before the waves that pools share.
+        # Waves that go alone come before shared ones.
         first = next((name for name in startable if queues[name][0].goes_alone), startable[0])
         queue = queues[first]
         strategy = pools.rules(first).strategy
@@ -118,7 +115,6 @@ def _take_part(queue: list[Batch]) -> list[Batch]:
 
 
 def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
-    """Yield the waves of these parts in turn, as waves of one part."""
     common = tuple(chain.from_iterable(part[0].parts for part in parts))
     most = limits.size if len(parts) > 1 else parts[0][0].most
     for waves in zip_longest(*parts):
@@ -128,7 +124,7 @@ def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[B
 
 
 def _fill_up(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
-    """Move nodes of the queue's first part into the wave, as far as limits allow."""
+    """Move nodes of the queue's first part into the wave, within limits."""
     next_parts = queue[0].parts
     demands = wave.demands
     for index, next_wave in enumerate(_first_part(queue)):

@@ -25,7 +25,7 @@ def wave_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[findings.W
 def _why_no_larger(
     wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> findings.WaveLimit:
-    """Return why the wave has no more nodes; `next_nodes` follow in the same part."""
+    """Return why the wave has no more nodes; `next_nodes` follow in the part."""
     if wave.goes_alone or (wave.rolling and wave.rolling.in_flight == 1):
         return findings.OneAtATime()
     if wave.rolling:
@@ -51,7 +51,7 @@ def _first_conflict(
 def obstacles_to_joining(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveLimit, ...]:
-    """Return why the node cannot be in the wave, too; none if nothing prevents it."""
+    """Return obstacles to the node joining the wave, or none."""
     conflicts = _conflicts(wave, demand, limits)
     is_full = len(wave) >= limits.size
     return (*conflicts, findings.FullWave(limits.size)) if is_full else conflicts
@@ -95,7 +95,7 @@ def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.Bu
     if not exceeded:
         return None
 
-    # A budget that allows no eviction comes first, then the slowest.
+    # Closed budgets first, then the slowest.
     def rank(key: str) -> tuple[bool, int, str]:
         return rates[key].permits > 0, -rates[key].drain_seconds(load[key]), key
 

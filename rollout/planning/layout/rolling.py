@@ -1,7 +1,7 @@
 """The rolling strategy: one wave per part, whose nodes begin as others come back.
 
-Nodes in flight must not take more of any limit than its capacity. Nodes that the same pods are
-limited to share a limit.
+Nodes in flight stay within each limit's capacity. Nodes that the same pods are limited to share a
+limit.
 """
 
 from bisect import bisect_left
@@ -21,16 +21,16 @@ from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch
 
-# A node is slow if it takes this many times the median.
+# Times the median.
 _SLOW = 2
 _NOTHING: Mapping[str, int] = {}
 
 
 class _WaitingNode(NamedTuple):
     name: str
-    # In the order of the part.
+    # In the part.
     position: int
-    # The limits that it needs.
+    # Of needed limits.
     mask: int
 
 
@@ -51,7 +51,7 @@ class RollingQueue:
         self._rules = rules
         self._node_count = len(order)
         self._in_flight_count = 0
-        # Each limit is a bit, because masks of what nodes need are fast to compare.
+        # A bit per limit makes for fast comparison.
         self._bits = {key: 1 << index for index, key in enumerate(rules.capacity)}
         self._waiting = list[_WaitingNode]()
         for position, name in enumerate(order):
@@ -64,11 +64,10 @@ class RollingQueue:
             self._begin(name)
 
     def candidates(self) -> Iterator[str]:
-        """Return the nodes of which any may begin now."""
         return (name for _, name in self._find_candidates())
 
     def begin_all(self) -> Iterator[str]:
-        """Yield each node that may begin, and count it as in flight."""
+        """Yield and begin each node that may."""
         while True:
             candidate = next(self._find_candidates(), None)
             if candidate is None:
@@ -84,17 +83,17 @@ class RollingQueue:
             self._set_used(key, self._used[key] - need)
 
     def _find_candidates(self) -> Iterator[tuple[int, str]]:
-        """Yield the nodes that may begin, each with its index among those that wait."""
+        """Yield nodes that may begin, each with its index in the queue."""
         if self._in_flight_count >= self._rules.in_flight:
             return
-        # The limits that are used up, or kept for an earlier node.
+        # Used up, or kept for an earlier node.
         unavailable = self._used_up_mask
         begun = self._node_count - len(self._waiting)
         for index, node in enumerate(self._waiting):
             if not node.mask & unavailable and not self._exceeds_capacity(node.name):
                 yield index, node.name
                 continue
-            # `index` nodes before this one still wait; the others have begun.
+            # `index` nodes before this one still wait.
             begun_before = node.position - index
             passed_by = begun - begun_before
             if passed_by >= self._rules.in_flight:
@@ -106,7 +105,7 @@ class RollingQueue:
     def _exceeds_capacity(self, name: str) -> bool:
         for key, need in self._needs(name).items():
             used = self._used[key]
-            # A node that exceeds the capacity by itself begins when no other uses the limit.
+            # A node over the capacity begins when it alone uses the limit.
             if used and used + need > self._rules.capacity[key]:
                 return True
         return False
@@ -154,7 +153,6 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
 def _scarce_keys(
     usages: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int
 ) -> set[str]:
-    """Return the limits that `most` nodes together may exceed."""
     needs = grouped(item for usage in usages for item in usage.items())
     scarce = set[str]()
     for key, amounts in needs.items():
@@ -164,7 +162,7 @@ def _scarce_keys(
 
 
 def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
-    """Put slow nodes of a rolling part first, because they would go alone at the end."""
+    """Put slow nodes of a rolling part first, or they go alone at the end."""
     if part.rolling is None:
         return part
     slow_seconds = _SLOW * median(seconds.values())
@@ -180,7 +178,7 @@ Leaving = Mapping[str, Sequence[Pod]]
 
 
 def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
-    """Limit how many nodes of each group may be in flight, if the wave rolls."""
+    """Limit how many nodes of each group are in flight, if the wave rolls."""
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
     rules = wave.rolling
@@ -192,9 +190,9 @@ def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Ba
 
 
 def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
-    """Return groups of the wave's nodes that pods with equal demands are limited to."""
+    """Return groups of nodes that pods with equal demands are limited to."""
     names = wave.names
-    # By identity: pods with equal demands get the same object.
+    # By identity: equal demands have one object.
     node_sets = dict[int, frozenset[str]]()
     for name in names:
         for pod in leaving.get(name, ()):
@@ -213,7 +211,7 @@ def _limit_node_group(
 ) -> Rolling:
     """Limit how many of these nodes may be in flight, so that their pods find room.
 
-    The limit is found by bisection, for the nodes that have the most to move.
+    Bisects over the nodes with most to move.
     """
 
     def total_requests(name: str) -> tuple[int, int]:
@@ -233,7 +231,7 @@ def _limit_node_group(
         staying_alone = (_count_staying({name: pods}, scheduler) for name, pods in pods_of.items())
         return staying > sum(staying_alone)
 
-    # One node always goes; of the larger sizes, the last that is not crowded counts.
+    # One node always goes; find the last uncrowded larger size.
     larger_sizes = range(2, len(worst) + 1)
     most = 1 + bisect_left(larger_sizes, True, key=is_crowded)
     if most >= len(worst):

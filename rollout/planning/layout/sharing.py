@@ -17,13 +17,13 @@ from rollout.planning.drain.budgets import BudgetIndex, Load
 from rollout.planning.drain.verdicts import is_replaced
 from rollout.wording.warnings import warning
 
-# However long drains may take.
+# However long drains take.
 MOST_ROUNDS = 1000
 _POOL = "pool:"
 
 
 class MoveCost(NamedTuple):
-    """How much a drain moves: pods, and the CPU (millicores) that they request."""
+    """What a drain moves: pods, and their CPU requests (millicores)."""
 
     pods: int = 0
     cpu_milli: int = 0
@@ -34,15 +34,15 @@ class NodeDemand:
     """A node to place in a wave, and what it needs."""
 
     name: str
-    # The node's value of the `--spread-by` label.
+    # Its `--spread-by` label's value.
     group: str
     control_plane: bool
-    # What the node takes of each limit.
+    # What it takes of each limit.
     load: Load
-    # How many of the permits come back only with the node, by budget: those of pods that fit
-    # nowhere else. Other limits give nothing back earlier either, and are not listed.
+    # Permits by budget that come back only with the node, of pods that fit nowhere else. Other
+    # limits, which never give back earlier, are not listed.
     kept_permits: Load = field(default_factory=dict)
-    # Until its slowest pod has terminated.
+    # Until its slowest pod ends.
     ending_seconds: int = 0
     move_cost: MoveCost = field(default_factory=MoveCost)
     pool: str = ""
@@ -63,9 +63,9 @@ class Rate:
     permits: int
     # From an eviction until the pod is gone.
     ending_seconds: int
-    # From an eviction until the next pod may go, because the replacement is ready.
+    # From an eviction until the replacement is ready, for the next.
     seconds_per_round: int
-    # From the cordon until another controller opens the budget; 0 if none has to.
+    # From the cordon until another controller opens the budget, or 0.
     handover_seconds: int = 0
 
     def drain_seconds(self, pods: int, kept_permits: int = 0) -> int:
@@ -82,16 +82,16 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class WaveLimits:
-    """What the nodes of a wave may take together.
+    """What nodes of a wave may take together.
 
-    A node that exceeds a limit by itself shares its wave with no other node that needs that limit.
+    A node over a limit shares its wave with no other that needs it.
     """
 
     size: int
-    # How much of each limit at the same time.
+    # Of each limit at a time.
     allowed: Mapping[str, int]
     rates: Mapping[str, Rate] = field(default_factory=dict)
-    # How often a wave may use up each budget, at most `most_rounds`. Other limits: once.
+    # How often a wave may use up each budget, up to `most_rounds`; other limits once.
     rounds: Mapping[str, int] = field(default_factory=dict)
     most_rounds: int = MOST_ROUNDS
     _capacity: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -108,14 +108,14 @@ class WaveLimits:
 
     @property
     def capacity(self) -> Mapping[str, int]:
-        """Return how much of each limit a wave may take, in all its rounds."""
+        """Return what a wave may take of each limit, in all rounds."""
         if not self._capacity:
             for key, most in self.allowed.items():
                 self._capacity[key] = most * self._rounds(key)
         return self._capacity
 
     def usage(self, demand: NodeDemand) -> Load:
-        """Return what a node uses of `capacity`: permits that it keeps count in every round."""
+        """Return what a node uses of `capacity`; kept permits count in every round."""
         if not demand.kept_permits:
             return demand.load
         usage = dict(demand.load)
@@ -125,7 +125,7 @@ class WaveLimits:
         return usage
 
     def drain_seconds(self, nodes: Sequence[NodeDemand]) -> int:
-        """Return until when all of the nodes are empty, if their drains begin together."""
+        """Return when all nodes are empty, if drains begin together."""
         load = sum_of(node.load for node in nodes)
         kept_permits = sum_of(node.kept_permits for node in nodes)
         seconds = max((node.ending_seconds for node in nodes), default=0)
@@ -145,17 +145,17 @@ def sum_of(loads: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     return total
 
 
-# Replicas of a Job do not stand in for each other.
+# A Job's pods do not replace each other.
 _NOT_SERVING = ("Job",)
 
 
 @dataclass(frozen=True, slots=True)
 class UnbudgetedOwners:
-    """Owners without a budget that could lose all their pods at once."""
+    """Owners without a budget that could lose all pods at once."""
 
-    # How many pods of each owner may be away.
+    # Pods that may be away.
     allowed: Mapping[str, int]
-    # How many pods of these owners each node has.
+    # Their pods on each node.
     loads: Mapping[str, Load]
 
     @classmethod
@@ -187,7 +187,7 @@ class UnbudgetedOwners:
 
 
 def is_owner_key(key: str) -> bool:
-    """Whether the key is of an owner without a budget: kind/namespace/name."""
+    """Whether it is an owner's key: kind/namespace/name."""
     return key.count("/") > 1 and not key.startswith(CRITICAL)
 
 
@@ -207,5 +207,5 @@ def pool_key(pool: str) -> str:
 
 
 def pool_in(key: str) -> str:
-    """Return the pool whose limit this is; empty for other keys."""
+    """Return the pool whose limit this is; empty for others."""
     return key.removeprefix(_POOL) if key.startswith(_POOL) else ""

@@ -1,8 +1,7 @@
 """Pack nodes into waves, first-fit, by competition for budgets.
 
-Nodes may share a wave if their pods can leave within the granted rounds of every budget, and each
-owner without a budget keeps a replica. Nodes that wait for pods to complete go first, so that they
-wait together.
+Nodes share a wave if their pods can leave within each budget's rounds, and each owner without a
+budget keeps a replica. Nodes that wait for completion go first, to wait together.
 """
 
 import math
@@ -21,17 +20,15 @@ from rollout.planning.layout.sharing import MoveCost, NodeDemand, WaveLimits, su
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The nodes of one wave."""
-
     demands: tuple[NodeDemand, ...]
     parts: tuple[WavePart, ...] = ()
-    # How many nodes of its parts may be away at once.
+    # Nodes of its parts that may be away at once.
     most: int = 1
-    # Why nodes have to go in a later wave, by node.
+    # Why nodes go in a later wave, by node.
     refused: Mapping[str, PlaceWarning] = field(default_factory=dict)
-    # How its nodes follow each other; None if they go together.
+    # None if they go together.
     rolling: Rolling | None = None
-    # Empty until the wave was played.
+    # Empty until played.
     estimate: Estimate = field(default_factory=Estimate)
 
     @property
@@ -49,8 +46,6 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All waves, in order."""
-
     waves: tuple[Batch, ...]
     # No layout with these rules has fewer waves.
     lower_bound: int
@@ -62,7 +57,7 @@ def lay_out(
 ) -> Layout:
     """Lay out canaries, then group by group; the control plane comes last or first.
 
-    `ramp` has the sizes of the first waves; the last size is for all further waves, too.
+    The last size of `ramp` is for all further waves.
     """
     workers = [demand for demand in demands if not demand.control_plane]
     control_plane = [demand for demand in demands if demand.control_plane]
@@ -101,7 +96,7 @@ def _worker_waves(
 def _ramp_steps(
     demands: Sequence[NodeDemand], limits: WaveLimits, ramp: Sequence[int]
 ) -> Iterator[tuple[int, Sequence[NodeDemand], WaveLimits]]:
-    """Yield each step's number, nodes and limits; 0 is the number of the rest."""
+    """Yield each step's number (0 for the rest), nodes and limits."""
     remaining = sorted(
         demands, key=lambda demand: (natural_key(demand.group), _by_move_cost(demand))
     )
@@ -129,7 +124,7 @@ def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
 def join_wave(
     wave: Sequence[NodeDemand], waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
-    """Return the wave with the waiting nodes that fit, in their order, and those that do not."""
+    """Return the wave with waiting nodes that fit, in order, and the rest."""
     used = dict(usage_of(wave, limits))
     demands = list(wave)
     still_waiting = list[NodeDemand]()
@@ -147,10 +142,7 @@ def join_wave(
 
 
 def _fits(needs: Load, used: Load, capacity: Mapping[str, int]) -> bool:
-    """Whether a node may join a wave that has `used` this.
-
-    A limit that no other node of the wave uses may be exceeded.
-    """
+    """Whether a node fits a wave that has `used` this. It may exceed a limit that no other uses."""
     shared_keys = [key for key in needs if used.get(key)]
     return all(used[key] + needs[key] <= capacity.get(key, 0) for key in shared_keys)
 
@@ -169,23 +161,23 @@ def _budget_bound(demands: Iterable[NodeDemand], limits: WaveLimits) -> int:
 
 
 def _waves_needed(amounts: Sequence[int], allowed: int) -> int:
-    # A node that uses the budget up needs a wave of its own.
+    # A node that uses up the budget needs its own wave.
     nodes_alone = sum(1 for amount in amounts if amount >= max(1, allowed))
     shared_amount = sum(amount for amount in amounts if amount < allowed)
     return nodes_alone + (math.ceil(shared_amount / allowed) if shared_amount else 0)
 
 
 def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeDemand, ...]]:
-    """Pack nodes into as few waves as possible; those that move the fewest pods come first.
+    """Pack nodes into few waves, those that move the fewest pods first.
 
-    Pods evicted early mostly land on nodes still to be drained, and move again.
+    Pods evicted early mostly move again.
     """
     waves = list[tuple[NodeDemand, ...]]()
     waiting_nodes = _most_contended_first(demands, limits)
     while waiting_nodes:
         wave, waiting_nodes = join_wave((), waiting_nodes, limits)
         waves.append(tuple(sorted(wave, key=_by_move_cost)))
-    # Another round for a few nodes is shorter than a wave of their own.
+    # Another round for a few nodes is shorter than another wave.
     merged = _merge_smallest(_cheapest_first(waves), limits.with_another_round)
     return _cheapest_first(merged)
 
@@ -193,7 +185,7 @@ def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeD
 def _merge_smallest(
     waves: Sequence[tuple[NodeDemand, ...]], limits: WaveLimits
 ) -> Sequence[tuple[NodeDemand, ...]]:
-    """Divide the smallest wave among the others if they can take all of its nodes."""
+    """Divide the smallest wave among the others, if it all fits."""
     if not waves:
         return waves
     fuller = sorted(waves, key=len, reverse=True)
@@ -222,7 +214,7 @@ def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> 
 
 
 def _cheapest_first(waves: Iterable[tuple[NodeDemand, ...]]) -> list[tuple[NodeDemand, ...]]:
-    """Sort waves: the longest wait for pods to complete first, then the fewest pods."""
+    """Sort waves: the longest wait for completion, then the fewest pods."""
 
     def rank(wave: tuple[NodeDemand, ...]) -> tuple[int, MoveCost, int, NaturalKey]:
         longest_wait = max(demand.wait_seconds for demand in wave)

@@ -1,4 +1,4 @@
-"""Make a plan from observations. Pure: equal inputs give the same plan, byte for byte."""
+"""Make a plan from observations; equal inputs give the same plan, byte for byte."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -76,8 +76,8 @@ from rollout.wording import cause
 from rollout.wording.warnings import warning
 from rollout.wording.waves import because, limit_note, note
 
-# How often a wave may use a budget up. More rounds make fewer waves with longer drains. With many
-# nodes, there is only time for two layouts.
+# How often a wave may use up a budget. More rounds make fewer waves with longer drains; large
+# fleets have time for two.
 _ROUNDS = (1, 2, 3, 5, 8, 13, 21, MOST_ROUNDS)
 _ROUNDS_OF_MANY = (8, MOST_ROUNDS)
 _MANY = 1000
@@ -90,7 +90,7 @@ class PlanInputs:
     snapshot: ClusterSnapshot
     # By node name.
     observations: Mapping[str, HostObservation]
-    # The names of the selected nodes, before `--exclude`.
+    # Before `--exclude`.
     selected: tuple[str, ...]
     selection: Selection
     policy: Policy
@@ -98,9 +98,9 @@ class PlanInputs:
     past: Past = NO_PAST
     own_node: OwnNode | None = None
     unattended: bool = False
-    # Nodes that are tried although they failed.
+    # Tried although they failed.
     retried: frozenset[str] = frozenset()
-    # Nodes that an earlier process has begun; they do not count as away.
+    # Begun by an earlier process; they do not count as away.
     taken_up: frozenset[str] = frozenset()
     # None if no evidence is required.
     proven: ProvenVersions | None = None
@@ -129,8 +129,6 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """A plan, and what explains it."""
-
     plan: RolloutPlan
     drains: Mapping[str, DrainForecast]
     waves: tuple[Batch, ...]
@@ -151,7 +149,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     quotas = quotas_of(inputs.pools, included, away_limit)
     leaving = {name: drain.leaving for name, drain in drains_by_node.items()}
     owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
-    # If no node may be away now, blockers say so, and one may be later.
+    # Blockers say if none may be away now.
     most_at_once = max(1, away_limit.most)
     layout, simulator = _lay_out(
         inputs, drains, forecaster, owners=owners, quotas=quotas, size=most_at_once
@@ -164,7 +162,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     waves = _planned_waves(played.waves, reasons, played.arrivals, drains_by_node)
     blockers = _blockers(inputs, drains, away_limit, away)
     warnings = [*_warnings(inputs, drains_by_node, owners, waves=waves, simulated=played.warnings)]
-    # Others matter only if nodes are going to be away.
+    # Others matter only if nodes go away.
     if drains:
         warnings += _warn_of_others_at_work(away, blockers)
     plan = RolloutPlan(
@@ -276,7 +274,7 @@ def _fastest_layout(
     for rounds in fewer_rounds:
         layout = replace(lay_out(rounds), lower_bound=widest.lower_bound)
         layouts.append(layout)
-        # More rounds cannot make fewer waves, only longer drains.
+        # More rounds would only lengthen drains.
         if len(layout.waves) <= widest.lower_bound:
             break
     else:
@@ -285,7 +283,6 @@ def _fastest_layout(
 
 
 def _is_rolling(wave: Batch, pools: Pools) -> bool:
-    """Whether the wave rolls; pools that share a wave have one strategy."""
     return pools.rules(wave.demands[0].pool).strategy is Strategy.ROLLING
 
 
@@ -308,7 +305,7 @@ def _warnings(
     waves: Sequence[Wave],
     simulated: Iterable[PlanWarning],
 ) -> Iterator[PlanWarning]:
-    # Nodes and objects with blockers, which a simulated warning would repeat.
+    # With blockers that a simulated warning would repeat.
     blocked = set[tuple[str, str]]()
     for name, drain in drains_by_node.items():
         yield from drain.warnings
@@ -413,7 +410,7 @@ def _forecasts(
     away = away_reasons(snapshot.nodes, inputs.policy, now).keys() - inputs.taken_up
     forecasts = list[DrainForecast]()
     for candidate in candidates:
-        # Candidates without facts are not eligible.
+        # Not eligible without facts.
         if candidate.facts is None:
             continue
         drain = forecaster.forecast(candidate, candidate.facts)
@@ -455,7 +452,7 @@ def _limits(
     # A controller moves its pods off one node at a time.
     for drain in drains:
         allowed |= dict.fromkeys(sorted(drain.controllers.awaited), 1)
-    # Sharing a wave may cost a drain half of its timeout, in each pool.
+    # A shared wave may cost a drain half of its timeout.
     timeouts = [drain_timeout_seconds(inputs.pools.rules(drain.pool)) for drain in drains]
     half_timeout = min(timeouts, default=LONGEST) / 2
     rounds = {key: rate.rounds_within(half_timeout) for key, rate in rates.items()}
@@ -488,7 +485,7 @@ def _pods_by_budget(drains: Iterable[DrainForecast]) -> Mapping[str, Sequence[Po
 
 
 def _slowest_move_seconds(drain: DrainForecast, policy: Policy, pace: Pace) -> int:
-    """Return how long until the last pod has terminated; those that surge start again first."""
+    """Return when the last pod has ended; surging pods start again first."""
     starting = 0
     for pod in drain.leaving:
         if pod.owner and pod.uid in drain.surging:
@@ -512,7 +509,7 @@ def _node_demand(
     pool = pool_key(drain.pool)
     pool_load = {pool: 1} if pool in limits.allowed else {}
     move_cost = MoveCost()
-    # Ordering nodes so that few pods move twice needs the soft taint.
+    # Ordering nodes to move pods once needs the soft taint.
     if policy.prefer_no_schedule_taint:
         cpu_milli = sum(pod.requests.cpu_milli for pod in drain.leaving)
         move_cost = MoveCost(len(drain.leaving), cpu_milli)

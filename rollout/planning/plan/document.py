@@ -1,7 +1,7 @@
 """The plan as a JSON document.
 
-Documents are untrusted: reading one takes bounded memory, and ends in a plan or in `PlanFileError`.
-Another major version, or an unknown rule, is refused.
+Documents are untrusted: reading takes bounded memory, and gives a plan or `PlanFileError`. Another
+major version, or an unknown rule, is refused.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ from rollout.model.text import is_object_name
 from rollout.planning.eligibility.pools import order_pools
 from rollout.planning.plan.rules import impossible_rules
 
-# In bytes. A plan of 5,000 nodes with warnings about 30,000 pods has 10 MB and 240,000 values.
+# In bytes. 5,000 nodes and warnings about 30,000 pods make 10 MB and 240,000 values.
 LARGEST_DOCUMENT = 32 << 20
-# A value of one or two bytes can take a hundred bytes of memory.
+# One or two bytes can take a hundred in memory.
 _MOST_VALUES = 1_000_000
 _EXCERPT = 200
 _MAKE_ANEW = "Make a new one with `rollout plan --out FILE`."
@@ -42,7 +42,7 @@ class _WrittenRules(msgspec.Struct):
 
 
 def _encode(value: object) -> object:
-    """Encode a count as Kubernetes encodes an IntOrString: `3` or `"25%"`."""
+    """Encode a count like an IntOrString: `3` or `"25%"`."""
     if isinstance(value, Count) and not value.is_share:
         return int(value)
     return str(value)
@@ -60,13 +60,13 @@ def _decode(kind: Any, value: Any) -> Any:
 
 
 def with_id(plan: RolloutPlan) -> RolloutPlan:
-    """Return the plan with its ID, which shows whether a file was edited."""
+    """Return the plan with its ID, which shows edits of a file."""
     digest = hashlib.sha256(json_line(replace(plan, plan_id=""), _encode))
     return replace(plan, plan_id=digest.hexdigest()[:16])
 
 
 def _document_id(data: bytes) -> str:
-    """Return the ID of a plan as written, even if this program would write it differently."""
+    """Return the ID of a plan as written, not as this program would write it."""
     compact = msgspec.json.format(data, indent=-1)
     content = msgspec.json.decode(compact, type=dict[str, msgspec.Raw])
     content["plan_id"] = msgspec.Raw(b'""')
@@ -83,7 +83,7 @@ def policy_document(policy: Policy) -> dict[str, Any]:
 
 
 def read_policy(document: object) -> Policy | None:
-    """Return the rules, with defaults for missing ones, or None."""
+    """Return the rules, with defaults for missing ones."""
     try:
         return msgspec.convert(document, Policy, dec_hook=_decode)
     except msgspec.ValidationError:
@@ -98,7 +98,7 @@ def read_plan(document: object) -> RolloutPlan | None:
 
 
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:
-    """Return the plan in a document; `PlanFileError`, which names `origin`, if it has none."""
+    """Return the document's plan; otherwise `PlanFileError` names `origin`."""
     _check_size(data, origin)
     _check_version(data, origin)
     try:
@@ -149,7 +149,7 @@ def _check_version(data: bytes, origin: str) -> None:
 
 
 def _check_rules(plan: RolloutPlan, rules: _WrittenRules, origin: str) -> None:
-    """Raise `PlanFileError` if decoding dropped an unknown rule."""
+    """`PlanFileError` if decoding dropped an unknown rule."""
     selection = msgspec.to_builtins(plan.selection)
     unknown = [
         *_unknown_paths(rules.policy, policy_document(plan.policy), "policy"),
@@ -163,7 +163,7 @@ def _check_rules(plan: RolloutPlan, rules: _WrittenRules, origin: str) -> None:
 
 
 def _unknown_paths(written: Any, understood: Any, path: str) -> Iterator[str]:
-    """Yield where the written JSON has a name that the understood one lacks."""
+    """Yield paths of written names that were not understood."""
     if isinstance(written, dict) and isinstance(understood, dict):
         for name, value in written.items():
             if name in understood:
@@ -190,7 +190,7 @@ def _problems(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
-    # Without pools, the name of a node's pool is empty.
+    # Without pools, a node's is empty.
     names = {""}
     try:
         if plan.policy.pools:

@@ -55,7 +55,7 @@ class Explanation:
 
 
 def explain(decisions: Decisions, node: str) -> Explanation:
-    """Explain a node of the plan; `UsageError` if the plan does not have it."""
+    """Explain a node; `UsageError` if the plan does not have it."""
     plan = decisions.plan
     for wave in plan.waves:
         for planned in wave.nodes:

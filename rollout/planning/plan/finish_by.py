@@ -12,17 +12,17 @@ from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.build import PlanInputs, build_plan
 
 _ASSUMED_SECONDS = 600
-# update_engine first checks 7 to 12 minutes after a boot, and then downloads and installs.
+# update_engine checks 7 to 12 minutes after a boot, then downloads and installs.
 _STAGING_SECONDS = 1800
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """When a rollout ends with a limit of --max-unavailable."""
+    """When a rollout ends with a --max-unavailable."""
 
     limit: int
     plan: RolloutPlan
-    # None if it does not end within two years.
+    # None: not within two years.
     at: datetime | None
 
     def is_by(self, date: datetime) -> bool:
@@ -30,7 +30,7 @@ class Finish:
 
     @property
     def obstacle(self) -> str:
-        """Return a clause about the longest wave and its reason; empty without waves."""
+        """Return a clause about the longest wave and its reason, or empty."""
         slowest = max(self.plan.waves, key=lambda wave: wave.estimate.seconds, default=None)
         if slowest is None:
             return ""
@@ -39,10 +39,7 @@ class Finish:
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
-    """Find the smallest limit that ends by the date, by bisection.
-
-    If none does, the limit is the number of all nodes.
-    """
+    """Find the smallest limit that ends by the date, or the number of nodes."""
     first = _plan_with(inputs, 1)
     nodes = len(first.plan.nodes)
     if first.is_by(date) or nodes <= 1:
@@ -70,7 +67,7 @@ def _plan_with(inputs: PlanInputs, limit: int) -> Finish:
 def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
     """Return when the plan's nodes run their newest versions; None if not within two years.
 
-    Nodes that need another update go through their waves once more.
+    Nodes that need another update go through their waves again.
     """
     end = _end(plan, plan.waves, schedule, now)
     repeated = [wave for wave in plan.waves if any(node.next_version for node in wave.nodes)]
@@ -94,9 +91,9 @@ def _end(
 
 
 def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | None:
-    """Return when the wave ends, or None if no opening within two years is long enough.
+    """Return when the wave ends, or None if no opening in two years is long enough.
 
-    It may settle after its window. A rolling wave may go on in the next one.
+    It may settle after its window; rolling ones may go on in the next.
     """
     reboots = wave.estimate.drain + wave.estimate.reboot
     least = timedelta(seconds=reboots or _ASSUMED_SECONDS)

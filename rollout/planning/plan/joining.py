@@ -27,7 +27,7 @@ _BECAUSE = "begun before the interruption"
 
 
 def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
-    """Return what is left of a ramp after `taken` nodes; its last size is for all further ones."""
+    """Return a ramp after `taken` nodes; its last size is for all others."""
     steps = list(sizes)
     taken = max(0, taken)
     while len(steps) > 1 and taken >= steps[0]:
@@ -38,7 +38,7 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
 
 
 def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
-    """Return the cluster as it will be once these nodes are back in service."""
+    """Return the cluster as if these nodes were back in service."""
     nodes = tuple(_as_if_back(node) if node.name in names else node for node in snapshot.nodes)
     pods = list[Pod]()
     for pod in snapshot.pods:
@@ -76,9 +76,9 @@ def count_finished_waves(plan: RolloutPlan | None, unfinished_nodes: Container[s
 def join_plans(
     run_id: str, taken_up: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended_waves: int = 0
 ) -> RolloutPlan:
-    """Return the rollout's plan: first the nodes that are taken up, then the waves of `fresh`.
+    """Return the rollout's plan: nodes taken up, then the waves of `fresh`.
 
-    If nodes are taken up, blockers about nodes that are away are dropped.
+    With any taken up, blockers about nodes that are away are dropped.
     """
     waves = list[Wave]()
     blockers = fresh.blockers
@@ -101,7 +101,7 @@ def join_plans(
 def with_earlier_exclusions(
     plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]
 ) -> RolloutPlan:
-    """Add the exclusions in the plan `before`, for nodes that are still `present`."""
+    """Add exclusions of the plan `before`, for nodes still `present`."""
     if before is None:
         return plan
     names = {node.name for node in plan.nodes}
@@ -115,9 +115,9 @@ def with_earlier_exclusions(
 
 
 def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
-    """Drop the blockers that the operator accepted at the start.
+    """Drop blockers accepted at the start.
 
-    No one can accept another coordinator, so a record that says so is forged.
+    No one can accept another coordinator: a record that says so is forged.
     """
     if before is None:
         return plan
@@ -132,16 +132,16 @@ def _identity(blocker: Blocker) -> tuple[str, BlockerKind, str]:
 
 
 T = TypeVar("T")
-# Chooses between the value of the interrupted rollout and today's.
+# Between the interrupted rollout's value and today's.
 _Choice = Callable[[Any, Any], Any]
 
 
 def stricter_policy(standing: Policy, today: Policy, nodes: int) -> Policy:
-    """Return the rules of `standing`, the interrupted rollout, or today's if they allow less.
+    """Return the rules of `standing`, the interrupted rollout, or today's if stricter.
 
-    Percentages refer to `nodes` nodes. If neither rule is stricter, commands, checks and timeouts
-    are today's, and so are windows and node labels if they are set; others are from `standing`. A
-    reboot source must be in both policies; the freezes of both count.
+    Percentages refer to `nodes` nodes. If neither is stricter, commands, checks and timeouts are
+    today's, and so are windows and node labels if set; others are from `standing`. A reboot source
+    must be in both; the freezes of both count.
     """
     choices = _choices(nodes)
     pools = tuple(_merge_pool(pool, standing, today, choices) for pool in standing.pools)
@@ -149,7 +149,6 @@ def stricter_policy(standing: Policy, today: Policy, nodes: int) -> Policy:
 
 
 def _merge(standing: T, today: T, choices: Mapping[str, _Choice]) -> T:
-    """Return `standing` with a choice for each of these fields."""
     fields = dict[str, Any]()
     for name, choose in choices.items():
         fields[name] = choose(getattr(standing, name), getattr(today, name))
@@ -181,7 +180,7 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
 
 
 def with_timeouts_of(rules: Policy, source: Policy) -> Policy:
-    """Return `rules` with the timeouts of `source`; pools are matched by name."""
+    """Return `rules` with the timeouts of `source`; pools match by name."""
     hooks = replace(rules.gates.hooks, timeout=source.gates.hooks.timeout)
     pools = list[Pool]()
     for pool in rules.pools:
@@ -240,7 +239,7 @@ def _fewer(one: Count, other: Count, nodes: int) -> Count:
 
 
 def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tuple[Count, ...]:
-    """Return the smaller size of each step; the last repeats, and no ramp means no limit."""
+    """Return each step's smaller size; the last repeats, and no ramp is no limit."""
     if not one or not other:
         return one or other
     steps = list[Count]()
@@ -319,7 +318,7 @@ def _merge_pool(
 ) -> Pool:
     pool_today = _find_pool(today, pool) or Pool(pool.name, pool.selector)
     rules = _merge(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
-    # The rollout's own limit applies as well, so only those of pools are compared.
+    # Only pools' limits: the rollout's applies as well.
     limit = pool.max_unavailable or pool_today.max_unavailable
     if pool.max_unavailable and pool_today.max_unavailable:
         limit = choices["max_unavailable"](pool.max_unavailable, pool_today.max_unavailable)

@@ -1,6 +1,6 @@
-"""Find rules that are impossible, and rules that are less safe than the defaults.
+"""Find rules that are impossible, or less safe than the defaults.
 
-Anyone can write a plan file; the plan ID does not prove who did.
+Anyone can write a plan file; its ID does not prove who did.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +36,6 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
 
 
 def _nonzero_values(policy: Policy) -> Iterator[tuple[str, Count | Duration | None]]:
-    """Yield names and values of rules that must not be zero."""
     yield "drain.timeout", policy.drain.timeout
     yield "drain.completion.timeout", policy.drain.completion.timeout
     yield "max_failures", policy.max_failures
@@ -53,7 +52,7 @@ def _nonzero_values(policy: Policy) -> Iterator[tuple[str, Count | Duration | No
 
 
 def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:
-    """Yield parsers, which raise `UsageError`, and texts that they must accept."""
+    """Yield parsers, which raise `UsageError`, and texts for them."""
     gates = policy.gates
     drain = policy.drain
     pools = policy.pools
@@ -69,7 +68,7 @@ def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], I
     spread_labels = (policy.spread_by, *(pool.spread_by for pool in pools))
     yield check_label_name, [label for label in spread_labels if label]
     yield check_label_name, (*gates.hooks.before, *gates.hooks.after)
-    # Without a slash at the end, the name that is checked is empty.
+    # Without a final slash, the checked name is empty.
     name = "name" if gates.hooks.prefix.endswith("/") else "/"
     yield check_label_name, [f"{gates.hooks.prefix}{name}"]
 
@@ -79,8 +78,6 @@ _DEFAULT = Policy()
 
 @dataclass(frozen=True, slots=True)
 class RelaxedRule:
-    """A rule of a plan that is less safe than the default."""
-
     setting: str
     value: str
     effect: str

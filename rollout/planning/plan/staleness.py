@@ -14,12 +14,12 @@ from rollout.planning.plan.build import PlanInputs
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that has changed since the plan was made."""
+    """A change since the plan was made."""
 
     change: str
-    # What is different on each node, in contrast to `change`.
+    # On each node, in contrast to `change`.
     detail: str = ""
-    # Empty if the whole cluster has changed.
+    # Empty for the whole cluster.
     node: str = ""
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Difference:
 def find_differences(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
     """Return what has changed since the plan was made; none if it may run.
 
-    A new Node counts. A node that the plan leaves out and that could be rebooted now does not.
+    A new Node counts; a node that the plan leaves out and could now take does not.
     """
     if saved.cluster.uid != fresh.snapshot.identity.uid:
         servers = f"{saved.cluster.server}, not {fresh.snapshot.identity.server}"

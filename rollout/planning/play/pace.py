@@ -21,13 +21,11 @@ _START_SECONDS = 30
 _CALL_SECONDS = 5
 HANDOVER_SECONDS = 30
 """How long the controller of a database is assumed to take to move its primary after a cordon."""
-# A pod that took longer was probably unready in between. This is also the default
-# progressDeadlineSeconds of Deployments.
+# Longer starts probably were unready in between; also Deployments' default progressDeadlineSeconds.
 _LONGEST_START = 600
-# These controllers replace a pod while it still terminates. (Pods do not show a Job's
-# podReplacementPolicy.)
+# They replace a pod while it terminates. Pods do not show a Job's podReplacementPolicy.
 REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
-# It starts one pod after another. (Pods do not show podManagementPolicy: Parallel.)
+# It starts pods one by one. Pods do not show podManagementPolicy: Parallel.
 ORDERED = "StatefulSet"
 
 
@@ -35,15 +33,15 @@ ORDERED = "StatefulSet"
 class Past:
     """Seconds that steps took in past runs on this cluster."""
 
-    # Until the node was empty.
+    # Until empty.
     drains: tuple[float, ...] = ()
-    # From then until the node was returned.
+    # From empty until returned.
     reboots: tuple[float, ...] = ()
     # From a wave's last node to the next wave.
     settles: tuple[float, ...] = ()
     # From the last permitted eviction until the node was empty.
     endings: tuple[float, ...] = ()
-    # How long pods took to terminate, by owner (`kind/namespace/name`).
+    # By owner (`kind/namespace/name`).
     endings_by_owner: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
@@ -57,15 +55,15 @@ class _LastResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Estimates how many seconds steps take, from what they took before."""
+    """Estimates steps' seconds from past ones."""
 
-    # From local journals; its sequences are sorted.
+    # From local journals, sorted.
     past: Past
-    # How long whole runs of nodes took, sorted, from their annotations.
+    # Whole runs of nodes, sorted, from annotations.
     node_runs: tuple[float, ...] = ()
-    # A mean, because these times add up.
+    # The mean: these times add up.
     usual_settle: int = _START_SECONDS
-    # How long pods took to be ready and to terminate, by UID of the owner.
+    # How long pods took to be ready and to terminate, by owner's UID.
     starts_by_owner: Mapping[str, int] = field(default_factory=dict)
     endings_by_owner: Mapping[str, int] = field(default_factory=dict)
 
@@ -92,7 +90,7 @@ class Pace:
         return bool(self.past.reboots)
 
     def ending_seconds(self, grace: int, nodes: int = 1) -> int:
-        """Return how long pods with this grace period take to terminate on the slowest node."""
+        """Return how long pods of this grace period take to end on the slowest node."""
         longest = grace + _CALL_SECONDS
         past = self.past.endings or self.past.drains
         return min(longest, _slowest(past, nodes)) if past else longest
@@ -100,7 +98,7 @@ class Pace:
     def ending_seconds_of(self, owner_uids: Iterable[str], grace: int) -> int:
         """Return how long one node's pods of these owners take to terminate.
 
-        Owners without a past count like any pod with this grace period.
+        Owners without a past count by the grace period.
         """
         uids = list(owner_uids)
         endings = self.endings_by_owner
@@ -119,16 +117,16 @@ class Pace:
         return Rate(permits, ending, seconds_per_round)
 
     def starting_seconds(self, owner_uids: Iterable[str]) -> int:
-        """Return how long the slowest replacement of these owners' pods takes to be ready."""
+        """Return how long the slowest replacement of these owners takes to be ready."""
         starts = [self.starts_by_owner.get(uid, _START_SECONDS) for uid in owner_uids]
         slowest = max(starts, default=_START_SECONDS)
-        # Without a past run, none counts as faster than the assumption.
+        # Without past runs, the assumption is the least.
         return slowest if self.has_past_reboots else max(slowest, _START_SECONDS)
 
     def reboot_seconds(self, drain: int, nodes: int) -> int:
-        """Return how long the slowest reboot takes, if the drain takes `drain` seconds.
+        """Return the slowest reboot's seconds after a drain of `drain` seconds.
 
-        If only whole runs are known, at least half of one is left for the reboot.
+        Of whole runs, at least half is for the reboot.
         """
         if self.past.reboots:
             return _slowest(self.past.reboots, nodes)
@@ -138,10 +136,9 @@ class Pace:
         return max(node_run - drain, node_run // 2)
 
     def least_settle_seconds(self, pods: Iterable[Pod]) -> int:
-        """Return how long a wave that moved these pods takes to settle, at least."""
         if not self.past.settles:
             return 0
-        # The play itself waits for pods whose start times are known.
+        # The play waits for pods with known start times.
         if all(pod.owner.uid in self.starts_by_owner for pod in pods if pod.owner):
             return min(round(self.past.settles[0]), _START_SECONDS)
         return self.usual_settle
@@ -198,7 +195,7 @@ def _endings_of(
 def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     """Return the median time that pods took to be ready, by owner UID.
 
-    Pods that became unready later seem slow, so very long times are dropped.
+    Very long times are dropped: these pods were unready later.
     """
     starts: dict[str, list[int]] = defaultdict(list)
     for pod in pods:
@@ -208,9 +205,9 @@ def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
 
 
 def _slowest(past: Sequence[float], number: int) -> int:
-    """Return how long the slowest of `number` steps is likely to take.
+    """Return the likely slowest of `number` steps, by the sorted `past`.
 
-    `past` has to be sorted. For one step this is the median, for many about the longest.
+    For one step this is the median, for many about the longest.
     """
     rank = math.ceil(len(past) * number / (number + 1))
     return round(past[rank - 1])
@@ -225,7 +222,7 @@ def _of_journals(past: Sequence[float]) -> str:
 
 
 def last_run_seconds(node: Node) -> float | None:
-    """Return the seconds of the node's last run; None if it failed or is unknown."""
+    """Return the node's last run in seconds; None if failed or unknown."""
     text = node.annotations.get(marks.LAST_RESULT)
     if not text:
         return None
@@ -238,9 +235,9 @@ def last_run_seconds(node: Node) -> float | None:
 
 
 def slowest_node_seconds(policy: Policy, rescue_seconds: float | None = None) -> float:
-    """Return how many seconds a node may take at most, in any pool, until it counts as failed.
+    """Return the most seconds a node may take, in any pool, before it has failed.
 
-    `rescue_seconds` is None without a rescue. After it, the host gets the reboot timeout again.
+    `rescue_seconds` is None without a rescue; the host then gets the reboot timeout again.
     """
     pools = policy.pools
     drain = _longest(policy.drain.timeout, [pool.drain_timeout for pool in pools])

@@ -19,21 +19,20 @@ _WarningsByNode = Mapping[str, Sequence[PlaceWarning]]
 
 @dataclass(slots=True)
 class PodPlaces:
-    """Where pods go in a simulated rollout, and warnings about those without room."""
+    """Where pods go in a simulated rollout, and warnings for lack of room."""
 
     flow: PodFlow
-    # How many pods of each budget may be away.
     allowed: Mapping[str, int]
-    # How many pods had moved to each node when its drain began.
+    # Pods that had moved to each node by its drain.
     arrivals: dict[str, int] = field(default_factory=dict)
     warnings: list[PlanWarning] = field(default_factory=list)
 
     def move_wave(
         self, wave: Batch, waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
     ) -> tuple[Batch, list[NodeDemand]]:
-        """Move the wave's pods; return it without the nodes that have no room, and those nodes.
+        """Move the wave's pods; return it, and its nodes that have no room.
 
-        Waiting nodes join the wave if its limits allow it.
+        Waiting nodes may join within limits.
         """
         demands = wave.demands
         still_waiting = list[NodeDemand]()
@@ -45,7 +44,7 @@ class PodPlaces:
         while crowded := self._find_crowded_nodes(names, warnings):
             kept = [name for name in names if name not in crowded]
             if not kept:
-                # Half of the nodes may have room without the other half.
+                # One half may have room without the other.
                 half = (len(names) + 1) // 2
                 kept = names[:half]
             refused |= {name: crowded[name] for name in names if name not in kept}
@@ -57,7 +56,7 @@ class PodPlaces:
         return replace(wave, demands=fitting, refused=refused), still_waiting
 
     def note_drain(self, name: str) -> None:
-        """Note where the node's pods would go now, without moving them."""
+        """Note where the node's pods would go now."""
         self._note_moves([name], self._move_pods([name]))
         self.put_back([name])
 
@@ -73,10 +72,9 @@ class PodPlaces:
     def _find_crowded_nodes(
         self, names: Sequence[str], warnings_of: _WarningsByNode
     ) -> Mapping[str, PlaceWarning]:
-        """Return the nodes with more pods that stay than if they were away alone, and why.
+        """Return nodes with more pods that stay than if away alone, and why.
 
-        If there are any, all pods are put back. Numbers are compared, because it is chance which
-        of a node's pods stay.
+        If any, all pods are put back. Numbers are compared: which pods stay is chance.
         """
         if not warnings_of or len(names) == 1:
             return {}
@@ -110,7 +108,7 @@ class PodPlaces:
             is_room_short = is_room_short or isinstance(nowhere, NoRoom)
             yield PlaceWarning(f"pod/{pod.key}", DownMeanwhile(nowhere))
         if down:
-            # If room is short, it is chance which of the pods stay.
+            # If room is short, it is chance which pods stay.
             maybe_down = leaving if is_room_short else down
             yield from self._warn_of_crowded_budgets(leaving, maybe_down)
         for pod in staying:

@@ -1,7 +1,7 @@
 """Simulate pods' evictions and replacements, event by event.
 
 A permit comes back when the evicted pod's replacement is ready. A controller opens a budget by
-giving the pod's role, and so the budget, to another pod of the owner.
+giving the pod's role and budget to another pod of the owner.
 """
 
 from collections import Counter, defaultdict, deque
@@ -23,12 +23,12 @@ Action = Callable[[], None]
 
 
 class EventQueue:
-    """Actions in the order of their time, in seconds from the start of the rollout."""
+    """Actions in order of time, in seconds since the rollout's start."""
 
     def __init__(self) -> None:
         self.now = 0
         self._events: list[tuple[int, int, Action]] = []
-        # Actions of the same second keep their order.
+        # Orders actions of one second.
         self._numbers = count()
 
     def at(self, seconds: int, action: Action) -> None:
@@ -48,38 +48,36 @@ class EventQueue:
 class _Traits:
     """How a pod is evicted and replaced."""
 
-    # The UID of its owner, or its own without one.
+    # Its own UID without an owner.
     owner_uid: str
     budgets: tuple[str, ...]
     ending_seconds: int
     starting_seconds: int
-    # Its owner starts one pod after another.
+    # Its owner starts pods one by one.
     is_ordered: bool
-    # Its replacement starts while the pod still terminates.
+    # While it still terminates.
     is_replaced_at_once: bool
 
 
-# The UID of the owner, the keys of the budgets, and the grace period.
+# Owner's UID, budgets' keys, grace period.
 _TraitsKey = tuple[str, tuple[str, ...], int]
 
 
 @dataclass(slots=True)
 class _DrainState:
-    """How far a node's drain is."""
-
     on_empty: Action
     pods_left: int
-    # How many pods were ready when they were evicted, by owner.
+    # Of those evicted, by owner.
     evicted_ready: Counter[str] = field(default_factory=Counter)
     has_timed_out: bool = False
 
 
 class _StatefulSetOrder:
-    """The pods of a StatefulSet that are away; the one with the lowest ordinal starts next."""
+    """A StatefulSet's pods that are away; the lowest ordinal starts next."""
 
     def __init__(self) -> None:
         self._away = dict[str, Pod]()
-        # UIDs of pods that are gone, and have not been started again.
+        # UIDs of gone pods that have not been started again.
         self._may_start = set[str]()
 
     def note_evicted(self, pod: Pod) -> None:
@@ -106,14 +104,14 @@ class PodFlow:
 
     events: EventQueue
     pace: Pace
-    # How many pods of each budget may be away.
+    # Pods of each budget that may be away.
     permits: Mapping[str, int]
-    # How many seconds each budget is opened after the cordon, if a controller has to open it.
+    # Seconds from the cordon until a controller opens each budget.
     handovers: Mapping[str, int]
     rules: DrainPolicy
     index: BudgetIndex
     scheduler: Scheduler
-    # The pods that leave with a drain, by node and UID.
+    # Those that leave with a drain, by node and UID.
     residents: dict[str, dict[str, Pod]]
     # As in `DrainForecast`.
     surging: Mapping[str, int]
@@ -124,13 +122,13 @@ class PodFlow:
     _used_permits: Counter[str] = field(default_factory=Counter)
     # By budget and node.
     _waiting_pods: dict[str, dict[str, deque[Pod]]] = field(default_factory=dict)
-    # The UIDs of the pods that are away.
+    # UIDs of pods that are away.
     _unready: set[str] = field(default_factory=set)
     _eviction_counts: Counter[str] = field(default_factory=Counter)
     _statefulsets: dict[str, _StatefulSetOrder] = field(
         default_factory=lambda: defaultdict(_StatefulSetOrder)
     )
-    # Pods without room, by UID; and those of them whose affinity or spread may be the reason.
+    # Without room, by UID; and those that affinity or spread may hold.
     _pending: dict[str, Pod] = field(default_factory=dict)
     _pending_by_others: dict[str, Pod] = field(default_factory=dict)
     _traits_by_pod: dict[str, _Traits] = field(default_factory=dict)
@@ -198,14 +196,14 @@ class PodFlow:
         self.events.at(gone_at, partial(self._note_gone, pod, traits, node))
 
     def _handover_seconds(self, pod: Pod) -> int:
-        """Return how long a controller takes to open the pod's budgets; 0 if none has to."""
+        """Return how long a controller takes to open the pod's budgets, or 0."""
         if pod.uid in self._unready:
             return 0
         budgets = self._traits(pod).budgets
         return max((self.handovers.get(budget, 0) for budget in budgets), default=0)
 
     def _evict_after_handover(self, pod: Pod, node: str) -> None:
-        """Evict the pod, which has exchanged budgets with another pod of its owner."""
+        """Evict the pod after it exchanged budgets with another of its owner."""
         drain = self._drains.get(node)
         if drain is None or drain.has_timed_out:
             return
@@ -218,7 +216,7 @@ class PodFlow:
             self.events.at(try_at, partial(self._evict_after_handover, pod, node))
             return
         if successor is None:
-            # The successor is on a node outside of the rollout.
+            # The successor is outside of the rollout.
             budgets = tuple(budget for budget in own.budgets if budget not in self.handovers)
         else:
             successor_traits = self._traits(successor)
@@ -251,7 +249,7 @@ class PodFlow:
             self._waiting_pods.setdefault(budget, {}).setdefault(node, deque()).append(pod)
 
     def _find_used_up_budget(self, pod: Pod, traits: _Traits) -> str | None:
-        # A pod that is not ready already has its permits.
+        # Unready pods already have permits.
         if pod.uid in self._unready:
             return None
         for budget in traits.budgets:
@@ -260,7 +258,7 @@ class PodFlow:
         return None
 
     def _has_permit(self, budget: str) -> bool:
-        # A budget that allows no eviction now is assumed to allow one pod at a time later.
+        # A closed budget is assumed to let one pod go later.
         return self._used_permits[budget] < max(1, self.permits.get(budget, 0))
 
     def _evict(self, pod: Pod, traits: _Traits, node: str) -> None:
@@ -312,7 +310,7 @@ class PodFlow:
             self._place(pod, self._traits(pod))
 
     def _place(self, pod: Pod, traits: _Traits) -> None:
-        """Schedule the pod, and have it ready in time; without room it is pending."""
+        """Schedule the pod, to be ready in time, or leave it pending."""
         target = self.scheduler.choose_node(pod)
         if not target or target in self.cordoned:
             self._pending[pod.uid] = pod
@@ -330,7 +328,7 @@ class PodFlow:
             self._place(pod, self._traits(pod))
 
     def _note_ready(self, pod: Pod, traits: _Traits, eviction: int) -> None:
-        """Give the pod's permits back; `eviction` is the number of the one that it followed."""
+        """Return the pod's permits; `eviction` is the number of the one before."""
         was_evicted_again = self._eviction_counts[pod.uid] != eviction
         if was_evicted_again:
             return
@@ -346,7 +344,7 @@ class PodFlow:
         self.on_ready(traits.owner_uid)
 
     def _grant_permits(self, budget: str) -> None:
-        """Evict waiting pods, first of the node with the fewest pods left."""
+        """Evict waiting pods, first of the node with the fewest left."""
         pods_by_node = self._waiting_pods.get(budget)
         while pods_by_node and self._has_permit(budget):
             _, node = min((self._drains[name].pods_left, name) for name in pods_by_node)

@@ -1,7 +1,4 @@
-"""Simulate the rollout's nodes and pods in time.
-
-Without a known past run, pods use all of their grace period.
-"""
+"""Simulate the rollout's nodes and pods in time."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,8 +19,7 @@ from rollout.planning.play.pace import Pace, last_run_seconds
 from rollout.planning.play.places import PodPlaces
 from rollout.planning.play.pod_flow import Action, EventQueue, PodFlow
 
-# Nodes times pods. Without past reboots, larger rollouts take too long to play, and are estimated
-# from their budgets' rates.
+# Nodes times pods; without past reboots, larger rollouts are estimated from budgets' rates.
 _MOST_PLAYED = 300_000
 
 
@@ -34,12 +30,11 @@ def drain_timeout_seconds(rules: Policy) -> int:
 def slowest_ending_seconds(
     pods_of_nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace
 ) -> int:
-    """Return how long the slowest of these nodes' pods takes to terminate."""
     slowest = 0
-    # The longest grace period on each node, of pods whose owner has no known past.
+    # On each node, of pods whose owner has no past.
     longest_graces = list[int]()
     for pods in pods_of_nodes:
-        # One pod of each owner with a known past is enough: its pods are alike.
+        # One of each owner with a past is enough: they are alike.
         pod_by_owner = dict[str, Pod]()
         without_past = list[Pod]()
         for pod in pods:
@@ -60,7 +55,7 @@ def slowest_ending_seconds(
 
 @dataclass(frozen=True, slots=True)
 class PlayedLayout:
-    """The waves as they were played: each has only nodes that find room together."""
+    """Waves as played: each has only nodes that find room together."""
 
     waves: tuple[Batch, ...]
     # As in `PodPlaces`.
@@ -70,7 +65,7 @@ class PlayedLayout:
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """Plays layouts on a simulated cluster, to see which nodes find room and how long they take."""
+    """Plays layouts on a simulated cluster: which nodes find room, and how long they take."""
 
     policy: Policy
     pools: Pools
@@ -78,7 +73,7 @@ class Simulator:
     limits: WaveLimits
     index: BudgetIndex
     nodes: Mapping[str, Node]
-    # The pods that each node's drain moves elsewhere, by node name.
+    # What each node's drain moves elsewhere.
     leaving: Mapping[str, Sequence[Pod]]
     # As in `DrainForecast`.
     surging: Mapping[str, int]
@@ -86,7 +81,7 @@ class Simulator:
     def play(self, layout: Layout, scheduler: Scheduler) -> PlayedLayout:
         """Play the waves in order; `scheduler` has the cluster before the rollout.
 
-        A node whose pods lack room only because others are away goes in a later wave.
+        A node whose pods lack room because others are away goes later.
         """
         limits = layout.limits
         flow = self._pod_flow(limits, scheduler)
@@ -94,10 +89,10 @@ class Simulator:
         together = _TogetherSimulation if self._moves_one_by_one(layout) else _EstimatedSimulation
         played = list[Batch]()
         ahead = list(layout.waves)
-        # Nodes that had no room in an earlier wave of their part.
+        # For lack of room in an earlier wave of their part.
         waiting_nodes = list[NodeDemand]()
         while ahead or waiting_nodes:
-            # Nodes that wait get a wave of their own at the end of their part.
+            # Waiting nodes get a wave at the end of their part.
             if waiting_nodes and not (ahead and ahead[0].parts == played[-1].parts):
                 ahead.insert(0, replace(played[-1], demands=()))
             wave = ahead.pop(0)
@@ -111,7 +106,7 @@ class Simulator:
 
     def _pod_flow(self, limits: WaveLimits, scheduler: Scheduler) -> PodFlow:
         residents = dict[str, dict[str, Pod]]()
-        # Pods that stay on their node are not simulated.
+        # Pods that stay are not simulated.
         for name, pods in self.leaving.items():
             residents[name] = {pod.uid: pod for pod in pods}
         return PodFlow(
@@ -131,15 +126,15 @@ class Simulator:
         )
 
     def _moves_one_by_one(self, layout: Layout) -> bool:
-        """Whether each pod's move is played, rather than estimated from its budgets' rates."""
-        # The start of a rolling node is only known if everything before it was played.
+        """Whether to play each move, rather than estimate from rates."""
+        # A rolling node's start depends on all before it.
         if self.pace.has_past_reboots or any(wave.rolling for wave in layout.waves):
             return True
         pods = sum(len(pods) for pods in self.leaving.values())
         return pods * len(self.leaving) <= _MOST_PLAYED
 
     def estimated_seconds(self, layout: Layout) -> int:
-        """Return how long the layout is likely to take, without playing it."""
+        """Return how long the layout is likely to take, unplayed."""
         delays = self.drain_delay + self.reboot_delay + self.policy.gates.soak
         usual_reboot = self.pace.reboot_seconds(drain=0, nodes=1)
         besides_drain = round(delays + usual_reboot + self.pace.usual_settle)
@@ -170,7 +165,7 @@ class Simulator:
 
 
 class _WaveSimulation:
-    """One wave as it is played. Times are seconds from the rollout's start."""
+    """One wave as played; times are seconds since the rollout's start."""
 
     def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, wave: Batch) -> None:
         self.simulator = simulator
@@ -178,7 +173,7 @@ class _WaveSimulation:
         self.places = places
         self.wave = wave
         self.names = wave.names
-        # Drain timeouts, which begin only after the waits for pods to complete, by node.
+        # For drains, by node, after waits for completion.
         self._timeouts = dict[str, int]()
         self._completion_waits = dict[str, int]()
         self._demands = {demand.name: demand for demand in wave.demands}
@@ -202,7 +197,7 @@ class _WaveSimulation:
         return len(self.back_at) == len(self.names)
 
     def with_estimate(self) -> Batch:
-        """Return the wave with its estimate, after it was played."""
+        """Return the played wave with its estimate."""
         simulator = self.simulator
         soak = round(simulator.policy.gates.soak)
         seconds = self.now - self.wave_begun_at
@@ -215,7 +210,7 @@ class _WaveSimulation:
             settle = max(0, seconds - drain - reboot - soak)
             estimate = Estimate(seconds, drain, reboot, settle=settle, soak=soak)
             return replace(self.wave, estimate=estimate)
-        # Nodes were played at the usual pace, but the slowest may take longer.
+        # Nodes play at the usual pace, but the slowest may take longer.
         slowest_ending = simulator.slowest_ending_seconds(self.names)
         slowest_drain = max(slowest_ending, *self._completion_waits.values())
         seconds = max(seconds, simulator.drain_delay + slowest_drain + reboot)
@@ -225,7 +220,7 @@ class _WaveSimulation:
         return replace(self.wave, rolling=rolling, estimate=estimate)
 
     def begin(self, name: str, least_drain: int, together: int) -> None:
-        """Begin a node, one of `together` nodes; it drains for at least `least_drain` seconds."""
+        """Begin one of `together` nodes, to drain for at least `least_drain` seconds."""
         events = self.flow.events
         drains_at = self.now + self.simulator.drain_delay
         self.begun_at[name] = self.now
@@ -241,7 +236,7 @@ class _WaveSimulation:
             on_empty()
 
     def _note_empty(self, name: str, earliest_empty: int, together: int) -> None:
-        """Note when the node is empty, and have it come back after its reboot."""
+        """Note when the node is empty, and bring it back after its reboot."""
         if name in self.empty_at:
             return
         simulator = self.simulator
@@ -251,7 +246,7 @@ class _WaveSimulation:
         empty_at = min(max(self.now, earliest_empty), begun_at + drain_time)
         self.empty_at[name] = empty_at
         reboots_at = empty_at + simulator.reboot_delay
-        # Past runs did not wait for pods to complete.
+        # Past runs did not wait for completion.
         usual_drain = reboots_at - begun_at - completion_wait
         usual_back = reboots_at + simulator.pace.reboot_seconds(usual_drain, together)
         back_at = max(usual_back, self.earliest_back.get(name, 0))
@@ -266,13 +261,13 @@ class _WaveSimulation:
 
 
 class _TogetherSimulation(_WaveSimulation):
-    """A wave whose nodes go all at once; it ends when as many pods are ready as before."""
+    """A wave at once; it ends when as many pods are ready as before."""
 
     def play(self, *, is_last: bool) -> None:
         names = self.names
         events = self.flow.events
         simulator = self.simulator
-        # `PodPlaces.move_wave` has moved the pods already; here they move one by one.
+        # `PodPlaces.move_wave` has moved the pods; here they move one by one.
         self.places.put_back(names)
         pods_of_nodes = list(map(self.pods_on, names))
         unready_before = self.flow.unready_count
@@ -281,13 +276,13 @@ class _TogetherSimulation(_WaveSimulation):
         for name in names:
             self.begin(name, least_drain, together=len(names))
         events.run(lambda: self.are_all_back)
-        # The rollout does not wait for the last wave to settle.
+        # A rollout does not settle after its last wave.
         if not is_last:
             self._await_settled(list(chain.from_iterable(pods_of_nodes)), unready_before)
         events.pass_until(self.now + round(simulator.policy.gates.soak))
 
     def _await_settled(self, moved: Sequence[Pod], unready_before: int) -> None:
-        """Wait until as many pods are ready as before, at least as long as past waves took."""
+        """Wait until as many pods are ready as before, and for past waves' time."""
         events = self.flow.events
         back_at = self.now
         deadline = back_at + round(self.simulator.policy.settle_timeout)
@@ -297,14 +292,14 @@ class _TogetherSimulation(_WaveSimulation):
 
 
 class _EstimatedSimulation(_WaveSimulation):
-    """A wave whose pods move at once; its time is estimated from its budgets' rates."""
+    """A wave whose time is estimated from its budgets' rates."""
 
     def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of simulations
         flow = self.flow
         self._moved_pods = list(chain.from_iterable(map(self.pods_on, self.names)))
         for name in self.names:
             del flow.residents[name]
-        # `PodPlaces.move_wave` has moved the pods already.
+        # `PodPlaces.move_wave` has moved them.
         for pod in self._moved_pods:
             node = flow.scheduler.node_of(pod)
             flow.residents.setdefault(node, {})[pod.uid] = pod
@@ -333,21 +328,21 @@ class _EstimatedSimulation(_WaveSimulation):
 class _RollingSimulation(_WaveSimulation):
     """A wave whose next node begins once one is back and the cluster has settled.
 
-    The cluster has settled after a node if its pods' owners have no more pods away than when it
-    began. Pods that nodes in flight have evicted do not count. Owners are UIDs.
+    It settles when the node's owners have no more pods away than when it began, except those
+    evicted by nodes in flight. Owners are UIDs.
     """
 
     def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, wave: Batch) -> None:
         super().__init__(simulator, flow, places, wave)
         self._queue = RollingQueue(wave.rolling or Rolling(1), self.names)
-        # How many pods of each owner were away when each node began: the same numbers twice.
+        # How many pods of each owner were away when each node began: twice the same.
         self._away_before: dict[str, dict[str, int]] = {}
         self._away_before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
-        # In seconds after the node is back.
+        # Seconds after the node is back.
         self._least_settle = dict[str, int]()
-        # By owner, the nodes that had ready pods of it and are not back.
+        # By owner: nodes that had its ready pods and are not back.
         self._nodes_away: dict[str, set[str]] = defaultdict(set)
-        # By owner, the nodes that are back and wait for its pods.
+        # By owner: nodes that are back and wait for its pods.
         self._unsettled: dict[str, list[str]] = defaultdict(list)
 
     def play(self, *, is_last: bool) -> None:
@@ -373,13 +368,13 @@ class _RollingSimulation(_WaveSimulation):
         simulator = self.simulator
         away_before = dict[str, int]()
         for owner in self.flow.ready_pods_by_owner(name):
-            # What nodes in flight have evicted is away only for now, so the least count is taken.
+            # The least: evictions by nodes in flight are temporary.
             counts = [self.flow.away_by_owner[owner], *self._away_before_by_owner[owner].values()]
             away_before[owner] = min(counts)
             self._away_before_by_owner[owner][name] = away_before[owner]
             self._nodes_away[owner].add(name)
         self._away_before[name] = away_before
-        # Its host may boot more slowly than most.
+        # Its host may boot slowly.
         self.earliest_back[name] = self.now + round(last_run_seconds(simulator.nodes[name]) or 0)
         self._least_settle[name] = simulator.pace.least_settle_seconds(pods) if pods else 0
         self.places.note_drain(name)
@@ -392,7 +387,7 @@ class _RollingSimulation(_WaveSimulation):
             self._check_settled(name)
 
     def _check_settled(self, name: str) -> None:
-        """Free the node's place a soak after all owners of its pods have as many as before.
+        """Free the node's place a soak after its owners have as many pods as before.
 
         `_check_unsettled` repeats this when an owner gets a pod.
         """
@@ -407,7 +402,7 @@ class _RollingSimulation(_WaveSimulation):
         self.flow.events.at(soaked_at, lambda: self._free_place(name))
 
     def _lacks_pods(self, owner: str, away_before: int) -> bool:
-        """Whether more pods are away than before, not counting nodes in flight."""
+        """Whether more pods are away than before, without nodes in flight."""
         more_away = self.flow.away_by_owner[owner] - away_before
         if more_away <= 0:
             return False
@@ -417,7 +412,7 @@ class _RollingSimulation(_WaveSimulation):
         return more_away > evicted
 
     def _free_place(self, name: str) -> None:
-        """Let another node begin in place of this one, unless that has happened before."""
+        """Let another node begin in place of this one, once."""
         away_before = self._away_before.pop(name, None)
         if away_before is None:
             return
