@@ -42,7 +42,7 @@ class SystemClock:
 
 class _DatedAnswer(NamedTuple):
     date: datetime
-    # Monotonic.
+    # By the monotonic clock.
     arrival: float
 
 

@@ -123,7 +123,7 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
     ) -> HTTPResponse:
         def make_connection(host: str, timeout: float) -> HTTPConnection:
             connection: Any = connection_type(host, timeout=timeout)
-            # The library's only hook.
+            # The library has no public name for this hook.
             connection._create_connection = self._connect  # noqa: SLF001
             return cast("HTTPConnection", connection)
 

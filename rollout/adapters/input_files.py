@@ -16,7 +16,7 @@ from typing import BinaryIO
 from rollout.adapters.local_files import is_writable_by_others, why_replaceable
 
 LARGEST_INPUT = 16 << 20
-# This process's file descriptors.
+# They hold this process's file descriptors.
 _DESCRIPTOR_FOLDERS = ("/dev/fd/", "/proc/self/fd/")
 _STDIN = "/dev/stdin"
 _REFUSED_KINDS = {

@@ -73,7 +73,6 @@ def why_replaceable(path: Path) -> str:
 
 
 def _access_of_others(folder: Path, entry: Path) -> str:
-    """Return how others may replace or write an entry, or empty."""
     if _is_read_only(folder):
         return ""
     folder_state = folder.stat()
@@ -106,7 +105,6 @@ def _is_open_to_others(state: os.stat_result) -> bool:
 
 
 def _why_untrusted(path: Path) -> str:
-    """Return why others may control a file or folder itself, or empty."""
     state = path.lstat()
     noun = "the directory " if stat.S_ISDIR(state.st_mode) else ""
     if state.st_uid not in (os.geteuid(), _ROOT):
@@ -197,7 +195,6 @@ class OutputPlace:
 
     @property
     def _is_shared(self) -> bool:
-        """Whether everybody can write to the folder."""
         return bool(os.fstat(self.folder).st_mode & stat.S_IWOTH)
 
     @property
@@ -211,7 +208,6 @@ class OutputPlace:
         return 0 if self._is_in_proc else os.O_NOFOLLOW
 
     def _why_not_used(self, state: os.stat_result) -> str:
-        """Return why an entry of a shared folder is unusable, or empty."""
         folder = os.fstat(self.folder)
         if state.st_uid not in (os.geteuid(), _ROOT, folder.st_uid):
             return f"belongs to {user_name(state.st_uid)}"
@@ -365,7 +361,7 @@ def needing_temporary_folder(purpose: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        # Only `tempfile`'s has none.
+        # Only the error of `tempfile` has no file name.
         if error.filename is not None:
             raise
         raise InputError(

@@ -32,7 +32,7 @@ _LOGGERS_SHOWING_URLS = ("apprise", "urllib3.connectionpool", "requests")
 _WEBHOOK_SCHEMES = ("http", "https")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
 _LOG = logging.getLogger("rollout.notify")
-# Before each attempt.
+# Seconds before each attempt.
 _ATTEMPT_PAUSES = (0.0, 1.0, 4.0)
 _CLOSE_SECONDS = 5.0
 
@@ -167,6 +167,8 @@ class Outbox:
 
 
 class _DeliveryQueue:
+    """The notifications that wait for one destination, and the thread that sends them."""
+
     def __init__(self, destination: Destination, warn: Callable[[str], None]) -> None:
         self._destination = destination
         self._warn = warn

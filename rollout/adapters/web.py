@@ -74,7 +74,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, family: int, place: Any, application: Application) -> None:
         self.address_family = family
-        # Open connections by address.
+        # How many connections each address has open.
         self._open_by_client = Counter[str]()
         self._lock = threading.Lock()
         super().__init__(place, _Handler)
@@ -102,7 +102,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def _note_closed(self, client: str) -> None:
         with self._lock:
             self._open_by_client[client] -= 1
-            # Unary plus drops zeros.
+            # Unary plus drops addresses without connections.
             self._open_by_client = +self._open_by_client
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -131,7 +131,7 @@ class _RequestReader(io.BufferedReader):
         line = super().readline(most if size is None or size < 0 else min(size, most))
         self._left -= len(line)
         if self._left < 0:
-            # Answered with status 431.
+            # The base class answers with status 431.
             raise LineTooLong("request")
         return line
 

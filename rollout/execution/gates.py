@@ -37,7 +37,7 @@ from rollout.wording import text
 _FRESH_SECONDS = 5.0
 # In place of a node's name.
 _ANY_NODE = ""
-# Without an estimate.
+# If the plan has no estimate.
 _ASSUMED_ESTIMATE = Duration(600)
 # Linux allows 128 KiB.
 _LONGEST_VARIABLE = 100_000
@@ -45,6 +45,8 @@ _LONGEST_VARIABLE = 100_000
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
+    """Whether a node may start now."""
+
     finding: Finding | None = None
     # Waiting does not help.
     is_final: bool = False
@@ -339,7 +341,6 @@ def _node_names(wave: Wave) -> str:
 
 
 def find_control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
-    """Return why the control plane cannot lose this node now."""
     try:
         if not is_control_plane(read_node(api, name), policy):
             return ()

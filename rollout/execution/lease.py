@@ -69,7 +69,6 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
         return wire.written_at(self.managed_fields, "renewTime")
 
     def for_update(self, ours: Mapping[str, str]) -> dict[str, Any]:
-        """Return metadata that keeps what others have written to the Lease."""
         annotations = dict(self.annotations)
         annotations.pop(marks.RUN, None)
         annotations.pop(marks.PROCESS, None)
@@ -94,6 +93,8 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
 
 
 class Lease(msgspec.Struct):
+    """The Lease as the API has it; `state` is what it says about the lock."""
+
     metadata: LeaseMeta
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
@@ -274,7 +275,6 @@ def await_renewal(
 
 
 def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None) -> LockedError:
-    """Return the error for a held lock, with how to watch and stop the holder."""
     holder = lease.holder_text
     machine, _, process = holder.rpartition("/")
     activity = "a rollout is running"
@@ -305,7 +305,6 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
 
 
 def unlock_commands(lease: LeaseState, namespace: str) -> str:
-    """Return the command that frees the lock, with the alternative in brackets."""
     if not is_run_id(lease.run):
         return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     undo = f"rollout abort --force-unlock {lease.run}"

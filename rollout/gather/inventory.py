@@ -134,7 +134,6 @@ class _HostReader:
                 self.warnings.append(f"inventory: {variable} is ignored: only keys are used")
 
     def _port(self) -> int:
-        """Return the port, or 0."""
         text = self._first_value(*_PORT)
         port = port_of(text)
         if text and port is None:
@@ -143,7 +142,6 @@ class _HostReader:
         return port or 0
 
     def _first_value(self, *names: str) -> str:
-        """Return the first of these variables that is set, or empty."""
         for name in names:
             value = self.variables.get(name)
             # How Ansible marks inventory programs' values, which are never templates.

@@ -59,7 +59,7 @@ class CheckResult:
 
     node: str
     outcome: CheckOutcome
-    # Staged before, or empty.
+    # A version that was staged before, or empty.
     version: str = ""
     message: str = ""
 

@@ -268,7 +268,7 @@ class UncountedVersion(NodeFinding, frozen=True):
 
     kind = ExclusionReason.VERSION_HELD
     version: str
-    # How many.
+    # How many other versions are held.
     others: int
 
 

@@ -114,7 +114,7 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
     id: str
     run_id: str
     since: str
-    # From before the reboot.
+    # The boot before the reboot.
     boot_id: str
     version: str = ""
     state: SlotState = SlotState.HELD

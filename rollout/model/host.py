@@ -212,7 +212,7 @@ class HostFacts:
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     # Their answers, but not update_engine's.
     signs: tuple[Sign, ...] = ()
-    # Zincati's strategy.
+    # The strategy of Zincati, or empty.
     zincati: str = ""
     reboots_itself: tuple[SelfReboot, ...] = ()
     # Without the probe's own user; None if unknown.
@@ -333,7 +333,7 @@ class UpdateStanding:
     """The update state of a host without a staged update; unknown values are empty."""
 
     state: UpdateState
-    # Of similar hosts.
+    # The newest version on similar hosts.
     newest_version: str = ""
     rolled_back_from: str = ""
     rolled_back_at: str = ""

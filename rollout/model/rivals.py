@@ -108,7 +108,7 @@ class Coordinator:
     name: str
     # Who has its lock: nodes, or a person's text.
     holders: tuple[str, ...] = ()
-    # Fully held, without expiry.
+    # All of the lock is held, and does not expire.
     locked: bool = False
     # What a person can take to pause it.
     lock: LockAnnotation | None = None

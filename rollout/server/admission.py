@@ -52,7 +52,7 @@ _COORDINATORS_FRESH = 60.0
 # Reading 30,000 pods takes 4 s; forecasts get at most this share of the time.
 _FORECAST_SHARE = 0.1
 
-# Any other is NODE_EXCLUDED.
+# Any other reason is NODE_EXCLUDED.
 _KIND_BY_REASON = {
     ExclusionReason.PAUSED: AnswerKind.PAUSED,
     ExclusionReason.RIVAL: AnswerKind.RIVAL,

@@ -149,7 +149,6 @@ def await_reregistration(
 
 
 def _read_registered_node(api: ClusterApi, slot: Slot) -> Node | None:
-    """None until the slot's machine has registered the Node."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:

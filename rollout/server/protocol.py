@@ -73,7 +73,7 @@ class AnswerKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class FleetLockAnswer:
     kind: AnswerKind
-    # For people.
+    # The text for people.
     value: str
     # Monotonic time until which it may be sent.
     until: float = inf

@@ -45,7 +45,7 @@ class ServerSettings:
     groups: Groups
     selection: Selection
     policy: Policy
-    # Of all shared objects.
+    # The namespace of the Lease, slots, memory and record.
     namespace: str
     holder: str
     lease_seconds: int
@@ -69,7 +69,7 @@ class SlotBook:
     namespace: str
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _last_slots: Slots = NO_SLOTS
-    # Monotonic.
+    # In monotonic seconds.
     _read_at: float = float("-inf")
     # Why the slots are unknown, or empty.
     _problem: str = "the slots have not been read yet"
@@ -206,7 +206,7 @@ class ServerContext:
     api: ClusterApi
     clock: Clock
     notice: Callable[[str], None]
-    # Those of one run.
+    # Yields the observers of one run.
     observers_of: Callable[[RolloutPlan], AbstractContextManager[Sequence[Observer]]]
     # By request (`pre-reboot` or `steady-state`) and answer's kind.
     count: Callable[[str, str], None]

@@ -179,7 +179,6 @@ class SlotRunner:
         return read_slot_node(context.api, context.book.latest_of(slot))
 
     def _note_aborted(self, slot: Slot) -> None:
-        """Note that the slot was given up before its node was marked."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id, failures_allowed=1)
         change = partial(with_node_end, ended=ended, now=self.context.now)
@@ -193,7 +192,7 @@ class SlotRunner:
         entry = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
-        # Unknown if taken up.
+        # Unknown if the run is taken up.
         health_before = None if is_taken_up else engine.settler.measure_together([slot.node])
         host = SlotHost(
             slot=slot,
@@ -374,7 +373,6 @@ class Worker:
         self._threads[slot.run_id] = SlotThread(future, give_up)
 
     def _update_threads(self) -> None:
-        """Pass released slots on to their threads, and forget ended ones."""
         for run_id, thread in list(self._threads.items()):
             slot = self._slots.of_run(run_id)
             if slot is not None and slot.is_given_up:

@@ -94,7 +94,7 @@ class AnsibleExecutor:
                 yield name, SshError(why)
         if not waiting:
             return
-        # None is the end.
+        # None follows the last event.
         events: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         run = PlaybookRun(
             self._settings,
@@ -145,7 +145,7 @@ class _HostCommands:
 
     folder: Path
     next_number: int = 0
-    # Awaited, by command number.
+    # Answers still awaited, by the command's number.
     answers: "dict[int, Future[Answer]]" = field(default_factory=dict)
 
 

@@ -35,7 +35,7 @@ _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
 class AnsibleSettings:
     """How Ansible reaches hosts; None for what is not given."""
 
-    # None: the Nodes.
+    # If None, the Nodes are the inventory.
     inventory: Path | None = None
     user: str | None = None
     port: int | None = None
@@ -44,7 +44,7 @@ class AnsibleSettings:
     # `none` is no file, as for ssh.
     ssh_config: Path | None = None
     host_key_checking: HostKeyChecking = HostKeyChecking.STRICT
-    # As Ansible sees them.
+    # The current folder, as Ansible sees it.
     folder: Path = field(default_factory=Path.cwd)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 

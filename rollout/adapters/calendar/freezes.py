@@ -25,7 +25,7 @@ _HINT = (
     "gates.calendar takes an iCalendar file (.ics), as calendars export it. Without one:"
     " gates.freeze."
 )
-# Others answer or change.
+# Other methods do not list events.
 _LISTING_METHODS = ("PUBLISH", "REQUEST")
 _IGNORED_BLOCKS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 

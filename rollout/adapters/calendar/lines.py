@@ -34,7 +34,7 @@ class ContentLine:
     name: str
     parameters: Mapping[str, str]
     value: str
-    # Unfolded.
+    # All of it, unfolded.
     text: str
 
     def refuse(self, why: str) -> NoReturn:

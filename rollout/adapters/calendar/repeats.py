@@ -15,7 +15,7 @@ _WEEKDAY = re.compile(rf"(?:([+-]?)(\d{{1,2}}))?({_DAY})", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,3}", re.ASCII)
 _POSITIVE = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _HIGHEST_ORDINALS = {"YEARLY": 53, "MONTHLY": 5}
-# For one event.
+# How often an event may occur in one day.
 _MOST_PER_DAY = 24
 
 
@@ -25,7 +25,7 @@ class _NumberRange:
 
     least: int
     most: int
-    # Negative: from the end.
+    # Negative numbers count back from the end.
     may_count_back: bool = False
     frequencies: tuple[str, ...] = _FREQUENCIES
 

@@ -10,7 +10,7 @@ from rollout.planning.eligibility.windows import check_zone
 
 _CALENDAR_ZONE = "X-WR-TIMEZONE"
 _PARTS = ("STANDARD", "DAYLIGHT")
-# By icalendar and dateutil.
+# Raised by icalendar and dateutil.
 _INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 
 
@@ -20,7 +20,7 @@ class Zones:
 
     # For times without a zone.
     of_calendar: tzinfo
-    # By the file itself.
+    # Defined by the file itself.
     defined: frozenset[str]
 
     def has(self, name: str) -> bool:

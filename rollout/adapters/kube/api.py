@@ -45,7 +45,7 @@ class Timeouts:
     """The timeouts of a request, in seconds."""
 
     connect: float = 5.0
-    # Until the next bytes.
+    # Seconds until the next bytes.
     read: float = 30.0
     # Times `read` for a whole body.
     body_patience: float = 10

@@ -125,7 +125,7 @@ class Login:
     """The chosen context, with its cluster and user."""
 
     files: tuple[Path, ...]
-    # Files, for messages.
+    # Names the files in messages.
     origin: str
     context: str
     # Empty: the context has none.

@@ -39,7 +39,7 @@ _UNAUTHORIZED = 401
 _MOST_RECORDS = 100
 # For reuse; more threads open more.
 _KEPT_CONNECTIONS = 64
-# After a failed login.
+# Seconds between a failed login and the next.
 _LOGIN_PAUSE = 5.0
 # An API server may still be starting after an outage.
 _STARTING_SECONDS = 60.0

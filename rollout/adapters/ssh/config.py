@@ -226,7 +226,7 @@ def _apply(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) 
         known_as=_value(settings, "hostkeyalias").lower(),
         connect_timeout=int(_value(settings, "connecttimeout", "0")) or None,
     )
-    # By letter after `%`.
+    # By the letter after `%`.
     tokens = {
         "%": "%",
         "d": str(Path.home()),
@@ -307,7 +307,6 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
 def _proxy_command(
     host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the command that connects to the host, or empty."""
     jump = _value(settings, "proxyjump", NO_VALUE)
     command = _value(settings, "proxycommand", NO_VALUE)
     if jump == command == NO_VALUE:

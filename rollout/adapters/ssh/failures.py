@@ -22,7 +22,7 @@ from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line
 
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
-# In paramiko's messages.
+# Parts of paramiko's messages.
 _NOT_SSH = ("banner", "protocol version")
 _CHANNEL_CLOSED = "Channel closed."
 _FORBIDDEN = "Its sshd may forbid commands for this user."

@@ -41,13 +41,13 @@ class ScannedHost:
     node: str
     host: Host
     standing: KeyState
-    # None if unreachable.
+    # None if the host is unreachable.
     key: HostKey | None = None
     # "fingerprint", or empty.
     confirmed_by: str = ""
-    # On file.
+    # The host's keys on file.
     before: tuple[HostKey, ...] = ()
-    # Why unreachable.
+    # Why the host is unreachable.
     error: str = ""
 
     @property

@@ -64,7 +64,6 @@ def host_patterns(texts: Sequence[str]) -> HostPatterns | None:
 
 
 def _is_printed_unchanged(name: str) -> bool:
-    """Whether `ssh -G` prints the name as it is given."""
     if _NAME.fullmatch(name):
         return True
     if "%" in name:

@@ -90,7 +90,7 @@ class KeyRing:
             with suppress(SshAuthError):
                 named_keys = tuple(_with_certificate(self.load(named), named))
             if named_keys:
-                # Without the agent.
+                # The agent is not needed.
                 yield named_keys
                 return
         with _open_agent(identities.agent) as agent_keys:

@@ -67,7 +67,7 @@ class KeysByName:
     """Finds the keys of a host name."""
 
     _plain: defaultdict[str, list[HostKey]] = field(default_factory=lambda: defaultdict(list))
-    # For patterns and hashes.
+    # Whether a name matches, for patterns and hashes.
     _matchers: list[tuple[Callable[[str], bool], HostKey]] = field(default_factory=list)
 
     def add(self, names: str, key: HostKey) -> None:
@@ -331,7 +331,7 @@ def parse_known_hosts_line(line: str) -> KnownHostsLine:
         return KnownHostsLine(marker, "", None)
     names, key_type, encoded_key, *_ = words
     try:
-        # JSON has no surrogates.
+        # The type is written as JSON, which has no surrogates.
         key_type = key_type.encode("ascii", errors="replace").decode()
         key = HostKey(key_type, base64.b64decode(encoded_key, validate=True))
     except ValueError:

@@ -18,7 +18,7 @@ from typing_extensions import Buffer, override
 
 from rollout.adapters.secrets import child_environment
 
-# 0 would not block.
+# A timeout of 0 would mean not to block.
 _SHORTEST_TIMEOUT = 0.001
 # Until another attempt to connect begins or replaces that one.
 _REPEAT_SECONDS = 1.0
@@ -26,16 +26,16 @@ _REPEAT_SECONDS = 1.0
 HANDSHAKE_ALLOWANCE = 1 << 18
 _GREETING_LIMIT = 256
 _STDERR_LIMIT = 4096
-# Of getaddrinfo.
+# What getaddrinfo returns.
 _ResolvedAddress = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 
 
 class DeadlineSocket(socket.socket):
     """A stream that ends at a deadline, or when it has received too much."""
 
-    # By `time.monotonic`.
+    # A time of `time.monotonic`.
     deadline: float
-    # Bytes still to receive.
+    # How many more bytes may be received.
     allowance: int
     # The first bytes.
     greeting: bytes
@@ -92,10 +92,10 @@ class ProxyCommand:
             stdin=stream.fileno(),
             stdout=stream.fileno(),
             stderr=subprocess.PIPE,
-            # Without the terminal's interrupts.
+            # The terminal's interrupts do not reach it.
             start_new_session=True,
         )
-        # Printed by its end.
+        # What it printed, known at its end.
         self.stderr = ""
 
     def end(self) -> None:

@@ -53,7 +53,7 @@ def in_processes(
         for number in range(workers):
             share = dict(list(hosts.items())[number::workers])
             task = pickle.dumps((ask, share, share_of_concurrency))
-            # Without the terminal's interrupts.
+            # The terminal's interrupts do not reach it.
             process = subprocess.Popen(  # noqa: S603 - our own module
                 _PROGRAM,
                 stdin=subprocess.PIPE,

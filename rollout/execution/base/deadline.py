@@ -170,7 +170,6 @@ class PatientApi:
         return retry_until(deadline or self.deadline(), once, self.notice)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """By default, when the patience of this outage ends."""
         return Deadline(self.clock, self.patience_left if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
@@ -191,7 +190,6 @@ class StopRequest:
     _exit_actions: list[Callable[[], object]] = field(default_factory=list)
 
     def add_exit_action(self, action: Callable[[], object]) -> None:
-        """Register a quick action for an immediate exit."""
         self._exit_actions.append(action)
 
     def run_exit_actions(self) -> None:

@@ -63,7 +63,6 @@ class BlockedReason:
         return self.budget or (self.denial.name if self.denial else "")
 
     def denier(self, kind: DenierKind) -> str:
-        """Return the webhook or policy that denied the eviction, else empty."""
         return self.denial.name if self.denial and self.denial.kind is kind else ""
 
     @classmethod
@@ -143,7 +142,6 @@ class HeldPods:
         return hold.reason if hold else None
 
     def why_blocked(self, pod: Pod) -> str:
-        """Return a clause on why the pod cannot be evicted now, or empty."""
         reason = self.reason_of(pod)
         if reason is None:
             return ""

@@ -42,6 +42,8 @@ _TICK = 0.25
 
 @dataclass(slots=True)
 class _DaemonSetLookup:
+    """The cluster's DaemonSets, read again for each new pod of one."""
+
     task: NodeTask
     deadline: Deadline
     daemon_sets: Sequence[DaemonSet] | None = None
@@ -253,7 +255,6 @@ class _Drain:
 
 
 def _find_node_trouble(task: NodeTask) -> str:
-    """Return a clause on why no pod can end, or empty."""
     try:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:

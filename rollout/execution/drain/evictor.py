@@ -69,6 +69,8 @@ class Acceptance:
 
 @dataclass(slots=True)
 class PodEviction:
+    """The state of a pod's eviction."""
+
     retry: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE))
     accepted: Acceptance | None = None
     # An earlier request may have worked.

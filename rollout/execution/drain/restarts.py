@@ -31,6 +31,8 @@ _POLL_SECONDS = 5.0
 
 @dataclass(slots=True)
 class _Restart:
+    """A restart that replaces the pods of one ReplicaSet."""
+
     origin: ReplicaSetOrigin
     status: Restarting | None = None
     # In monotonic seconds.
@@ -39,6 +41,8 @@ class _Restart:
 
 @dataclass(slots=True)
 class Restarts:
+    """The restarts of one drain."""
+
     task: NodeTask
     deadline: Deadline
     # By the pods' ReplicaSet's UID; None if a restart does not help.

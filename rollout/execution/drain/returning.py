@@ -23,6 +23,8 @@ _LONGEST_REST = 30.0
 
 @dataclass(slots=True)
 class ReturningPods:
+    """The pods that have arrived since the drain began."""
+
     task: NodeTask
     # UIDs of the pods that were there before.
     first_pods: frozenset[str]

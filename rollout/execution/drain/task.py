@@ -20,6 +20,8 @@ _LONGEST_DEFERENCE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class DrainDemand:
+    """What one drain needs; permits by budget."""
+
     pods_left: int
     permits_wanted: Mapping[str, int]
     # Half of the drain's time is over.
@@ -86,6 +88,8 @@ class Precedence:
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
+    """The run of one planned node, as part of the rollout with this ID."""
+
     planned: PlannedNode
     rollout_id: str
     cluster: PatientApi

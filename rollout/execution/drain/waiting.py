@@ -27,7 +27,7 @@ NAMED = 5
 _REPORT_SECONDS = 1.0
 # Without a change; then a list checks the watches.
 _QUIET_SECONDS = 60.0
-# Beyond the grace period.
+# Seconds beyond the grace period.
 _OVERDUE_SECONDS = 30.0
 # Seconds from an accepted eviction until the watch shows the deletion.
 _DELETION_DELAY = 5.0
@@ -131,7 +131,6 @@ class Waiting:
         return Termination(now - self.leaving_since.get(pod.uid, now), grace)
 
     def _note_endings(self, remaining: Sequence[Pod]) -> None:
-        """Note how long pods took that have gone since the last call."""
         now = self.task.now
         uids_left = {pod.uid for pod in remaining}
         for pod in self.last_remaining:
@@ -147,7 +146,6 @@ class Waiting:
         self.last_remaining = tuple(remaining)
 
     def close(self, remaining: Sequence[Pod]) -> None:
-        """Report the other evicted pods, including those still there."""
         self._note_endings(remaining)
         for pod in remaining:
             accepted = self.evictor.eviction_of(pod).accepted

@@ -105,9 +105,7 @@ class NodeEngine(Protocol):
 
     def show_phase(self, name: str, phase: Phase) -> None: ...
 
-    def remember(self, planned: PlannedNode, end: NodeEnd) -> None:
-        """Store how the node ended, for later rollouts."""
-        ...
+    def remember(self, planned: PlannedNode, end: NodeEnd) -> None: ...
 
 
 class HostAccess(Protocol):

@@ -38,6 +38,8 @@ _UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY
 
 @dataclass(frozen=True, slots=True)
 class _NodeLeft:
+    """How a run has left the Node."""
+
     # None if unchanged.
     edge: Edge | None
     is_cordoned: bool

@@ -262,7 +262,6 @@ class _ExpectedPods:
 
 
 def _missing_pods(expected: _ExpectedPods, pods: Sequence[Pod], before: Mapping[str, str]) -> str:
-    """Return the expected pods that are not ready again, or empty."""
     ready = ready_of(pods)
     missing = []
     for pod, since in before.items():

@@ -94,8 +94,6 @@ def mark_before_deletion(context: NodeContext, mark: str) -> str | None:
 
 
 def mark_new_node(task: NodeTask, phase: Phase, old_marks: Mapping[str, str | None]) -> None:
-    """Cordon and mark the new Node, unless it is marked."""
-
     def change(node: Node) -> dict[str, Any] | None:
         if node.annotations.get(marks.RUN):
             require_mark(task, node)

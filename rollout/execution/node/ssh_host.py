@@ -63,6 +63,8 @@ class RememberingShell:
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
+    """A host over SSH, and its planned node."""
+
     host: Host
     planned: PlannedNode
     shell: RememberingShell
@@ -87,6 +89,8 @@ class SshHost:
 
 @dataclass(frozen=True, slots=True)
 class RolloutHosts:
+    """The hosts by Node name, and how to reach and reboot them."""
+
     by_node: Mapping[str, Host]
     shell: HostExecutor
     probe_timeout: float = 60.0
@@ -164,7 +168,6 @@ def machine_difference(host: SshHost, boot: BootFacts) -> str:
 
 
 def is_in_old_boot(host: SshHost, boot: BootFacts) -> bool:
-    """Whether the host has not rebooted since the plan."""
     return boot.boot_id == host.planned.boot_id
 
 

@@ -32,6 +32,8 @@ REMOVAL = f"kubectl taint node NAME {TAINT}-"
 
 @dataclass(frozen=True, slots=True)
 class Tainting:
+    """Writes the soft taint and the mark of nodes that are left to a later run."""
+
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter

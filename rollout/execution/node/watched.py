@@ -40,7 +40,6 @@ class WatchedNode:
 
     @property
     def boot_id(self) -> str:
-        """The boot that the kubelet has reported, or empty."""
         return next((node.boot_id for node in self._nodes()), "")
 
     def await_other_boot(self, boot_id: str, deadline: Deadline) -> None:

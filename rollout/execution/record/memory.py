@@ -86,6 +86,8 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
 
 @dataclass
 class _EndNote:
+    """A change that notes a node's end."""
+
     ended: EndedNode
     now: datetime
     # Just before; someone may have released it meanwhile.
@@ -116,7 +118,7 @@ class RunMemory:
     newly_held: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pending: list[Change] = field(default_factory=list)
-    # With the pending changes.
+    # The memory with the pending changes.
     _seen: Memory = NO_MEMORY
     _seen_at: float = float("-inf")
     _is_expired: bool = False

@@ -245,6 +245,8 @@ _WAY_OUT = "Undo what it began and remove its record: rollout abort."
 
 @dataclass
 class RunRecord:
+    """Writes the record of one run."""
+
     cluster: PatientApi
     document: Document
     notice: Callable[[str], None]

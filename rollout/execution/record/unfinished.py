@@ -45,10 +45,12 @@ class MarkedNode:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
+    """A run that was interrupted, or ended with nodes left over."""
+
     record: StoredRecord
     in_flight: tuple[MarkedNode, ...] = ()
     failed: tuple[MarkedNode, ...] = ()
-    # Outcomes of returned nodes.
+    # Outcomes of nodes that failed and were returned.
     failed_in_service: Mapping[str, str] = field(default_factory=dict)
     done: tuple[str, ...] = ()
     untouched_nodes: tuple[PlannedNode, ...] = ()

@@ -75,6 +75,8 @@ def abort(
 
 @dataclass(frozen=True, slots=True)
 class _Undoing:
+    """An abort that holds the Lease."""
+
     hosts: RolloutHosts
     observers: Sequence[Observer]
     lock: LockRequest

@@ -34,7 +34,7 @@ class Continuation:
 
     plan: RolloutPlan
     inherited: Inheritance
-    # For percentages.
+    # How many nodes percentages refer to.
     percentage_base: int
     retried: tuple[str, ...]
 
@@ -80,7 +80,6 @@ def has_failed_enough(unfinished: Unfinished) -> bool:
 
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
-    """Return the unmarked nodes that are still to be rebooted."""
     nodes = {node.name for node in unfinished.untouched_nodes}
     if retry_failed:
         nodes.update(unfinished.failed_in_service)
@@ -156,7 +155,7 @@ def _inputs_beside(
         inputs,
         snapshot=with_nodes_back(inputs.snapshot, names),
         selection=Selection(),
-        # Stranded nodes are unavailable.
+        # Stranded nodes count as unavailable, too.
         taken_up=frozenset(in_flight.union(names, unfinished.unclear)),
     )
 
@@ -234,6 +233,8 @@ def _count_all_failures(unfinished: Unfinished) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _PoolProgress:
+    """How many nodes of a pool are in the rollout, and how many were started."""
+
     size: int = 0
     started: int = 0
     started_workers: int = 0

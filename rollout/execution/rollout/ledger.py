@@ -12,6 +12,8 @@ from rollout.wording import text
 
 @dataclass(slots=True)
 class Ledger:
+    """The results of a rollout so far."""
+
     finished: list[NodeResult] = field(default_factory=list)
     skipped: list[NotStarted] = field(default_factory=list)
     # A resume starts these.
@@ -31,7 +33,6 @@ class Ledger:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether a node found the Lease lost."""
         return any(result.outcome is Outcome.FENCED for result in self.finished)
 
     @property
@@ -68,6 +69,8 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
+    """What an earlier process has left of this rollout."""
+
     # The run ID in the marks, by node.
     taken_up: Mapping[str, str] = field(default_factory=dict)
     left_cordoned: frozenset[str] = frozenset()

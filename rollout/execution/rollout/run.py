@@ -67,7 +67,7 @@ class Rollout:
     own_node: OwnNode | None
     # A later pass continues.
     unattended: bool
-    # Under another lock.
+    # Rollouts under another lock.
     _reported_rollouts: set[str] = field(default_factory=set)
 
     @property

@@ -25,6 +25,8 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class NodeBaseline:
+    """The health before a node is started."""
+
     health: Health
     # Ready ones, by owner's UID.
     pods: Mapping[str, int]
@@ -32,8 +34,10 @@ class NodeBaseline:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessSnapshot:
+    """The cluster at one moment, read as far as needed."""
+
     unready_nodes: frozenset[str]
-    # By owner's UID.
+    # Counts a node's ready pods by their owner's UID.
     count_ready_pods: Callable[[str], Counter[str]]
     read_workload: Callable[[Workload], Workload | None]
     find_problem: Callable[[], Finding | None]
@@ -44,7 +48,6 @@ class ReadinessSnapshot:
         expected_away: frozenset[str],
         in_flight: Mapping[str, NodeBaseline],
     ) -> str:
-        """Return what is missing since the baseline, except pods of nodes in flight."""
         shortages = self.find_shortages(baseline.health.workloads.values(), in_flight)
         expected_ready = baseline.health.ready_nodes - expected_away
         return self.describe_missing(shortages.values(), expected_ready)

@@ -181,6 +181,8 @@ class NodeThreads:
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
+    """Decides when a rollout starts no other node."""
+
     stop: StopRequest
     ledger: Ledger
     failures_allowed: int
@@ -210,6 +212,8 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
+    """Which waiting nodes start now, and which never will."""
+
     begin: Sequence[PlannedNode] = ()
     give_up: Sequence[GivenUp] = ()
 

@@ -30,8 +30,10 @@ from rollout.ports import Clock, ClusterApi, Observer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
+    """The plan to run, or the rest of one."""
+
     plan: RolloutPlan
-    # For percentages.
+    # How many nodes percentages refer to.
     percentage_base: int
     own_node: OwnNode | None
     # A later pass continues.

@@ -109,7 +109,6 @@ class Hidden:
         return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
 
     def tree(self, value: Any, field: str = "") -> Any:
-        """Replace the names and labels in a JSON value."""
         if isinstance(value, list):
             return [self.tree(item, field) for item in value]
         if isinstance(value, str):

@@ -53,6 +53,8 @@ class NotUnderstoodError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
+    """A document's content with the ConfigMap that it was read from."""
+
     content: T
     config_map: dict[str, Any] | None
 
@@ -187,7 +189,6 @@ class Document:
         return None
 
     def hint_for(self, refusal: ApiError) -> str:
-        """Return how to make the document writable after this refusal."""
         if refusal.hint:
             return refusal.hint.replace("NAMESPACE", self.namespace)
         delete = f"kubectl -n {self.namespace} delete configmap {self.name}"
@@ -260,7 +261,6 @@ def _why_memory_implausible(memory: Memory) -> str:
 
 
 def _find_implausible(memory: Memory) -> Iterator[str]:
-    """Yield what rollout would not have written."""
     if memory.problem or memory.denied:
         yield "it says of itself that it is not understood"
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
@@ -310,7 +310,6 @@ def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
 
 
 def _why_slots_implausible(slots: Slots) -> str:
-    """Return what rollout would not have written, or empty."""
     for slot in slots.held:
         if not (
             is_object_name(slot.node) and is_run_id(slot.run_id) and is_fleetlock_run(slot.run_id)

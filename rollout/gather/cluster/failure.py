@@ -117,7 +117,6 @@ def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str 
 
 
 def error_of_status(status: Status) -> ApiError:
-    """Return the error for an ERROR event of a watch."""
     message = status.message or "the watch ended with an error"
     return _make_error(status.code, message, status)
 

@@ -113,7 +113,6 @@ class _KuredLock(_KuredHolder, frozen=True):
 
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
-    """Return the coordinators that may reboot nodes, and warnings."""
     deployments, warnings = read_if_allowed(lambda: _read_deployments(api), _UNSEEN_WARNING)
     daemon_sets, more_warnings = read_if_allowed(lambda: _read_daemon_sets(api), _UNSEEN_WARNING)
     found = (*deployments, *daemon_sets)

@@ -262,7 +262,6 @@ _READY = "Ready"
 
 
 def read_diagnosis(api: ClusterApi, name: str) -> NodeDiagnosis:
-    """Return a Node's conditions that show problems, and its console's command."""
     path = node_path(name)
     node = decode.decode(api.get(path), wire.WireNode, path)
     problems = filter(_shows_problem, node.status.conditions)
@@ -289,7 +288,6 @@ def _shows_problem(condition: wire.Condition) -> bool:
 
 
 def console_command(provider_id: str) -> str:
-    """Return a command that shows the machine's console, or empty."""
     provider, _, rest = provider_id.partition("://")
     match provider, [piece for piece in rest.split("/") if piece]:
         case _, []:

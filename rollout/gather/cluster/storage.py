@@ -70,6 +70,8 @@ class _CephCluster(wire.Object, frozen=True):
 
 
 class _Replicas(NamedTuple):
+    """Where the replicas of a volume are."""
+
     nodes: frozenset[str]
     healthy_nodes: frozenset[str]
     has_unhealthy: bool
@@ -165,7 +167,6 @@ def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[Stored
 
 
 def _why_copies_missing(ceph: _CephHealth) -> str:
-    """Return why copies may be missing, or empty."""
     if not ceph.health:
         return "its health is not known"
     failed = [name for name in sorted(ceph.details) if name.startswith(_MISSING_COPY_CHECKS)]

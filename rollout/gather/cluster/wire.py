@@ -103,12 +103,13 @@ class Object(Wire, frozen=True):
 
 
 class Write(Wire, frozen=True):
+    """An entry of `managedFields`: who wrote which fields when."""
+
     time: str | None = None
     fields: msgspec.Raw = msgspec.field(default=_ABSENT, name="fieldsV1")
 
 
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
-    """Return when a field was last written, if known."""
     key = f'"f:{field}"'.encode()
     times = (parse_timestamp(write.time or "") for write in writes if key in bytes(write.fields))
     return max((time for time in times if time is not None), default=None)

@@ -15,6 +15,8 @@ _PLURALS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
 
 @dataclass(frozen=True, slots=True)
 class Workload:
+    """A ReplicaSet or StatefulSet with its numbers of pods."""
+
     kind: str
     namespace: str
     name: str
@@ -24,7 +26,6 @@ class Workload:
 
     @property
     def key(self) -> str:
-        """`kind/namespace/name`."""
         return f"{self.kind.lower()}/{self.namespace}/{self.name}"
 
     @property

@@ -50,12 +50,10 @@ def _unquote(value: str) -> str:
 
 
 def word_or_empty(text: str) -> str:
-    """Return the text if it is a short word, else empty."""
     return text if _WORD.fullmatch(text) else ""
 
 
 def version_or_empty(text: str) -> str:
-    """Return the text if it may be a version, else empty."""
     return text if _VERSION.fullmatch(text) else ""
 
 

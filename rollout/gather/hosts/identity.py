@@ -194,6 +194,8 @@ def _unreported_failure(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
 
 @dataclass(frozen=True, slots=True)
 class AmbiguousMachineId:
+    """A machine ID, perhaps empty, that several Nodes report."""
+
     machine_id: str
     nodes: tuple[str, ...]
 

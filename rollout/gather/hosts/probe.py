@@ -69,6 +69,8 @@ def running_version(os_release: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BootFacts:
+    """Which machine runs, since which boot, and with which version."""
+
     boot_id: str
     machine_id: str
     version: str
@@ -85,7 +87,6 @@ def parse_boot(result: CommandResult) -> BootFacts | None:
 
 
 def parse_machine_id(text: str) -> str:
-    """Return a machine ID as the API writes it, or empty."""
     plain = text.strip().replace("-", "").lower()
     return plain if _MACHINE_ID.fullmatch(plain) else ""
 

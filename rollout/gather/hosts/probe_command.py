@@ -26,7 +26,7 @@ _INHIBITORS_CALL = (
 )
 # apt merges its files, and prints booleans in one spelling.
 _APT_CALL = "apt-config shell REBOOTS Unattended-Upgrade::Automatic-Reboot/b"
-# In the parser's order.
+# The parser relies on this order.
 _REBOOTING_UNITS = (
     "locksmithd bootc-fetch-apply-updates.timer systemd-sysupdate-reboot.timer rebootmgr"
 )
@@ -215,7 +215,7 @@ class Probe:
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
-    # What only doctor needs.
+    # Ask for what only doctor needs.
     units: bool = False
     # The version that a rollback leaves, or empty; no part of the command.
     rollback: str = ""

@@ -50,7 +50,7 @@ def _unescape(text: str) -> str:
     def decode_escape(match: re.Match[bytes]) -> bytes:
         if match[1]:
             return bytes((int(match[1], 8) & 0xFF,))
-        # Control characters.
+        # These letters stand for control characters.
         return b" " if match[2] in b"abfnrtv" else match[2]
 
     return excerpt(
@@ -76,7 +76,6 @@ def describe_scheduled_shutdown(text: str) -> str:
 
 
 def zincati_strategy(section: str) -> str:
-    """Return the strategy of the Zincati that updates the host, or empty."""
     state, _, _ = section.partition("\n")
     updates = _zincati_updates(section)
     if state.strip() not in ACTIVE_STATES or updates.get("enabled") is False:

@@ -137,7 +137,6 @@ def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) ->
 def unasked_sources(
     section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
-    """Return sources that the host has, but was not asked about."""
     words: set[str] = set(section.split())
     if "debian" in (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()):
         words.add(Source.REBOOT_REQUIRED)

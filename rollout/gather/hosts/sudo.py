@@ -21,6 +21,8 @@ _NOPASSWD = "NOPASSWD"
 
 
 class SudoProblem(StrEnum):
+    """Why sudo does not run a command, as a part of messages."""
+
     NOT_IN_SUDOERS = "the user is not in the sudoers file"
     NO_TERMINAL = "sudo wants a terminal (requiretty)"
     PASSWORD = "sudo asks for a password, or does not know the user at all"  # noqa: S105
@@ -67,7 +69,6 @@ def sudo_fix(problem: SudoProblem | None, user: str, commands: str) -> str:
 
 
 def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | None:
-    """Return what prevented sudo from running a command, if it shows."""
     if exit_status == TIMED_OUT:
         return SudoProblem.NO_ANSWER
     for pattern, problem in _PROBLEM_PATTERNS:
@@ -80,7 +81,6 @@ def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | N
 
 
 def describe_problem(problem: SudoProblem | None, stderr: str) -> str:
-    """Return the problem with sudo's message, or empty."""
     complaint = last_line(stderr)
     if problem and complaint:
         return f"{problem} ({complaint})"

@@ -8,7 +8,7 @@ from rollout.model.host import UpdateOperation, UpdateStatus
 from rollout.model.tool_output import last_line
 from rollout.model.update_checks import NO_CHECKS, CheckState, UnitState, UpdateChecks
 
-# Python's latest time.
+# The latest time that Python has.
 _EPOCH = re.compile(r"[0-9]{1,11}")
 _MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _UPTIME = re.compile(r"^([0-9]{1,11})(?:\.[0-9]+)? [0-9.]+$", re.MULTILINE)

@@ -161,7 +161,6 @@ class DrainChecker:
 
 
 def find_storage_operator(pod: Pod) -> LonghornOpens | RookOpens | None:
-    """Return which storage operator opens the pod's budget during a drain."""
     if pod.is_of_longhorn:
         return LonghornOpens()
     return RookOpens() if pod.is_osd else None

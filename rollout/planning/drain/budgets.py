@@ -128,7 +128,7 @@ class Headcount:
     ended: Counter[str]
     # Of each budget, by key.
     unowned: Counter[str]
-    # By UID.
+    # How many pods each owner (UID) has.
     owned: Counter[str]
     unready: tuple[Pod, ...] = ()
 

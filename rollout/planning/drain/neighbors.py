@@ -226,7 +226,6 @@ class Neighbors:
                 tally.add(to)
 
     def checks(self, pod: Pod, cordoned: frozenset[str]) -> tuple[TopologyCheck, ...]:
-        """Return what the pod and its neighbors require of its next node."""
         group = self._group_of.get(pod.uid)
         if group is None or not (group.placement.minds_others or group.repelled_by):
             return ()

@@ -29,7 +29,7 @@ class Scheduler:
     # Those that only some nodes can mount, by claim (`namespace/name`).
     volumes: Mapping[str, Sequence[PersistentVolume]]
     neighbors: Neighbors
-    # By the simulation.
+    # Cordoned by the simulation.
     cordoned: frozenset[str] = frozenset()
     _tainted: set[str] = field(default_factory=set)
     # These have lost the soft taint, in this order.
@@ -41,7 +41,7 @@ class Scheduler:
     # Both cache the same objects; identities are faster to compare.
     _matching_by_identity: dict[_DemandKey, MatchingNodes] = field(default_factory=dict)
     _matching_by_demand: dict[PodDemand, MatchingNodes] = field(default_factory=dict)
-    # By name, then value.
+    # By a label's name, then its value.
     _by_label: dict[str, Mapping[str, Sequence[FreeCapacity]]] = field(default_factory=dict)
 
     @classmethod
@@ -176,7 +176,6 @@ class Scheduler:
         return any(free.takes(pod.requests) for free in schedulable)
 
     def _nodes_without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
-        """Return the nodes to try first, or None without a preference."""
         if not matching.minds_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:

@@ -18,6 +18,8 @@ _HASH = "pod-template-hash"
 
 @dataclass(frozen=True, slots=True)
 class Surges:
+    """Finds the Deployments whose restart moves a pod without a gap."""
+
     # By namespace/name.
     deployments: Mapping[str, Deployment]
     # namespace/name; several nodes can mount the volume.
@@ -66,7 +68,6 @@ def claims_of_shared_volumes(volumes: Iterable[PersistentVolume]) -> frozenset[s
 def surge_obstacle(
     pod: Pod, deployment: Deployment, shared_claims: frozenset[str]
 ) -> SurgeObstacle | None:
-    """Return why a restart does not start the replacement first."""
     claims = {f"{pod.namespace}/{claim}" for claim in pod.claims}
     if deployment.is_paused:
         return SurgeObstacle.PAUSED

@@ -73,7 +73,9 @@ def is_only_marked(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AwayLimit:
-    # Of all nodes.
+    """How many nodes may be away."""
+
+    # How many of all nodes.
     most: int
     # Of pools with their own.
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -245,7 +247,6 @@ def is_storage_key(key: str) -> bool:
 
 
 def copies_taken(node: str, stored: Iterable[StoredData]) -> Mapping[str, int]:
-    """Return 1 for each data with a copy on the node."""
     return {data.object: 1 for data in stored if node in data.nodes}
 
 

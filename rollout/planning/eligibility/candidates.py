@@ -274,7 +274,6 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
 
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
-    """Return the update state of a node that needs no reboot, else None."""
     facts = candidate.facts
     if facts is None or not facts.counts_as_unstaged:
         return None

@@ -46,7 +46,7 @@ class Evidence:
     made_at: str
     # Rebooted into the version, proved, and Ready at `made_at`.
     nodes: tuple[str, ...]
-    # Why, by node.
+    # What is wrong with other nodes.
     failed: Mapping[str, str] = field(default_factory=dict)
     first_reboot: str = ""
     last_reboot: str = ""
@@ -144,7 +144,6 @@ VERSION_FAILURES: Mapping[str, str] = {
 
 
 def why_failed(node: Node, version: str) -> str:
-    """Return how the node's last run failed with this version, or empty."""
     result = last_result(node)
     outcome = result.get("failed_as", "")
     failed_version = result.get("failed_version", "")

@@ -30,7 +30,7 @@ class EligibilityInputs:
     include_held: bool = False
     # Leave out nodes that back off.
     unattended: bool = False
-    # Tried whatever is remembered.
+    # Tried whatever the memory says.
     retried: frozenset[str] = frozenset()
     # None if no evidence is required.
     proven: ProvenVersions | None = None

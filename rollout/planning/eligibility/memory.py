@@ -48,6 +48,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NodeEnd:
+    """How a node's run ended."""
+
     outcome: Outcome
     phase: Phase
     # Proved reboots in a row that changed nothing.
@@ -58,6 +60,8 @@ class NodeEnd:
 
 @dataclass(frozen=True, slots=True)
 class EndedNode:
+    """A node whose run in a rollout has ended."""
+
     node: str
     version: str
     end: NodeEnd
@@ -122,7 +126,6 @@ def backoff_after(failures: int) -> timedelta:
 
 
 def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
-    """Return the memory with the node's failure, or after a success without any."""
     end = ended.end
     if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
         return _forget_failures(memory, ended)
@@ -183,7 +186,6 @@ def _are_too_many_held(versions: Mapping[str, VersionFailures]) -> bool:
 
 
 def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
-    """Keep the latest and the held versions, with fewer nodes."""
     ordered = sorted(versions.items(), key=lambda item: item[1].at)
     kept = dict[str, VersionFailures]()
     for version, failed in ordered[:-LATEST_VERSIONS]:

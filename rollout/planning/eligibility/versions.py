@@ -26,6 +26,8 @@ from rollout.model.update_checks import LONGEST_SILENCE, CheckState
 
 @dataclass(frozen=True, slots=True)
 class _VersionScheme:
+    """How an operating system writes its versions."""
+
     # How many numbers, and which is the channel.
     length: int
     channel_index: int
@@ -109,6 +111,8 @@ NO_IMAGES: Final = KnownImages()
 
 @dataclass(frozen=True, slots=True)
 class KnownVersions:
+    """The OS versions in the cluster."""
+
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
     # Those that a staged update replaces.
     replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
@@ -158,7 +162,6 @@ class KnownVersions:
     def standing(
         self, node: Node, facts: HostFacts, longest_silence: float = LONGEST_SILENCE
     ) -> UpdateStanding:
-        """Return how the host compares with the newest version."""
         newest = self.newest(facts)
         compared = _compare(facts, newest)
         checks = facts.checks.check_state(longest_silence)
@@ -306,7 +309,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _find_in_os_image(node: Node) -> Iterator[tuple[Stream, str]]:
-    """Yield the stream and version in the Node's osImage, if any."""
     match = _VERSION_IN_IMAGE.search(node.os_image)
     for image, os_id in _IMAGES.items():
         if match and node.os_image.startswith(image):

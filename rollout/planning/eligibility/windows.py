@@ -140,8 +140,6 @@ class DatedFreeze:
     zone: ZoneInfo
 
     def intervals(self, begin: datetime, end: datetime) -> Iterator[Interval]:
-        """Yield the freeze if it overlaps these days."""
-
         def day_of(moment: datetime) -> date:
             return moment.astimezone(self.zone).date()
 
@@ -197,7 +195,6 @@ def _parse_dated_freeze(match: re.Match[str], rule: str) -> DatedFreeze:
 
 
 def join_overlapping(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the intervals in order, joined if overlapping or adjacent."""
     joined: list[Interval] = []
     for interval in sorted(intervals):
         if joined and interval.begin <= joined[-1].end:
@@ -328,7 +325,7 @@ _LOOK_BACK = timedelta(days=9)
 class Schedule:
     """When nodes may be started: in windows, and never in freezes."""
 
-    # None: at any time.
+    # Without windows, nodes may start at any time.
     windows: tuple[Period, ...] = ()
     # By their texts.
     freezes: Mapping[str, Period] = field(default_factory=dict)
@@ -350,7 +347,6 @@ class Schedule:
         return bool(self.windows or self.freezes or self.pool_windows)
 
     def current_opening(self, now: datetime) -> Interval | None:
-        """Return the current opening, joined with adjacent ones, or None."""
         openings = self._openings_within(now, _DAYS_AHEAD[0])
         return next((opening for opening in openings if opening.includes(now)), None)
 
@@ -358,7 +354,6 @@ class Schedule:
         return self._find_first(now, lambda opening: opening.begin > now)
 
     def fits_ever(self, now: datetime, seconds: float) -> bool:
-        """Whether any opening within two years is long enough."""
         long_enough = self._find_first(
             now, lambda opening: (opening.end - opening.begin).total_seconds() >= seconds
         )

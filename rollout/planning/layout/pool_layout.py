@@ -19,6 +19,8 @@ from rollout.planning.layout.waves import Batch, Layout, join_wave, lay_out
 
 @dataclass(frozen=True, slots=True)
 class Quota:
+    """How many nodes of a pool may go at once."""
+
     size: int
     # Of its first waves; the last is for all others, too.
     ramp: tuple[int, ...] = ()
@@ -124,7 +126,6 @@ def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[B
 
 
 def _fill_up(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
-    """Move nodes of the queue's first part into the wave, within limits."""
     next_parts = queue[0].parts
     demands = wave.demands
     for index, next_wave in enumerate(_first_part(queue)):

@@ -51,7 +51,6 @@ def _first_conflict(
 def obstacles_to_joining(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveLimit, ...]:
-    """Return obstacles to the node joining the wave, or none."""
     conflicts = _conflicts(wave, demand, limits)
     is_full = len(wave) >= limits.size
     return (*conflicts, findings.FullWave(limits.size)) if is_full else conflicts
@@ -88,7 +87,6 @@ def _conflict(key: str, allowed: int, *, keeps_permits: bool) -> findings.WaveCo
 
 
 def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
-    """Return the budget that delays the wave's drains most, or None."""
     load = sum_of(demand.load for demand in wave)
     rates = limits.rates
     exceeded = [key for key, need in load.items() if key in rates and need > limits.allowed[key]]

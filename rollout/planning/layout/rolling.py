@@ -21,16 +21,16 @@ from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch
 
-# Times the median.
+# A node is slow if it takes this many times the median.
 _SLOW = 2
 _NOTHING: Mapping[str, int] = {}
 
 
 class _WaitingNode(NamedTuple):
     name: str
-    # In the part.
+    # The node's place in the part.
     position: int
-    # Of needed limits.
+    # The limits that it needs, as bits.
     mask: int
 
 
@@ -67,7 +67,6 @@ class RollingQueue:
         return (name for _, name in self._find_candidates())
 
     def begin_all(self) -> Iterator[str]:
-        """Yield and begin each node that may."""
         while True:
             candidate = next(self._find_candidates(), None)
             if candidate is None:
@@ -83,7 +82,6 @@ class RollingQueue:
             self._set_used(key, self._used[key] - need)
 
     def _find_candidates(self) -> Iterator[tuple[int, str]]:
-        """Yield nodes that may begin, each with its index in the queue."""
         if self._in_flight_count >= self._rules.in_flight:
             return
         # Used up, or kept for an earlier node.

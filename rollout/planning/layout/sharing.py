@@ -34,7 +34,7 @@ class NodeDemand:
     """A node to place in a wave, and what it needs."""
 
     name: str
-    # Its `--spread-by` label's value.
+    # The node's value of the `--spread-by` label.
     group: str
     control_plane: bool
     # What it takes of each limit.
@@ -108,7 +108,6 @@ class WaveLimits:
 
     @property
     def capacity(self) -> Mapping[str, int]:
-        """Return what a wave may take of each limit, in all rounds."""
         if not self._capacity:
             for key, most in self.allowed.items():
                 self._capacity[key] = most * self._rounds(key)

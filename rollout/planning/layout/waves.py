@@ -20,6 +20,8 @@ from rollout.planning.layout.sharing import MoveCost, NodeDemand, WaveLimits, su
 
 @dataclass(frozen=True, slots=True)
 class Batch:
+    """The nodes of one wave."""
+
     demands: tuple[NodeDemand, ...]
     parts: tuple[WavePart, ...] = ()
     # Nodes of its parts that may be away at once.

@@ -90,7 +90,7 @@ class PlanInputs:
     snapshot: ClusterSnapshot
     # By node name.
     observations: Mapping[str, HostObservation]
-    # Before `--exclude`.
+    # Before `--exclude` is applied.
     selected: tuple[str, ...]
     selection: Selection
     policy: Policy
@@ -129,6 +129,8 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
+    """A plan, and what explains it."""
+
     plan: RolloutPlan
     drains: Mapping[str, DrainForecast]
     waves: tuple[Batch, ...]
@@ -410,7 +412,7 @@ def _forecasts(
     away = away_reasons(snapshot.nodes, inputs.policy, now).keys() - inputs.taken_up
     forecasts = list[DrainForecast]()
     for candidate in candidates:
-        # Not eligible without facts.
+        # Without facts, a candidate is not eligible.
         if candidate.facts is None:
             continue
         drain = forecaster.forecast(candidate, candidate.facts)

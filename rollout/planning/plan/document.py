@@ -163,7 +163,6 @@ def _check_rules(plan: RolloutPlan, rules: _WrittenRules, origin: str) -> None:
 
 
 def _unknown_paths(written: Any, understood: Any, path: str) -> Iterator[str]:
-    """Yield paths of written names that were not understood."""
     if isinstance(written, dict) and isinstance(understood, dict):
         for name, value in written.items():
             if name in understood:

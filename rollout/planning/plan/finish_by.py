@@ -30,7 +30,6 @@ class Finish:
 
     @property
     def obstacle(self) -> str:
-        """Return a clause about the longest wave and its reason, or empty."""
         slowest = max(self.plan.waves, key=lambda wave: wave.estimate.seconds, default=None)
         if slowest is None:
             return ""

@@ -38,7 +38,6 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
 
 
 def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
-    """Return the cluster as if these nodes were back in service."""
     nodes = tuple(_as_if_back(node) if node.name in names else node for node in snapshot.nodes)
     pods = list[Pod]()
     for pod in snapshot.pods:

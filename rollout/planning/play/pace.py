@@ -33,9 +33,9 @@ ORDERED = "StatefulSet"
 class Past:
     """Seconds that steps took in past runs on this cluster."""
 
-    # Until empty.
+    # Seconds until the node was empty.
     drains: tuple[float, ...] = ()
-    # From empty until returned.
+    # From then until the node was returned.
     reboots: tuple[float, ...] = ()
     # From a wave's last node to the next wave.
     settles: tuple[float, ...] = ()

@@ -56,7 +56,6 @@ class PodPlaces:
         return replace(wave, demands=fitting, refused=refused), still_waiting
 
     def note_drain(self, name: str) -> None:
-        """Note where the node's pods would go now."""
         self._note_moves([name], self._move_pods([name]))
         self.put_back([name])
 

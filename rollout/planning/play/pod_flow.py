@@ -55,7 +55,7 @@ class _Traits:
     starting_seconds: int
     # Its owner starts pods one by one.
     is_ordered: bool
-    # While it still terminates.
+    # Its replacement starts while the pod still terminates.
     is_replaced_at_once: bool
 
 
@@ -65,6 +65,8 @@ _TraitsKey = tuple[str, tuple[str, ...], int]
 
 @dataclass(slots=True)
 class _DrainState:
+    """How far a node's drain is."""
+
     on_empty: Action
     pods_left: int
     # Of those evicted, by owner.
@@ -196,7 +198,6 @@ class PodFlow:
         self.events.at(gone_at, partial(self._note_gone, pod, traits, node))
 
     def _handover_seconds(self, pod: Pod) -> int:
-        """Return how long a controller takes to open the pod's budgets, or 0."""
         if pod.uid in self._unready:
             return 0
         budgets = self._traits(pod).budgets
@@ -310,7 +311,6 @@ class PodFlow:
             self._place(pod, self._traits(pod))
 
     def _place(self, pod: Pod, traits: _Traits) -> None:
-        """Schedule the pod, to be ready in time, or leave it pending."""
         target = self.scheduler.choose_node(pod)
         if not target or target in self.cordoned:
             self._pending[pod.uid] = pod

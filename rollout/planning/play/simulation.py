@@ -134,7 +134,6 @@ class Simulator:
         return pods * len(self.leaving) <= _MOST_PLAYED
 
     def estimated_seconds(self, layout: Layout) -> int:
-        """Return how long the layout is likely to take, unplayed."""
         delays = self.drain_delay + self.reboot_delay + self.policy.gates.soak
         usual_reboot = self.pace.reboot_seconds(drain=0, nodes=1)
         besides_drain = round(delays + usual_reboot + self.pace.usual_settle)
@@ -150,7 +149,6 @@ class Simulator:
         return round(self.policy.courtesy.reboot_delay)
 
     def seconds_away(self, wave: Batch) -> Mapping[str, int]:
-        """Return how long each node of the wave is likely to be away."""
         usual_reboot = self.pace.reboot_seconds(drain=0, nodes=1)
         seconds = dict[str, int]()
         for demand in wave.demands:
@@ -197,7 +195,6 @@ class _WaveSimulation:
         return len(self.back_at) == len(self.names)
 
     def with_estimate(self) -> Batch:
-        """Return the played wave with its estimate."""
         simulator = self.simulator
         soak = round(simulator.policy.gates.soak)
         seconds = self.now - self.wave_begun_at
@@ -412,7 +409,6 @@ class _RollingSimulation(_WaveSimulation):
         return more_away > evicted
 
     def _free_place(self, name: str) -> None:
-        """Let another node begin in place of this one, once."""
         away_before = self._away_before.pop(name, None)
         if away_before is None:
             return
