@@ -87,7 +87,7 @@ def _evaluate_in_process(expression: str, body: bytes) -> _Answer:
 
 
 def work() -> None:
-    """Evaluate the task on stdin, as the process' program."""
+    """Evaluate the task on stdin, as the program of the process."""
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
     try:

@@ -65,7 +65,7 @@ def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]
 
 
 def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
-    """Raise `OSError` if no program must read the file."""
+    """Raise `OSError` if a file must not be read, by this or another program."""
     _check_kind(path, path.stat())
     if _is_handed_over(path) or path.samefile(os.devnull):
         return

@@ -130,7 +130,7 @@ def user_name(uid: int) -> str:
 class OutputPlace:
     """An entry of a folder, which may not exist.
 
-    Methods raise `PermissionError` for another user's.
+    Methods raise `PermissionError` for an entry that another user has put there.
     """
 
     folder: int
@@ -186,7 +186,7 @@ class OutputPlace:
         return os.open(self.name, _FOLDER | self._no_link, dir_fd=self.folder)
 
     def read_link(self) -> Path | None:
-        """Return where the link leads; None if no link, or one only for the kernel."""
+        """Return where the link leads; None if it is no link, or only the kernel can follow it."""
         state = self.read_state()
         if state is None or not stat.S_ISLNK(state.st_mode):
             return None
@@ -289,7 +289,7 @@ def make_folder(path: Path) -> None:
 
 
 def check_target(path: Path | None) -> None:
-    """Raise `InputError` if a file, if not None, cannot be written.
+    """Raise `InputError` if a file cannot be written; None is fine.
 
     For use before work that would be lost.
     """

@@ -34,7 +34,7 @@ def serve(
     address: str, collectors: Iterable[Collector], is_ready: Callable[[], bool], pages: Pages
 ) -> Iterator[str]:
     """Serve metrics and pages; yield their URL. Raises `InputError`."""
-    # A scrape with ?name[]= needs names.
+    # A scrape with ?name[]= needs the names of the metrics.
     registry = CollectorRegistry(auto_describe=True)
     for collector in collectors:
         registry.register(collector)

@@ -12,7 +12,7 @@ _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 # To the last @: passwords may hold unencoded ones.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 _PREFIX = "ROLLOUT_"
-# URLs of notifications and Pushgateways may hold passwords.
+# URLs of notifications are secrets, and a Pushgateway's may hold a password.
 _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NOTIFY")
 
 

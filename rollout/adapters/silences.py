@@ -40,7 +40,7 @@ class NodeSilences:
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
-        """`label` has an alert's node, or its host's address with or without a port.
+        """`label` names an alert's node, or its host's address with or without a port.
 
         `addresses` are the hosts', by node.
         """

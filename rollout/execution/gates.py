@@ -1,4 +1,7 @@
-"""The gates of a policy, the gate command and the confirmation of waves."""
+"""The gates of a policy, the gate command and the confirmation of waves.
+
+`NodeEngine` lists where the gates are asked about a node.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

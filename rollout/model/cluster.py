@@ -287,7 +287,10 @@ class DaemonSet:
     placement: Placement = ANYWHERE
 
     def wants(self, node: Node) -> bool:
-        """Whether the node should have a pod of the DaemonSet."""
+        """Whether the node should have a pod of the DaemonSet.
+
+        Such pods tolerate the taints that Kubernetes sets itself.
+        """
         taints = (taint for taint in node.taints if not taint.key.startswith(SELF_SET))
         return (
             self.node_selector.items() <= node.labels.items()

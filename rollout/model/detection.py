@@ -113,7 +113,7 @@ class Detection:
 
     @property
     def unanswered(self) -> tuple[Sign, ...]:
-        """Return the sources that may still ask for a reboot."""
+        """Return the sources whose silence leaves open whether a reboot is needed."""
         if self.needs_reboot:
             return ()
         silent_signs = tuple(sign for sign in self.signs if sign.answer is SourceAnswer.NONE)

@@ -131,7 +131,7 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The held slots of all groups."""
+    """The held slots of all groups. Methods with a run ID return them with that slot changed."""
 
     held: tuple[Slot, ...] = ()
 

@@ -22,7 +22,7 @@ IDLE_SECONDS = 15.0
 _MOST_CONNECTIONS = 1024
 # Of file descriptors; the others are for the API server and files.
 _SHARE_OF_HOSTS = 0.5
-# A load balancer's hosts share one.
+# Hosts behind a load balancer share an address.
 SHARE_OF_ADDRESS = 0.5
 # asyncio's default is a minute.
 _HANDSHAKE_SECONDS = 10.0

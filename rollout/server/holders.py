@@ -258,7 +258,7 @@ def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
     is_marked = node.annotations.get(marks.RUN) == slot.run_id
     phase = node.annotations.get(marks.PHASE, "") if is_marked else ""
     if node.boot_id == slot.boot_id and phase in PHASES_WITHOUT_GRANT:
-        # Steady state without its reboot.
+        # The host has reached steady state without its reboot.
         change = Slots.give_up
     elif slot.state is SlotState.ABSENT:
         change = Slots.report_absent

@@ -1,4 +1,4 @@
-"""FleetLock's requests and answers."""
+"""FleetLock's requests and answers. Clients retry unless the status is 200."""
 
 import re
 from dataclasses import dataclass

@@ -36,8 +36,8 @@ _CHECK_SECONDS: Final = 0.5
 _LONGEST: Final = 300
 # For `python -c`, with PARENT PROGRAM [ARGUMENT]…: becomes a program that is killed when its parent
 # ends. Ansible would survive a killed rollout: ansible-runner makes it ignore the loss of its
-# terminal. Outside of Linux it ends for lack of commands. PARENT is compared, because process 1 may
-# be one in a container.
+# terminal. Elsewhere than on Linux it ends when no commands come. PARENT is compared, because
+# process 1 may be one in a container.
 _TIED_TO_PARENT: Final = """
 import ctypes, os, signal, sys
 if sys.platform.startswith("linux"):

@@ -18,7 +18,7 @@ from rollout.planning.eligibility.windows import Interval, join_overlapping
 _LOOK_BACK = timedelta(days=2)
 _LOOK_AHEAD = timedelta(days=731)
 _CPU_SECONDS = 20.0
-# Ten thousand events, or some seconds.
+# Ten thousand events, which take some seconds.
 _LARGEST = 4 << 20
 _ALMOST_A_MINUTE = timedelta(seconds=59)
 _HINT = (

@@ -195,7 +195,7 @@ class Renewal:
 
 
 def _renewal_time(expiry: datetime | None, fetched_at: datetime) -> datetime | None:
-    """Return when to renew credentials; None if they never expire, or have."""
+    """Return when to renew credentials; None if they have no expiry, or have expired."""
     if expiry is None or expiry <= fetched_at:
         return None
     return expiry - min(_LONGEST_MARGIN, (expiry - fetched_at) * _SHARE_OF_LIFETIME)

@@ -123,7 +123,7 @@ class _LoginTransport(ServiceRequestingTransport):
 
     @property
     def unsupported_offer(self) -> Offer | None:
-        """The first kind of algorithm for which paramiko supports no offer."""
+        """The first kind of algorithm of which paramiko supports none that the host offers."""
         options = self.get_security_options()
         for kind, key, known in (
             ("key exchange", "kex_algo_list", options.kex),

@@ -93,7 +93,7 @@ def ssh_error(
             f"no response within {exceeded_seconds:.3g} s while {stage}{cause}",
             hint=f"Check {address}, and whether a firewall blocks port {host.port}.",
         )
-    # Connecting to a proxy always succeeds; it ends here without the host.
+    # Connecting to a proxy's command always succeeds. It ends here if it cannot reach the host.
     if host.proxy and stage is Stage.AGREEING_ON_KEYS:
         message = f"its jump host or proxy ended the connection{cause}"
         hint = f"Try it manually: {shlex.join(host.proxy)}"

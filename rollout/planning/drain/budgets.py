@@ -168,7 +168,7 @@ class Headcount:
         return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
 
     def permits(self, budget: Budget) -> int:
-        """Return how many evictions the budget allows now; if none, perhaps later."""
+        """Return how many evictions the budget allows now; if none, how many it may allow later."""
         if budget.disruptions_allowed:
             return budget.disruptions_allowed
         return 0 if self.can_never_allow(budget) else self.most_away(budget)

@@ -1,4 +1,7 @@
-"""A model of kube-scheduler, which counts capacity as pods move."""
+"""A model of kube-scheduler, which counts capacity as pods move.
+
+Its only preference is for nodes without the soft taint.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -154,7 +157,7 @@ class Scheduler:
         return best.name if best else self._choose_cordoned_node(pod, matching)
 
     def _is_full_for(self, pod: Pod, matching: MatchingNodes) -> bool:
-        """Whether no larger requests have not fit since room last changed."""
+        """Whether requests that are no larger have not fit since the last change of room."""
         if matching.room_changes != self._room_changes:
             matching.room_changes = self._room_changes
             matching.too_much = None
@@ -219,7 +222,8 @@ class Scheduler:
     def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
         """Return the rules that first exclude one of these nodes.
 
-        Only the first counts: between pods of one owner, anti-affinity fails as either's.
+        Only the first counts, because anti-affinity between pods of one owner fails twice: as the
+        pod's own and as the other's.
         """
         checks = self.neighbors.checks(pod, self.cordoned)
         first_failed = set[int]()

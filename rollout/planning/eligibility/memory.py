@@ -39,7 +39,7 @@ _LONGEST_SENTENCE = 400
 _MOST_NODES_OF_OLDER = 3
 _NO_FAILURES = frozenset({Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED})
 _VERSION_OUTCOMES = frozenset({Outcome.ROLLED_BACK, Outcome.NOT_BACK, Outcome.NOT_READY})
-# A wrong clock stamped later failures.
+# A failure later than this from now was stamped by a wrong clock.
 _LATE_CLOCK = timedelta(days=1)
 _BOOTED_PHASES = frozenset({Phase.BOOTED, Phase.READY})
 
@@ -67,7 +67,7 @@ class EndedNode:
     end: NodeEnd
     run_id: str
     failures_allowed: int
-    # Held versions are rebooted into, too.
+    # The rollout also reboots nodes into held versions.
     despite_hold: bool = False
 
 

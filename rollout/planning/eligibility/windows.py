@@ -72,7 +72,7 @@ class Weekdays:
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """Days from first to last (ISO 8601), each year if they have none."""
+    """The days from the first to the last, in ISO 8601; in each year if they have no year."""
 
     first: str
     last: str
@@ -317,7 +317,7 @@ def _weekday_number(name: str, rule: str) -> int:
 
 # How far to search: for weekly, monthly and dated windows.
 _DAYS_AHEAD = (9, 62, 800)
-# A week, the longest window, with room for zones.
+# A window lasts a week at most; the rest allows for whole days and time zones.
 _LOOK_BACK = timedelta(days=9)
 
 
@@ -329,7 +329,7 @@ class Schedule:
     windows: tuple[Period, ...] = ()
     # By their texts.
     freezes: Mapping[str, Period] = field(default_factory=dict)
-    # A pool's nodes need these and the rollout's.
+    # Windows of a pool, whose nodes also need a window of the rollout.
     pool_windows: tuple[Period, ...] = ()
 
     @classmethod

@@ -51,7 +51,7 @@ class RollingQueue:
         self._rules = rules
         self._node_count = len(order)
         self._in_flight_count = 0
-        # A bit per limit makes for fast comparison.
+        # Each limit is a bit: masks of what nodes need are fast to compare.
         self._bits = {key: 1 << index for index, key in enumerate(rules.capacity)}
         self._waiting = list[_WaitingNode]()
         for position, name in enumerate(order):
@@ -209,7 +209,7 @@ def _limit_node_group(
 ) -> Rolling:
     """Limit how many of these nodes may be in flight, so that their pods find room.
 
-    Bisects over the nodes with most to move.
+    The limit is found by bisection, for the nodes that have the most to move.
     """
 
     def total_requests(name: str) -> tuple[int, int]:

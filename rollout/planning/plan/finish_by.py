@@ -18,7 +18,7 @@ _STAGING_SECONDS = 1800
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """When a rollout ends with a --max-unavailable."""
+    """When a rollout ends with this --max-unavailable."""
 
     limit: int
     plan: RolloutPlan

@@ -55,7 +55,7 @@ class _LastResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Estimates steps' seconds from past ones."""
+    """Estimates how many seconds steps take, from what they took before."""
 
     # From local journals, sorted.
     past: Past
@@ -120,13 +120,13 @@ class Pace:
         """Return how long the slowest replacement of these owners takes to be ready."""
         starts = [self.starts_by_owner.get(uid, _START_SECONDS) for uid in owner_uids]
         slowest = max(starts, default=_START_SECONDS)
-        # Without past runs, the assumption is the least.
+        # Without a past run, none counts as faster than the assumption.
         return slowest if self.has_past_reboots else max(slowest, _START_SECONDS)
 
     def reboot_seconds(self, drain: int, nodes: int) -> int:
         """Return the slowest reboot's seconds after a drain of `drain` seconds.
 
-        Of whole runs, at least half is for the reboot.
+        If only whole runs are known, at least half of one is left for the reboot.
         """
         if self.past.reboots:
             return _slowest(self.past.reboots, nodes)

@@ -28,7 +28,7 @@ class EventQueue:
     def __init__(self) -> None:
         self.now = 0
         self._events: list[tuple[int, int, Action]] = []
-        # Orders actions of one second.
+        # Actions of the same second keep their order.
         self._numbers = count()
 
     def at(self, seconds: int, action: Action) -> None:

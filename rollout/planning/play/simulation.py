@@ -1,4 +1,7 @@
-"""Simulate the rollout's nodes and pods in time."""
+"""Simulate the rollout's nodes and pods in time.
+
+Without a known past run, pods use all of their grace period.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -258,7 +261,7 @@ class _WaveSimulation:
 
 
 class _TogetherSimulation(_WaveSimulation):
-    """A wave at once; it ends when as many pods are ready as before."""
+    """A wave whose nodes go all at once; it ends when as many pods are ready as before."""
 
     def play(self, *, is_last: bool) -> None:
         names = self.names
@@ -332,7 +335,7 @@ class _RollingSimulation(_WaveSimulation):
     def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, wave: Batch) -> None:
         super().__init__(simulator, flow, places, wave)
         self._queue = RollingQueue(wave.rolling or Rolling(1), self.names)
-        # How many pods of each owner were away when each node began: twice the same.
+        # How many pods of each owner were away when each node began: the same numbers twice.
         self._away_before: dict[str, dict[str, int]] = {}
         self._away_before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
         # Seconds after the node is back.
