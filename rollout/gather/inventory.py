@@ -191,7 +191,7 @@ class SshOptions:
     def arguments(self, host: Host) -> str:
         """Return `ansible_ssh_common_args`, with the host's settings.
 
-        Ansible calls ssh with an address, which has not the name's settings.
+        Ansible calls ssh with an address, for which ssh does not find the settings of the name.
         """
         files = host.known_hosts or HostKeyFiles(())
         if self.known_hosts:

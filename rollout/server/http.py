@@ -75,7 +75,7 @@ class _Handlers:
     async def _answer_host(
         self, name: str, answerer: Answerer, request: web.Request
     ) -> web.Response:
-        """`name` is the request's in metrics."""
+        """`name` is the request's name in metrics."""
         try:
             answer = await self._answer_within_limits(request, answerer)
         except Denied as denied:

@@ -14,7 +14,7 @@ from rollout.ports import Clock, ClusterApi, Event
 
 T = TypeVar("T")
 
-# In a 429 by a disruption budget.
+# The cause in a 429 if a disruption budget refuses the eviction.
 BUDGET_CAUSE = "DisruptionBudget"
 # The steps of all nodes are one caller of `PatientApi`.
 STEPS = "steps"

@@ -34,7 +34,7 @@ class LiveView(Generic[T]):
     cluster: PatientApi
     path: str
     query: Query
-    # Of the JSON; `project` makes it the model's.
+    # JSON is decoded into this type, which `project` turns into the model's.
     shape: type[Any]
     project: Callable[[Any], T]
     # For the first list.

@@ -17,7 +17,7 @@ _TRIES_OF_TOLERANT = 1
 _TRIES = 3
 # Seconds after which a scheduler has seen the cordon.
 _CORDON_UNSEEN = 120.0
-# The longest seconds without trying a replacement.
+# How long a replacement is left alone at most.
 _LONGEST_REST = 30.0
 
 
@@ -28,7 +28,7 @@ class ReturningPods:
     task: NodeTask
     # UIDs of the pods that were there before.
     first_pods: frozenset[str]
-    # Of these, by owner's UID.
+    # How many of these each owner had, by its UID.
     replicas: Counter[str]
     # Later pods in monotonic seconds, by owner's and pod's UID.
     arrived: dict[str, dict[str, float]] = field(default_factory=dict)

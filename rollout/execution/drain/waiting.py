@@ -25,7 +25,7 @@ from rollout.wording.drain import awaited_text
 
 NAMED = 5
 _REPORT_SECONDS = 1.0
-# Without a change; then a list checks the watches.
+# Seconds without a change, after which a list checks the watches.
 _QUIET_SECONDS = 60.0
 # Seconds beyond the grace period.
 _OVERDUE_SECONDS = 30.0

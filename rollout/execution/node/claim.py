@@ -50,7 +50,7 @@ def claim(
     `RefusedError` if it is to be tried again, `NotStartedError` if it is skipped: no mark is left.
     Other errors may leave a mark. `detected`: what requires the reboot, as an annotation.
     """
-    # A held node is not even marked.
+    # A node that a gate holds is not even marked.
     _check_gates(context)
     ready = ready_of(context.read_pods())
     before = _write_first_mark(context)

@@ -58,7 +58,7 @@ def end_without_success(
         progress.version,
         is_login_refused=is_login_refused(context.host.error),
     )
-    # First: a crash must not lose a failure whose marks are gone.
+    # Remembered first: a crash must not lose a failure whose marks are gone.
     end = NodeEnd(
         outcome,
         progress.phase,

@@ -59,7 +59,7 @@ class ConnectionPace:
         if isinstance(self.host.error, SshRefusedError):
             self._refusals.times.append(self.context.now)
         else:
-            # A rebooted firewall counts anew.
+            # A host that was down has forgotten what its firewall counted.
             self._refusals.times.clear()
 
     def pause(self, deadline: Deadline) -> None:

@@ -177,7 +177,7 @@ def _try_request(
 
 
 def _may_be_accepted(result: CommandResult) -> bool:
-    # A host that goes down at once reports none.
+    # A host that goes down at once reports no exit status.
     return result.exit_status in (0, None)
 
 

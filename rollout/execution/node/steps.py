@@ -75,7 +75,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 context.engine.show_phase(context.name, progress.phase)
                 step = steps[progress.phase]
                 progress = step(_context_of_step(context, progress), progress)
-        # First: RolloutError ends the node, this one has it tried again.
+        # Before RolloutError, which ends the node: this one has it tried again.
         except RefusedError as error:
             return NodeResult(
                 node=context.name,
@@ -295,7 +295,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     run_playbook(context)
     restaged = _approve_if_restaged(context, host, progress)
     if restaged is not None:
-        # Again, so that the playbook sees the new version.
+        # This step runs again, so that the playbook sees the new version.
         return restaged
     try:
         last_look(context)

@@ -90,7 +90,7 @@ class _EndNote:
 
     ended: EndedNode
     now: datetime
-    # Just before; someone may have released it meanwhile.
+    # Whether the version was held just before: someone may have released it meanwhile.
     was_held: bool = False
 
     def __call__(self, memory: Memory) -> Memory:

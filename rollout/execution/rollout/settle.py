@@ -28,7 +28,7 @@ class NodeBaseline:
     """The health before a node is started."""
 
     health: Health
-    # Ready ones, by owner's UID.
+    # The node's ready pods, by their owner's UID.
     pods: Mapping[str, int]
 
 

@@ -78,7 +78,7 @@ class WaveProgress:
         self.store_health(Health.of_all(node.health for node in self._baselines.values()))
 
     def note_end(self, result: NodeResult) -> None:
-        # Only in a rolling part.
+        # Health is measured before each node only in a rolling part.
         if result.node in self._baselines:
             self._settling[result.node] = _SettlingNode(
                 deadline=self._settle_deadline(),

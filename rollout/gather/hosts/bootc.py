@@ -42,7 +42,7 @@ class _HostStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def next_entry(self) -> _Entry | None:
-        """The entry that boots next, unless booted.
+        """The entry that boots next; None if that is the booted one.
 
         The shutdown puts a staged one first, even if a rollback is queued.
         """

@@ -38,7 +38,8 @@ def match_hosts(
     """Return the hosts by the names of their Nodes.
 
     An inventory's host matches by the Node's name, else by address, else by hostname label. Without
-    an inventory, the address may be empty. `InventoryError` if not one to one.
+    an inventory, the address may be empty. `InventoryError` if two hosts match one Node, or one
+    host matches two Nodes.
     """
     if inventory is None:
         return {node.name: _host_from_node(node, defaults) for node in nodes}

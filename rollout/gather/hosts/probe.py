@@ -149,7 +149,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         return _incomplete_answer(host, result, stdout)
     boot_id = stdout.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
-        # Without it no reboot could be proved.
+        # Without a boot ID, no reboot could be proved.
         cause = last_line(stderr.get("boot-id", "")) or "it is not what a kernel prints"
         why = f"the boot ID cannot be read: {cause}"
         hint = f"{_BOOT_ID_FILE} must be readable for the SSH user."
@@ -203,7 +203,7 @@ def _self_reboots(stdout: Sections, os_release: Mapping[str, str]) -> Iterator[S
         yield SelfReboot.UNATTENDED_UPGRADES
     if _is_unit_active(stdout, _BOOTC):
         yield SelfReboot.BOOTC
-    # Without it `systemd-sysupdate reboot` fails, so its timer does nothing on Flatcar.
+    # Without this field `systemd-sysupdate reboot` fails, so its timer does nothing on Flatcar.
     if _is_unit_active(stdout, _SYSUPDATE) and "IMAGE_VERSION" in os_release:
         yield SelfReboot.SYSUPDATE
     if (

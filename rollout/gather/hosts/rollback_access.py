@@ -18,7 +18,7 @@ _PARTITION_PROGRAMS = ("cgpt", "unshare")
 
 
 def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAccess | None:
-    """Return whether and why not the user may roll the host back.
+    """Return whether the user may roll the host back, and why not.
 
     None if the host was not asked, or cannot be rolled back.
     """

@@ -47,7 +47,7 @@ _PROBLEM_PATTERNS = (
     ),
 )
 _RULE_FIX = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: {commands}"
-# Others' fix is a rule.
+# The fix for other problems is a rule.
 _FIXES = {
     SudoProblem.NO_TERMINAL: (
         "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty"
