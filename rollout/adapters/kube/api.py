@@ -47,7 +47,7 @@ class Timeouts:
     connect: float = 5.0
     # Seconds until the next bytes.
     read: float = 30.0
-    # Times `read` for a whole body.
+    # How many times `read` a whole body may take.
     body_patience: float = 10
 
 

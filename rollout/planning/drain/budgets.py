@@ -124,9 +124,9 @@ class Headcount:
 
     # Without the API server's time, no pod is late.
     now: datetime | None
-    # Of each budget, by key.
+    # How many pods of each budget (key) have ended.
     ended: Counter[str]
-    # Of each budget, by key.
+    # How many pods of each budget have no owner.
     unowned: Counter[str]
     # How many pods each owner (UID) has.
     owned: Counter[str]

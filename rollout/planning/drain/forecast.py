@@ -257,7 +257,7 @@ def _budgets_of_evictable(moving: Iterable[Pod], guarded: _BudgetsByPod) -> _Bud
     for pod in moving:
         keys = guarded.get(pod.uid, ())
         disruption_budgets = [key for key in keys if not key.startswith(CRITICAL)]
-        # The API server refuses these.
+        # The API server refuses to evict a pod that several budgets cover.
         is_refused = len(disruption_budgets) > 1
         if keys and not is_refused and find_storage_operator(pod) is None:
             evictable[pod.uid] = keys

@@ -38,7 +38,7 @@ class ProvingCluster:
 class Evidence:
     """A document that says on which nodes of a cluster a version works.
 
-    Times are RFC 3339 in UTC by that cluster.
+    Times are RFC 3339 in UTC, by that cluster's API server.
     """
 
     version: str

@@ -22,7 +22,7 @@ class Quota:
     """How many nodes of a pool may go at once."""
 
     size: int
-    # Of its first waves; the last is for all others, too.
+    # The sizes of its first waves; the last is for all others, too.
     ramp: tuple[int, ...] = ()
 
     @property

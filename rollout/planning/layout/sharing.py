@@ -88,7 +88,7 @@ class WaveLimits:
     """
 
     size: int
-    # Of each limit at a time.
+    # How much of each limit at the same time.
     allowed: Mapping[str, int]
     rates: Mapping[str, Rate] = field(default_factory=dict)
     # How often a wave may use up each budget, up to `most_rounds`; other limits once.
@@ -152,7 +152,7 @@ _NOT_SERVING = ("Job",)
 class UnbudgetedOwners:
     """Owners without a budget that could lose all pods at once."""
 
-    # Pods that may be away.
+    # How many pods of each owner may be away.
     allowed: Mapping[str, int]
     # Their pods on each node.
     loads: Mapping[str, Load]
