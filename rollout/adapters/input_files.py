@@ -73,9 +73,9 @@ def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
     if trust is Trust.OPERATOR:
         why = why_replaceable(path)
     elif trust is Trust.OWNER and is_writable_by_others(path):
-        why = f"{path} may be written by others (mode {stat.S_IMODE(path.stat().st_mode):04o})"
+        why = f"others can write to {path} (mode {stat.S_IMODE(path.stat().st_mode):04o})"
     if why:
-        raise PermissionError(errno.EACCES, f"it is not obeyed, because {why}", str(path))
+        raise PermissionError(errno.EACCES, f"it is not trusted, because {why}", str(path))
 
 
 def _check_kind(path: Path, state: os.stat_result) -> None:

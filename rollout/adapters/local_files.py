@@ -91,7 +91,7 @@ def _access_of_others(folder: Path, entry: Path) -> str:
 
 
 def _writable_text(subject: str, state: os.stat_result) -> str:
-    return f"{subject} may be written by others (mode {stat.S_IMODE(state.st_mode):04o})"
+    return f"others can write to {subject} (mode {stat.S_IMODE(state.st_mode):04o})"
 
 
 def is_writable_by_others(path: Path) -> bool:

@@ -8,14 +8,19 @@ from rollout.errors import DeclinedError, NotConfirmedError
 from rollout.model.text import printable
 
 _POLL_SECONDS = 0.5
-# The no-break space keeps `fit_line` from wrapping the prompt here.
-_UNBROKEN_ANSWER = "Type\N{NO-BREAK SPACE}yes:"
+_ANSWER = "Type yes to continue:"
+# The no-break spaces keep `fit_line` from wrapping the prompt here.
+_UNBROKEN_ANSWER = _ANSWER.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None:
     """Raise `DeclinedError` if nobody can be asked."""
     if as_json or not sys.stdin.isatty():
-        why = "-o json asks no questions" if as_json else "there is no terminal to ask for consent"
+        why = (
+            "-o json cannot ask for confirmation"
+            if as_json
+            else "there is no terminal to ask for confirmation"
+        )
         raise DeclinedError(why, hint=hint)
 
 
@@ -23,8 +28,8 @@ def ask(question: str, notes: Sequence[str] = ()) -> None:
     try:
         for line in notes:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
-        prompt = fit_line(f"{printable(question)}? Only yes is accepted. {_UNBROKEN_ANSWER}")
-        sys.stderr.write(f"{prompt.replace(_UNBROKEN_ANSWER, 'Type yes:')} ")
+        prompt = fit_line(f"{printable(question)}? {_UNBROKEN_ANSWER}")
+        sys.stderr.write(f"{prompt.replace(_UNBROKEN_ANSWER, _ANSWER)} ")
         sys.stderr.flush()
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
@@ -54,7 +59,7 @@ class TerminalConfirmation:
         """A stop request counts as a no."""
         if self._all_waves_confirmed:
             return True
-        accepted = "Only yes, or all for every later wave, is accepted:"
+        accepted = "Type yes to start this wave, or all to start it and every later wave:"
         sys.stderr.write(f"{fit_line(f'{printable(question)} {accepted}')} ")
         sys.stderr.flush()
         answer = _read_line(stopped).strip()

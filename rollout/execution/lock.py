@@ -118,7 +118,7 @@ class LeaseLock:
         if self._ended.is_set():
             raise FencedError(
                 "the lock was given up",
-                hint="This process has ended; nothing further is done by it.",
+                hint="This process has released the lock and does nothing more.",
             )
         age = self._clock.monotonic() - self._renewed_at
         if not self._is_lost and age >= self.request.seconds * _SAFE_SHARE:
@@ -349,7 +349,7 @@ def _block_forever() -> None:
 
 def _conflict_error(lease: Lease | None) -> LockedError:
     state = lease.state if lease else NO_LEASE
-    return LockedError(f"{state.holder_text} has taken the lock meanwhile", hint=_PLAN_AGAIN)
+    return LockedError(f"{state.holder_text} has taken the lock in the meantime", hint=_PLAN_AGAIN)
 
 
 def _is_retriable(error: BaseException) -> bool:

@@ -49,7 +49,7 @@ class Duration(float):
         if nanoseconds > LONGEST * _SECOND:
             raise UsageError(
                 f"{text!r} is too long",
-                hint=f"At most {LONGEST // 3600}h can be waited, which is 68 years.",
+                hint=f"The maximum is {LONGEST // 3600}h (68 years).",
             )
         return cls(int(nanoseconds) / _SECOND)
 

@@ -13,7 +13,7 @@ def read_yaml(text: str) -> Any:
         return yaml.load(text, Loader=_QUICK)  # noqa: S506 - the safe one
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise yaml.YAMLError(
-            "a value looks like a number or a date, and is none: quote it"
+            "a value looks like a number or a date but is not one: quote it"
         ) from error
     except RecursionError as error:
         raise yaml.YAMLError("it is nested too deeply") from error

@@ -206,11 +206,11 @@ def _(finding: findings.BudgetNever) -> Words:
 
 
 _SURGE_OBSTACLES = {
-    SurgeObstacle.STATEFUL_SET: "it starts a pod only after the old one has ended",
+    SurgeObstacle.STATEFUL_SET: "it starts a pod only after the old one has terminated",
     SurgeObstacle.PAUSED: "it is paused",
     SurgeObstacle.RECREATE: "its strategy is Recreate",
     SurgeObstacle.NO_SURGE: "its maxSurge is 0",
-    SurgeObstacle.UNAVAILABLE: "its maxUnavailable ends pods before new ones are ready",
+    SurgeObstacle.UNAVAILABLE: "its maxUnavailable terminates pods before new ones are ready",
     SurgeObstacle.VOLUME: "only one node at a time can mount its volume",
 }
 

@@ -163,7 +163,7 @@ def _(finding: findings.PreviousVersionChanged) -> Words:
 @words.register
 def _(finding: findings.HeldVersion) -> Words:
     if finding.by:
-        cause = f"version {finding.version} is held by {finding.by} since {finding.at}"
+        cause = f"version {finding.version} has been held by {finding.by} since {finding.at}"
         return Words(cause, _release(finding.version))
     nodes = "nodes that later succeeded"
     if finding.nodes:

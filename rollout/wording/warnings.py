@@ -119,8 +119,21 @@ def _(finding: findings.BudgetSurged) -> Words:
 
 @words.register
 def _(finding: findings.DownMeanwhile) -> Words:
-    why = obstacle(finding.nowhere)
-    return Words(f"down until its node returns: {why}; make room on other nodes if it must run")
+    because = f"because {obstacle(finding.nowhere)}"
+    remedy = f"{_remedy(finding.nowhere)} if it must keep running"
+    return Words(f"down until its node returns, {because}; {remedy}")
+
+
+def _remedy(nowhere: drain_finding.Nowhere) -> str:
+    match nowhere:
+        case drain_finding.NoRoom():
+            return "make room on other nodes"
+        case drain_finding.NoNodeMatches() | drain_finding.RulesExclude():
+            return "add a node or relax the rule"
+        case drain_finding.VolumeElsewhere():
+            return "use a volume that other nodes can mount"
+        case _:
+            assert_never(nowhere)
 
 
 @words.register

@@ -114,4 +114,4 @@ def _at_a_time(pods: int) -> str:
 
 def crowding_clause(crowded: PlaceWarning) -> str:
     verb = "is " if isinstance(crowded.finding, DownMeanwhile) else ""
-    return f"beside these nodes, {crowded.subject} {verb}{cause(crowded.finding)}"
+    return f"together with these nodes, {crowded.subject} {verb}{cause(crowded.finding)}"

@@ -143,7 +143,7 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(
     checks = json.loads(rollout(lab, "doctor", "-o", "json").stdout)["checks"]
     over = [check for check in checks if check["check"] == "pause"]
     assert {check["subject"] for check in over} == {"worker-1", "worker-2"}
-    assert "its pause is over" in over[0]["message"]
+    assert "its pause has ended" in over[0]["message"]
     assert (
         "No longer paused: worker-1, worker-2"
         in rollout(lab, "unpause", "worker-1", "worker-2").stdout

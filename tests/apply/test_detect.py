@@ -182,7 +182,7 @@ def closed(lab: Lab, node: str) -> None:
 @pytest.mark.sample
 @pytest.mark.parametrize(
     ("meanwhile", "why"),
-    [(again, "the host is in another boot than the one that was seen"), (closed, "connection")],
+    [(again, "the host has rebooted again since it was checked"), (closed, "connection")],
 )
 def test_another_boot_and_silence_prove_nothing(
     meanwhile: Callable[[Lab, str], None], why: str, started: Started, tmp_path: Path

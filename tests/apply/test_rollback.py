@@ -98,7 +98,7 @@ def test_twelve_nodes_go_back_over_kills_and_their_version_is_held(
     held = rollout(lab, *apply).ends(ExitCode.PARTIAL)
     (left,) = held.plan["excluded"]
     assert (left["reason"], left["version"]) == ("version-held", BAD)
-    assert "is held by" in left["message"]
+    assert "has been held by" in left["message"]
     rollout(lab, "release", BAD).ends(0)
     rollout(lab, *apply).ends(0)
     assert lab.machines["worker-1"].os_version == BAD
@@ -192,7 +192,7 @@ def test_a_saved_plan_goes_back_unless_the_other_partition_has_changed(
     applied = rollout(lab, "apply", str(file)).ends(0)
     assert f"--rollback {BAD}: its nodes go back to their previous version" in applied.stdout
     assert versions(lab) == {BEFORE}
-    assert f"Version {BAD} is held by" in rollout(lab, "status").stdout
+    assert f"Version {BAD} has been held by" in rollout(lab, "status").stdout
 
 
 def test_an_abort_has_the_host_boot_what_it_runs(
@@ -250,7 +250,7 @@ def test_a_host_that_does_not_go_back_fails_and_boots_what_it_runs(
         "worker-5": "rolled-back",
     }
     assert ended.failures["worker-1"]["message"] == (
-        f"the host rebooted, and still runs {BAD} instead of {BEFORE}: the rollback did not take"
+        f"the host rebooted, and is still running {BAD} instead of {BEFORE}: the rollback did not take"
         " effect"
     )
     chosen = [name for name, machine in lab.machines.items() if machine.boots_other]

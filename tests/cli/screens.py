@@ -84,7 +84,7 @@ def shown(
     while data := _read(leader):
         octets += data
         stream.feed(data)
-        if typed and any("Type yes:" in line for line in screen.display):
+        if typed and any("Type yes to continue:" in line for line in screen.display):
             os.write(leader, typed.encode())
             typed = ""
         if keys and any(line.startswith("Wave ") for line in screen.display):

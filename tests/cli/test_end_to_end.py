@@ -101,7 +101,7 @@ def test_only_yes_is_consent(answer: str, start_lab: StartLab, home: Path) -> No
     assert ended.stdout.startswith("2 nodes on ")
     assert "This drains and reboots 2 nodes, one at a time, in about " in ended.stderr
     assert re.search(
-        r"Reboot 2 nodes of \S+ \(https?://\S+\)\? Only yes is accepted. Type yes: ", ended.stderr
+        r"Reboot 2 nodes of \S+ \(https?://\S+\)\? Type yes to continue: ", ended.stderr
     )
     assert "rollout: not confirmed: nothing was changed\n" in ended.stderr
     assert "error" not in ended.stderr
@@ -132,7 +132,7 @@ def test_a_wave_that_is_declined_before_any_other_is_no_failure(
     ended = answered(home, lab.environment, ["apply", "--yes", "--interactive"], "y").ends(
         ExitCode.DECLINED
     )
-    assert "Only yes, or all for every later wave, is accepted:" in ended.stderr
+    assert "Type yes to start this wave, or all to start it and every later wave:" in ended.stderr
     assert untouched(lab)
 
 

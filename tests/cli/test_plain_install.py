@@ -131,7 +131,11 @@ def test_a_plain_install_runs_ansible(
             "kubectl node-rollout lab scenarios       list the problems that you can rehearse",
         ),
         (("apply", "--help"), 0, "kubectl node-rollout apply --max-unavailable 3"),
-        (("apply",), 3, "kubectl node-rollout: error: there is no terminal to ask for consent"),
+        (
+            ("apply",),
+            3,
+            "kubectl node-rollout: error: there is no terminal to ask for confirmation",
+        ),
         (
             ("apply",),
             3,

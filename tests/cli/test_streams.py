@@ -182,7 +182,7 @@ def test_ctrl_c_at_the_question_says_that_nothing_was_changed(lab: Lab, tmp_path
     asked: list[str] = []
 
     def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
-        if not asked and (found := [line for line in lines if "Type yes:" in line]):
+        if not asked and (found := [line for line in lines if "Type yes to continue:" in line]):
             asked.extend(found)
             process.send_signal(signal.SIGINT)
 

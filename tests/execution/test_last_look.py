@@ -70,10 +70,10 @@ def test_whatever_was_undone_stops_it(server: StandaloneApi, task: NodeTask) -> 
     with pytest.raises(DrainError, match="was uncordoned outside this rollout"):
         last_look(task)
     change(server, NODES, NODE, spec={"unschedulable": True}, metadata={"annotations": {}})
-    with pytest.raises(DrainError, match="our marks on n1 were removed"):
+    with pytest.raises(DrainError, match="rollout's annotations on n1 were removed"):
         last_look(task)
     change(server, NODES, NODE, metadata={"annotations": {**DRAINED, marks.RUN: "run-2"}})
-    with pytest.raises(DrainError, match="our marks on n1 were removed"):
+    with pytest.raises(DrainError, match="rollout's annotations on n1 were removed"):
         last_look(task)
 
 

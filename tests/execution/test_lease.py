@@ -370,7 +370,7 @@ def test_whoever_has_watched_the_lock_gives_way_but_to_the_version_that_it_saw_g
     same.observe(read_lease(api, "kube-system"))
     clock.seconds = 600
     for watch in (free, other):
-        with pytest.raises(LockedError, match="ann has taken the lock meanwhile"):
+        with pytest.raises(LockedError, match="ann has taken the lock in the meantime"):
             lock(api, "bob", watch=watch).__enter__()
     with lock(api, "bob", watch=same) as held:
         held.check()

@@ -610,7 +610,7 @@ def test_an_image_that_names_the_same_version_has_gone_back() -> None:
     planned = PlannedNode("w-1", "b", "u", "9", "stream9.1", 0, 0)
     boot = BootFacts("c", "u", "9")
     prove_rollback(planned, "stream9.1", boot, target=f"sha256:{'a' * 64}")
-    with pytest.raises(NodeFailure, match="still runs 9 instead of"):
+    with pytest.raises(NodeFailure, match="is still running 9 instead of"):
         prove_rollback(planned, "8", boot, target="/dev/vda4")
 
 

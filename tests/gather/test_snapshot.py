@@ -130,7 +130,7 @@ def test_jobs_that_may_not_be_read_are_a_warning(tmp_path: Path) -> None:
         read = snapshot.read_snapshot(client(tmp_path, server), with_jobs=True)
     assert read.jobs == ()
     (warning,) = read.warnings
-    assert "does not know how long their pods still run" in warning
+    assert "does not know how long their pods will run" in warning
 
 
 def choosing(selector: Json) -> Json:

@@ -88,7 +88,10 @@ CAUSES = {
         full(TOLERANT),
         "w-2",
         1,
-        "beside these nodes, pod/shop/p-2 tolerates the unschedulable taint and fits on no other node",
+        (
+            "together with these nodes, pod/shop/p-2 tolerates the unschedulable taint and fits on"
+            " no other node"
+        ),
     ),
     "limit": (limited(), "w-2", 1, "full wave: at most 2 at once"),
     "zone": (

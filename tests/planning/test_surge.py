@@ -94,7 +94,7 @@ def test_with_the_setting_the_blocker_is_a_warning() -> None:
         ({"is_paused": True}, "it is paused"),
         ({"is_rolling": False}, "its strategy is Recreate"),
         ({"surge": 0}, "its maxSurge is 0"),
-        ({"unavailable": 1}, "its maxUnavailable ends pods before new ones are ready"),
+        ({"unavailable": 1}, "its maxUnavailable terminates pods before new ones are ready"),
     ],
 )
 def test_a_blocker_stays_and_says_why_a_restart_does_not_help(

@@ -20,7 +20,7 @@ from rollout.model.progress import (
 )
 from rollout.model.quantity import Count, Duration
 from rollout.report.history import history_text, timeline_text
-from rollout.report.lines import Record, event_line, journal_record
+from rollout.report.lines import Record, journal_record, line
 from rollout.report.markdown import run_markdown
 from rollout.report.run_view import RunView
 from rollout.report.runs.model import RunReport
@@ -46,7 +46,7 @@ STEPS = (
 RUN: tuple[Record, ...] = (
     BEGUN,
     *(
-        json.loads(msgspec.json.encode(journal_record(event_line(event))))
+        json.loads(msgspec.json.encode(journal_record(line(event))))
         for event in (*EVENTS[:2], *STEPS, NodeFinished.of(AT, FAILED), *EVENTS[2:])
     ),
 )
@@ -76,7 +76,7 @@ EVICTED = PodsEvicted(
 )
 MOVED: tuple[Record, ...] = (
     *RUN[:-1],
-    json.loads(msgspec.json.encode(journal_record(event_line(EVICTED)))),
+    json.loads(msgspec.json.encode(journal_record(line(EVICTED)))),
     RUN[-1],
 )
 
@@ -183,8 +183,8 @@ def test_numbers_in_markdown_are_no_code() -> None:
 def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
     assert rows(RUN)[:7] == [
         (
-            "Run 0123456789abcdef, incomplete: 1 of 3 planned nodes succeeded, 1 failed, 1 not begun,"
-            " 1 could not be rebooted"
+            "Run 0123456789abcdef, incomplete: of 3 planned nodes, 1 succeeded, 1 failed, 1 was not"
+            " begun; 1 other node could not be rebooted"
         ),
         "cluster   127.0.0.1:6443",
         "started   Wed 2026-03-04 05:06:07 UTC",
@@ -207,7 +207,9 @@ def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
     ]
     assert any(row.endswith("✔ node-1  on 4081.2.1  30s") for row in told)
     assert any(
-        row.endswith("ended: 1 succeeded, 1 failed, 1 not begun, 1 could not be rebooted")
+        row.endswith(
+            "ended: 1 succeeded, 1 failed, 1 was not begun; 1 other node could not be rebooted"
+        )
         for row in told
     )
 

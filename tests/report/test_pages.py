@@ -180,7 +180,7 @@ def test_a_page_can_be_read_without_seeing_it(page: str) -> None:
 def test_a_page_shows_all_that_was_asked_of_it() -> None:
     words = " ".join(" ".join(Page(page_of(night())).words).split())
     for text in (
-        "incomplete: 2 of 3 planned nodes succeeded, 1 failed",
+        "incomplete: of 3 planned nodes, 2 succeeded, 1 failed",
         *("prod.example:6443", "by ann@laptop/12 at 22:00:00, rollout 1.2.3", "--window 22:00 5m"),
         *(
             "drain-failed in phase draining",

@@ -127,7 +127,7 @@ def test_what_any_user_may_write_is_not_obeyed(use: Use, home: Path) -> None:
     assert_refused(
         use(home, file),
         USES[use],
-        f"it is not obeyed, because {file} may be written by others (mode 0666)",
+        f"it is not trusted, because others can write to {file} (mode 0666)",
     )
 
 
@@ -145,7 +145,7 @@ def test_what_lies_in_a_folder_where_any_user_may_replace_it_is_not_obeyed(
     folder = shared_folder(home, 0o777)
     file = folder / "own"
     file.write_text("")
-    assert_refused(use(home, file), USES[use], f"the directory {folder} may be written by others")
+    assert_refused(use(home, file), USES[use], f"others can write to the directory {folder}")
 
 
 def test_in_a_sticky_folder_only_files_of_the_user_are_obeyed(home: Path) -> None:
@@ -180,9 +180,7 @@ def test_a_link_is_followed_and_its_folders_are_judged(tmp_path: Path) -> None:
     (tmp_path / "first").symlink_to("shared/link")
     (tmp_path / "shared").chmod(0o777)
     for link in (by_others, tmp_path / "first"):
-        with pytest.raises(
-            PermissionError, match=r"the directory .*shared may be written by others"
-        ):
+        with pytest.raises(PermissionError, match=r"others can write to the directory .*shared"):
             read_input(link, trust=Trust.OPERATOR)
 
 
@@ -221,7 +219,7 @@ def test_a_playbook_that_any_user_may_write_is_not_run(tmp_path: Path) -> None:
     file = tmp_path / "before.yaml"
     file.write_text("[]")
     file.chmod(0o666)
-    with pytest.raises(InputError, match=r"it is not obeyed, because .* may be written by others"):
+    with pytest.raises(InputError, match=r"it is not trusted, because others can write to "):
         AnsiblePlaybooks(
             AnsibleSettings(folder=tmp_path, environment={}), {Occasion.PRE_REBOOT: file}
         )
@@ -246,7 +244,7 @@ def test_signers_that_others_may_replace_prove_nothing(tmp_path: Path) -> None:
     )
     tmp_path.chmod(0o777)
     why = why_not_signed(document, tmp_path / "signers", "staging")
-    assert f"the directory {tmp_path} may be written by others" in why
+    assert f"others can write to the directory {tmp_path}" in why
     (tmp_path / "signers").unlink()
     os.mkfifo(tmp_path / "signers")
     assert "it is a named pipe" in why_not_signed(document, tmp_path / "signers", "staging")

@@ -291,7 +291,7 @@ def test_the_users_own_group_is_nobody_else(
 ) -> None:
     """As with umask 002 where each user has a group of their own."""
     path = settings(tmp_path, mode=0o664)
-    for is_own, said in ((True, ""), (False, f"{path} may be written by others (mode 0664)")):
+    for is_own, said in ((True, ""), (False, f"others can write to {path} (mode 0664)")):
         monkeypatch.setattr(
             "rollout.adapters.local_files._is_own_group", lambda _gid, is_own=is_own: is_own
         )
@@ -336,7 +336,10 @@ def test_ansible_cfg_of_others_runs_nothing(tmp_path: Path, start_lab: StartLab)
     flags = ("status", "--executor", "ansible", "-i", str(lab.directory / "inventory.yaml"))
     variables = {**lab.environment, "ANSIBLE_LOCAL_TEMP": str(home / "tmp")}
     ended = invoked(home, variables, flags).ends(ExitCode.USAGE)
-    assert "ansible.cfg of the current directory is refused: the directory" in ended.stderr
+    assert (
+        "ansible.cfg of the current directory is refused: others can write to the directory"
+        in ended.stderr
+    )
     assert not marker.exists()
     invoked(home, {**variables, "ANSIBLE_CONFIG": "ansible.cfg"}, flags)
     assert marker.exists()

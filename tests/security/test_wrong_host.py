@@ -71,8 +71,8 @@ def test_a_kubelet_that_reports_the_address_of_another_node(
     lab = start_lab("wrong-address", nodes=5)
     found = reasons(rollout, lab)
     assert set(found) == {"worker-2", "worker-3"}
-    assert found["worker-2"].startswith("wrong-host: the host is another machine")
-    assert "the host is another machine than this Node's: it is worker-3" in found["worker-2"]
+    assert found["worker-2"].startswith("wrong-host: the host is not this Node's machine")
+    assert "the host is not this Node's machine: it is worker-3" in found["worker-2"]
     assert "several Nodes have the same machine: worker-2, worker-3" in found["worker-3"]
     ended = rollout(lab, "doctor", "-o", "json")
     checks = [one for one in json.loads(ended.stdout)["checks"] if one["check"] == "identity"]
@@ -164,7 +164,7 @@ def test_a_plan_that_was_saved_before_the_address_changed(
     rollout(lab, "plan", "--control-plane", "exclude", "--out", str(file)).ends(0)
     lab.call(lambda: report_address(lab, "worker-1", lab.machines[ELSEWHERE].address))
     ended = rollout(lab, "apply", str(file), "-o", "json")
-    assert (ended.code, "another machine than this Node's: it is worker-3" in ended.stderr) == (
+    assert (ended.code, "the host is not this Node's machine: it is worker-3" in ended.stderr) == (
         5,
         True,
     ), ended.stderr

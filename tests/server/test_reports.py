@@ -99,7 +99,7 @@ def test_a_host_whose_marks_are_removed_before_its_grant_waits_for_another_drain
     monkeypatch.setattr(holders, "mark_granted", mark_too_late)
     answer = replica.server.pre_reboot(cluster.ask_of("a"))
     assert answer.kind is AnswerKind.WAITING_FOR_DRAIN
-    assert answer.value.startswith("our marks on the Node a are gone")
+    assert answer.value.startswith("rollout's annotations on the Node a are gone")
 
 
 def test_a_host_is_not_told_what_became_of_its_earlier_slot(

@@ -17,7 +17,10 @@ from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER, HostKeyChecking
 from rollout.model.text import escape_quotes, printable, ssh_path
 
-_MISSING = "--executor ansible and --inventory need Ansible, which is not installed beside rollout"
+_MISSING = (
+    "--executor ansible and --inventory need Ansible, which is not installed in rollout's"
+    " environment"
+)
 _INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"
 _NO_FILE = Path("none")
 # A connection must not outlive a boot, and must end if its host is gone.

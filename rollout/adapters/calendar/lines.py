@@ -151,7 +151,7 @@ def _parse_line(number: int, raw: bytes) -> ContentLine:
     match = _LINE.fullmatch(text)
     if match is None:
         invalid = ContentLine(number=number, name="", parameters={}, value="", text=text)
-        invalid.refuse("it is no line of iCalendar, NAME:VALUE")
+        invalid.refuse("it is not a line of iCalendar, NAME:VALUE")
     parameters = dict[str, str]()
     for written in _PARAMETERS.findall(match["parameters"]):
         name, _, value = written.partition("=")

@@ -113,7 +113,7 @@ def _is_replaced(name: str) -> bool:
 def _make_stand_ins() -> dict[str, ModuleType]:
     specification = find_spec(_PACKAGE)
     if specification is None or not specification.submodule_search_locations:
-        raise ImportError("it is no package")
+        raise ImportError("it is not a package")
     modules = {name: ModuleType(name) for name in (*_EMPTY_PACKAGES, *_LAZY_OBJECTS)}
     folders = specification.submodule_search_locations
     for name in _EMPTY_PACKAGES:

@@ -87,7 +87,8 @@ def rollback(
     """Take the nodes that run a version back to their previous one, and hold the version.
 
     Cordons, drains, reboots, verifies and uncordons each node, as apply does. Leaves out nodes that
-    have no earlier version to boot. No rollout takes the version again until you release it.
+    have no earlier version to boot. No rollout boots nodes into the version again until you
+    release it.
 
     \b
     Examples:

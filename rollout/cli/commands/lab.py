@@ -121,7 +121,10 @@ def up(
     from rollout.lab.lab import serve
 
     if like and (nodes or scenario != _DEFAULT):
-        raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
+        raise UsageError(
+            "--like cannot be combined with --nodes or --scenario",
+            hint="Drop --nodes and --scenario.",
+        )
     if fleetlock and not fleetlock.startswith(("http://", "https://")):
         raise UsageError(
             f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/."

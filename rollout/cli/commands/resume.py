@@ -47,9 +47,10 @@ def resume(
 ) -> None:
     """Continue an interrupted rollout, from any machine.
 
-    All state is in the cluster. Started nodes continue from where they are, with the settings of
+    All state is in the cluster. Nodes in flight continue from where they are, with the settings of
     the interrupted rollout, and the others are planned again. You can change only the timeouts, and
-    the change stays. Resumes nothing if the record is missing or unreadable (exit code 6).
+    later resumes keep the new values. Resumes nothing if the record is missing or unreadable (exit
+    code 6).
 
     \b
     Examples:

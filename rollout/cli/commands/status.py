@@ -11,7 +11,7 @@ def status(
     run: bool = option(False, "Show the running or interrupted rollout instead of the nodes"),
     watch: bool = option(False, "Watch the rollout until it ends", "", "--watch", "-w"),
     web: bool = option(
-        False, "Show the rollout and past runs to a browser on this machine, until Ctrl-C"
+        False, "Show the rollout and past runs in a browser on this machine, until Ctrl-C"
     ),
     pending: bool = option(False, "Only pending nodes and nodes in the current rollout"),
 ) -> None:

@@ -195,7 +195,9 @@ class WavesSettings(SettingsTable):
     max_unavailable: Count | None = flag(
         None, "Maximum number of nodes unavailable at once, such as 3 or 25% [1]"
     )
-    max_failures: Count = flag(_POLICY.max_failures, "Begin no more nodes after this many failures")
+    max_failures: Count = flag(
+        _POLICY.max_failures, "Stop taking on nodes after this many failures"
+    )
     strategy: Strategy = flag(
         _POLICY.strategy, "Begin nodes in waves, or rolling", metavar="STRATEGY"
     )
@@ -271,7 +273,7 @@ class DrainSettings(SettingsTable):
     restart: Restart = setting(
         _DRAIN.restart,
         "blocked: restart a Deployment whose disruption budget never allows an eviction, so that"
-        " its replacement is Ready before the old pod ends",
+        " its replacement is Ready before the old pod terminates",
     )
     delay: Pause = setting(
         _POLICY.courtesy.drain_delay, "How long to wait between the cordon and the first eviction"
@@ -327,12 +329,12 @@ class GatesSettings(SettingsTable):
     """What may hold a node before its drain, its reboot or its return."""
 
     window: tuple[Window, ...] = flag(
-        (), "Begin nodes only in this window: [DAYS] HH:MM LENGTH [ZONE]; repeatable"
+        (), "Begin nodes only in this window: [DAYS] HH:MM DURATION [ZONE]; repeatable"
     )
     freeze: tuple[Freeze, ...] = setting(
         (),
         "Begin no node in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04 (each"
-        " year) or last fri; add HH:MM LENGTH for a part of the day, and a ZONE",
+        " year) or last fri; add HH:MM DURATION for a part of the day, and a ZONE",
     )
     calendar: Path | None = setting(
         None, "Begin no node during the events of this iCalendar file, which each pass reads again"

@@ -95,5 +95,6 @@ class Setting:
 
 def _text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError("it takes a text, or texts where it is a list")  # noqa: TRY004 - as any
+        expected = "expected a string, or a list of strings if the setting is a list"
+        raise ValueError(expected)  # noqa: TRY004 - as any
     return str(value)

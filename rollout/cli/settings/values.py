@@ -76,7 +76,9 @@ def at_least_one(value: str) -> Count:
     """Raise `ValueError` for zero."""
     count = Count.parse(value)
     if count.is_zero:
-        raise ValueError("0 would take no node at all. Write at least 1, or a percentage above 0%.")
+        raise ValueError(
+            "0 would allow no node to be rebooted. Write at least 1, or a percentage above 0%."
+        )
     return count
 
 
@@ -195,7 +197,7 @@ def future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
         ) from error
     if time <= now:
         hint = f"It is {now:%Y-%m-%dT%H:%M}Z now."
-        raise UsageError(f"{flag}: {value!r} is over already", hint=hint)
+        raise UsageError(f"{flag}: {value!r} is in the past", hint=hint)
     return time
 
 

@@ -15,8 +15,8 @@ _WEBHOOKS = (
     " kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
 )
 _LAST_RESORT = (
-    "the last resort: delete it without waiting. Its containers may still run, and beside a"
-    " replacement with the same volume they can destroy data"
+    "the last resort: delete it without waiting. Its containers may still be running, and alongside"
+    " a replacement with the same volume they can destroy data"
 )
 
 

@@ -262,7 +262,8 @@ def require_mark(task: NodeTask, node: Node) -> None:
             hint="This node is left as it is.",
         )
     raise MarksGoneError(
-        f"our marks on the Node {node.name} are gone: they were removed, or the Node was deleted",
+        f"rollout's annotations on the Node {node.name} are gone: they were removed, or the"
+        " Node was deleted",
         hint="This node is left as it is.",
     )
 

@@ -123,7 +123,7 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
         return MissingProof(sources[0], facts.message)
     boot = progress.boot
     if facts.boot_id != boot.boot_id or facts.machine_id != boot.machine_id:
-        why = "the host is in another boot than the one that was seen"
+        why = "the host has rebooted again since it was checked"
         return MissingProof(sources[0], why)
     for sign in facts.signs:
         missing = missing_in_sign(sign, progress.targets[sign.source])

@@ -1,4 +1,4 @@
-"""Requests a reboot, and waits until the machine has another boot ID.
+"""Requests a reboot, and waits until the machine has a new boot ID.
 
 Last checks use the open connection to the host, right before the command.
 """
@@ -95,7 +95,9 @@ def look_again(task: NodeTask, deadline: Deadline) -> Node:
             f"{task.name} was uncordoned outside this rollout before its reboot was requested"
         )
     if node.annotations.get(marks.RUN) != task.rollout_id:
-        raise DrainError(f"our marks on {task.name} were removed before its reboot was requested")
+        raise DrainError(
+            f"rollout's annotations on {task.name} were removed before its reboot was requested"
+        )
     _check_empty(task, deadline)
     task.check_may_act()
     return node
@@ -244,7 +246,7 @@ def _await_answer(context: NodeContext, host: SshHost, deadline: Deadline) -> Bo
 def await_boot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool = False
 ) -> BootFacts:
-    """Wait until the host answers with another boot ID, and return the facts of that boot.
+    """Wait until the host answers with a new boot ID, and return the facts of that boot.
 
     `NodeFailure` if it does not in time. `in_doubt`: an earlier process may have requested the
     reboot. If the host still answers in the old boot, this requests it, with the same checks and

@@ -44,7 +44,7 @@ def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, targe
         return
     if boot.version == version:
         return
-    verb = "still runs" if boot.version == planned.running_version else "runs"
+    verb = "is still running" if boot.version == planned.running_version else "is running"
     raise NodeFailure(
         Outcome.ROLLED_BACK,
         f"the host rebooted, and {verb} {boot.version} instead of {version}: the rollback did not"

@@ -375,7 +375,7 @@ def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) ->
 
     A first one is no surprise if its source names no version.
     """
-    same_version = f"still runs {context.planned.running_version}"
+    same_version = f"is still running {context.planned.running_version}"
     if reboots >= MOST_UNMOVED:
         release = f"rollout release --node {context.name}"
         return (

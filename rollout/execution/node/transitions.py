@@ -7,7 +7,7 @@ A phase is written on the Node before the act that it names, so a crash leaves e
     draining   its pods are being evicted
     drained    every pod that had to leave is gone
     rebooting  the reboot was requested, or is about to be
-    booted     the host is up with another boot ID
+    booted     the host is up with a new boot ID
     ready      the kubelet of that boot reports Ready
     done       proven, and back in service
     failed     it stays cordoned; its last result says why

@@ -257,7 +257,7 @@ class RunMemory:
         else:
             self._seen = self._with_pending(memory)
             if memory.problem:
-                self._warn(f"{memory.problem}: rollout begins no more nodes")
+                self._warn(f"{memory.problem}: rollout begins no further nodes")
         self._seen_at = now
         return self._seen
 

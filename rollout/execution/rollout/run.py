@@ -12,7 +12,7 @@ From a plan to the result of a node:
       claim               checks the node again, marks it and cordons it
       drain               evicts its pods
       ask_for_reboot      sends the reboot command to the host
-      await_boot          waits for another boot ID
+      await_boot          waits for a new boot ID
       succeed             waits for the node's own pods
       return_node         uncordons the node, and replaces its marks by the result
     Ledger.add            counts the result

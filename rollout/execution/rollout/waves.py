@@ -172,7 +172,7 @@ class NodeThreads:
         if isinstance(error, Exception) and self._running:
             nodes = shortened(sorted(self.nodes), _NAMED)
             self.notice(
-                f"internal error: no more nodes are started, those in flight are finished: {nodes}"
+                f"internal error: no further nodes are begun, those in flight are finished: {nodes}"
             )
         # Not after a KeyboardInterrupt: a host may hang, and its node stops at the lock.
         if error is None or isinstance(error, Exception):

@@ -151,7 +151,7 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
     for subject, argument, pause in (("all nodes", "--all", memory.pause), *of_nodes):
         if pause is not None and pause.is_over(now):
             fix = Fix.with_commands("Remove it", f"rollout unpause {argument}")
-            yield warned(CheckName.PAUSE, subject, f"its pause is over: {pause}", fix)
+            yield warned(CheckName.PAUSE, subject, f"its pause has ended: {pause}", fix)
         elif pause is not None and pause is memory.pause:
             fix = Fix.with_commands("To end it", "rollout unpause --all")
             yield warned(CheckName.PAUSE, subject, str(pause), fix)
@@ -249,7 +249,7 @@ def _fix(exclusion: Exclusion, node: Node) -> Fix:
         case ExclusionReason.LEFT_CORDONED:
             fix = Fix.with_commands("Show the progress of its rollout", "rollout status --run")
         case ExclusionReason.CORDONED if node.unschedulable:
-            text = "Use --allow cordoned; or, when that work is finished, run"
+            text = "Use --allow cordoned; or, when the maintenance is finished, run"
             fix = Fix.with_commands(text, f"kubectl uncordon {node.name}")
         case ExclusionReason.CORDONED:
             fix = Fix(capitalize(exclusion.fix))

@@ -263,7 +263,7 @@ def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
         yield passed(name, node, f"{unit} checks for updates{when}")
     is_updating = standing.state is UpdateState.UPDATING
     if standing.behind and not (is_updating or standing.checks.is_trouble):
-        message = f"its version is older than {standing.newest_version}, which the cluster has"
+        message = f"its version is older than {standing.newest_version}, the newest in the cluster"
         fix = Fix.with_commands(
             "On the host, see why nothing has staged it", "systemctl list-timers"
         )

@@ -166,9 +166,7 @@ def _why_not_its_machine(
         evidence = f"machine ID {facts.machine_id}, the Node has {node.machine_id}"
         if others:
             evidence = f"it is {', '.join(others)}"
-        return _wrong_host_failure(
-            facts, f"the host is another machine than this Node's: {evidence}"
-        )
+        return _wrong_host_failure(facts, f"the host is not this Node's machine: {evidence}")
     return _unreported_failure(
         facts,
         f"its kubelet has not reported since its last boot: boot ID {facts.boot_id}, the Node has"

@@ -195,7 +195,7 @@ def read_evidence(content: bytes) -> Evidence:
     try:
         document = msgspec.json.decode(content, type=Evidence)
     except NOT_READ as error:
-        raise ValueError(f"it is no evidence: {excerpt(str(error))}") from error
+        raise ValueError(f"it is not an evidence document: {excerpt(str(error))}") from error
     major = document.format_version.partition(".")[0]
     if document.kind != KIND or major != FORMAT_VERSION.partition(".")[0]:
         form = excerpt(f"{document.kind} {document.format_version}", 60)

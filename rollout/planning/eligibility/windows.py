@@ -1,6 +1,6 @@
 """Maintenance windows and freezes.
 
-The duration of a window `[DAYS] HH:MM DURATION [TIMEZONE]` is real time. If clocks skip its start,
+The duration of a window `[DAYS] HH:MM DURATION [ZONE]` is real time. If clocks skip its start,
 it starts as much later; if they show it twice, at the first. The default zone is UTC: a plan means
 the same on every machine.
 """
@@ -42,11 +42,11 @@ _WINDOW = re.compile(
 _MOMENT = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}"
 _MOMENTS = re.compile(rf"(?P<begin>{_MOMENT})\.\.(?P<end>{_MOMENT})(?:\s+(?P<zone>\S+))?")
 _HINT = (
-    "Write it as [DAYS] HH:MM DURATION [TIMEZONE]: 'mon-fri 22:00 6h Europe/Berlin', or '02:00 3h'"
+    "Write it as [DAYS] HH:MM DURATION [ZONE]: 'mon-fri 22:00 6h Europe/Berlin', or '02:00 3h'"
     " for UTC."
 )
 _FREEZE_HINT = (
-    "Write it as DAYS [HH:MM DURATION] [TIMEZONE]: '2026-12-20..2027-01-04 Europe/Berlin', or 'last"
+    "Write it as DAYS [HH:MM DURATION] [ZONE]: '2026-12-20..2027-01-04 Europe/Berlin', or 'last"
     " fri'."
 )
 
@@ -248,10 +248,10 @@ def parse_days(written: str, rule: str) -> tuple[Days, ...]:
     days = tuple(_parse_days_or_dates(part.strip(), rule) for part in written.split(","))
     if len({bool(item.ordinal) for item in days if isinstance(item, Weekdays)}) > 1:
         raise UsageError(
-            f"{rule} has days of each week beside days of the month",
+            f"{rule} mixes weekly days with days of the month",
             hint=(
-                "Write the word before each: first sat,first sun. If every sun is meant, write it"
-                " as another one."
+                "Repeat the word before each day: first sat,first sun. For every Sunday, add a"
+                " second window."
             ),
         )
     return days
@@ -274,7 +274,8 @@ def _parse_dates(part: str, rule: str) -> Dates:
         _check_date(written, rule)
     if len(dates.first) != len(dates.last):
         raise UsageError(
-            f"{part!r} in {rule} has one year", hint="Write both, or neither for each year."
+            f"{part!r} in {rule} has a year on only one side",
+            hint="Give the year in both dates, or in neither to repeat it every year.",
         )
     has_years = len(dates.first) == len(date.min.isoformat())
     if has_years and dates.first > dates.last:

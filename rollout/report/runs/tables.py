@@ -42,14 +42,13 @@ def ending_text(report: RunReport) -> str:
 def headline(report: RunReport) -> str:
     if report.ending is Ending.COMPLETED:
         return f"completed: {counted(report.asked_for, 'node')} done in {elapsed(report.seconds)}"
-    succeeded = f"{report.succeeded} of {counted(report.asked_for, 'planned node')}"
     counts = outcome_counts(
-        succeeded,
+        str(report.succeeded),
         failed=report.failed,
         not_done=len(report.not_done),
         not_started=len(report.not_started),
     )
-    return f"{ending_text(report)}: {counts}"
+    return f"{ending_text(report)}: of {counted(report.asked_for, 'planned node')}, {counts}"
 
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:
