@@ -61,9 +61,9 @@ def show_progress(activity: str) -> AbstractContextManager[object]:
     """Show an activity on a terminal. Loads no library elsewhere."""
     if not sys.stderr.isatty():
         return nullcontext()
-    from rollout.report.console import moving_line
+    from rollout.report.console import spinner_line
 
-    return moving_line(error_console(), activity)
+    return spinner_line(error_console(), activity)
 
 
 def show(text: str) -> None:

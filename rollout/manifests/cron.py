@@ -52,7 +52,7 @@ def check_schedule(text: str) -> str:
     if len(parts) != len(_FIELDS):
         raise ValueError(f"{text!r} has {len(parts)} fields, and a schedule has five. {_EXAMPLE}")
     _, _, days, months, _ = (
-        _numbers(part, cron_field) for part, cron_field in zip(parts, _FIELDS, strict=True)
+        _parse_field(part, cron_field) for part, cron_field in zip(parts, _FIELDS, strict=True)
     )
     longest_month = max(calendar.monthrange(_LEAP_YEAR, month)[1] for month in months)
     if parts[4] in _ANY and min(days) > longest_month:
@@ -68,25 +68,25 @@ def _check_macro(schedule: str) -> str:
     )
 
 
-def _numbers(text: str, cron_field: _CronField) -> set[int]:
+def _parse_field(text: str, cron_field: _CronField) -> set[int]:
     numbers = set[int]()
     for part in text.split(","):
-        numbers.update(_range(part, cron_field))
+        numbers.update(_parse_range(part, cron_field))
     return numbers
 
 
-def _range(text: str, cron_field: _CronField) -> range:
+def _parse_range(text: str, cron_field: _CronField) -> range:
     span, has_step, step_text = text.partition("/")
     step = 1
     if has_step:
-        step = _number(step_text, text, _CronField("step", 1, cron_field.most))
+        step = _parse_number(step_text, text, _CronField("step", 1, cron_field.most))
     if span in _ANY:
         return range(cron_field.least, cron_field.most + 1, step)
     first_text, has_end, last_text = span.partition("-")
-    first = _number(first_text, text, cron_field)
+    first = _parse_number(first_text, text, cron_field)
     last = first
     if has_end:
-        last = _number(last_text, text, cron_field)
+        last = _parse_number(last_text, text, cron_field)
     elif has_step:
         # 5/10 means every tenth number from 5.
         last = cron_field.most
@@ -95,7 +95,7 @@ def _range(text: str, cron_field: _CronField) -> range:
     return range(first, last + 1, step)
 
 
-def _number(text: str, part: str, cron_field: _CronField) -> int:
+def _parse_number(text: str, part: str, cron_field: _CronField) -> int:
     """Parse a name or a number. An error message quotes `part`."""
     number = cron_field.names.get(text.lower())
     if number is not None:

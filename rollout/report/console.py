@@ -101,14 +101,14 @@ def print_above(live: Live, line: Text) -> None:
         live.console.print(line, no_wrap=line.no_wrap, overflow=line.overflow)
 
 
-def moving_line(console: Console, activity: str) -> AbstractContextManager[Progress]:
+def spinner_line(console: Console, activity: str) -> AbstractContextManager[Progress]:
     progress = _progress(console, TextColumn(activity, markup=False), SpinnerColumn())
     progress.add_task(activity, total=None)
     return progress
 
 
 @contextmanager
-def asking_progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
+def host_progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
     """Yield a function to call after each host."""
     activity = "asking hosts"
     with _progress(console, TextColumn(activity), BarColumn(), MofNCompleteColumn()) as progress:
@@ -123,6 +123,7 @@ def _progress(console: Console, *columns: ProgressColumn) -> Progress:
     return progress
 
 
+# A cell, between two spaces, a sign or an end of the line.
 _CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
 _SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
 _GOOD = "succeeded|up to date"

@@ -74,15 +74,15 @@ def _check_lines(checks: Sequence[Check], *, every: bool) -> Iterator[str]:
     if every:
         for check in checks:
             if check.verdict is Verdict.PASS:
-                yield _line(check.verdict, check.check, f"{check.subject}: {check.message}")
+                yield _check_line(check.verdict, check.check, f"{check.subject}: {check.message}")
     for verdict in _WORST_FIRST:
         findings = [check for check in checks if check.verdict is verdict]
-        groups = [[check] for check in findings] if every else _groups_of_alike(findings)
-        for alike in groups:
-            yield from _finding_lines(alike)
+        groups = [[check] for check in findings] if every else _groups_of_similar(findings)
+        for similar in groups:
+            yield from _finding_lines(similar)
 
 
-def _groups_of_alike(findings: Sequence[Check]) -> Iterable[Sequence[Check]]:
+def _groups_of_similar(findings: Sequence[Check]) -> Iterable[Sequence[Check]]:
     """Group findings that differ only in their subjects and in words with a digit."""
     shapes = [(_shape(check.message, check), _shape(str(check.fix), check)) for check in findings]
     return grouped(zip(shapes, findings, strict=True)).values()
@@ -92,24 +92,24 @@ def _shape(text: str, check: Check) -> str:
     return _VARYING.sub("#", text.replace(check.subject, "#"))
 
 
-def _finding_lines(alike: Sequence[Check]) -> Iterator[str]:
-    first = alike[0]
-    subjects = shortened(list(dict.fromkeys(check.subject for check in alike)), _MOST_SUBJECTS)
+def _finding_lines(similar: Sequence[Check]) -> Iterator[str]:
+    first = similar[0]
+    subjects = shortened(list(dict.fromkeys(check.subject for check in similar)), _MOST_SUBJECTS)
     message = first.message
-    if any(check.message != first.message for check in alike):
-        message = f"{len(alike)} findings, for example {first.message}"
-    yield _line(first.verdict, first.check, f"{subjects}: {message}")
+    if any(check.message != first.message for check in similar):
+        message = f"{len(similar)} findings, for example {first.message}"
+    yield _check_line(first.verdict, first.check, f"{subjects}: {message}")
     if first.fix != NO_FIX:
-        yield from _fix_lines(alike)
+        yield from _fix_lines(similar)
 
 
-def _fix_lines(alike: Sequence[Check]) -> Iterator[str]:
-    fixes = list(dict.fromkeys(check.fix for check in alike))
+def _fix_lines(similar: Sequence[Check]) -> Iterator[str]:
+    fixes = list(dict.fromkeys(check.fix for check in similar))
     first = fixes[0]
     have_same_text = all(fix.text == first.text and fix.commands for fix in fixes)
     lists_all = have_same_text and len(fixes) <= _MOST_SUBJECTS
     is_example = len(fixes) > 1 and not lists_all
-    subject = f" (of {printable(alike[0].subject)})" if is_example else ""
+    subject = f" (of {printable(similar[0].subject)})" if is_example else ""
     text = joined(" ", f"fix{subject}:", printable(first.text))
     colon = ":" if first.text and first.commands else ""
     yield f"  {'':{_NAME_WIDTH}} {text}{colon}"
@@ -117,7 +117,7 @@ def _fix_lines(alike: Sequence[Check]) -> Iterator[str]:
         yield from (f"    {printable(command)}" for command in fix.commands)
 
 
-def _line(verdict: Verdict, name: str, text: str) -> str:
+def _check_line(verdict: Verdict, name: str, text: str) -> str:
     return f"{_MARKS[verdict]} {name:{_NAME_WIDTH}} {printable(text)}"
 
 

@@ -118,10 +118,12 @@ def history_row(run: RunReport, *, names_cluster: bool) -> Row:
 
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -> str:
-    head = [(f"  {name.lower()}", printable(value)) for name, value in facts(run) if name != "Run"]
-    head_text = tabulate(head, tablefmt="plain", disable_numparse=True)
+    fact_rows = [
+        (f"  {name.lower()}", printable(value)) for name, value in facts(run) if name != "Run"
+    ]
+    head = tabulate(fact_rows, tablefmt="plain", disable_numparse=True)
     rows = "\n".join(_timeline_rows(_timeline_lines(records, details=details)))
-    return f"Run {printable(run.run)}, {headline(run)}\n{head_text}\n\n{rows}"
+    return f"Run {printable(run.run)}, {headline(run)}\n{head}\n\n{rows}"
 
 
 def _timeline_lines(records: Iterable[Record], *, details: bool) -> Iterator[AnyLine]:
@@ -187,12 +189,12 @@ def _sentences(line: AnyLine) -> Iterator[str]:
                 not_started=len(line.not_started),
             )
             yield f"ended: {counts}"
-            for node, why in line.why_not_done.items():
-                yield f"{node} could not be rebooted: {why}"
-            for node, why in line.why_not_started.items():
-                yield f"{node} was not begun: {why}"
-            for node, why in line.why_skipped.items():
-                yield f"{node} was skipped: {why}"
+            for node, reason in line.why_not_done.items():
+                yield f"{node} could not be rebooted: {reason}"
+            for node, reason in line.why_not_started.items():
+                yield f"{node} was not begun: {reason}"
+            for node, reason in line.why_skipped.items():
+                yield f"{node} was skipped: {reason}"
         case PlanLine() | VersionLine() | DryRunLine():
             return
         case _:

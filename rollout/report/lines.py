@@ -192,7 +192,7 @@ class JsonLines:
         self.write(VersionLine(at, FORMAT_VERSION))
 
     def notify(self, event: StepEvent) -> None:
-        self.write(line(event))
+        self.write(event_line(event))
 
     def write(self, content: AnyLine) -> None:
         text = json_line(journal_record(content)).decode() + "\n"
@@ -201,7 +201,7 @@ class JsonLines:
             self._stream.flush()
 
 
-def line(event: StepEvent) -> EventLine:
+def event_line(event: StepEvent) -> EventLine:
     match event:
         case PlanReady():
             return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))

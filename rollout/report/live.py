@@ -28,10 +28,10 @@ from rollout.report.sentences import (
     blocked_lines,
     brief_result,
     is_down,
+    outcome_sign,
     phase_counts,
     sentence,
-    sign,
-    usual_reboot,
+    usual_reboot_clause,
     wave_title,
 )
 
@@ -101,7 +101,7 @@ class LiveProgress:
                 # The summary reports the failure in full.
                 style = "green" if event.succeeded else "red"
                 text = Text(no_wrap=True, overflow="ellipsis")
-                return text.append(f"{sign(event)} ", style).append(brief_result(event))
+                return text.append(f"{outcome_sign(event)} ", style).append(brief_result(event))
             case PodsEvicted() if self._names_pods:
                 return Text(sentence(event), style="dim")
             case Notice() | VersionHeld() | NodeRescued():
@@ -171,7 +171,7 @@ class LiveProgress:
         if not is_down(node):
             return node.detail
         plans = self._view.plans
-        usual = usual_reboot(plans[-1].estimate) if plans else ""
+        usual = usual_reboot_clause(plans[-1].estimate) if plans else ""
         return f"down for {elapsed(self._monotonic() - node.phase_begun_monotonic)}{usual}"
 
     def _total_line(self) -> Text:

@@ -51,28 +51,30 @@ _MOST_EVICTIONS = 250
 
 
 def run_markdown(report: RunReport) -> str:
-    return "\n\n".join(_run_parts(report)) + "\n"
+    return "\n\n".join(_run_blocks(report)) + "\n"
 
 
-def _run_parts(report: RunReport) -> Iterator[str]:
+def _run_blocks(report: RunReport) -> Iterator[str]:
     yield f"## {code(tables.title(report))}: {tables.headline(report)}"
     yield from (f"> {gap}" for gap in report.gaps)
     failures = tables.failure_table(report)
     if failures.rows:
         yield from _section(failures)
     yield "\n".join(f"- {name}: {_value(value)}" for name, value in tables.facts(report))
-    for part in (tables.part_table(report), *tables.figure_tables(report)):
-        yield from _section(part)
+    for table in (tables.part_table(report), *tables.figure_tables(report)):
+        yield from _section(table)
     if report.evicted:
         yield from _section(tables.eviction_table(report, _MOST_EVICTIONS), _MOST_EVICTIONS)
 
 
-def _section(part: ReportTable, most: int = _MOST_ROWS) -> Iterator[str]:
-    yield f"### {part.title}"
-    rows = [map(_cell, row) for row in part.rows[:most]]
-    yield tabulate(rows, headers=part.headings, tablefmt="github", disable_numparse=True)
-    left = len(part.rows) - most
-    more = f"{left} more rows stand in the page and in the JSON." if left > 0 else ""
-    note = joined(" ", part.note, more)
+def _section(table: ReportTable, most: int = _MOST_ROWS) -> Iterator[str]:
+    yield f"### {table.title}"
+    rows = [map(_cell, row) for row in table.rows[:most]]
+    yield tabulate(rows, headers=table.headings, tablefmt="github", disable_numparse=True)
+    hidden_count = len(table.rows) - most
+    more = (
+        f"{hidden_count} more rows stand in the page and in the JSON." if hidden_count > 0 else ""
+    )
+    note = joined(" ", table.note, more)
     if note:
         yield note

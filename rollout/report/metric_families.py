@@ -39,7 +39,7 @@ class Family(Generic[Instrument]):
 def _family(
     cluster: str, make: Callable[..., Instrument], name: str, meaning: str, *labels: str
 ) -> Family[Instrument]:
-    """Keep the metric out of the library's global registry."""
+    # Not in the library's global registry.
     instrument = make(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None)
     return Family(instrument, cluster, labels)
 
@@ -166,10 +166,11 @@ class Families:
 
 
 class FleetLockMetrics(Collector):
-    """Counts answers; other values come from the server. Safe to use from many threads."""
+    """The metrics of a FleetLock server. Safe to use from many threads."""
 
     def __init__(self, cluster: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
+        # The server replaces these two.
         self.slots: Callable[[], Slots] = Slots
         self.in_hand: Callable[[], int] = int
         gauge = partial(_family, cluster, Gauge)
@@ -187,7 +188,7 @@ class FleetLockMetrics(Collector):
             "fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now."
         )
 
-    def count(self, request: str, kind: str) -> None:
+    def count_response(self, request: str, kind: str) -> None:
         self._requests(request, kind).inc()
 
     def collect(self) -> Iterable[Metric]:

@@ -26,7 +26,7 @@ from rollout.report.run_view import RunView
 from rollout.report.sentences import progress_text, sentence
 
 DETAIL_SECONDS = 30.0
-_HELD_SECONDS = 300.0
+_BLOCKED_SECONDS = 300.0
 _QUIET_SECONDS = 60.0
 # Nothing has happened yet, or the end has its own line.
 _SILENT_PHASES = frozenset({Phase.PENDING, Phase.DONE})
@@ -39,6 +39,7 @@ class LogFilter:
     def __init__(self, *, names_pods: bool = False) -> None:
         self.view = RunView()
         self._names_pods = names_pods
+        # When a node and a pod, or an empty text for its step, were last reported.
         self._reported_at: dict[tuple[str, str], float] = {}
 
     def add(self, event: StepEvent | AnyLine, now: float) -> bool:
@@ -51,7 +52,7 @@ class LogFilter:
             case NodeStep():
                 gets_line = self._admit_step(event, now)
             case PodBlocked():
-                gets_line = self._admit_again((event.node, event.pod), now, _HELD_SECONDS)
+                gets_line = self._admit_again((event.node, event.pod), now, _BLOCKED_SECONDS)
             case PodsEvicted():
                 gets_line = self._names_pods
             case PodReleased():
@@ -68,20 +69,20 @@ class LogFilter:
         if node and node.phase is event.phase:
             is_wait = event.phase in _PHASES_WITH_WAITS and event.activity is Activity.WAITING
             is_other_wait = is_wait and node.detail != event.detail
-            every = 0.0 if is_other_wait else DETAIL_SECONDS
-            return bool(event.detail) and self._admit_again((event.node, ""), now, every)
+            interval = 0.0 if is_other_wait else DETAIL_SECONDS
+            return bool(event.detail) and self._admit_again((event.node, ""), now, interval)
         self._reported_at[event.node, ""] = now
         return event.phase not in _SILENT_PHASES
 
-    def _admit_again(self, key: tuple[str, str], now: float, every: float) -> bool:
-        if now - self._reported_at.get(key, float("-inf")) < every:
+    def _admit_again(self, key: tuple[str, str], now: float, interval: float) -> bool:
+        if now - self._reported_at.get(key, float("-inf")) < interval:
             return False
         self._reported_at[key] = now
         return True
 
 
 class PlainLines:
-    """Safe to use from many threads. As a context, it also writes during silence."""
+    """Writes plain lines, as a context also during silence. Safe to use from many threads."""
 
     def __init__(
         self,
@@ -98,15 +99,17 @@ class PlainLines:
         self._filter = LogFilter(names_pods=names_pods)
         self._last_line_at = monotonic()
         self._ended = threading.Event()
-        self._filler = threading.Thread(target=self._fill, name="plain-lines", daemon=True)
+        self._silence_thread = threading.Thread(
+            target=self._write_during_silence, name="plain-lines", daemon=True
+        )
 
     def __enter__(self) -> Self:
-        self._filler.start()
+        self._silence_thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._ended.set()
-        self._filler.join()
+        self._silence_thread.join()
 
     def notify(self, event: StepEvent) -> None:
         with self._lock:
@@ -117,7 +120,7 @@ class PlainLines:
             if gets_line:
                 self._write(event.at, sentence(event), now)
 
-    def _fill(self) -> None:
+    def _write_during_silence(self) -> None:
         """Write a summary during silence, because some CI systems end silent jobs."""
         while not self._ended.wait(_QUIET_SECONDS / 4):
             # The reader of the pipe may be gone.

@@ -38,7 +38,7 @@ from rollout.planning.plan.explanation import Explanation, PodFate
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrap
 from rollout.report.rules import rule_lines
-from rollout.report.sentences import absence_counts, extent
+from rollout.report.sentences import absence_counts, plan_extent
 from rollout.wording.nodes import check_trouble
 
 _COLUMNS = (
@@ -166,7 +166,7 @@ def _line_count(text: str) -> int:
     return text.count("\n") + 1
 
 
-def consequence(plan: RolloutPlan) -> str:
+def consequence_text(plan: RolloutPlan) -> str:
     most_at_once = max(_most_at_once(wave) for wave in plan.waves)
     pace = f"at most {most_at_once} at once" if most_at_once > 1 else "one at a time"
     seconds = plan.estimate.seconds
@@ -194,7 +194,7 @@ def _relaxed_flags(plan: RolloutPlan) -> str:
 
 
 def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
-    name = f"{printable(file)}, made {printable(plan.created_at)}: {extent(plan)}"
+    name = f"{printable(file)}, made {printable(plan.created_at)}: {plan_extent(plan)}"
     lines = [f"{name} on {printable(plan.cluster.server)}"]
     lines += [f"! {printable(str(rule))}" for rule in relaxed_rules(plan.policy)]
     return "\n".join(wrap(line, width) for line in lines)

@@ -38,7 +38,7 @@ from rollout.wording import rescue_text
 def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one case a type of event
     match event:
         case PlanReady():
-            return f"plan {printable(event.plan.plan_id)}: {extent(event.plan)}"
+            return f"plan {printable(event.plan.plan_id)}: {plan_extent(event.plan)}"
         case PodBlocked():
             return f"{printable(event.node)}: {blocked_text(event)}"
         case RunFinished():
@@ -58,7 +58,7 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one cas
         case NodeFinished():
             if event.outcome is Outcome.ABORTED:
                 return _abort_text(event)
-            return f"{sign(event)} {brief_result(event)}"
+            return f"{outcome_sign(event)} {brief_result(event)}"
         case VersionHeld():
             release = f"rollout release {shell_word(printable(event.version))}"
             lead = "Next" if event.nodes else "To end the hold"
@@ -71,7 +71,7 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one cas
             assert_never(event)
 
 
-def extent(plan: RolloutPlan) -> str:
+def plan_extent(plan: RolloutPlan) -> str:
     """Return `12 nodes in 4 waves`, `12 nodes in 2 parts, rolling`, or both."""
     rolling = sum(wave.rolling is not None for wave in plan.waves)
     others = len(plan.waves) - rolling
@@ -182,7 +182,7 @@ def _abort_text(result: NodeFinished) -> str:
     return f"{printable(result.node)}: {reason or 'returned'}, in {took}"
 
 
-def sign(result: NodeFinished) -> str:
+def outcome_sign(result: NodeFinished) -> str:
     if result.outcome is Outcome.SKIPPED:
         return "·"
     return "✔" if result.succeeded else "✘"
@@ -261,6 +261,6 @@ def diagnosis_text(diagnosis: NodeDiagnosis) -> Iterable[str]:
         yield f"console: {printable(diagnosis.console)}"
 
 
-def usual_reboot(estimate: TimeEstimate) -> str:
+def usual_reboot_clause(estimate: TimeEstimate) -> str:
     seconds = estimate.usual_reboot
     return f", usually {Duration(seconds)}" if seconds else ""

@@ -3,8 +3,7 @@ from typing import Literal, TypedDict
 
 from rollout.execution.lease import LeaseSnapshot
 from rollout.execution.node.transitions import BEFORE_REBOOT
-from rollout.execution.record.unfinished import LastRun, MarkedNode, RunState, Unfinished
-from rollout.execution.record.unfinished import run_state as find_run_state
+from rollout.execution.record.unfinished import LastRun, MarkedNode, RunState, Unfinished, run_state
 from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.completion import AwaitedPod
 from rollout.model.fleetlock import is_fleetlock_run
@@ -44,7 +43,7 @@ _HAS_STOPPED_PASSES = (
 )
 
 
-def heading(unfinished: Unfinished, run_state: RunState = RunState.UNFINISHED) -> str:
+def unfinished_heading(unfinished: Unfinished, state: RunState = RunState.UNFINISHED) -> str:
     if unfinished.is_only_taints:
         if unfinished.tainted:
             left = f"soft taint, on {_counted_names(unfinished.tainted)}"
@@ -61,21 +60,21 @@ def heading(unfinished: Unfinished, run_state: RunState = RunState.UNFINISHED) -
         if unfinished.blocks_others:
             activity = "is taking hosts through their reboots"
         return f"the FleetLock server {activity}, run {run}: {_group_counts(unfinished)}"
-    return _rollout_heading(unfinished, run_state)
+    return _rollout_heading(unfinished, state)
 
 
-def _rollout_heading(unfinished: Unfinished, run_state: RunState) -> str:
+def _rollout_heading(unfinished: Unfinished, state: RunState) -> str:
     record = unfinished.record
     name = rollout_name(unfinished.run)
     by = f"by {printable(record.started_by)}" if record.started_by else ""
     at = f"at {printable(record.started_at)}" if record.started_at else ""
     start = f", started {joined(' ', by, at)}," if by or at else ""
-    if not unfinished.blocks_others and run_state is not RunState.RUNNING:
+    if not unfinished.blocks_others and state is not RunState.RUNNING:
         state_clause = "ended unfinished"
-    elif run_state is RunState.INTERRUPTED:
+    elif state is RunState.INTERRUPTED:
         state_clause = f"was interrupted{_wave_clause(unfinished)}"
     else:
-        state_clause = f"is {run_state}{_wave_clause(unfinished)}"
+        state_clause = f"is {state}{_wave_clause(unfinished)}"
     return f"{name}{start} {state_clause}: {_group_counts(unfinished)}"
 
 
@@ -150,7 +149,8 @@ def nodes_under_way(
     return progress
 
 
-def ways_out(unfinished: Unfinished) -> str:
+def commands_clause(unfinished: Unfinished) -> str:
+    """Return which commands continue or undo the rollout."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
     if unfinished.is_aborted:
@@ -311,7 +311,7 @@ def run_text(
 def _run_lines(
     unfinished: Unfinished, lock: LeaseSnapshot, states: Mapping[str, str], *, alive: bool | None
 ) -> Iterator[str]:
-    yield capitalize(heading(unfinished, find_run_state(unfinished, alive=alive)))
+    yield capitalize(unfinished_heading(unfinished, run_state(unfinished, alive=alive)))
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
         yield f"  {holder} held the lock, and has ended: it was a process on this machine"
@@ -327,11 +327,11 @@ def _run_lines(
 
 def _idle_text(unfinished: Unfinished) -> str:
     if not unfinished.blocks_others:
-        return f"  {ways_out(unfinished)}"
-    ways = ways_out(unfinished)
+        return f"  {commands_clause(unfinished)}"
+    commands = commands_clause(unfinished)
     if unfinished.record.unattended:
-        ways = f"the next pass of rollout operate continues it; {ways}"
-    return f"  no process is working on it: {ways}"
+        commands = f"the next pass of rollout operate continues it; {commands}"
+    return f"  no process is working on it: {commands}"
 
 
 class UnfinishedRun(TypedDict):

@@ -1,4 +1,4 @@
-"""Ten clusters copied and rehearsed by the real program: what was forecast of each, and what its rehearsal took.
+"""Clusters copied and rehearsed by the real program: what was forecast of each, and what its rehearsal took.
 
 Each is a lab that is planned with `--snapshot`; another lab is the copy, and `apply` runs on that.
 Seconds are simulated, from the first wave to the end of the run. The program's pauses are real
@@ -42,7 +42,10 @@ CLUSTERS = (
     ("databases", 5),
     (str(ROOT / "tests/apply/ordinary.yaml"), 6),
     (str(ROOT / "tests/benchmarks/reported.yaml"), 12),
+    (str(ROOT / "tests/apply/single.yaml"), 6),
+    (str(ROOT / "tests/benchmarks/leaving.yaml"), 5),
 )
+SETTINGS = ("--set", "drain.restart=blocked", "--set", "drain.wait-for-completion=job-name")
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def main() -> None:
 def measure(speed: float, limit: str, cluster: tuple[str, int]) -> Agreement:
     """Plan one cluster, and rehearse the plan on its copy."""
     name, nodes = cluster
-    flags = ("--max-unavailable", limit, "-o", "json")
+    flags = ("--max-unavailable", limit, "-o", "json", *SETTINGS)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         file = home / "cluster.json"

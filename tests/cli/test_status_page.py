@@ -34,7 +34,7 @@ def test_an_api_server_that_does_not_respond_is_not_asked_about_each_node(
         raise error
 
     api: Any = SimpleNamespace(server_time=lambda: None)
-    monkeypatch.setattr(status, "usual_reboot", lambda _estimate: "")
+    monkeypatch.setattr(status, "usual_reboot_clause", lambda _estimate: "")
     monkeypatch.setattr(snapshot, "read_node_pods", fail)
     monkeypatch.setattr(snapshot, "read_phase_time", fail)
     assert status._read_awaited_pods(api, unfinished(Phase.DRAINING)) == {}

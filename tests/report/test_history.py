@@ -20,7 +20,7 @@ from rollout.model.progress import (
 )
 from rollout.model.quantity import Count, Duration
 from rollout.report.history import history_text, timeline_text
-from rollout.report.lines import Record, journal_record, line
+from rollout.report.lines import Record, event_line, journal_record
 from rollout.report.markdown import run_markdown
 from rollout.report.run_view import RunView
 from rollout.report.runs.model import RunReport
@@ -46,7 +46,7 @@ STEPS = (
 RUN: tuple[Record, ...] = (
     BEGUN,
     *(
-        json.loads(msgspec.json.encode(journal_record(line(event))))
+        json.loads(msgspec.json.encode(journal_record(event_line(event))))
         for event in (*EVENTS[:2], *STEPS, NodeFinished.of(AT, FAILED), *EVENTS[2:])
     ),
 )
@@ -76,7 +76,7 @@ EVICTED = PodsEvicted(
 )
 MOVED: tuple[Record, ...] = (
     *RUN[:-1],
-    json.loads(msgspec.json.encode(journal_record(line(EVICTED)))),
+    json.loads(msgspec.json.encode(journal_record(event_line(EVICTED)))),
     RUN[-1],
 )
 

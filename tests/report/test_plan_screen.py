@@ -22,7 +22,7 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count
-from rollout.report.plan_screen import brief_text, consequence, finding_lines, plan_text
+from rollout.report.plan_screen import brief_text, consequence_text, finding_lines, plan_text
 from tests.report.builders import blocker, plan, planned
 
 ZONES = {"node-1": "a", "node-2": "b", "node-3": "b"}
@@ -271,13 +271,13 @@ def test_apply_counts_every_node_of_a_plan_that_is_too_long(height: int) -> None
 
 def test_a_question_says_what_is_about_to_happen() -> None:
     assert (
-        consequence(mixed_waves([3, 2]))
+        consequence_text(mixed_waves([3, 2]))
         == "This drains and reboots 8 nodes, at most 3 at once, in about 10 min."
     )
 
 
 def test_a_question_about_one_node_after_another_says_so() -> None:
-    assert consequence(of_waves("", "")).startswith(
+    assert consequence_text(of_waves("", "")).startswith(
         "This drains and reboots 2 nodes, one at a time"
     )
 

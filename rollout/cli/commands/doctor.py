@@ -61,7 +61,7 @@ from rollout.planning.eligibility.versions import update_standings
 from rollout.ports import ClusterApi
 from rollout.report.doctor import doctor_document, doctor_text
 from rollout.report.status import FollowUp
-from rollout.report.unfinished import heading, ways_out
+from rollout.report.unfinished import commands_clause, unfinished_heading
 from rollout.wording import cause
 
 _RESUME = "rollout resume"
@@ -269,8 +269,8 @@ def _lock_check(api: ClusterApi, namespace: str) -> Check:
         subject,
         holder,
         is_alive=is_alive,
-        unfinished=heading(unfinished, run_state(unfinished, alive=is_alive)),
-        ways_out=ways_out(unfinished),
+        unfinished=unfinished_heading(unfinished, run_state(unfinished, alive=is_alive)),
+        ways_out=commands_clause(unfinished),
         blocks=unfinished.blocks_others,
     )
 

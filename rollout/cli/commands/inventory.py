@@ -187,7 +187,7 @@ def check_update(settings: CommandSettings) -> None:
       rollout check-update -l pool=web
       rollout check-update --node worker-1
     """
-    from rollout.report.console import asking_progress
+    from rollout.report.console import host_progress
 
     connections = connect(settings)
     nodes = read_nodes(connections.api)
@@ -196,7 +196,7 @@ def check_update(settings: CommandSettings) -> None:
     concurrency = settings.ssh.probe_concurrency
     names = tuple(node.name for node in targets.among(nodes) if not why_unsupported(node))
     by_name: dict[str, CheckResult] = {}
-    with asking_progress(error_console(), len(names)) as advance:
+    with host_progress(error_console(), len(names)) as advance:
         checks = check_hosts(
             names, targets.observations, connections.shell, concurrency=concurrency
         )

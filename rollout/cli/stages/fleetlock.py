@@ -64,7 +64,7 @@ def serve(settings: Settings) -> None:
             clock=wiring.system_clock(),
             notice=say,
             observers_of=partial(_observers, settings, (metrics, observer)),
-            count=tally.count,
+            count=tally.count_response,
             gates=wiring.gate_ports(settings, policy.gates.alerts),
         )
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)

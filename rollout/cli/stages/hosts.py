@@ -67,9 +67,9 @@ def ask_hosts_of(
 def _poll(
     hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshSettings, probe: Probe
 ) -> Mapping[str, HostObservation]:
-    from rollout.report.console import asking_progress
+    from rollout.report.console import host_progress
 
-    with stage("ask the hosts") as note, asking_progress(error_console(), len(hosts)) as advance:
+    with stage("ask the hosts") as note, host_progress(error_console(), len(hosts)) as advance:
         answers = poll(
             hosts,
             shell,

@@ -35,8 +35,8 @@ from rollout.report.lines import (
     Command,
     JournalHeader,
     JsonLines,
+    event_line,
     journal_record,
-    line,
 )
 from rollout.report.notifications import NoteMaker, error_note
 from rollout.report.runs.report import read_past
@@ -89,7 +89,7 @@ class _Journal:
     def _write(self, event: StepEvent) -> None:
         if self.file is None:
             return
-        self.waiting.append(journal_record(line(event)))
+        self.waiting.append(journal_record(event_line(event)))
         while self.has_plan and self.waiting:
             self.file.write(self.waiting.pop(0))
 

@@ -69,7 +69,7 @@ from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.eligibility.memory import why_aborted, why_all_paused
 from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import Clock, ClusterApi
-from rollout.report.unfinished import heading, ways_out
+from rollout.report.unfinished import commands_clause, unfinished_heading
 from rollout.wording import text
 
 if TYPE_CHECKING:
@@ -222,7 +222,9 @@ class _Pass:
     def _choose_course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
         """Raise `BlockedError` if the record is garbled."""
         if unfinished.is_garbled:
-            raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
+            raise BlockedError(
+                unfinished_heading(unfinished), hint=f"{commands_clause(unfinished)}."
+            )
         has_work = unfinished.blocks_others or _has_waiting_nodes(unfinished, nodes)
         # Only a person starts a rollback, whatever the record says.
         is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
@@ -237,8 +239,8 @@ class _Pass:
 
     def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
         reason = (
-            f"{heading(unfinished)}; someone started it with apply,"
-            f" so operate does not continue it: {ways_out(unfinished)}"
+            f"{unfinished_heading(unfinished)}; someone started it with apply,"
+            f" so operate does not continue it: {commands_clause(unfinished)}"
         )
         self._notify_of_waiting(unfinished, reason)
         return self._report_no_rollout(reason)

@@ -27,7 +27,7 @@ from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan.staleness import find_differences
-from rollout.report.sentences import extent
+from rollout.report.sentences import plan_extent
 
 if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
@@ -90,7 +90,7 @@ def make_plan(inputs: PlanInputs) -> RolloutPlan:
         plan = build_plan(inputs)
         excluded = len(plan.excluded)
         blockers = counted(len(plan.blockers), "blocker")
-        note(f"{extent(plan)}, {excluded} left out, {blockers}")
+        note(f"{plan_extent(plan)}, {excluded} left out, {blockers}")
     return plan
 
 

@@ -23,7 +23,7 @@ from rollout.model.policy import Policy
 from rollout.model.text import counted
 from rollout.ports import ClusterApi
 from rollout.report.plan_screen import finding_lines
-from rollout.report.unfinished import heading, ways_out
+from rollout.report.unfinished import commands_clause, unfinished_heading
 
 
 def _overriding_word(blocker: Blocker) -> Allow | None:
@@ -96,8 +96,8 @@ def find_replaced_rollout(
         # Without remaining nodes, there is nothing to replace.
         replaced = unfinished
     if replaced is not None and replaced.was_stopped and not may_replace_stopped:
-        description = heading(replaced, run_state(replaced, alive=False))
-        raise LockedError(description, hint=f"Before another apply: {ways_out(replaced)}.")
+        description = unfinished_heading(replaced, run_state(replaced, alive=False))
+        raise LockedError(description, hint=f"Before another apply: {commands_clause(replaced)}.")
     _refuse_unreadable_fleetlock(api, namespace)
     return replaced
 
@@ -108,8 +108,10 @@ def _refuse_if_begun(
     """Raise `LockedError` unless the rollout was killed before it started anything."""
     alive = read_lock(api, namespace).alive
     if alive or unfinished.is_garbled or may_have_begun(unfinished.run, nodes):
-        hint = f"If no process is working on it: {ways_out(unfinished)}."
-        raise LockedError(heading(unfinished, run_state(unfinished, alive=alive)), hint=hint)
+        hint = f"If no process is working on it: {commands_clause(unfinished)}."
+        raise LockedError(
+            unfinished_heading(unfinished, run_state(unfinished, alive=alive)), hint=hint
+        )
 
 
 def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:

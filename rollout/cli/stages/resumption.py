@@ -27,7 +27,7 @@ from rollout.model.text import capitalize
 from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.plan.joining import without_accepted_blockers
 from rollout.ports import ClusterApi
-from rollout.report.unfinished import heading, resume_text, ways_out
+from rollout.report.unfinished import commands_clause, resume_text, unfinished_heading
 
 if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
@@ -41,15 +41,16 @@ _ACCEPTED_BY_ALLOW = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 def nothing_to_resume_text(unfinished: Unfinished | None) -> str:
     if unfinished is None:
         return "Nothing to resume: this cluster has no record of a rollout."
-    return f"Nothing to resume: {heading(unfinished)}. {capitalize(ways_out(unfinished))}."
+    heading = unfinished_heading(unfinished)
+    return f"Nothing to resume: {heading}. {capitalize(commands_clause(unfinished))}."
 
 
 def refuse_without_record(unfinished: Unfinished) -> None:
     """Raise `BlockedError` without a readable record, because the rules are unknown."""
     if unfinished.record.problem:
         raise BlockedError(
-            f"{heading(unfinished)}: its record is missing or unreadable, so its settings are"
-            " unknown and it cannot be resumed",
+            f"{unfinished_heading(unfinished)}: its record is missing or unreadable, so its"
+            " settings are unknown and it cannot be resumed",
             hint="rollout abort returns the nodes in flight, and removes an unreadable record.",
         )
 

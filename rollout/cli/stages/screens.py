@@ -13,8 +13,8 @@ from rollout.model.progress import wrongly_left_out
 from rollout.model.text import capitalize, counted, grouped, printable, shell_word
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.plan.rules import relaxed_rules
-from rollout.report.plan_screen import brief_text, consequence, file_text
-from rollout.report.unfinished import heading
+from rollout.report.plan_screen import brief_text, consequence_text, file_text
+from rollout.report.unfinished import unfinished_heading
 
 _QUESTION_LINES = 6
 _LEAST_LINES = 8
@@ -68,11 +68,11 @@ def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:
     closed = why_closed(policy)
     if closed and not policy.gates.windows.wait:
         closed += " This does not wait for it (gates.wait-window)."
-    return [line for line in (consequence(plan), closed) if line]
+    return [line for line in (consequence_text(plan), closed) if line]
 
 
 def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
-    description = capitalize(heading(unfinished, RunState.ENDED))
+    description = capitalize(unfinished_heading(unfinished, RunState.ENDED))
     if asks:
         return f"{description}. Answering yes discards it. To continue it instead: rollout resume"
     return f"{description}. This rollout replaces it."

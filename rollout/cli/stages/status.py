@@ -46,7 +46,7 @@ from rollout.planning.eligibility.windows import Schedule
 from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
 from rollout.report.columns import wrap
-from rollout.report.sentences import usual_reboot
+from rollout.report.sentences import usual_reboot_clause
 from rollout.report.status import FollowUp, Way, status_document, status_text
 from rollout.wording import text
 from rollout.wording.drain import awaited_text
@@ -95,7 +95,7 @@ def _read_wait_texts(
     now = api.server_time()
     texts = {name: awaited_text(pods, now) for name, pods in awaited.items()}
     plan = unfinished.record.plan
-    usual = usual_reboot(plan.estimate) if plan else ""
+    usual = usual_reboot_clause(plan.estimate) if plan else ""
     rebooting = [item.node.name for item in unfinished.in_flight if item.phase is Phase.REBOOTING]
     for name in rebooting:
         try:
@@ -136,7 +136,7 @@ def read_unfinished_summary(
 
 
 def _follow_up(unfinished: Unfinished, state: RunState) -> FollowUp:
-    sentence = f"{capitalize(wording.heading(unfinished, state))}."
+    sentence = f"{capitalize(wording.unfinished_heading(unfinished, state))}."
     if state is RunState.RUNNING:
         return FollowUp(sentence, "rollout status --watch", is_first=True)
     if unfinished.is_aborted:
