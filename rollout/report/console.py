@@ -123,7 +123,7 @@ def _progress(console: Console, *columns: ProgressColumn) -> Progress:
     return progress
 
 
-# A cell, between two spaces, a sign or an end of the line.
+# Between two spaces, a sign or an end of the line.
 _CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
 _SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
 _GOOD = "succeeded|up to date"

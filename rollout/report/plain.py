@@ -39,7 +39,7 @@ class LogFilter:
     def __init__(self, *, names_pods: bool = False) -> None:
         self.view = RunView()
         self._names_pods = names_pods
-        # When a node and a pod, or an empty text for its step, were last reported.
+        # By node and pod; the pod is empty for a step.
         self._reported_at: dict[tuple[str, str], float] = {}
 
     def add(self, event: StepEvent | AnyLine, now: float) -> bool:

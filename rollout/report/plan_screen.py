@@ -534,8 +534,8 @@ def _subject(objects: Sequence[str]) -> str:
 
 
 def _kind_and_name(name: str) -> str:
-    kind, _, rest = name.partition("/")
-    return f"{_KIND_TITLES.get(kind, kind)} {rest}".strip()
+    kind, _, name_of_kind = name.partition("/")
+    return f"{_KIND_TITLES.get(kind, kind)} {name_of_kind}".strip()
 
 
 _POD_COLUMNS = tuple(map(Column, ("POD", "ACTION", "REASON", "BUDGETS", "NOTE")))

@@ -90,10 +90,7 @@ def status_text(
     why_closed: str = "",
     with_flags: Callable[[str], str] = str,
 ) -> str:
-    """Return the table of nodes; without a `width` all columns, within `room`.
-
-    `with_flags` adds the flags of this command to another.
-    """
+    """Return the table of nodes; without a `width` all columns, within `room`."""
     if not statuses:
         return "No node is left to show: all that are selected are excluded."
     follow_ups = [*_memory_follow_ups(memory, statuses, now), FollowUp(why_closed), rollout]
@@ -156,15 +153,14 @@ def _brief_lines(
     if not any(version != "?" for version in versions):
         versions = [""] * len(versions)
     rows = []
-    # Whether the common note is always an error of a host.
-    is_of_hosts = True
+    is_error_of_hosts = True
     for status, version, note in zip(statuses, versions, notes, strict=True):
         is_common = bool(common_note) and note == common_note
-        is_of_hosts = is_of_hosts and (bool(status.error) or not is_common)
+        is_error_of_hosts = is_error_of_hosts and (bool(status.error) or not is_common)
         rows.append((printable(status.node), status.state, version, "" if is_common else note))
-    subject = counted(len(statuses), "host" if is_of_hosts else "node")
+    subject = counted(len(statuses), "host" if is_error_of_hosts else "node")
     line = f"{sharing_count} of {subject}: {common_note}" if common_note else ""
-    if common_note and is_of_hosts and sharing_count == len(statuses):
+    if common_note and is_error_of_hosts and sharing_count == len(statuses):
         return [line]
     return [table_text(_COLUMNS, rows, width) if rows else "", counts, line]
 

@@ -50,10 +50,7 @@ def summary_text(
     unattended: bool = False,
     with_flags: Callable[[str], str] = str,
 ) -> str:
-    """Return the result of a run that `took` seconds; without a `width`, every node has a row.
-
-    `with_flags` adds the flags of this command to another.
-    """
+    """Return the result of a run that `took` seconds; without a `width`, every node has a row."""
     rows = (
         *_failure_rows(result, width),
         *_not_done_rows(result.not_done, width),

@@ -15,7 +15,7 @@ from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.prepare import inputs_of, load_saved, make_plan
 from rollout.cli.stages.refusals import blockers_not_allowed
 from rollout.cli.stages.request import Request
-from rollout.cli.stages.screens import next_without_waves, zones
+from rollout.cli.stages.screens import next_without_waves, zone_by_node
 from rollout.cli.stages.selection import similar_names_hint
 from rollout.cli.stages.status import read_unfinished_summary
 from rollout.cli.terminal import say, show_progress
@@ -143,7 +143,7 @@ def show_preview(
     text = partial(
         plan_text,
         plan,
-        zone_by_node=zones(snapshot),
+        zone_by_node=zone_by_node(snapshot),
         width=output.width,
         now=wiring.now(),
         cluster_name=wiring.cluster_place(request.settings, api),
@@ -160,7 +160,7 @@ def write_plan(
     if out is not None:
         write_whole(out, encode_plan(plan))
     if markdown is not None:
-        write_whole(markdown, plan_markdown(plan, zone_by_node=zones(snapshot)).encode())
+        write_whole(markdown, plan_markdown(plan, zone_by_node=zone_by_node(snapshot)).encode())
 
 
 def exit_code(preview: Preview, *, detailed: bool) -> ExitCode:

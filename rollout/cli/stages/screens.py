@@ -37,7 +37,7 @@ def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_comm
     control_plane = [node.name for node in snapshot.nodes if is_control_plane(node, policy)]
     return brief_text(
         run.plan,
-        zone_by_node=zones(snapshot),
+        zone_by_node=zone_by_node(snapshot),
         width=settings.output.width,
         height=max(_LEAST_LINES, height - _QUESTION_LINES) if height else None,
         cluster_name=place,
@@ -47,7 +47,7 @@ def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_comm
     )
 
 
-def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
+def zone_by_node(snapshot: ClusterSnapshot) -> Mapping[str, str]:
     return {node.name: node.zone for node in snapshot.nodes}
 
 

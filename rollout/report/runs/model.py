@@ -172,7 +172,7 @@ class PartReport:
 
     part: Part
     seconds: float
-    # Of single nodes; 0 and empty if nodes do not spend time in this part.
+    # Of single nodes; 0 if nodes do not spend time here.
     median: float = 0.0
     longest: float = 0.0
     # The slowest.

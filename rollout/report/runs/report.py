@@ -231,21 +231,23 @@ def _part_reports(
     interruptions: Sequence[Stretch],
 ) -> Sequence[PartReport]:
     """Return the time of each part. Nodes in several parts at once share it."""
-    changes = defaultdict[datetime, Counter[Part]](Counter)
+    # How many nodes enter a part at a time, less those that leave it.
+    entering_nodes = defaultdict[datetime, Counter[Part]](Counter)
     for node in nodes:
         for phase in node.phases:
-            changes[phase.begin][PART_OF[phase.phase]] += 1
-            changes[phase.end][PART_OF[phase.phase]] -= 1
-    edges = set(changes)
+            entering_nodes[phase.begin][PART_OF[phase.phase]] += 1
+            entering_nodes[phase.end][PART_OF[phase.phase]] -= 1
+    times = set(entering_nodes)
     for stretch in (whole, *(openings or ()), *interruptions):
-        edges |= {stretch.begin, stretch.end}
-    moments = sorted(at for at in edges if whole.begin <= at <= whole.end)
+        times |= {stretch.begin, stretch.end}
+    times_in_run = sorted(at for at in times if whole.begin <= at <= whole.end)
     spent = defaultdict[Part, float](float)
     nodes_by_part = Counter[Part]()
     has_worked = False
-    for begin, end in pairwise(moments):
-        nodes_by_part.update(changes[begin])
+    for begin, end in pairwise(times_in_run):
+        nodes_by_part.update(entering_nodes[begin])
         seconds = (end - begin).total_seconds()
+        # Without zeros.
         active = +nodes_by_part
         if active:
             for part, count in active.items():
@@ -273,20 +275,21 @@ def _idle_part(
 
 
 def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> PartReport:
-    took = [(node.parts[part], node.node) for node in nodes if part in node.parts]
-    if not took:
+    seconds_by_node = {node.node: node.parts[part] for node in nodes if part in node.parts}
+    if not seconds_by_node:
         return PartReport(part, seconds)
-    longest, slowest = max(took, key=lambda pair: pair[0])
+    slowest = max(seconds_by_node, key=seconds_by_node.__getitem__)
     return PartReport(
         part,
         seconds,
-        median=round(median(seconds for seconds, _ in took), 3),
-        longest=longest,
+        median=round(median(seconds_by_node.values()), 3),
+        longest=seconds_by_node[slowest],
         node=slowest,
     )
 
 
 def _window_openings(document: object, whole: Stretch) -> Sequence[Stretch] | None:
+    """Return when windows were open during the run, None if unknown."""
     policy = read_policy(document)
     try:
         schedule = Schedule.of(policy.gates.windows) if policy else None
