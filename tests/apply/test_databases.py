@@ -130,6 +130,16 @@ def test_a_plan_warns_of_the_primary_and_blocks_nothing(
     assert "allows evictions again once the controller of Cluster db/shop moves its pod" in shown
 
 
+def test_a_dry_run_does_not_object_to_a_budget_that_opens_during_the_drain(
+    database: StartDatabase, rollout: Rollout
+) -> None:
+    lab = database("5")
+    ended = rollout(lab, "apply", "--dry-run", "-o", "json").ends(0)
+    tried = [line for line in ended.lines if line["type"] == "dry_run"]
+    assert {line["node"] for line in tried} == WORKERS
+    assert [line["objections"] for line in tried] == [[], [], []]
+
+
 @pytest.mark.parametrize("command", [APPLY, OPERATE])
 @pytest.mark.parametrize("switchover", ["5", "60"])
 def test_every_node_is_rebooted_one_at_a_time_with_a_ready_primary_all_along(

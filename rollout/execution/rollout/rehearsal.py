@@ -50,18 +50,20 @@ def _rehearse_node(
     objections = list[str]()
     for attempt in refused:
         objection = attempt.message
-        if _is_restarted(node, attempt.budget, plan):
+        if _is_warned_of(WarningKind.BUDGET_MANAGED, node, attempt.budget, plan):
+            # The budget opens during the drain, when its controller moves the pod.
+            continue
+        if _is_warned_of(WarningKind.BUDGET_RESTART, node, attempt.budget, plan):
             objection = _objection_to_restart(api, attempt.pod, plan.created_at)
         if objection:
             objections.append(f"{attempt.pod.key}: {objection}")
     return Rehearsal(node.name, len(attempts) - len(refused), tuple(objections))
 
 
-def _is_restarted(node: PlannedNode, budget: str, plan: RolloutPlan) -> bool:
-    """Whether the drain restarts the Deployments of the pods that this budget blocks."""
+def _is_warned_of(kind: WarningKind, node: PlannedNode, budget: str, plan: RolloutPlan) -> bool:
+    subject = budget_subject(budget)
     return any(
-        warning.kind is WarningKind.BUDGET_RESTART
-        and (warning.node, warning.object) == (node.name, budget_subject(budget))
+        warning.kind is kind and warning.node == node.name and warning.object == subject
         for warning in plan.warnings
     )
 
