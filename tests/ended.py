@@ -30,6 +30,8 @@ PROGRAM = (sys.executable, "-m", "rollout")
 HURRIED = "8"
 # Variables that the interpreter reads while it starts.
 READ_EARLY = ("LANG", "LC_", "PYTHON")
+# The locale that Python chooses if there is none.
+SAME_LOCALE = "C.UTF-8"
 # Warnings that Python does not show to users.
 SILENT = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
@@ -161,15 +163,18 @@ def start(
     environment: Mapping[str, str],
     arguments: Sequence[str],
     stdin: int = subprocess.DEVNULL,
-    program: Sequence[str] = (),
+    *,
+    script: str = "",
+    is_fresh: bool = False,
 ) -> subprocess.Popen[str]:
     """The real program in a process of its own; else as `invoked`.
 
-    `program`: a command line in a fresh interpreter, such as a script around the program.
+    `script`: Python code that changes the program, and runs it. `is_fresh`: in a new interpreter.
     """
-    process_class = subprocess.Popen if program else _process_class(environment)
+    program = (sys.executable, "-c", script) if script else PROGRAM
+    process_class = subprocess.Popen if is_fresh else _process_class(environment)
     return process_class(
-        [*(program or PROGRAM), *arguments],
+        [*program, *arguments],
         env=_variables(home, environment),
         cwd=home,
         stdin=stdin,
@@ -290,8 +295,10 @@ class ForkedProgram(HeardProcess[AnyStr]):
     def _execute_child(self, *values: Any) -> None:
         method = super()._execute_child  # type: ignore[misc]
         start = signature(method).bind(*values).arguments
+        _, flag, program, *arguments = start["args"]
         self.pid = fork_program(
-            start["args"][len(PROGRAM) :],
+            arguments,
+            script=program if flag == "-c" else "",
             environment=start["env"],
             folder=start["cwd"],
             streams=(start["p2cread"], start["c2pwrite"], start["errwrite"]),
@@ -309,7 +316,9 @@ def _process_class(environment: Mapping[str, str]) -> type[subprocess.Popen[Any]
 
 
 def _is_read_early(environment: Mapping[str, str]) -> bool:
-    return any(name.startswith(READ_EARLY) for name in environment)
+    return any(
+        name.startswith(READ_EARLY) and value != SAME_LOCALE for name, value in environment.items()
+    )
 
 
 def is_program(command: object) -> bool:

@@ -34,14 +34,19 @@ _LOCK = Lock()
 def fork_program(
     arguments: Sequence[str],
     *,
+    script: str,
     environment: Mapping[str, str],
     folder: Path,
     streams: Sequence[int],
     new_session: bool,
 ) -> int:
-    """Start the program as a child of this process. Return its process ID."""
+    """Start the program, or a script that runs it, as a child of this process.
+
+    Return the process ID.
+    """
     request = {
         "arguments": arguments,
+        "script": script,
         "environment": environment,
         "folder": str(folder),
         "new_session": new_session,
@@ -88,8 +93,8 @@ def _import_program() -> None:
     gc.freeze()
 
 
-def _next_program(connection: socket.socket) -> bool:
-    """Return whether this is the process of a program, in the state in which it starts."""
+def _next_program(connection: socket.socket) -> str | None:
+    """Return what to run in the process of a program, None in the server."""
     message, streams, *_ = socket.recv_fds(connection, _REQUEST_SIZE, 3)
     if not message:
         sys.exit()
@@ -98,16 +103,17 @@ def _next_program(connection: socket.socket) -> bool:
     if os.fork() == 0:
         number = os.fork()
         if number == 0:
-            _become(json.loads(message), streams)
+            request = json.loads(message)
+            _become(request, streams)
             os.closerange(3, max(connection.fileno(), reading, writing, *streams) + 1)
-            return True
+            return str(request["script"])
         os.write(writing, str(number).encode())
         os._exit(0)
     os.wait()
     connection.send(os.read(reading, _REQUEST_SIZE))
     for descriptor in (reading, writing, *streams):
         os.close(descriptor)
-    return False
+    return None
 
 
 def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
@@ -129,8 +135,6 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
 if __name__ == "__main__":
     _import_program()
     socket_of_tests = socket.socket(fileno=int(sys.argv[1]))
-    while not _next_program(socket_of_tests):
+    while (code := _next_program(socket_of_tests)) is None:
         pass
-    from rollout.cli.entry import main
-
-    main()
+    exec(code or "from rollout.cli.entry import main; main()", {})  # noqa: S102 - code of a test

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.ended import PROGRAM, end_of, start
+from tests.ended import end_of, start
 
 
-@pytest.mark.parametrize("words", [("status",), ("plan", "--unknown"), ("--help",)])
+@pytest.mark.parametrize("words", [("status",), ("plan", "--unknown")])
 def test_it_says_and_returns_the_same(words: tuple[str, ...], tmp_path: Path) -> None:
-    forked, fresh = (end_of(start(tmp_path, {}, words, program=how)) for how in ((), PROGRAM))
+    forked, fresh = (end_of(start(tmp_path, {}, words, is_fresh=how)) for how in (False, True))
     assert forked == fresh

@@ -1,6 +1,5 @@
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -37,17 +36,16 @@ ONE_LOOK = ("--set", "waves.health-checks=1")
 # moment to the next.
 STEPPED = """
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from rollout.adapters import clock
 
 ahead = Path(sys.argv.pop(1))
 
-class Stepped(clock.SystemClock):
-    def now(self):
-        return super().now() + timedelta(seconds=float(ahead.read_text()))
+def now(_clock):
+    return datetime.now(UTC) + timedelta(seconds=float(ahead.read_text()))
 
-clock.SystemClock = Stepped
+clock.SystemClock.now = now
 from rollout.cli.entry import main
 main()
 """
@@ -55,9 +53,7 @@ main()
 
 def stepped(lab: Lab, home: Path, ahead: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start it there: by a clock that is as many seconds ahead as this file says."""
-    return start(
-        home, lab.environment, arguments, program=(sys.executable, "-c", STEPPED, str(ahead))
-    )
+    return start(home, lab.environment, (str(ahead), *arguments), script=STEPPED)
 
 
 def killed_at(lab: Lab, home: Path, phase: str, *arguments: str) -> str:

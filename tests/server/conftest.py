@@ -4,7 +4,6 @@ import datetime as dt
 import json
 import signal
 import ssl
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -214,10 +213,8 @@ def serving(
     lab: Lab, home: Path, *arguments: str, context: ssl.SSLContext | None = None
 ) -> Iterator[Serving]:
     """A replica that is ready; killed in the end. `context` is for one that serves HTTPS."""
-    program = (sys.executable, "-c", IMPATIENT)
-    server = Serving(
-        start(home, lab.environment, (*SERVE, *arguments), program=program), context=context
-    )
+    process = start(home, lab.environment, (*SERVE, *arguments), script=IMPATIENT)
+    server = Serving(process, context=context)
     try:
         yield server
     finally:

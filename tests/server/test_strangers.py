@@ -91,11 +91,13 @@ def test_silent_connections_make_room_for_those_that_ask(server: Serving, lab: L
     with ExitStack() as stack, more_files(4 * MOST):
         other = stack.enter_context(socket.create_connection(address(server), 30, (OTHER, 0)))
         asked = stack.enter_context(socket.create_connection(address(server), 60))
-        lab.inflict(ApiFault(answer=FaultAnswer.HANG, delay=60))
+        hang = ApiFault(answer=FaultAnswer.HANG, delay=60, verb="get")
+        lab.inflict(hang)
         stack.callback(lab.call, lab.faults.clear)
         asked.sendall(
             HEAD.replace(b"pre-reboot", b"steady-state") + asking(Client(lab, workers(lab)[0]).id)
         )
+        wait_until(lambda: lab.struck(hang))
         silent = [
             stack.enter_context(socket.create_connection(address(server), 30))
             for _ in range(MOST + extra)
