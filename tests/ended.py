@@ -27,7 +27,7 @@ from tests.published import assert_printed, document_of
 
 PROGRAM = (sys.executable, "-m", "rollout")
 # So many times shorter than a user's are the waits of programs in tests.
-HURRIED = "8"
+HURRIED = "20"
 # Variables that the interpreter reads while it starts.
 READ_EARLY = ("LANG", "LC_", "PYTHON")
 # The locale that Python chooses if there is none.
