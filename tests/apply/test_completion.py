@@ -21,11 +21,11 @@ from tests.conftest import StartLab
 from tests.state import is_cordoned, marks_of, rebooted
 
 SPEED = 120
-FORTY_MINUTES = 2400
+TWENTY_MINUTES = 1200
 WORKERS = {f"worker-{number}" for number in range(1, 7)}
 TOO_LONG = 10_000_000
-# The wait of 20 s is several times as long as the drain timeout.
-WAITING = ("--set", "drain.wait-for-completion=job-name", "--drain-timeout", "5s")
+# The wait of 10 s is several times as long as the drain timeout.
+WAITING = ("--set", "drain.wait-for-completion=job-name", "--drain-timeout", "3s")
 APPLY = (
     *("apply", "--yes", "-o", "json", "--control-plane", "exclude"),
     *("--max-unavailable", "2", *WAITING),
@@ -77,10 +77,10 @@ def at(line: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(line["at"])
 
 
-def test_a_job_of_40_minutes_is_not_interrupted_and_the_node_beside_does_not_wait(
+def test_a_job_of_20_minutes_is_not_interrupted_and_the_node_beside_does_not_wait(
     start_lab: StartLab, rollout: Rollout
 ) -> None:
-    lab = start_lab(with_job(FORTY_MINUTES), speed=SPEED)
+    lab = start_lab(with_job(TWENTY_MINUTES), speed=SPEED)
     job = watched(lab)
     lines = lines_of(rollout(lab, *APPLY).ends(0).stdout)
     assert job.deleted_in == ["Succeeded"]
@@ -93,7 +93,7 @@ def test_a_job_of_40_minutes_is_not_interrupted_and_the_node_beside_does_not_wai
     assert steps[-1]["detail"] == "waits for 1 job to finish (ml/train-7)"
     (plan,) = [line["plan"] for line in lines if line["type"] == "plan"]
     (beside,) = {node["name"] for node in plan["waves"][0]["nodes"]} - {"worker-1"}
-    assert (ended["worker-1"] - ended[beside]).total_seconds() > 10
+    assert (ended["worker-1"] - ended[beside]).total_seconds() > 5
 
 
 def test_a_node_whose_job_runs_too_long_is_returned_and_the_others_go_on(
@@ -101,7 +101,7 @@ def test_a_node_whose_job_runs_too_long_is_returned_and_the_others_go_on(
 ) -> None:
     lab = start_lab(with_job(TOO_LONG), speed=SPEED)
     job = watched(lab)
-    timeout = ("--set", "drain.wait-for-completion-timeout=3s")
+    timeout = ("--set", "drain.wait-for-completion-timeout=2s")
     ended = rollout(lab, *APPLY, *timeout).ends(4)
     assert not job.deleted_in
     assert not is_cordoned(lab, "worker-1")
@@ -120,7 +120,7 @@ def test_a_job_that_runs_too_long_is_evicted_if_so_set(
     lab = start_lab(with_job(TOO_LONG), speed=SPEED)
     job = watched(lab)
     fallback = ("--set", "drain.wait-for-completion-fallback=evict")
-    timeout = ("--set", "drain.wait-for-completion-timeout=3s")
+    timeout = ("--set", "drain.wait-for-completion-timeout=2s")
     rollout(lab, *APPLY, *timeout, *fallback).ends(0)
     assert job.deleted_in == ["Running"]
     assert "worker-1" in rebooted(lab)
@@ -129,7 +129,7 @@ def test_a_job_that_runs_too_long_is_evicted_if_so_set(
 def test_a_rollout_that_was_killed_while_it_waited_lets_the_job_finish(
     start_lab: StartLab, rollout: Rollout, tmp_path: Path
 ) -> None:
-    lab = start_lab(with_job(FORTY_MINUTES // 2), speed=SPEED)
+    lab = start_lab(with_job(TWENTY_MINUTES // 2), speed=SPEED)
     job = watched(lab)
     only_first = ("--node", "worker-1")
     assert killed_at(lab, tmp_path, "draining", *APPLY, *only_first) == "worker-1"
@@ -151,7 +151,7 @@ def test_a_copy_of_the_cluster_has_the_same_jobs(
     start_lab: StartLab, rollout: Rollout, tmp_path: Path
 ) -> None:
     file = tmp_path / "cluster.json"
-    deadline = {"activeDeadlineSeconds": FORTY_MINUTES}
+    deadline = {"activeDeadlineSeconds": TWENTY_MINUTES}
     lab = start_lab(with_job(TOO_LONG, deadline), speed=SPEED)
     limits = ("--control-plane", "exclude", "--max-unavailable", "2", *WAITING)
     planned = rollout(lab, "plan", "-o", "json", *limits, "--snapshot", str(file)).ends(0)

@@ -1,20 +1,21 @@
 """Nodes that somebody takes out of the cluster while a rollout is under way, as autoscalers do."""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.api.store import Json
-from rollout.lab.hosts.faults import HostFaults
+from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.lab import Lab
 from rollout.model.marks import LEASE_NAME, MEMORY_NAME
-from tests.apply.conftest import Started, command
+from tests.apply.conftest import ONE_LOOK, Rollout, Started
 from tests.apply.test_detect import COMMAND, OWN, nodes
-from tests.state import marks_of, node_of
+from tests.ended import Ended
+from tests.security.hands import at_phase, later
+from tests.state import inflict, marks_of, node_of, rebooted
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
@@ -62,31 +63,30 @@ def taint(lab: Lab, node: str, key: str) -> None:
     lab.store.put(NODES, {**stored, "spec": {**stored["spec"], "taints": taints}})
 
 
-Meanwhile = Callable[[list[Json]], object]
-
-
-def told_while(
-    lab: Lab, home: Path, words: tuple[str, ...], phase: str, meanwhile: Meanwhile
-) -> tuple[int, list[Json]]:
-    """An apply's exit code and lines; once a node comes to this phase something happens, by what
-    was told so far.
-    """
-    process = command(lab, home, *words)
-    lines: list[Json] = []
-    has_happened = False
-    with process:
-        assert process.stdout is not None
-        for written in process.stdout:
-            lines.append(json.loads(written))
-            if not has_happened and lines[-1]["type"] == "step" and lines[-1]["phase"] == phase:
-                has_happened = True
-                lab.call(lambda: meanwhile(lines))
-    return process.returncode, lines
+def once_down(lab: Lab, node: str, act: Callable[[], object]) -> None:
+    """Do something as soon as the host is down; in the lab's loop."""
+    if lab.machines[node].running:
+        later(0.02, lambda: once_down(lab, node, act))
+    else:
+        act()
 
 
 def end_of_node(lines: list[Json], node: str) -> Json:
     (end,) = [line for line in lines if line["type"] == "node_finished" and line["node"] == node]
     return end
+
+
+def assert_skipped(lab: Lab, ended: Ended, node: str, why: str) -> None:
+    """The rollout has left out the node, and has taken all others."""
+    end = end_of_node(ended.lines, node)
+    assert end["outcome"] == "skipped"
+    assert why in end["message"]
+    assert not end["left_cordoned"]
+    assert ended.summary["failed"] == []
+    assert ended.summary["skipped"] == [node]
+    assert ended.summary["left_out"]["deleting"] == 1
+    planned = {name["name"] for wave in ended.plan["waves"] for name in wave["nodes"]}
+    assert set(ended.summary["succeeded"]) == planned - {node}
 
 
 @pytest.mark.sample
@@ -102,97 +102,65 @@ def end_of_node(lines: list[Json], node: str) -> Json:
     ],
 )
 def test_a_node_that_waits_and_is_deleted_is_no_failure(
-    started: Started, tmp_path: Path, remove: Callable[[Lab, str], None], why: str
+    started: Started, rollout: Rollout, remove: Callable[[Lab, str], None], why: str
 ) -> None:
-    lab = started("default", 7)
+    lab = started("default", 5)
+    chosen = list[str]()
 
-    def last_but_one(lines: list[Json]) -> str:
-        plan = next(line["plan"] for line in lines if line["type"] == "plan")
-        return [str(node["name"]) for wave in plan["waves"] for node in wave["nodes"]][-2]
-
-    code, lines = told_while(
-        lab, tmp_path, APPLY, "draining", lambda lines: remove(lab, last_but_one(lines))
-    )
-    chosen = last_but_one(lines)
-    summary = lines[-1]
-    end = end_of_node(lines, chosen)
-    assert code == 0
-    assert end["outcome"] == "skipped"
-    assert end["message"] == why
-    assert summary["failed"] == []
-    assert summary["skipped"] == [chosen]
-    assert summary["left_out"]["deleting"] == 1
-    assert len(summary["succeeded"]) == 3
-    assert lab.scoreboard().reboots[chosen] == 0
-
-
-def ended_after(
-    lab: Lab, home: Path, phase: str, remove: Callable[[Lab, str], None]
-) -> tuple[int, str, Json, Json]:
-    """A rollout whose first node is taken away in this phase: exit code, the node, its end, and the
-    summary.
-    """
-    chosen: list[str] = []
-
-    def meanwhile(lines: list[Json]) -> None:
-        chosen.append(lines[-1]["node"])
+    def remove_another(node: str) -> None:
+        chosen.append("worker-1" if node == "worker-2" else "worker-2")
         remove(lab, chosen[0])
 
-    code, lines = told_while(
-        lab, home, (*APPLY, "--drain-timeout", "30s", "--reboot-timeout", "30s"), phase, meanwhile
-    )
-    return code, chosen[0], end_of_node(lines, chosen[0]), lines[-1]
+    at_phase(lab, "draining", remove_another)
+    ended = rollout(lab, *APPLY).ends(0)
+    assert_skipped(lab, ended, chosen[0], why)
+    assert chosen[0] not in rebooted(lab)
 
 
 @pytest.mark.parametrize("remove", [gone, remade, held, taken])
 def test_a_node_that_is_deleted_in_its_drain_is_no_failure(
-    started: Started, tmp_path: Path, remove: Callable[[Lab, str], None]
+    started: Started, rollout: Rollout, remove: Callable[[Lab, str], None]
 ) -> None:
     """An autoscaler takes what is empty: the nodes that still wait get their turns."""
-    lab = started("default", 7)
-    code, chosen, end, summary = ended_after(lab, tmp_path, "draining", remove)
-    assert code == 0
-    assert end["outcome"] == "skipped"
-    assert not end["left_cordoned"]
-    assert summary["failed"] == []
-    assert summary["skipped"] == [chosen]
-    assert summary["left_out"]["deleting"] == 1
-    assert end["message"].startswith("not rebooted: ")
-    assert len(summary["succeeded"]) == 3
-    assert lab.scoreboard().reboots[chosen] == 0
+    lab = started("default", 5)
+    at_phase(lab, "draining", lambda node: remove(lab, node), node="worker-1")
+    ended = rollout(lab, *APPLY, "--drain-timeout", "30s").ends(0)
+    assert_skipped(lab, ended, "worker-1", "not rebooted: ")
+    assert "worker-1" not in rebooted(lab)
 
 
 def test_a_machine_that_is_taken_away_while_it_reboots_is_no_failure(
-    started: Started, tmp_path: Path
+    started: Started, rollout: Rollout
 ) -> None:
-    lab = started("default", 7)
-    code, chosen, end, summary = ended_after(lab, tmp_path, "rebooting", gone)
-    assert code == 0
-    assert end["outcome"] == "skipped"
-    assert not end["left_cordoned"]
-    assert summary["failed"] == []
-    assert summary["skipped"] == [chosen]
-    assert summary["left_out"]["deleting"] == 1
-    assert "its Node was deleted during its reboot" in end["message"]
-    assert len(summary["succeeded"]) == 3
+    lab = started("default", 5)
+    inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), "worker-1")
+    remove = partial(gone, lab, "worker-1")
+    at_phase(lab, "rebooting", lambda node: once_down(lab, node, remove), node="worker-1")
+    ended = rollout(lab, *APPLY, "--node", "worker-1", "--reboot-timeout", "3s").ends(0)
+    assert_skipped(lab, ended, "worker-1", "its Node was deleted during its reboot")
     assert lab.store.get(CONFIGMAPS, MEMORY_NAME, "kube-system") is None
     assert lab.store.get(CONFIGMAPS, LEASE_NAME, "kube-system") is None
 
 
 def test_a_node_that_is_registered_again_after_its_reboot_has_succeeded(
-    started: Started, tmp_path: Path
+    started: Started, rollout: Rollout
 ) -> None:
     """As cloud controllers do it, which delete the Node of a machine that is down."""
-    lab = started("default", 7)
-    code, chosen, end, summary = ended_after(lab, tmp_path, "rebooting", remade)
-    assert code == 0
-    assert end["outcome"] == "succeeded"
-    assert summary["skipped"] == []
-    assert len(summary["succeeded"]) == 4
+    lab = started("default", 5)
+    inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), "worker-1")
+
+    def remake() -> None:
+        remade(lab, "worker-1")
+        # The cluster deletes the pods of the Node before its kubelet registers it again.
+        lab.world.cluster.agenda.after(20, lab.machines["worker-1"].power_on)
+
+    at_phase(lab, "rebooting", lambda node: once_down(lab, node, remake), node="worker-1")
+    ended = rollout(lab, *APPLY, "--reboot-timeout", "30s").ends(0)
+    assert ended.outcomes == {f"worker-{number}": "succeeded" for number in range(1, 5)}
     score = lab.scoreboard()
-    assert score.reboots[chosen] == 1
+    assert score.reboots["worker-1"] == 1
     assert score.cordons_left == ()
-    assert set(marks_of(lab, chosen)) == {"last-result"}
+    assert set(marks_of(lab, "worker-1")) == {"last-result"}
 
 
 # What asked for a reboot is gone before the reboot: no host is rebooted for nothing, and its node
@@ -235,34 +203,25 @@ NEEDS = {
 }
 
 
-DELAYED = (
-    "apply",
-    "--yes",
-    "-o",
-    "json",
-    "--set",
-    "waves.health-checks=1",
-    "--set",
-    "reboot.delay=1s",
-)
+TAKE = ("apply", "--yes", "-o", "json", *ONE_LOOK)
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("source", NEEDS)
 def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(
-    source: str, started: Started, tmp_path: Path
+    source: str, started: Started, rollout: Rollout
 ) -> None:
     lab = started("sources", 12)
     node, flags, vanish, why = NEEDS[source]
-    words = (*DELAYED, "--set", f"detect.sources={source}", *flags, *nodes(node))
-    code, lines = told_while(lab, tmp_path, words, "draining", lambda _lines: vanish(lab, node))
-    end = end_of_node(lines, node)
-    assert code == 0
+    at_phase(lab, "draining", lambda name: vanish(lab, name))
+    words = (*TAKE, "--set", f"detect.sources={source}", *flags, *nodes(node))
+    ended = rollout(lab, *words).ends(0)
+    end = end_of_node(ended.lines, node)
     assert end["outcome"] == "skipped"
     assert end["message"] == why
     assert not end["left_cordoned"]
-    assert lines[-1]["skipped"] == [node]
-    assert lines[-1]["left_out"] == {"no-update": 1}
+    assert ended.summary["skipped"] == [node]
+    assert ended.summary["left_out"] == {"no-update": 1}
     score = lab.scoreboard()
     assert score.reboots[node] == 0
     assert score.cordons_left == ()
@@ -270,16 +229,13 @@ def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(
 
 
 def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(
-    started: Started, tmp_path: Path
+    started: Started, rollout: Rollout
 ) -> None:
     """Its bus denies the question: that is no word that nothing waits."""
-    lab = started("default", 4)
+    lab = started("default", 5)
     denies = HostFaults(missing=("update_engine_client",))
-    words = (*DELAYED, *nodes("worker-1"))
-    code, _ = told_while(
-        lab, tmp_path, words, "draining", lambda _lines: lab.machines["worker-1"].inflict(denies)
-    )
-    assert code == 0
+    at_phase(lab, "draining", lambda node: lab.machines[node].inflict(denies))
+    rollout(lab, *TAKE, *nodes("worker-1")).ends(0)
     assert lab.scoreboard().reboots["worker-1"] == 1
 
 
@@ -295,28 +251,22 @@ def locked(lab: Lab, node: str) -> None:
     ],
 )
 def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(
-    other: str, changes: Callable[[Lab, str], None], why: str, started: Started, tmp_path: Path
+    other: str, changes: Callable[[Lab, str], None], why: str, started: Started, rollout: Rollout
 ) -> None:
     """As it was planned it needed its reboot, and could be rebooted; another node's turn came
     before its own.
     """
     lab = started("sources", 12)
-    sources = (
-        "--set",
-        "detect.sources=annotation,reboot-required,rpm-ostree",
-        "--max-unavailable",
-        "1",
-    )
-    words = (*DELAYED, *sources, *nodes("worker-3", other))
-    _, lines = told_while(lab, tmp_path, words, "draining", lambda _lines: changes(lab, other))
-    begun = [
-        line["node"] for line in lines if line["type"] == "step" and line["phase"] == "draining"
-    ]
-    assert set(begun) == {"worker-3"}
-    end = end_of_node(lines, other)
+    sources = ("--set", "detect.sources=annotation,reboot-required,rpm-ostree")
+    at_phase(lab, "draining", lambda _node: changes(lab, other))
+    words = (*TAKE, *sources, "--max-unavailable", "1", *nodes("worker-3", other))
+    ended = rollout(lab, *words)
+    begun = {line["node"] for line in ended.lines if line.get("phase") == "draining"}
+    assert begun == {"worker-3"}
+    end = end_of_node(ended.lines, other)
     assert end["outcome"] == "skipped"
     assert not end["left_cordoned"]
     assert why in end["message"]
-    assert lines[-1]["succeeded"] == ["worker-3"]
-    assert lines[-1]["skipped"] == [other]
+    assert ended.summary["succeeded"] == ["worker-3"]
+    assert ended.summary["skipped"] == [other]
     assert lab.scoreboard().reboots[other] == 0

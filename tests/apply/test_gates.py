@@ -226,7 +226,7 @@ def test_another_reboot_coordinator_is_not_run_beside(started: Started, rollout:
 
 
 def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path) -> None:
-    lab = started("default", 7)
+    lab = started("default", 4)
     leader, follower = pty.openpty()
     arguments = [
         *QUICK[:2],

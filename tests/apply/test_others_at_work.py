@@ -72,7 +72,7 @@ def workers_of(lab: Lab) -> set[str]:
 
 
 def test_a_drain_that_has_begun_uses_up_the_limit(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 6)
+    lab = started("default", 4)
     assert kubectl(lab, "drain", "worker-1", *DRAIN).returncode == 0
     refused = rollout(lab, *APPLY).ends(6)
     assert "worker-1" in refused.stderr
@@ -82,7 +82,7 @@ def test_a_drain_that_has_begun_uses_up_the_limit(started: Started, rollout: Rol
 def test_a_drain_that_has_begun_leaves_less_of_the_limit(
     started: Started, rollout: Rollout
 ) -> None:
-    lab = started("default", 9)
+    lab = started("default", 5)
     assert kubectl(lab, "drain", "worker-1", *DRAIN).returncode == 0
     planned = rollout(lab, "plan", *WORKERS, "--max-unavailable", "2").ends(0)
     assert "! worker-1 was cordoned by someone else at" in " ".join(planned.stdout.split())
@@ -96,7 +96,7 @@ def test_a_drain_that_has_begun_leaves_less_of_the_limit(
 def test_a_drain_that_begins_while_a_rollout_runs_holds_the_next_node(
     started: Started, tmp_path: Path
 ) -> None:
-    lab = started("default", 6)
+    lab = started("default", 4)
     last = ""
     drained = ""
     was_waiting = False
@@ -122,7 +122,7 @@ def test_a_drain_that_begins_while_a_rollout_runs_holds_the_next_node(
 
 
 def test_a_cordon_of_yesterday_stops_nothing(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 6)
+    lab = started("default", 4)
     yesterday = timestamp(datetime.now(UTC) - timedelta(days=1))
     taint = {"key": CORDON, "effect": "NoSchedule", "timeAdded": yesterday}
     write_spec(lab, "worker-1", unschedulable=True, taints=[taint])
@@ -135,7 +135,7 @@ def test_a_cordon_of_yesterday_stops_nothing(started: Started, rollout: Rollout)
 def test_a_node_whose_condition_says_that_it_is_maintained_counts_and_is_left_alone(
     started: Started, rollout: Rollout
 ) -> None:
-    lab = started("default", 6)
+    lab = started("default", 4)
     set_condition(lab, "worker-1", "MaintenanceInProgress", "True")
     refused = rollout(lab, *APPLY).ends(6)
     assert "has the condition MaintenanceInProgress, which someone else set at" in refused.stderr

@@ -103,12 +103,19 @@ def test_whoever_waits_for_the_lock_of_another_leaves_at_the_first_signal(
 def test_abort_gives_back_what_was_begun_and_nothing_else(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    """And says so on the Node, for whoever asks the cluster and has never heard of rollout."""
+    """And says so on the Node, for whoever asks the cluster and has never heard of rollout.
+
+    Nobody waits for the lock of a process that has ended on this machine.
+    """
     lab = started("default", 6)
     node = stopped_at(lab, tmp_path, "draining")
     run = run_of(lab)
-    ended = rollout(lab, "abort", "--yes", "-o", "json", "--force-unlock", run).ends(0)
+    refused = rollout(lab, *APPLY).ends(6)
+    assert "rollout resume" in refused.stderr
+    ended = rollout(lab, "abort", "--yes", "--wait", "1s", "-o", "json").ends(0)
+    assert "holds the lock" not in refused.stderr + ended.stderr
     assert node in json.loads(ended.stdout)["reverted"]
+    assert holder_of(lab) == ""
     score = lab.scoreboard()
     assert score.cordons_left == ()
     assert score.annotations_left == {}
@@ -122,32 +129,6 @@ def test_abort_gives_back_what_was_begun_and_nothing_else(
     assert event["message"].endswith(f"; it is uncordoned (rollout {run})")
     assert "RolloutFailed" not in {event["reason"] for event in events}
     rollout(lab, "apply", "--yes", "--dry-run").ends(0)
-
-
-def test_failed_nodes_are_tried_again_on_request(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("never-returns", 5)
-    first = rollout(lab, *APPLY, "--reboot-timeout", "4s", "--max-failures", "9")
-    failed = [entry["node"] for entry in first.summary["failed"]]
-    assert first.code == 4
-    assert failed
-    rollout(lab, "resume", "--yes").ends(0)
-    assert marks_of(lab, failed[0])["phase"] == "failed"
-
-    def repair() -> None:
-        for name in failed:
-            lab.machines[name].inflict(HostFaults())
-            lab.machines[name].power_on()
-
-    lab.call(repair)
-    refused = rollout(lab, "resume", "--yes", "--retry-failed", "--set", "waves.canary=1").ends(64)
-    assert (
-        "--canary cannot be changed now: the interrupted rollout has its own rules"
-        in refused.stderr
-    )
-    rollout(lab, "resume", "--yes", "--retry-failed").ends(0)
-    assert_finished(lab)
 
 
 def recorded_run(lab: Lab) -> str:
@@ -168,35 +149,25 @@ def stopped_run(lab: Lab, home: Path) -> str:
     return recorded_run(lab)
 
 
-def test_apply_does_not_replace_a_rollout_that_was_stopped(
+def test_only_whoever_is_asked_may_replace_a_rollout_that_was_stopped(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 6)
     run = stopped_run(lab, tmp_path)
-    refused = rollout(lab, "apply", "--yes", "--node", "cp-1").ends(6)
+    another = ("apply", "--node", "cp-1")
+    refused = rollout(lab, *another, "--yes").ends(6)
     assert f"the rollout {run}" in refused.stderr
     assert (
         "Before another apply: `rollout resume` continues it, `rollout abort` undoes what it began"
         in refused.stderr
     )
-    assert recorded_run(lab) == run
-    rehearsed = rollout(lab, "apply", "--dry-run", "--node", "cp-1").ends(0)
-    assert "Answering yes discards it. To continue it instead: rollout resume\n" in rehearsed.stderr
+    discards = "Answering yes discards it. To continue it instead: rollout resume\n"
+    assert discards in rollout(lab, *another, "--dry-run").ends(0).stderr
     planned = rollout(lab, "plan").stdout
     assert planned.splitlines()[-1] == "    rollout resume"
-    rollout(lab, "resume", "--yes").ends(0)
-    assert_finished(lab)
-
-
-def test_whoever_is_asked_may_replace_a_rollout_that_was_stopped(
-    started: Started, tmp_path: Path
-) -> None:
-    lab = started("default", 6)
-    run = stopped_run(lab, tmp_path)
-    another = ("apply", "--node", "cp-1")
     declined = answered(tmp_path, lab.environment, another, "no").ends(3)
     assert f"the rollout {run}" in declined.stderr.lower()
-    assert "Answering yes discards it. To continue it instead: rollout resume\n" in declined.stderr
+    assert discards in declined.stderr
     assert recorded_run(lab) == run
     answered(tmp_path, lab.environment, (*another, "--interactive"), "yes\nno").ends(3)
     assert recorded_run(lab) == run, "no wave was started"
@@ -213,33 +184,41 @@ def recorded_rules(lab: Lab) -> dict[str, Any]:
     return policy
 
 
-def test_a_dead_host_is_given_more_time_by_a_resume_and_by_every_later_one(
-    started: Started, rollout: Rollout
+def test_a_dead_host_is_tried_again_on_request_with_new_time_outs_and_no_other_new_rule(
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("never-returns", 5)
-    failed = rollout(lab, *APPLY, "--reboot-timeout", "4s", "--max-failures", "9").ends(4).failures
+    dead = "worker-2"
+    rollout(lab, *APPLY, "--node", dead, "--reboot-timeout", "1s").ends(4)
+    rollout(lab, "resume", "--yes").ends(0)
+    assert marks_of(lab, dead)["phase"] == "failed"
+
     again = ("resume", "--yes", "--retry-failed")
-    longer = rollout(lab, *again, "--reboot-timeout", "8s").ends(4)
-    assert "note: --reboot-timeout is 8s from now on; it was 4s" in longer.stderr
-    assert recorded_rules(lab)["reboot_timeout"] == "8s"
-    later = rollout(lab, *again).ends(4)
-    assert "note:" not in later.stderr
-    assert recorded_rules(lab)["reboot_timeout"] == "8s"
-    machine = lab.machines[next(iter(failed))]
-    lab.call(lambda: machine.inflict(HostFaults()))
-    lab.call(machine.power_on)
+    refused = rollout(lab, *again, "--set", "waves.canary=1").ends(64)
+    assert (
+        "--canary cannot be changed now: the interrupted rollout has its own rules"
+        in refused.stderr
+    )
+    longer = rollout(lab, *again, "--reboot-timeout", "2s").ends(4)
+    assert "note: --reboot-timeout is 2s from now on; it was 1s" in longer.stderr
+    assert recorded_rules(lab)["reboot_timeout"] == "2s"
+
+    assert_time_outs_come_from_wherever_they_are_set(lab, tmp_path, again)
+
+    lab.call(lambda: lab.machines[dead].inflict(HostFaults()))
+    lab.call(lab.machines[dead].power_on)
     rollout(lab, *again, "--reboot-timeout", "30m").ends(0)
-    assert_finished(lab)
+    score = lab.scoreboard()
+    assert score.reboots[dead] == 1
+    assert score.cordons_left == ()
+    assert record(lab) is None
 
 
-def test_time_outs_come_from_wherever_they_are_set_and_nothing_else_is_dropped_silently(
-    started: Started, tmp_path: Path
+def assert_time_outs_come_from_wherever_they_are_set(
+    lab: Lab, home: Path, again: tuple[str, ...]
 ) -> None:
-    lab = started("never-returns", 5)
-    invoked(
-        tmp_path, lab.environment, (*APPLY, "--reboot-timeout", "4s", "--max-failures", "9")
-    ).ends(4)
-    file = tmp_path / "rollout.toml"
+    """One that is not set is that of the last resume. What has no effect is said."""
+    file = home / "rollout.toml"
     file.write_text(
         '[drain]\ntimeout = "7m"\n[waves]\nsettle-timeout = "3m"\nspread-by = "zone"\n',
         encoding="utf-8",
@@ -249,14 +228,15 @@ def test_time_outs_come_from_wherever_they_are_set_and_nothing_else_is_dropped_s
         "ROLLOUT_MAX_UNAVAILABLE": "3",
         "ROLLOUT_DRAIN_TIMEOUT": "6m",
     }
-    flags = ("--yes", "--retry-failed", "--config", str(file), "--set", "gates.hook-timeout=9m")
-    ended = invoked(tmp_path, {**lab.environment, **variables}, ("resume", *flags)).ends(4)
+    flags = ("--config", str(file), "--set", "gates.hook-timeout=9m")
+    ended = invoked(home, {**lab.environment, **variables}, (*again, *flags)).ends(4)
     rules = recorded_rules(lab)
     assert rules["drain"]["timeout"] == "6m"
     assert rules["settle_timeout"] == "3m"
     assert rules["ready_timeout"] == "8s"
     assert rules["gates"]["hooks"]["timeout"] == "9m"
-    assert rules["reboot_timeout"] == "4s"
+    assert rules["reboot_timeout"] == "2s"
+    assert "note: --reboot-timeout" not in ended.stderr
     assert (
         "note: the variable ROLLOUT_MAX_UNAVAILABLE has no effect: --max-unavailable stays"
         in ended.stderr
@@ -361,7 +341,7 @@ def test_status_ends_with_the_way_on(started: Started, rollout: Rollout, tmp_pat
     stopped_at(lab, tmp_path, "drained")
     assert rollout(lab, "status").stdout.endswith("\nNext:\n    rollout resume\n")
     rollout(lab, "abort", "--yes").ends(0)
-    rollout(lab, *APPLY, "--node", "worker-2", "--reboot-timeout", "3s").ends(4)
+    rollout(lab, *APPLY, "--node", "worker-2", "--reboot-timeout", "1s").ends(4)
     told = rollout(lab, "status").stdout
     row = next(line for line in told.splitlines() if line.startswith("worker-2"))
     assert re.search(r" failed \d+s ago \(not-back\); the connection was refused$", row)
@@ -371,20 +351,6 @@ def test_status_ends_with_the_way_on(started: Started, rollout: Rollout, tmp_pat
         "\nAfter fixing worker-2:\n    rollout release 4152.2.0\n    rollout resume"
         " --retry-failed\n"
     )
-
-
-def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    """Its half minute has only begun; apply learns as soon that the rollout is interrupted."""
-    lab = started("default", 5)
-    stopped_at(lab, tmp_path, "drained")
-    refused = rollout(lab, *APPLY)
-    assert (refused.code, "rollout resume" in refused.stderr) == (6, True), refused.stderr
-    ended = rollout(lab, "abort", "--yes", "--wait", "1s").ends(0)
-    assert "holds the lock" not in refused.stderr + ended.stderr
-    assert record(lab) is None
-    assert holder_of(lab) == ""
 
 
 @pytest.mark.sample(2)

@@ -65,12 +65,12 @@ def assert_clean(lab: Lab) -> None:
     assert record(lab) is None
 
 
-def test_twelve_nodes_go_back_over_kills_and_their_version_is_held(
+def test_nodes_go_back_over_kills_and_their_version_is_held(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    lab = started(updated(), 12)
+    lab = started(updated(), 8)
     planned = rollout(lab, "plan", "--rollback", BAD, "--max-unavailable", "3").ends(0)
-    assert "Rollback of 12 nodes" in planned.stdout
+    assert "Rollback of 8 nodes" in planned.stdout
     assert f"{BAD} → {BEFORE}" in planned.stdout
     assert f"rollout rollback {BAD} --max-unavailable 3" in planned.stdout
     assert not rebooted(lab)
@@ -241,7 +241,7 @@ def test_a_host_that_does_not_go_back_fails_and_boots_what_it_runs(
     for name, fault in faults.items():
         inflict(lab, fault, name)
     only = [word for name in faults for word in ("--node", name)]
-    flags = ("--reboot-timeout", "5s", "--max-failures", "9")
+    flags = ("--reboot-timeout", "4s", "--max-failures", "9")
     ended = rollout(lab, *ROLLBACK, *only, *flags).ends(ExitCode.PARTIAL)
     assert ended.outcomes == {
         "worker-1": "rolled-back",
