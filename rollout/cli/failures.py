@@ -18,7 +18,7 @@ _USAGE = 2
 _RESUME = "resume"
 # The message of a plain RuntimeError.
 _NO_THREAD = "can't start new thread"
-_BUG = "this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
+_BUG = "this is a bug in rollout, not your mistake; run it again with -v for the details"
 _DENIED = (
     "the operating system refused: disk space, memory, open files, threads or permissions"
     " (see ulimit -a); -v shows where"

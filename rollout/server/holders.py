@@ -64,7 +64,7 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
             message += f": {detail}"
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, message)
     if node_of_host(slot.id, read_nodes(api)).name != slot.node:
-        message = f"another Node than {slot.node} has its machine ID by now"
+        message = f"a Node other than {slot.node} now has its machine ID"
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     _check_version(context, slot, node)
     _write_grant(context, slot, node)
@@ -246,7 +246,7 @@ def _add_slot_for_marks(
     if stored is not None and stored.id != request.id:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
-            f"{node.name} was another machine when it took its slot:"
+            f"{node.name} was a different machine when it took its slot:"
             f" rollout fleetlock release {node.name}",
         )
     return stored

@@ -303,7 +303,7 @@ class SlotHost:
             if _has_rebooted(context.planned, node):
                 if not _is_same_machine(context.planned, node):
                     machine_id = node.machine_id or "none"
-                    message = f"another machine reports as this Node now: machine ID {machine_id}"
+                    message = f"a different machine reports as this Node: machine ID {machine_id}"
                     raise NodeFailure(Outcome.NOT_BACK, message)
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.BOOTED)

@@ -236,7 +236,7 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
             "notify.on: 'everything' is not one of started, wave-done",
         ),
         (["--set", "notify.held-after=0s"], "0s leaves no time"),
-        (["--config", "list.toml"], "list.toml:2: notify.url: it takes a text"),
+        (["--config", "list.toml"], "list.toml:2: notify.url: expected a string"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_asked(

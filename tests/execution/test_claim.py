@@ -288,7 +288,7 @@ ANOTHERS = {
 CHANGES: Mapping[str, Json] = {
     "it is marked by the unfinished rollout another": {"metadata": ANOTHERS},
     "it was cordoned outside this rollout": {"spec": {"unschedulable": True}},
-    "its kubelet has reported another boot": {
+    "its kubelet has reported a new boot": {
         "status": {"nodeInfo": {"bootID": "c", "machineID": "m"}}
     },
     "the Node was deleted and created again": {"metadata": {"uid": "another"}},

@@ -671,7 +671,7 @@ def undo_after(
     ("answer", "why"),
     [
         (said("no id"), "its answer has no boot ID"),
-        (said(OLD, OTHER), "another machine answers"),
+        (said(OLD, OTHER), "a different machine answers"),
         (None, "it cannot be reached"),
     ],
 )

@@ -198,7 +198,7 @@ def test_a_host_that_is_exchanged_after_the_drain_is_not_rebooted(
     ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-1")
     assert (ended.code, ended.outcomes) == (4, {"worker-1": "reboot-refused"}), ended.stderr
     message = ended.failures["worker-1"]["message"]
-    assert "not asked to reboot: another machine answers" in message
+    assert "not asked to reboot: a different machine answers" in message
     assert f"machine ID {'f' * 32} instead of" in message
     score = lab.scoreboard()
     assert score.reboots["worker-1"] == 0
@@ -218,5 +218,5 @@ def test_another_machine_that_comes_back_proves_nothing(lab: Lab, rollout: Rollo
     lab.call(lambda: lab.machines["worker-1"].observers.append(exchange))
     ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-1")
     assert (ended.code, ended.outcomes) == (4, {"worker-1": "not-back"}), ended.stderr
-    assert "another machine answers" in ended.failures["worker-1"]["message"]
+    assert "a different machine answers" in ended.failures["worker-1"]["message"]
     assert lab.scoreboard().cordons_left == ("worker-1",)

@@ -197,7 +197,7 @@ def _check_is_as_planned(task: NodeTask, node: Node) -> None:
     if node.uid != task.planned.node_uid:
         raise NotStartedError("the Node was deleted and created again since it was planned")
     if node.boot_id != task.planned.boot_id:
-        raise NotStartedError("its kubelet has reported another boot since it was planned")
+        raise NotStartedError("its kubelet has reported a new boot since it was planned")
     run = node.annotations.get(marks.RUN)
     has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
     if run not in (None, task.rollout_id) and not has_failed:

@@ -162,7 +162,7 @@ def machine_difference(host: SshHost, boot: BootFacts) -> str:
         return ""
     actual = boot.machine_id or "unreadable"
     return (
-        f"another machine answers at {host.host.address}: machine ID {actual} instead of"
+        f"a different machine answers at {host.host.address}: machine ID {actual} instead of"
         f" {expected or 'an unknown one'}"
     )
 

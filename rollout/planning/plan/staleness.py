@@ -75,7 +75,7 @@ def _host_differences(planned: PlannedNode, facts: HostObservation | None) -> It
         yield Difference("the host has rebooted since", boots)
     if planned.machine_id not in ("", facts.machine_id):
         machines = f"machine ID {planned.machine_id} then, {facts.machine_id} now"
-        yield Difference("its host is another machine", machines)
+        yield Difference("its host is a different machine", machines)
     if facts.running_version != planned.running_version:
         yield Difference(f"it ran {planned.running_version}, and runs {facts.running_version} now")
     detection = facts.detection
