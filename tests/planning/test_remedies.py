@@ -185,7 +185,7 @@ WARNINGS = {
         ),
         ("may run for another 2h30m", "1h", "raise drain.wait-for-completion-timeout"),
     ),
-    WarningKind.FITS_NOWHERE: (with_pods(pinned("web-0")), ("make room",)),
+    WarningKind.FITS_NOWHERE: (with_pods(pinned("web-0")), ("add a node or relax the rule",)),
     WarningKind.FAILED_RECENTLY: (failed_before(), ("it will not be rebooted again until",)),
     WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as requested", "is held")),
     WarningKind.MORE_UPDATES: (

@@ -1,0 +1,28 @@
+"""What helps a pod that is down until its node returns depends on why it fits nowhere else."""
+
+import pytest
+
+from rollout.model.cluster import Resources
+from rollout.model.drain_finding import (
+    NoNodeMatches,
+    NoRoom,
+    Nowhere,
+    PlacementRule,
+    RulesExclude,
+    VolumeElsewhere,
+)
+from rollout.model.warning_finding import DownMeanwhile
+from rollout.wording.words import cause
+
+
+@pytest.mark.parametrize(
+    ("nowhere", "remedy"),
+    [
+        (NoRoom(Resources(cpu_milli=500), None), "make room on other nodes"),
+        (RulesExclude((PlacementRule.OWN_ANTI_AFFINITY,)), "add a node or relax the rule"),
+        (NoNodeMatches(), "add a node or relax the rule"),
+        (VolumeElsewhere("data"), "use a volume that other nodes can mount"),
+    ],
+)
+def test_the_remedy_fits_the_obstacle(nowhere: Nowhere, remedy: str) -> None:
+    assert cause(DownMeanwhile(nowhere)).endswith(f"; {remedy} if it must keep running")
