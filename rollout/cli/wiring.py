@@ -3,40 +3,21 @@
 import getpass
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rollout.adapters import cel
-from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.clock import SystemClock
-from rollout.adapters.operator_command import OperatorCommand, split_command
-from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
-from rollout.adapters.silences import NodeSilences
-from rollout.adapters.ssh.logged_shell import logged_shell
-from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.log import stage
-from rollout.cli.settings.schema import (
-    AlertsSettings,
-    Executor,
-    RebootSettings,
-    Settings,
-    SshSettings,
-)
-from rollout.cli.terminal import say, show_progress
-from rollout.errors import KubeconfigError, UsageError
-from rollout.execution.base.deadline import Deadline
-from rollout.execution.gates import GatePorts
-from rollout.execution.node.context import NodePlaybooks, Occasion, Rescue
-from rollout.gather.inventory import Inventory, SshDefaults
-from rollout.model.gates import AlertPolicy
-from rollout.model.host import Host
+from rollout.cli.settings.schema import Executor, Settings, SshSettings
+from rollout.cli.terminal import show_progress
+from rollout.errors import KubeconfigError
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
+    from rollout.adapters.ansible.settings import AnsibleSettings
     from rollout.adapters.kube.kubeconfig import Login
+    from rollout.gather.inventory import Inventory, SshDefaults
 
 HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 
@@ -69,10 +50,12 @@ def cluster_place(settings: Settings, api: ClusterApi) -> str:
 
 
 def host_shell(options: SshSettings) -> HostExecutor:
+    from rollout.adapters.ssh.logged_shell import logged_shell
+
     if options.executor is Executor.ANSIBLE:
         from rollout.adapters.ansible.executor import AnsibleExecutor
 
-        return logged_shell(AnsibleExecutor(_ansible_settings(options)))
+        return logged_shell(AnsibleExecutor(ansible_settings(options)))
     from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE
     from rollout.adapters.ssh.shell import ParamikoShell
 
@@ -85,7 +68,9 @@ def host_shell(options: SshSettings) -> HostExecutor:
     return logged_shell(shell)
 
 
-def _ansible_settings(options: SshSettings) -> AnsibleSettings:
+def ansible_settings(options: SshSettings) -> "AnsibleSettings":
+    from rollout.adapters.ansible.settings import AnsibleSettings
+
     return AnsibleSettings(
         inventory=options.inventory,
         user=options.user or None,
@@ -97,7 +82,7 @@ def _ansible_settings(options: SshSettings) -> AnsibleSettings:
     )
 
 
-def read_ansible_inventory(options: SshSettings, defaults: SshDefaults) -> Inventory | None:
+def read_ansible_inventory(options: SshSettings, defaults: "SshDefaults") -> "Inventory | None":
     """Return None without an inventory in the settings."""
     if options.inventory is None:
         return None
@@ -106,79 +91,8 @@ def read_ansible_inventory(options: SshSettings, defaults: SshDefaults) -> Inven
     by_ansible = options.executor is Executor.ANSIBLE
     with show_progress("asking ansible-inventory for the hosts"):
         return read_inventory(
-            options.inventory, _ansible_settings(options), defaults, by_ansible=by_ansible
+            options.inventory, ansible_settings(options), defaults, by_ansible=by_ansible
         )
-
-
-def gate_ports(
-    settings: Settings, alerts: AlertPolicy, deadline: Deadline | None = None
-) -> GatePorts:
-    """Return the gates of a run. Raises `UsageError` for settings that have no effect.
-
-    `alerts` are the plan's; only the Prometheus of the settings gets the token. No node starts that
-    cannot finish before the `deadline`.
-    """
-    alert_settings = settings.alerts
-    if alert_settings.silence and not alert_settings.alertmanager_url:
-        why = "alerts.silence has no effect without alerts.alertmanager-url"
-        raise UsageError(why, hint="Give its address.")
-    read_alerts = None
-    if alerts.url:
-        read_alerts = PrometheusAlerts(
-            alerts.url,
-            matchers=alerts.matchers,
-            token=token_for(
-                alerts.url, alert_settings.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")
-            ),
-            alertmanager=alert_settings.alertmanager_url,
-        ).read_active
-    command = None
-    if settings.gates.command:
-        words = split_command(settings.gates.command)
-        command = OperatorCommand(words, "gate command", "gates.timeout").run_and_explain
-    return GatePorts(
-        command=command,
-        confirmation=TerminalConfirmation() if settings.gates.interactive else None,
-        alerts=read_alerts,
-        evaluate=cel.evaluate,
-        playbooks=_node_playbooks(settings),
-        rescue=_rescue(settings.reboot),
-        deadline=deadline,
-    )
-
-
-def silences(settings: AlertsSettings, hosts: Mapping[str, Host]) -> NodeSilences | None:
-    if not settings.silence:
-        return None
-    addresses = {name: host.address for name, host in hosts.items()}
-    return NodeSilences(
-        settings.alertmanager_url,
-        label=settings.silence,
-        addresses=addresses,
-        clock=system_clock(),
-        say=say,
-    )
-
-
-def _node_playbooks(settings: Settings) -> NodePlaybooks | None:
-    files: dict[Occasion, Path] = {}
-    if settings.reboot.pre_playbook is not None:
-        files[Occasion.PRE_REBOOT] = settings.reboot.pre_playbook
-    if settings.reboot.post_playbook is not None:
-        files[Occasion.POST_REBOOT] = settings.reboot.post_playbook
-    if not files:
-        return None
-    from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
-
-    return AnsiblePlaybooks(_ansible_settings(settings.ssh), files)
-
-
-def _rescue(options: RebootSettings) -> Rescue | None:
-    if not options.rescue:
-        return None
-    words = split_command(options.rescue)
-    command = OperatorCommand(words, "rescue command", "reboot.rescue-timeout")
-    return partial(command.run, seconds=options.rescue_timeout)
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:

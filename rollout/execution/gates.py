@@ -10,10 +10,11 @@ from functools import partial
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.cached_value import CachedValue
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
-from rollout.execution.base.health import HealthEvaluation, ObjectHealth
+from rollout.execution.base.gate_ports import AlertSource, GatePorts
+from rollout.execution.base.health import ObjectHealth
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.controllers import find_busy_controller, has_controllers
-from rollout.execution.node.context import NodeContext, NodePlaybooks, Rescue
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NotStartedError
 from rollout.execution.record.memory import RunMemory
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_pods
@@ -58,31 +59,6 @@ class GateAnswer:
 
 
 OPEN = GateAnswer()
-
-
-GateCommand = Callable[[Mapping[str, str], float, Callable[[], bool]], str]
-"""Run the gate command with an environment, a timeout in seconds and a check for a stop.
-
-Returns why it refused, or an empty string.
-"""
-Confirmation = Callable[[str, Callable[[], bool]], bool]
-"""Ask the operator a question, with a check for a stop; return whether they agree."""
-AlertSource = Callable[[], tuple[str, ...]]
-"""Return the names of the firing alerts; `GateError` if they cannot be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class GatePorts:
-    """What the gates need besides the cluster; None if unused."""
-
-    command: GateCommand | None = None
-    confirmation: Confirmation | None = None
-    alerts: AlertSource | None = None
-    evaluate: HealthEvaluation | None = None
-    playbooks: NodePlaybooks | None = None
-    rescue: Rescue | None = None
-    # When this process has to end.
-    deadline: Deadline | None = None
 
 
 @dataclass

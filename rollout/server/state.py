@@ -6,9 +6,9 @@ from datetime import datetime
 
 from rollout.errors import ApiError, FencedError
 from rollout.execution.base.deadline import Guard, PatientApi
+from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.gates import GatePorts
 from rollout.execution.lease import (
     NO_LEASE,
     HolderState,

@@ -3,7 +3,7 @@
 The first I/O of a command is its connection to an API server, which accepts it and answers nothing.
 Seconds are the median of the runs, `x` is the ratio to `python -c pass`, and `own` is what remains
 without Python's own start. A second checkout, such as one of the version before a change, is
-measured beside the first, and `before` is its ratio to the first.
+measured beside the first, and `before` is the ratio of its CPU to the first's.
 
 Run: python tests/benchmarks/start.py [--runs 15] [--before DIRECTORY]
 """
@@ -127,7 +127,7 @@ def children_cpu() -> float:
 
 def show(title: str, took: Sequence[Took], bare: Took) -> None:
     ours = took[0]
-    before = f"{took[1].wall / ours.wall:>8.2f}" if len(took) > 1 else ""
+    before = f"{took[1].cpu / ours.cpu:>8.2f}" if len(took) > 1 else ""
     print(
         f"{title:<34}{ours.wall:>8.3f}{ours.cpu:>8.3f}{ours.wall - bare.wall:>8.3f}"
         f"{ours.wall / bare.wall:>7.1f}{before}",

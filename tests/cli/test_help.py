@@ -141,13 +141,6 @@ def test_help_loads_few_modules(words: tuple[str, ...], tmp_path: Path) -> None:
         assert ours.isdisjoint({"rollout.cli.settings.schema", "rollout.model.policy"})
 
 
-def test_status_does_not_load_what_builds_plans(tmp_path: Path) -> None:
-    # The kubeconfig is read after everything else has been loaded.
-    modules = loaded(tmp_path / "modules", "status", KUBECONFIG=str(tmp_path / "missing"))
-    assert "rollout.cli.stages.status" in modules
-    assert "rollout.planning.plan.build" not in modules
-
-
 def test_help_teaches_without_pythons_words(command: Command) -> None:
     """Arguments by their names alone; the flags that examples have; where else a flag may stand; an
     example each.

@@ -13,9 +13,10 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.gates import OPEN
-from rollout.execution.node.context import NodeContext, NodePlaybooks, Rescue
+from rollout.execution.node.context import NodeContext
 from rollout.execution.record.record import Health
 from rollout.execution.rollout import waves
 from rollout.execution.rollout.ledger import Ledger

@@ -7,9 +7,10 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError
 from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.controllers import find_busy_controller
-from rollout.execution.gates import GatePorts, PolicyGates
+from rollout.execution.gates import PolicyGates
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES, PODS

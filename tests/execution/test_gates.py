@@ -12,8 +12,9 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiConflictError, ApiUnavailableError, GateError
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
+from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.gates import GateAnswer, GatePorts, PolicyGates
+from rollout.execution.gates import GateAnswer, PolicyGates
 from rollout.execution.node import steps
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeFailure

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rollout.cli.stages.observers import deliver_changes
+from rollout.cli.stages.metrics import deliver_changes
 from rollout.cli.wiring import HURRIED_VARIABLE
 from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.plan import RolloutPlan
@@ -182,7 +182,7 @@ def test_a_delivery_that_hangs_ends_with_the_patience_for_it(
         released.wait()
 
     monkeypatch.setenv(HURRIED_VARIABLE, "200")
-    monkeypatch.setattr("rollout.cli.stages.observers._LAST_DELIVERY_SECONDS", 0.1)
+    monkeypatch.setattr("rollout.cli.stages.metrics._LAST_DELIVERY_SECONDS", 0.1)
     with deliver_changes("there", hang, lambda: 1):
         pass
     released.set()

@@ -19,7 +19,7 @@ from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.evidence_files import read_documents, why_not_signed
 from rollout.adapters.input_files import Trust, open_input, read_input
 from rollout.errors import ExitCode, InputError
-from rollout.execution.node.context import Occasion
+from rollout.execution.base.gate_ports import Occasion
 from tests.ended import Ended, invoked
 from tests.scripted_api import Kubeconfig
 

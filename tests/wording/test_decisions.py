@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from rollout.cli.stages.operate import _Pass
+from rollout.cli.stages.operate_pass import Pass
 from rollout.errors import ExitCode
 from rollout.execution.base.deadline import Deadline, StopRequest
-from rollout.execution.gates import GatePorts
+from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.node.failures import NodeFailure, WithheldError, outcome_of
 from rollout.execution.rollout.ledger import Ledger
 from rollout.model.finding import (
@@ -94,8 +94,8 @@ def test_a_pass_ends_with_the_same_exit_code(
     wordless: Callable[[], None], finding: Finding, code: ExitCode, state: str
 ) -> None:
     wordless()
-    operation = cast("_Pass", SimpleNamespace(stop=StopRequest()))
-    assert _Pass._exit_code(operation, result_with(finding)) is code
+    operation = cast("Pass", SimpleNamespace(stop=StopRequest()))
+    assert Pass._exit_code(operation, result_with(finding)) is code
 
 
 @pytest.mark.parametrize(("finding", "code", "state"), REASONS)

@@ -20,7 +20,7 @@ from rollout.adapters.ansible.settings import AnsibleSettings, find_programs
 from rollout.adapters.input_files import Trust, check_input
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.errors import InputError
-from rollout.execution.node.context import Occasion
+from rollout.execution.base.gate_ports import Occasion
 from rollout.model.host import Host
 from rollout.model.text import excerpt
 from rollout.model.tool_output import last_line

@@ -21,7 +21,7 @@ from rollout.errors import ExitCode, UsageError
 from rollout.model.text import counted
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.observers import MeasuredPass
+    from rollout.cli.stages.metrics import MeasuredPass
     from rollout.cli.stages.prepare import FreshRun, PreparedRun
     from rollout.cli.stages.request import Request
     from rollout.ports import ClusterApi
@@ -109,18 +109,21 @@ def _is_rehearsal(dry_run: DryRun | None) -> bool:
 
 
 def _prepare_and_run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
-    from rollout.cli import wiring
-    from rollout.cli.stages import cluster, execute, refusals
+    from rollout.cli import gate_wiring, wiring
+    from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
-    from rollout.cli.stages.prepare import prepare_fresh
 
     settings = request.settings
     is_rehearsal = _is_rehearsal(dry_run)
-    gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
-    connections = cluster.connect(settings)
+    gate_ports = gate_wiring.gate_ports(settings, request.policy.gates.alerts)
+    connections = connect(settings)
     api = connections.api
     with _metrics_and_pass(settings, api.server, is_rehearsal=is_rehearsal) as (metrics, measured):
         watch = refuse_if_locked(api, request.namespace)
+        # Stages are imported as they begin: the first request does not wait for the others.
+        from rollout.cli.stages import execute, refusals
+        from rollout.cli.stages.prepare import prepare_fresh
+
         # The operator must see that a stopped rollout is replaced.
         may_decline = asks or is_rehearsal
         fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)
@@ -143,7 +146,7 @@ def _prepare_and_run(request: "Request", *, asks: bool, dry_run: DryRun | None) 
 def _metrics_and_pass(
     settings: CommandSettings, server: str, *, is_rehearsal: bool
 ) -> "Iterator[tuple[Metrics | None, MeasuredPass]]":
-    from rollout.cli.stages.observers import deliver_metrics, measure_pass
+    from rollout.cli.stages.metrics import deliver_metrics, measure_pass
 
     if is_rehearsal:
         # A rehearsal must not replace the metrics of the last run.
@@ -180,12 +183,13 @@ def _only_file(file: Path | None, filename: Path | None) -> Path | None:
 
 def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
     """A saved plan has its own rules: flags are refused, and ignored settings are printed."""
-    from rollout.cli.stages.prepare import load_saved
     from rollout.cli.stages.request import Request, Saved, fresh_request
 
     request = fresh_request(settings)
     if file is None:
         return request
+    from rollout.cli.stages.prepare import load_saved
+
     saved = load_saved(file)
     refuse_another_process(settings, saved.policy)
     hint = "Drop them, or make a new plan with them."

@@ -11,19 +11,13 @@ from rollout.cli.flags import NODE_ARGUMENTS, takes
 from rollout.cli.options import option
 from rollout.cli.settings.reading import RULES, CommandSettings
 from rollout.cli.settings.schema import NotifySettings
-from rollout.cli.stages.cluster import (
-    connect,
-    find_unfinished,
-    read_cluster,
-    read_memory,
-    read_nodes,
-    with_patience,
-)
+from rollout.cli.stages.cluster import connect, read_cluster, read_memory, read_nodes, with_patience
 from rollout.cli.stages.hosts import Targets, ask_hosts
 from rollout.cli.stages.lock import read_lock, watch_for_holder
 from rollout.cli.stages.prepare import inputs_of, make_plan
 from rollout.cli.stages.request import Request, fresh_request
 from rollout.cli.stages.status import read_unfinished_summary
+from rollout.cli.stages.unfinished import find_unfinished
 from rollout.errors import ApiError, ExitCode, RolloutError
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import record_document

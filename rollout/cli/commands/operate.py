@@ -29,8 +29,7 @@ def operate(
     """
     from rollout.cli import wiring
     from rollout.cli.signals import interrupted_by_signals
-    from rollout.cli.stages.evidence import evidence_rules
-    from rollout.cli.stages.observers import deliver_metrics
+    from rollout.cli.stages.metrics import deliver_metrics
     from rollout.cli.stages.operate import Operation
     from rollout.execution.base.deadline import StopRequest
 
@@ -40,6 +39,8 @@ def operate(
         settings = replace(settings, nodes=replace(settings.nodes, skip=(Skip.BLOCKED,)))
     # Wrong settings end the process, not each pass.
     if settings.evidence.source:
+        from rollout.cli.stages.evidence import evidence_rules
+
         evidence_rules(settings)
     _refuse_rules_of_people(settings)
     server = ""

@@ -1,5 +1,6 @@
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,6 +11,9 @@ from rollout.cli.settings.reading import RULES, CommandSettings
 from rollout.cli.settings.values import future_time, node_name, os_version
 from rollout.cli.suggestions import node_names
 from rollout.errors import UsageError
+
+if TYPE_CHECKING:
+    from rollout.gather.cluster.snapshot import CachedPages
 
 _OUT = option(None, "Save the plan, for rollout apply FILE", "FILE", parser=output_file)
 _MARKDOWN = option(None, "Also write the plan as Markdown", "FILE", parser=output_file)
@@ -60,14 +64,12 @@ def plan(
       rollout plan -l pool=web --max-unavailable 25% --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
     """
-    from rollout.cli.stages import preview
-    from rollout.cli.stages.cluster import connect
+    from rollout.cli.stages.cluster import connect, read_cluster
     from rollout.cli.stages.request import fresh_request
 
     if file is not None:
-        if any((out, markdown, detailed_exitcode, explain, finish_by, snapshot, rollback)):
-            raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
-        preview.show_saved(file, settings)
+        others = (out, markdown, detailed_exitcode, explain, finish_by, snapshot, rollback)
+        _show_saved(file, settings, has_other_flags=any(others))
         return
     # Report wrong flags before the first request.
     request = fresh_request(settings, rollback=rollback or "")
@@ -77,7 +79,19 @@ def plan(
     for target in (out, markdown, snapshot):
         check_target(target)
     connections = connect(settings)
-    inputs = preview.read_inputs(connections, request, snapshot, anonymous=anonymous)
+    answers: CachedPages | None = None if snapshot is None else {}
+    cluster = read_cluster(
+        connections.api,
+        request.namespace,
+        answers,
+        with_jobs=request.policy.drain.completion.is_used,
+    )
+    # Stages are imported as they begin: the first request does not wait for the others.
+    from rollout.cli.stages import preview
+
+    inputs = preview.complete_inputs(connections, request, cluster)
+    if snapshot is not None and answers is not None:
+        preview.write_copy(snapshot, inputs, answers, anonymous=anonymous)
     if explain is not None:
         preview.show_explanation(node_name(explain), request, inputs)
         return
@@ -88,6 +102,14 @@ def plan(
     )
     preview.write_plan(new.plan, inputs.snapshot, out=out, markdown=markdown)
     raise typer.Exit(preview.exit_code(new, detailed=detailed_exitcode))
+
+
+def _show_saved(file: Path, settings: CommandSettings, *, has_other_flags: bool) -> None:
+    from rollout.cli.stages.preview import show_saved
+
+    if has_other_flags:
+        raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
+    show_saved(file, settings)
 
 
 def _finish_date(finish_by: str | None, settings: CommandSettings) -> datetime | None:

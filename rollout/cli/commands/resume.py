@@ -58,20 +58,23 @@ def resume(
       rollout resume --yes --retry-failed
       rollout resume --retry-failed --reboot-timeout 30m
     """
-    from rollout.cli import wiring
-    from rollout.cli.stages import cluster, execute, resumption
+    from rollout.cli import gate_wiring
+    from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
-    from rollout.cli.stages.observers import deliver_metrics, measure_pass
+    from rollout.cli.stages.metrics import deliver_metrics, measure_pass
 
-    connections = cluster.connect(settings)
+    connections = connect(settings)
     api = connections.api
     namespace = settings.lock.namespace
     watch = None if force_unlock else refuse_if_locked(api, namespace)
+    # Stages are imported as they begin: the first request does not wait for the others.
+    from rollout.cli.stages import execute, resumption
+
     unfinished = _find_resumable(settings, api, retry_failed=retry_failed)
     if unfinished is None:
         return
     request = resumption.resumption_request(settings, unfinished, retry_failed=retry_failed)
-    gate_ports = wiring.gate_ports(settings, request.policy.gates.alerts)
+    gate_ports = gate_wiring.gate_ports(settings, request.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=settings.output.as_json)
     with deliver_metrics(settings, api.server) as metrics, measure_pass(metrics):
@@ -113,7 +116,7 @@ def _find_resumable(
 ) -> "Unfinished | None":
     """Return the rollout with the settings of this command; None, after a message, without one."""
     from rollout.cli.stages import execute, resumption
-    from rollout.cli.stages.cluster import find_unfinished
+    from rollout.cli.stages.unfinished import find_unfinished
     from rollout.execution.rollout.continuation import has_something_left
 
     unfinished = find_unfinished(api, settings.lock.namespace)
@@ -158,8 +161,9 @@ def abort(
     """
     from rollout.cli import wiring
     from rollout.cli.stages import observers
-    from rollout.cli.stages.cluster import connect, find_unfinished
+    from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import read_lock, refuse_if_locked
+    from rollout.cli.stages.unfinished import find_unfinished
     from rollout.report.columns import wrap
     from rollout.report.unfinished import abort_document, abort_text, aborted_text
 

@@ -1,8 +1,13 @@
+from typing import TYPE_CHECKING
+
 from rollout.cli.flags import NODE_ARGUMENTS, NODES, takes
 from rollout.cli.options import option
 from rollout.cli.settings.reading import SELECTION, CommandSettings
 from rollout.cli.settings.schema import OutputFormat
 from rollout.errors import UsageError
+
+if TYPE_CHECKING:
+    from rollout.cli.stages.request import Request
 
 
 @takes("cluster", *SELECTION, "ssh", formats=NODES, arguments=NODE_ARGUMENTS)
@@ -25,8 +30,6 @@ def status(
       rollout status --web
     """
     from rollout.cli import wiring
-    from rollout.cli.stages import status as stage
-    from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.request import fresh_request
 
     request = fresh_request(settings)
@@ -35,13 +38,28 @@ def status(
             "-o name shows nodes, and not a rollout", hint="Drop --run and --watch, or -o name."
         )
     if web:
+        from rollout.cli.stages import status as stage
+
         _refuse_beside_web(settings, is_other=watch or run or pending)
         stage.serve_run(settings, wiring.cluster_api(settings))
     elif watch or run:
+        from rollout.cli.stages import status as stage
+
         show = stage.watch_run if watch else stage.show_run
         show(wiring.cluster_api(settings), settings.lock.namespace, settings.output)
     else:
-        stage.show_nodes(connect(settings), request, only_pending=pending)
+        _show_nodes(request, only_pending=pending)
+
+
+def _show_nodes(request: "Request", *, only_pending: bool) -> None:
+    from rollout.cli.stages.cluster import connect, read_nodes
+
+    connections = connect(request.settings)
+    nodes = read_nodes(connections.api)
+    # Stages are imported as they begin: the first request does not wait for the others.
+    from rollout.cli.stages.status import show_nodes
+
+    show_nodes(connections, request, nodes, only_pending=only_pending)
 
 
 def _refuse_beside_web(settings: CommandSettings, *, is_other: bool) -> None:

@@ -1,14 +1,13 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar, TypeVarTuple
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.settings.schema import Settings
+from rollout.cli.settings.schema import Settings, SshSettings
 from rollout.cli.terminal import say, show_progress, warn
 from rollout.execution.base.deadline import Deadline, is_transient_answer, retry_until
-from rollout.execution.record.record import read_record
-from rollout.execution.record.unfinished import Unfinished, assess, read_unfinished
 from rollout.gather.cluster import documents, snapshot
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.memory import Memory
@@ -20,14 +19,23 @@ Ts = TypeVarTuple("Ts")
 _RETRY_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Connections:
     api: ClusterApi
-    shell: HostExecutor
+    ssh: SshSettings
+
+    @cached_property
+    def shell(self) -> HostExecutor:
+        """Made when it is first used, because the SSH client takes 0.1 s to import."""
+        return wiring.host_shell(self.ssh)
 
 
 def connect(settings: Settings) -> Connections:
-    return Connections(wiring.cluster_api(settings), wiring.host_shell(settings.ssh))
+    connections = Connections(wiring.cluster_api(settings), settings.ssh)
+    if settings.ssh.key or settings.ssh.known_hosts:
+        # A file that cannot be used is reported before the first request.
+        _ = connections.shell
+    return connections
 
 
 def with_patience(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
@@ -86,15 +94,3 @@ def read_nodes(api: ClusterApi) -> tuple[Node, ...]:
         nodes = with_patience(snapshot.read_nodes, api)
         note(f"{len(nodes)} nodes")
     return nodes
-
-
-def find_unfinished(
-    api: ClusterApi, namespace: str, *, deferred: bool = False
-) -> Unfinished | None:
-    return with_patience(lambda: read_unfinished(api, namespace, deferred=deferred))
-
-
-def find_unfinished_among(
-    api: ClusterApi, namespace: str, nodes: Sequence[Node]
-) -> Unfinished | None:
-    return assess(with_patience(read_record, api, namespace), nodes)

@@ -5,15 +5,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rollout.cli import wiring
+from rollout.cli import gate_wiring, wiring
 from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.log import stage
 from rollout.cli.program import with_program_name
 from rollout.cli.settings.schema import Settings, StopMode
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.cluster import Connections
-from rollout.cli.stages.observers import RepeatFilter, run_journal, run_notifications
+from rollout.cli.stages.observers import run_journal, run_notifications
 from rollout.cli.stages.prepare import PreparedRun
+from rollout.cli.stages.repeats import RepeatFilter
 from rollout.cli.stages.request import Request
 from rollout.cli.stages.screens import relaxed_notes
 from rollout.cli.terminal import (
@@ -25,8 +26,8 @@ from rollout.cli.terminal import (
 )
 from rollout.errors import ExitCode
 from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.gates import GatePorts
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LockRequest
 from rollout.execution.node.ssh_host import RolloutHosts
@@ -180,7 +181,7 @@ def _observers_and_signals(
         ) as journal,
         stopped_by_signals(execution.stop, has_live_display=isinstance(display, LiveProgress)),
         _notifications(execution) as notifier,
-        wiring.silences(request.settings.alerts, prepared.hosts) or nullcontext() as silences,
+        gate_wiring.silences(request.settings.alerts, prepared.hosts) or nullcontext() as silences,
     ):
         # Alerts are silenced before others hear of a node's start.
         observers = _without_none(silences, journal, execution.metrics, display, notifier)

@@ -8,11 +8,12 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rollout.cli import wiring
+from rollout.cli import gate_wiring, wiring
 from rollout.cli.settings.rules import groups_of, selection_of, server_policy
 from rollout.cli.settings.schema import Settings
 from rollout.cli.stages.execute import progress_display
-from rollout.cli.stages.observers import cluster_name, run_journal, run_notifications
+from rollout.cli.stages.metrics import cluster_name
+from rollout.cli.stages.observers import run_journal, run_notifications
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
 from rollout.model.plan import RolloutPlan
@@ -65,7 +66,7 @@ def serve(settings: Settings) -> None:
             notice=say,
             observers_of=partial(_observers, settings, (metrics, observer)),
             count=tally.count_response,
-            gates=wiring.gate_ports(settings, policy.gates.alerts),
+            gates=gate_wiring.gate_ports(settings, policy.gates.alerts),
         )
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         # Report a bad certificate before any thread is started.

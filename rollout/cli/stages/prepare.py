@@ -9,7 +9,8 @@ from rollout.cli.log import stage
 from rollout.cli.stages import refusals
 from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import Targets, ask_hosts
-from rollout.cli.stages.observers import observe_cluster, past_runs
+from rollout.cli.stages.metrics import observe_cluster
+from rollout.cli.stages.observers import past_runs
 from rollout.cli.stages.request import Request, Saved
 from rollout.cli.stages.selection import similar_labels_hint
 from rollout.cli.terminal import show_progress, warn

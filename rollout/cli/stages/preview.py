@@ -10,7 +10,7 @@ import typer
 from rollout.adapters.local_files import write_whole
 from rollout.cli import wiring
 from rollout.cli.settings.reading import PLANNED, CommandSettings
-from rollout.cli.stages.cluster import Connections, read_cluster
+from rollout.cli.stages.cluster import Connections
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.prepare import inputs_of, load_saved, make_plan
 from rollout.cli.stages.refusals import blockers_not_allowed
@@ -59,25 +59,20 @@ class Preview:
         return bool(self.plan.waves) and not (self.blockers or self.is_late)
 
 
-def read_inputs(
-    connections: Connections, request: Request, copy: Path | None, *, anonymous: bool
+def complete_inputs(
+    connections: Connections, request: Request, cluster: ClusterSnapshot
 ) -> PlanInputs:
-    """Read the cluster and ask the hosts. Save the answers to the file `copy`, if given."""
-    answers: CachedPages | None = None if copy is None else {}
-    cluster = read_cluster(
-        connections.api,
-        request.namespace,
-        answers,
-        with_jobs=request.policy.drain.completion.is_used,
-    )
+    """Check the memory, and ask the hosts."""
     # Planning needs no right to read the memory.
     if not cluster.memory.denied:
         require_memory(cluster.memory)
-    inputs = inputs_of(request, cluster, ask_hosts(connections, request, cluster.nodes))
-    if copy is not None and answers is not None:
-        write_whole(copy, cluster_copy(inputs, answers, anonymous=anonymous))
-        say(f"rehearse it: rollout lab up --like {shell_word(str(copy))}")
-    return inputs
+    return inputs_of(request, cluster, ask_hosts(connections, request, cluster.nodes))
+
+
+def write_copy(file: Path, inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -> None:
+    """Save the API server's answers and the hosts' for a lab."""
+    write_whole(file, cluster_copy(inputs, answers, anonymous=anonymous))
+    say(f"rehearse it: rollout lab up --like {shell_word(str(file))}")
 
 
 def make_preview(inputs: PlanInputs, date: datetime | None, allow: Container[str]) -> Preview:

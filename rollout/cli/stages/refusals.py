@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Allow
-from rollout.cli.stages.cluster import find_unfinished_among, with_patience
+from rollout.cli.stages.cluster import with_patience
 from rollout.cli.stages.lock import read_lock
+from rollout.cli.stages.unfinished import find_unfinished_among
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedError
 from rollout.execution.record.memory import why_unwritable

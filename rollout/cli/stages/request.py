@@ -1,12 +1,15 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.settings.rules import policy_of, refuse_finalizing, selection_of
-from rollout.execution.record.unfinished import Unfinished
 from rollout.gather.hosts.probe_command import Probe
-from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
+
+if TYPE_CHECKING:
+    from rollout.execution.record.unfinished import Unfinished
+    from rollout.model.plan import RolloutPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class Fresh:
 class Saved:
     """A person runs a saved plan, which has its own selection and policy."""
 
-    plan: RolloutPlan
+    plan: "RolloutPlan"
     file: Path
 
 
@@ -26,7 +29,7 @@ class Saved:
 class Interrupted:
     """A person resumes an interrupted rollout, which has its own policy."""
 
-    unfinished: Unfinished
+    unfinished: "Unfinished"
     retry_failed: bool
 
 
@@ -34,7 +37,7 @@ class Interrupted:
 class Unattended:
     """A pass of operate. `unfinished` is the rollout that it resumes, if any."""
 
-    unfinished: Unfinished | None = None
+    unfinished: "Unfinished | None" = None
 
 
 Origin = Fresh | Saved | Interrupted | Unattended

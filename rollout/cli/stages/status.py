@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rollout.cli import wiring
 from rollout.cli.settings.schema import OutputFormat, OutputSettings, Settings
 from rollout.cli.signals import delay_interrupts, interrupted_by_signals
-from rollout.cli.stages.cluster import Connections, read_memory, read_nodes, with_patience
+from rollout.cli.stages.cluster import Connections, read_memory, with_patience
 from rollout.cli.stages.evidence import read_proven_versions
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.lock import has_ended_here, read_lock, watch_for_holder
@@ -175,10 +175,11 @@ def prevents_apply(unfinished: Unfinished) -> bool:
     return unfinished.blocks_others or unfinished.was_stopped
 
 
-def show_nodes(connections: Connections, request: Request, *, only_pending: bool) -> None:
+def show_nodes(
+    connections: Connections, request: Request, nodes: Sequence[Node], *, only_pending: bool
+) -> None:
     api = connections.api
     settings = request.settings
-    nodes = read_nodes(api)
     targets = ask_hosts(connections, request, nodes)
     memory, proven = _read_memory_and_proof(api, settings)
     now = api.server_time()

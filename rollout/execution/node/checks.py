@@ -6,9 +6,10 @@ names the label for a process that continues.
 
 from collections.abc import Mapping, Sequence
 
+from rollout.execution.base.gate_ports import Occasion
 from rollout.execution.base.live_view import watch_node
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.context import NodeContext, Occasion
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.marking import change_node
 from rollout.gather.hosts.probe import BootFacts

@@ -1,12 +1,12 @@
 """What the steps of a node's run share: the `NodeContext`, and the `Progress` of the run."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Protocol
 
 from rollout.errors import SshError
 from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.failures import GivenUpError, NodeRemovedError
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
@@ -19,42 +19,10 @@ from rollout.model.host import Host
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Edge, Phase
-from rollout.model.tool_output import CommandEnd
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.memory import NodeEnd
 
 UNKNOWN_BOOT = BootFacts("", "", "")
-
-
-class Occasion(StrEnum):
-    PRE_REBOOT = "pre-reboot"
-    POST_REBOOT = "post-reboot"
-
-
-class NodePlaybooks(Protocol):
-    def run(
-        self,
-        occasion: Occasion,
-        host: Host,
-        variables: Mapping[str, object],
-        *,
-        seconds: float,
-        check: Callable[[], None],
-        notice: Callable[[str], None],
-    ) -> str:
-        """Return why the playbook failed; empty if it passed or there is none.
-
-        `notice` gets each task. `check` is called repeatedly; its error ends the playbook.
-        """
-        ...
-
-
-class Rescue(Protocol):
-    """Runs reboot.rescue, within its own timeout."""
-
-    def __call__(
-        self, environment: Mapping[str, str], *, stopped: Callable[[], bool]
-    ) -> CommandEnd: ...
 
 
 class NodeEngine(Protocol):

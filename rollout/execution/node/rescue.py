@@ -15,8 +15,9 @@ from rollout.errors import (
     SshUnreachableError,
     StepError,
 )
+from rollout.execution.base.gate_ports import Rescue
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.context import NodeContext, Rescue
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError
 from rollout.execution.node.marking import change_node, require_mark
 from rollout.execution.node.reboot import await_boot, look_again

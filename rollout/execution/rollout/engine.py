@@ -4,11 +4,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
+from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.task import Precedence
 from rollout.execution.gates import PolicyGates
 from rollout.execution.node.conditions import NodeConditions
-from rollout.execution.node.context import HostAccess, NodeContext, NodePlaybooks, Rescue
+from rollout.execution.node.context import HostAccess, NodeContext
 from rollout.execution.node.steps import Step, process_node
 from rollout.execution.record.memory import RunMemory
 from rollout.execution.rollout.ledger import Ledger

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.events import NodeEvents
-from rollout.execution.gates import GatePorts, PolicyGates
+from rollout.execution.gates import PolicyGates
 from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.conditions import NodeConditions
 from rollout.execution.node.ssh_host import RolloutHosts

@@ -1,0 +1,96 @@
+"""Makes the adapters that the gates, the playbooks and the silences of a run use."""
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rollout.adapters import cel
+from rollout.adapters.operator_command import OperatorCommand, split_command
+from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
+from rollout.cli.consent import TerminalConfirmation
+from rollout.cli.settings.schema import AlertsSettings, RebootSettings, Settings
+from rollout.cli.terminal import say
+from rollout.cli.wiring import ansible_settings, system_clock
+from rollout.errors import UsageError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.gate_ports import GatePorts, NodePlaybooks, Occasion, Rescue
+from rollout.model.gates import AlertPolicy
+from rollout.model.host import Host
+
+if TYPE_CHECKING:
+    from rollout.adapters.silences import NodeSilences
+
+
+def gate_ports(
+    settings: Settings, alerts: AlertPolicy, deadline: Deadline | None = None
+) -> GatePorts:
+    """Return the gates of a run. Raises `UsageError` for settings that have no effect.
+
+    `alerts` are the plan's; only the Prometheus of the settings gets the token. No node starts that
+    cannot finish before the `deadline`.
+    """
+    alert_settings = settings.alerts
+    if alert_settings.silence and not alert_settings.alertmanager_url:
+        why = "alerts.silence has no effect without alerts.alertmanager-url"
+        raise UsageError(why, hint="Give its address.")
+    read_alerts = None
+    if alerts.url:
+        read_alerts = PrometheusAlerts(
+            alerts.url,
+            matchers=alerts.matchers,
+            token=token_for(
+                alerts.url, alert_settings.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")
+            ),
+            alertmanager=alert_settings.alertmanager_url,
+        ).read_active
+    command = None
+    if settings.gates.command:
+        words = split_command(settings.gates.command)
+        command = OperatorCommand(words, "gate command", "gates.timeout").run_and_explain
+    return GatePorts(
+        command=command,
+        confirmation=TerminalConfirmation() if settings.gates.interactive else None,
+        alerts=read_alerts,
+        evaluate=cel.evaluate,
+        playbooks=_node_playbooks(settings),
+        rescue=_rescue(settings.reboot),
+        deadline=deadline,
+    )
+
+
+def silences(settings: AlertsSettings, hosts: Mapping[str, Host]) -> "NodeSilences | None":
+    if not settings.silence:
+        return None
+    from rollout.adapters.silences import NodeSilences
+
+    addresses = {name: host.address for name, host in hosts.items()}
+    return NodeSilences(
+        settings.alertmanager_url,
+        label=settings.silence,
+        addresses=addresses,
+        clock=system_clock(),
+        say=say,
+    )
+
+
+def _node_playbooks(settings: Settings) -> NodePlaybooks | None:
+    files: dict[Occasion, Path] = {}
+    if settings.reboot.pre_playbook is not None:
+        files[Occasion.PRE_REBOOT] = settings.reboot.pre_playbook
+    if settings.reboot.post_playbook is not None:
+        files[Occasion.POST_REBOOT] = settings.reboot.post_playbook
+    if not files:
+        return None
+    from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
+
+    return AnsiblePlaybooks(ansible_settings(settings.ssh), files)
+
+
+def _rescue(options: RebootSettings) -> Rescue | None:
+    if not options.rescue:
+        return None
+    words = split_command(options.rescue)
+    command = OperatorCommand(words, "rescue command", "reboot.rescue-timeout")
+    return partial(command.run, seconds=options.rescue_timeout)

@@ -1,0 +1,171 @@
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from rollout.adapters.local_files import write_whole
+from rollout.cli import failures, wiring
+from rollout.cli.settings.schema import Settings
+from rollout.cli.terminal import say
+from rollout.errors import ExitCode
+from rollout.model.cluster import ClusterSnapshot
+from rollout.model.host import HostObservation
+from rollout.planning.eligibility.versions import update_standings
+
+if TYPE_CHECKING:
+    from rollout.report.metrics import Metrics
+
+_LARGEST_TEXTFILE = 16_000_000
+# Metrics of thousands of nodes are slow to write.
+_SECONDS_BETWEEN_DELIVERIES = 5.0
+_LAST_DELIVERY_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class MeasuredPass:
+    """The exit code of a pass, set by whoever makes it."""
+
+    code: ExitCode = ExitCode.OK
+
+
+@contextmanager
+def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
+    """The result is the code that the caller sets, or an error's."""
+    measured = MeasuredPass()
+    clock = wiring.system_clock()
+    if metrics:
+        metrics.begin_pass(clock.now())
+    try:
+        yield measured
+    except BaseException as error:
+        measured.code = failures.exit_code(error)
+        raise
+    finally:
+        if metrics:
+            from rollout.report.metrics import PassResult
+
+            metrics.end_pass(PassResult.of(measured.code), clock.now())
+
+
+@contextmanager
+def deliver_metrics(
+    settings: Settings, server: str, *, serves: bool = False
+) -> "Iterator[Metrics | None]":
+    """Deliver metrics in this context. Yield None if the settings name no receiver.
+
+    `server` is the default name of the cluster. With `serves`, also serve them over HTTP, or raise
+    `InputError`.
+    """
+    options = settings.metrics
+    listen = options.listen if serves else ""
+    if not (options.textfile or options.pushgateway or listen):
+        yield None
+        return
+    from rollout.report.metrics import Metrics
+
+    metrics = Metrics(cluster_name(settings, server))
+    with ExitStack() as deliveries:
+        if options.textfile:
+            file = str(options.textfile)
+            write = _textfile_writer(options.textfile, metrics)
+            deliveries.enter_context(deliver_changes(file, write, lambda: metrics.generation))
+        if options.pushgateway:
+            from rollout.adapters.metrics import Pushgateway
+
+            gateway = Pushgateway(options.pushgateway, metrics.cluster)
+
+            def push() -> None:
+                gateway.push(metrics, metrics.last_success(), is_whole=metrics.has_plan)
+
+            deliveries.enter_context(deliver_changes(gateway.url, push, lambda: metrics.generation))
+        if listen:
+            from rollout.adapters.metrics import serve
+            from rollout.cli.stages.web import RunPages
+
+            pages = RunPages(settings).page
+            serving = serve(listen, (metrics,), lambda: metrics.is_ready, pages)
+            url = deliveries.enter_context(serving)
+            say(f"metrics: {url}/metrics")
+        yield metrics
+
+
+def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
+    """Return a function that writes the metrics. Its first call keeps those already in the file."""
+
+    @cache
+    def read_earlier() -> None:
+        with suppress(Exception):
+            if file.is_file() and file.stat().st_size <= _LARGEST_TEXTFILE:
+                metrics.remember(file.read_text(encoding="utf-8"))
+
+    def write() -> None:
+        read_earlier()
+        write_whole(file, metrics.text())
+
+    return write
+
+
+def observe_cluster(
+    metrics: "Metrics | None",
+    observations: Mapping[str, HostObservation],
+    snapshot: ClusterSnapshot,
+    longest_silence: float,
+) -> None:
+    if metrics:
+        metrics.observe_hosts(observations)
+        metrics.observe_updates(update_standings(snapshot.nodes, observations, longest_silence))
+        metrics.observe_memory(snapshot.memory)
+
+
+def cluster_name(settings: Settings, server: str) -> str:
+    if settings.cluster.name:
+        return settings.cluster.name
+    parts = urlsplit(server)
+    return f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or server
+
+
+@contextmanager
+def deliver_changes(
+    place: str, deliver: Callable[[], None], generation: Callable[[], int]
+) -> Iterator[None]:
+    """Deliver each new generation in this context, and an undelivered one at the end.
+
+    Failures are retried. The first prints a warning with the `place`, which has no secret.
+    """
+    clock = wiring.system_clock()
+    ended = threading.Event()
+    has_warned = False
+
+    def warn_once(problem: str) -> None:
+        nonlocal has_warned
+        if not has_warned:
+            say(f"warning: the metrics do not reach {place}: {problem}")
+        has_warned = True
+
+    def deliver_until_ended() -> None:
+        delivered = 0
+        has_ended = False
+        while not has_ended:
+            # After the end, deliver once more.
+            has_ended = clock.wait(ended, _SECONDS_BETWEEN_DELIVERIES)
+            current = generation()
+            try:
+                if current != delivered:
+                    deliver()
+                    delivered = current
+            except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
+                warn_once(str(error))
+
+    thread = threading.Thread(target=deliver_until_ended, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_LAST_DELIVERY_SECONDS)
+        if thread.is_alive():
+            warn_once(f"no response within {_LAST_DELIVERY_SECONDS:g}s")

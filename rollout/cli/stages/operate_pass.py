@@ -1,0 +1,295 @@
+"""One unattended pass: it resumes an earlier one, then starts a new rollout.
+
+It leaves people's rollouts alone.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import Enum, auto
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rollout.cli import gate_wiring, wiring
+from rollout.cli.stages import execute, refusals, screens
+from rollout.cli.stages.cluster import (
+    Connections,
+    read_cluster,
+    read_memory,
+    read_nodes,
+    with_patience,
+)
+from rollout.cli.stages.evidence import read_and_remember_proven
+from rollout.cli.stages.forecast import forecast_end
+from rollout.cli.stages.hosts import ask_hosts
+from rollout.cli.stages.observers import notify_of_failed_pass
+from rollout.cli.stages.prepare import PreparedRun, inputs_of, make_plan, prepare_fresh
+from rollout.cli.stages.request import Request, Unattended
+from rollout.cli.stages.resumption import prepare_resumption
+from rollout.cli.stages.selection import select
+from rollout.cli.stages.unfinished import find_unfinished_among
+from rollout.cli.terminal import say, show, warn
+from rollout.errors import (
+    ApiError,
+    BlockedError,
+    ExitCode,
+    InputError,
+    InterruptedRunError,
+    RolloutError,
+)
+from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.gate_ports import GatePorts
+from rollout.execution.drain.eviction import move_elsewhere
+from rollout.execution.record.memory import change_memory, require_memory
+from rollout.execution.record.record import may_have_begun
+from rollout.execution.record.unfinished import Unfinished
+from rollout.execution.rollout.continuation import restrict_rules, rules_of
+from rollout.model.cluster import Node
+from rollout.model.gates import AlertPolicy
+from rollout.model.own_node import OwnNode
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import DrainPolicy, Policy
+from rollout.model.progress import RunResult
+from rollout.model.timestamps import parse_timestamp
+from rollout.planning.eligibility.evidence import ProvenVersions
+from rollout.planning.eligibility.memory import why_aborted, why_all_paused
+from rollout.planning.eligibility.windows import Schedule
+from rollout.report.unfinished import commands_clause, unfinished_heading
+from rollout.wording import text
+
+if TYPE_CHECKING:
+    from rollout.cli.stages.operate import Operation
+
+_NOTIFY_OF_WAITING_AFTER = timedelta(days=1)
+
+
+class _Course(Enum):
+    """What a pass does about an unfinished rollout."""
+
+    RESUME = auto()
+    # Leave it to the person who started it.
+    LEAVE = auto()
+    # None of its nodes is in flight, so a new rollout may take those that remain.
+    REPLACE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass, which may resume a rollout and start another."""
+
+    operation: "Operation"
+    connections: Connections
+    request: Request
+    stop: StopRequest
+
+    def make(self) -> ExitCode:
+        api = self.connections.api
+        nodes = read_nodes(api)
+        unfinished = find_unfinished_among(api, self.request.namespace, nodes)
+        if unfinished:
+            unfinished = self._with_stricter_rules(unfinished, nodes)
+            match self._choose_course(unfinished, nodes):
+                case _Course.LEAVE:
+                    return self._leave_to_people(unfinished)
+                case _Course.RESUME:
+                    result = self._resume_rollout(unfinished)
+                    if not result.complete or self.stop.is_due:
+                        return self._exit_code(result)
+                    # All its nodes are done. Others may be pending by now.
+                case _Course.REPLACE:
+                    pass
+        reason = self._check_whether_nodes_may_start()
+        if reason is not None:
+            return self._report_no_rollout(reason)
+        return self._exit_code(self._start_rollout())
+
+    def _choose_course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
+        """Raise `BlockedError` if the record is garbled."""
+        if unfinished.is_garbled:
+            raise BlockedError(
+                unfinished_heading(unfinished), hint=f"{commands_clause(unfinished)}."
+            )
+        has_work = unfinished.blocks_others or _has_waiting_nodes(unfinished, nodes)
+        # Only a person starts a rollback, whatever the record says.
+        is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
+        if not is_unattended:
+            is_under_way = has_work and may_have_begun(unfinished.run, nodes)
+            return _Course.LEAVE if is_under_way else _Course.REPLACE
+        # Started nodes are finished at any time; gates still hold the others.
+        if unfinished.in_flight or unfinished.unclear:
+            return _Course.RESUME
+        may_start_nodes = has_work and self._check_whether_nodes_may_start() is None
+        return _Course.RESUME if may_start_nodes else _Course.REPLACE
+
+    def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
+        reason = (
+            f"{unfinished_heading(unfinished)}; someone started it with apply,"
+            f" so operate does not continue it: {commands_clause(unfinished)}"
+        )
+        self._notify_of_waiting(unfinished, reason)
+        return self._report_no_rollout(reason)
+
+    def _resume_rollout(self, unfinished: Unfinished) -> RunResult:
+        policy = rules_of(unfinished)
+        request = replace(self.request, policy=policy, origin=Unattended(unfinished))
+        proven = self._read_proven_versions()
+        gates = self._connect_gates(policy)
+        run = prepare_resumption(
+            self.connections, request, unfinished, metrics=self.operation.metrics, proven=proven
+        )
+        # Later passes start the other nodes, in today's windows.
+        self._forecast_end(run.plan, self.request.policy, covers_all=False)
+        return self._execute(run, gates)
+
+    def _start_rollout(self) -> RunResult:
+        request = self.request
+        proven = self._read_proven_versions()
+        gates = self._connect_gates(request.policy)
+        fresh = prepare_fresh(
+            self.connections,
+            request,
+            self.operation.metrics,
+            may_replace_stopped=True,
+            proven=proven,
+        )
+        run = fresh.prepared
+        if run.has_something_to_do and not request.settings.output.as_json:
+            place = wiring.cluster_place(request.settings, self.connections.api)
+            show(screens.run_text(run, fresh.snapshot, place))
+        self._forecast_end(run.plan, request.policy)
+        refusals.refuse_blocked(run.plan, request.settings.nodes.allow)
+        return self._execute(run, gates)
+
+    def _notify_of_waiting(self, unfinished: Unfinished, reason: str) -> None:
+        """Notify once, after a day, that a person's rollout keeps operate from starting nodes."""
+        api = self.connections.api
+        started = parse_timestamp(unfinished.record.started_at)
+        now = api.server_time()
+        memory = read_memory(api, self.request.namespace)
+        has_notified = memory.waited_for == unfinished.run
+        if has_notified or now is None or started is None:
+            return
+        if now - started < _NOTIFY_OF_WAITING_AFTER:
+            return
+        error = BlockedError(f"operate has started no rollout for a day: {reason}")
+        notify_of_failed_pass(error, self.request.settings, self.operation.repeats)
+        remember = partial(replace, waited_for=unfinished.run)
+        with suppress(ApiError):
+            change_memory(api, self.request.namespace, remember)
+
+    def _check_whether_nodes_may_start(self) -> str | None:
+        """Return why no node may start: a pause of all, the windows or an abort. None if nodes may.
+
+        Raises `BlockedError` if the memory cannot be read.
+        """
+        api = self.connections.api
+        memory = read_memory(api, self.request.namespace)
+        if self.operation.metrics:
+            self.operation.metrics.observe_memory(memory)
+        # All missing rights are reported together later.
+        if not memory.denied:
+            require_memory(memory)
+        schedule = Schedule.of(self.request.policy.gates.windows)
+        finding = why_all_paused(memory, api.server_time()) or schedule.why_closed(wiring.now())
+        if finding is not None:
+            return text(finding)
+        return why_aborted(memory) or None
+
+    def _report_no_rollout(self, reason: str) -> ExitCode:
+        request = self.request
+        if request.settings.operate.finish_by:
+            try:
+                proven = self._read_proven_versions()
+                snapshot = read_cluster(
+                    self.connections.api,
+                    request.namespace,
+                    with_jobs=request.policy.drain.completion.is_used,
+                )
+                if not snapshot.memory.denied:
+                    require_memory(snapshot.memory)
+                targets = ask_hosts(self.connections, request, snapshot.nodes)
+                plan = make_plan(inputs_of(request, snapshot, targets, proven))
+                self._forecast_end(plan, request.policy)
+            except RolloutError as error:
+                say(f"warning: cannot forecast when all nodes will be done: {error.message}")
+        return self.operation.report_no_rollout(reason)
+
+    def _with_stricter_rules(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Unfinished:
+        """Limit an unattended rollout to the stricter of its own and today's settings.
+
+        If today's settings name a missing node, no further nodes are started.
+        """
+        if not unfinished.record.unattended:
+            return unfinished
+        names: Sequence[str] = ()
+        try:
+            names = select(nodes, self.connections.api, self.request.selection).names
+        except InputError as error:
+            say(f"warning: {error.message}")
+        return restrict_rules(unfinished, self.request.policy, frozenset(names))
+
+    def _read_proven_versions(self) -> ProvenVersions | None:
+        """Return None if no evidence is required. Warn of evidence that does not count."""
+        proven = with_patience(
+            read_and_remember_proven, self.connections.api, self.request.settings
+        )
+        if proven is not None:
+            warn(*proven.problems)
+        return proven
+
+    def _connect_gates(self, policy: Policy) -> GatePorts:
+        """Read no alerts if the record names another Prometheus than the settings."""
+        settings = self.request.settings
+        alerts = policy.gates.alerts
+        if alerts.url != settings.alerts.prometheus_url:
+            alerts = AlertPolicy()
+        return gate_wiring.gate_ports(settings, alerts, self.stop.deadline)
+
+    def _execute(self, run: PreparedRun, gates: GatePorts) -> RunResult:
+        if self.stop.is_due:
+            raise InterruptedRunError(f"{text(self.stop.reason)}, before anything was started")
+        operation = self.operation
+        execution = execute.Execution(
+            run,
+            self.connections,
+            self.stop,
+            gates,
+            watch=operation.watch,
+            metrics=operation.metrics,
+            repeats=operation.repeats,
+        )
+        result = execute.run_and_show(execution)
+        own = run.targets.own_node
+        if own is not None and result.deferred and not operation.once:
+            self._move_own_pod(own, run.plan.policy.drain)
+        return result
+
+    def _move_own_pod(self, own: OwnNode, drain: DrainPolicy) -> None:
+        try:
+            move_elsewhere(self.connections.api, own, drain, say)
+        except RolloutError as error:
+            pod = f"the pod {own.pod} could not be evicted from {own.name}"
+            say(f"warning: {pod}: {error.message}")
+
+    def _exit_code(self, result: RunResult) -> ExitCode:
+        """Return OK also for nodes that were left for the next pass."""
+        if self.stop.is_requested and result.not_started:
+            return ExitCode.INTERRUPTED
+        if result.failed or len(result.not_done) > len(result.deferred):
+            return ExitCode.PARTIAL
+        is_for_later = all(node.is_for_later for node in result.not_started)
+        return ExitCode.OK if is_for_later or self.stop.is_due else ExitCode.PARTIAL
+
+    def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, covers_all: bool = True) -> None:
+        seconds_late = forecast_end(
+            self.connections.api, self.request.settings, plan, policy, covers_all=covers_all
+        )
+        if self.operation.metrics and seconds_late is not None:
+            self.operation.metrics.observe_lateness(seconds_late)
+
+
+def _has_waiting_nodes(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
+    """Whether a node that the rollout has not started is still in the boot that was planned."""
+    boot_ids = {node.name: node.boot_id for node in nodes}
+    return any(boot_ids.get(node.name) == node.boot_id for node in unfinished.untouched_nodes)

@@ -1,0 +1,26 @@
+from dataclasses import dataclass, replace
+
+from rollout.model.notification import Note
+
+
+@dataclass(slots=True)
+class RepeatFilter:
+    """Detects a notification that repeats the last one of the previous pass."""
+
+    # The last notification of the previous and of this pass, without its time and run.
+    previous: Note | None = None
+    current: Note | None = None
+
+    def begin_pass(self) -> None:
+        self.previous = self.current
+        self.current = None
+
+    def is_repeated(self, note: Note) -> bool:
+        return _without_run(note) == self.previous
+
+    def add(self, note: Note) -> None:
+        self.current = _without_run(note)
+
+
+def _without_run(note: Note) -> Note:
+    return replace(note, at="", run="")
