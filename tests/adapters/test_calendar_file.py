@@ -358,7 +358,7 @@ def test_a_busy_machine_refuses_no_calendar(
 
 
 def test_a_rule_that_never_comes_ends_with_the_last_year(tmp_path: Path) -> None:
-    assert read(tmp_path, f"{DAY}\r\nRRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30") == (CHRISTMAS,)
+    assert read(tmp_path, f"{DAY}\r\nRRULE:FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30") == (CHRISTMAS,)
 
 
 def test_a_timezone_of_an_earlier_file_is_forgotten(tmp_path: Path) -> None:

@@ -242,14 +242,17 @@ def test_the_default_user_is_told_from_the_local_one_that_is_set(tmp_path: Path)
     assert users == ["core", local, "other"]
 
 
-def test_each_of_many_has_its_own_answer_and_the_wait_is_announced(tmp_path: Path) -> None:
+def test_each_of_many_has_its_own_answer_and_the_wait_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollout.adapters.ssh.config._SLOW_FROM", 20)
     path = tmp_path / "config"
     said = list[str]()
     path.write_text("Match originalhost 10.0.0.7 exec true\n  Port 2222\n")
-    hosts = {f"n{number}": untold(f"n{number}", f"10.0.0.{number}") for number in range(200)}
+    hosts = {f"n{number}": untold(f"n{number}", f"10.0.0.{number}") for number in range(20)}
     found = with_ssh_config(hosts, path, said.append)
     assert {name for name, host in found.items() if host.port != 22} == {"n7"}
-    assert said == [f"ssh evaluates {path} for 200 hosts, which may take seconds"]
+    assert said == [f"ssh evaluates {path} for 20 hosts, which may take seconds"]
 
 
 def test_the_files_of_the_account_are_those_of_ssh(

@@ -69,7 +69,7 @@ def answers(text: str, folder: Path) -> Mapping[str, Host] | str:
         return str(error)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(LINES, LINES)
 @example(["Host worker-*", "Include {more}"], ["Host *-1", "Port 2222"])
 @example(["HostName 10.0.0.10", "User admin"], [])

@@ -64,16 +64,17 @@ def offered(ended: Ended) -> list[str]:
     return ended.stdout.split()
 
 
-def first_offer(ask: Callable[[], list[str]]) -> list[str]:
-    """What is offered in the end.
+def assert_offered(ask: Callable[[], list[str]], names: Sequence[str]) -> None:
+    """These names are offered in the end.
 
     Nothing is offered if the cluster takes more than two seconds to answer, as it may on a busy
     machine: then a user presses Tab again.
     """
     for _ in range(4):
-        if names := ask():
-            return names
-    return ask()
+        if (offer := ask()) or not names:
+            assert offer == names
+            return
+    assert ask() == names
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def first_offer(ask: Callable[[], list[str]]) -> list[str]:
 def test_names_of_the_cluster_are_offered(
     words: Sequence[str], names: Sequence[str], complete: Complete, remembering: Lab
 ) -> None:
-    assert first_offer(lambda: offered(complete(*words, lab=remembering))) == names
+    assert_offered(lambda: offered(complete(*words, lab=remembering)), names)
 
 
 def test_the_cluster_is_the_one_that_the_line_names(
@@ -115,9 +116,9 @@ def test_the_cluster_is_the_one_that_the_line_names(
     def by_variable() -> list[str]:
         return offered(complete("pause", "", variables={"ROLLOUT_CONFIG": str(settings)}))
 
-    assert first_offer(by_flag) == WORKERS
-    assert first_offer(by_settings_file) == WORKERS
-    assert first_offer(by_variable) == WORKERS
+    assert_offered(by_flag, WORKERS)
+    assert_offered(by_settings_file, WORKERS)
+    assert_offered(by_variable, WORKERS)
 
 
 @pytest.mark.parametrize("command", ["history", "report"])
@@ -204,7 +205,7 @@ def test_kubectl_completes_the_plugin(
         assert directive == ":0"
         return offer
 
-    assert first_offer(complete_in_kubectl) == names
+    assert_offered(complete_in_kubectl, names)
 
 
 def test_a_server_that_never_answers_is_not_waited_for(

@@ -126,12 +126,6 @@ def test_a_plain_install_runs_ansible(
         (("plann",), 64, "hint: kubectl node-rollout --help"),
         (("--help",), 0, "Without a cluster:  kubectl node-rollout demo"),
         (
-            ("lab", "--help"),
-            0,
-            "kubectl node-rollout lab scenarios       list the problems that you can rehearse",
-        ),
-        (("apply", "--help"), 0, "kubectl node-rollout apply --max-unavailable 3"),
-        (
             ("apply",),
             3,
             "kubectl node-rollout: error: there is no terminal to ask for confirmation",

@@ -215,13 +215,13 @@ def test_keys_leave_no_frame_of_a_board_and_are_shown_again_after_it(
     screen = shown(
         tmp_path,
         lab.environment,
-        ("apply", "--yes"),
+        ("apply", "--yes", "--node", "worker-1"),
         80,
         heed=lambda _lines, _process: None,
         keys=b"x\n",
     )
     assert screen.code == ExitCode.OK
-    frames = [sum(" of 3 done" in line for line in lines) for lines in screen.moments]
+    frames = [sum(" of 1 done" in line for line in lines) for lines in screen.moments]
     assert max(frames) == 1
     assert screen.has_echo
 
@@ -246,7 +246,9 @@ def test_ctrl_z_shows_keys_again_until_the_rollout_goes_on(
         process.send_signal(signal.SIGCONT)
         wait_until(lambda: not has_echo(process))
 
-    screen = shown(tmp_path, lab.environment, ("apply", "--yes"), 80, heed=pause_once)
+    screen = shown(
+        tmp_path, lab.environment, ("apply", "--yes", "--node", "worker-1"), 80, heed=pause_once
+    )
     assert echoes == [False, True]
     assert screen.code == ExitCode.OK
     assert screen.has_echo
@@ -259,7 +261,7 @@ def test_a_terminal_that_becomes_narrower_keeps_no_frame_of_a_board(
     screen = shown(
         tmp_path,
         lab.environment,
-        ("apply", "--yes"),
+        ("apply", "--yes", "--node", "worker-1"),
         100,
         heed=lambda _lines, _process: None,
         narrowed=50,

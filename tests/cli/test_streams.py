@@ -42,12 +42,12 @@ def shell(line: str, folder: Path, lab: Lab | None = None, **variables: str) -> 
     return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_error(closed: str, tmp_path: Path) -> None:
-    ended = shell(f"{ROLLOUT} lab scenarios {closed}", tmp_path)
+    ended = shell(f"{ROLLOUT} --version {closed}", tmp_path)
     assert ended.code == ExitCode.OK
     assert ended.stderr == ""
-    assert ("never-returns" in ended.stdout) == (">&-" not in closed.split())
+    assert ended.stdout.startswith("rollout ") == (">&-" not in closed.split())
 
 
 def test_nothing_else_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
@@ -60,8 +60,10 @@ def test_nothing_else_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None
     assert (tmp_path / "told").read_text(encoding="utf-8").split() == [os.devnull] * 3
 
 
-@pytest.mark.parametrize("command", ["--help", "lab scenarios", "doctor --kubeconfig nowhere"])
-@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("command", "buffered"),
+    [("--help", ""), ("lab scenarios", "1"), ("doctor --kubeconfig nowhere", "")],
+)
 def test_output_without_room(command: str, buffered: str, tmp_path: Path) -> None:
     ended = shell(f"{ROLLOUT} {command} >/dev/full", tmp_path, PYTHONUNBUFFERED=buffered).ends(
         ExitCode.ERROR
