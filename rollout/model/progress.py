@@ -405,7 +405,7 @@ class Notice(JsonLine, frozen=True, tag="notice"):
 
 
 class VersionHeld(JsonLine, frozen=True, tag="version_held"):
-    """rollout begins no more nodes with a version: it failed on `nodes`, or someone holds it."""
+    """rollout begins no node with this version: it failed, or someone holds it."""
 
     version: str
     nodes: tuple[str, ...]
