@@ -228,10 +228,11 @@ class PolicyGates:
         wave = self._wave_of[node.name]
         drain = wave.estimate.drain
         if node.wait_seconds < self._longest_wait[wave.index]:
-            # The wave's estimate includes waiting for completion.
+            # The wave's drain includes its longest wait for completion. This node waits less.
             timeout = pools_of(self.plan.policy).rules(node.pool).drain.timeout
             drain = min(drain, round(node.wait_seconds + timeout))
-        return drain + wave.estimate.reboot or _ASSUMED_ESTIMATE
+        estimate = drain + wave.estimate.reboot
+        return estimate or _ASSUMED_ESTIMATE
 
     def _check_time_left(self, node: PlannedNode) -> GateAnswer:
         needed = self._estimate_seconds(node)

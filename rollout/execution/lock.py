@@ -154,6 +154,7 @@ class LeaseLock:
         return is_forced or before.version == current.version
 
     def _acquire(self) -> None:
+        """Create the Lease, or take it over once its holder is gone or is unlocked by force."""
         lease = self._read()
         if lease is None:
             self._claim(

@@ -298,13 +298,14 @@ def _note_of(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wid
     if status.shows and status.judged and not status.needs_reboot:
         return f"not a configured source: {', '.join(status.shows)}"
     problem = status.note if status.error else _explanation(status, status.note, now)
-    if _is_below_table(status, memory):
+    if _is_explained_below(status, memory):
         problem = ""
     lead = status.progress if status.is_rolled_back or not failed else failed
     return printable(joined("; ", lead, problem))
 
 
-def _is_below_table(status: NodeStatus, memory: Memory) -> bool:
+def _is_explained_below(status: NodeStatus, memory: Memory) -> bool:
+    """Whether a line below the table, on a pause or a held version, says why the node waits."""
     if status.error:
         return False
     if status.is_paused:

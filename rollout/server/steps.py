@@ -262,7 +262,7 @@ class SlotHost:
         )
         ready_before = mark_before_deletion(context, marks.READY_BEFORE)
         mark_new_node(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
-        # Another server finds the node by mark or slot.
+        # The mark first, then the slot: after a crash in between, the mark leads to the node.
         change = partial(Slots.move, run_id=slot.run_id, node_uid=node.uid)
         context.cluster.ask(lambda _api: self.book.change(change))
         return context.read_node()

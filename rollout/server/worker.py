@@ -159,7 +159,8 @@ class SlotRunner:
     def _await_new_node(self, slot: Slot, check_may_act: Guard) -> Node | None:
         """Continue for a server that ended while the Node was gone.
 
-        Marks and returns the Node that the slot's machine registers, or None.
+        Marks and returns the Node that the slot's machine registers. None if it registers none in
+        time, or if the slot is given up.
         """
         context = self.context
         cluster = PatientApi(context.api, context.clock)

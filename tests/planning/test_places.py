@@ -166,7 +166,7 @@ def test_a_spread_counts_the_cordoned_node_too_unless_it_heeds_taints(
     rooms = Scheduler.of(inputs(NODES, pods=[spread, *SPREAD]).snapshot)
     rooms.set_cordoned(["w-1"])
     rooms.take_out(spread)
-    checks = rooms.neighbors.checks(spread, rooms.cordoned)
+    checks = rooms.neighbors.topology_checks(spread, rooms.cordoned)
     assert {
         each.name for each in NODES[1:] if all(check.admits(each) for check in checks)
     } == expected
@@ -217,7 +217,7 @@ def test_counting_as_pods_move_is_counting_anew(seed: int) -> None:
     kept = Scheduler.of(made.snapshot)
     where = dict[str, str]()
     for each in moving:
-        kept.neighbors.checks(each, frozenset())
+        kept.neighbors.topology_checks(each, frozenset())
     for each in moving:
         target = where[each.uid] = random.choice(names)
         kept.take_out(each)
@@ -238,7 +238,7 @@ def verdicts(rooms: Scheduler, moving: Pod, made: PlanInputs) -> list[bool]:
     here = next(each for each in made.snapshot.pods if each.uid == moving.uid)
     at = rooms.node_of(here)
     rooms.take_out(here)
-    checks = rooms.neighbors.checks(here, frozenset())
+    checks = rooms.neighbors.topology_checks(here, frozenset())
     found = [all(check.admits(each) for check in checks) for each in made.snapshot.nodes]
     rooms.put(here, at)
     return found

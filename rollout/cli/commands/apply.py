@@ -12,7 +12,7 @@ from rollout.cli.flags import LINES, PLAN_OR_NODES, YES, takes
 from rollout.cli.options import argument, option
 from rollout.cli.settings.existing_plan import settings_without_effect
 from rollout.cli.settings.reading import PLANNED, RULES, CommandSettings
-from rollout.cli.settings.rules import refuse_another_process
+from rollout.cli.settings.rules import require_settings_for
 from rollout.cli.settings.schema import MetricsSettings
 from rollout.cli.settings.values import os_version
 from rollout.cli.suggestions import proven_versions
@@ -191,7 +191,7 @@ def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
     from rollout.cli.stages.prepare import load_saved
 
     saved = load_saved(file)
-    refuse_another_process(settings, saved.policy)
+    require_settings_for(settings, saved.policy)
     hint = "Drop them, or make a new plan with them."
     settings.refuse_typed(
         PLANNED, why="cannot be used with a saved plan, which has its own rules", hint=hint

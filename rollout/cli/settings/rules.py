@@ -159,11 +159,11 @@ def refuse_finalizing(settings: Settings, rollback: str) -> None:
         )
 
 
-def refuse_another_process(settings: CommandSettings, policy: Policy) -> None:
-    """Raise `UsageError` if this process cannot follow another process's policy.
+def require_settings_for(settings: CommandSettings, policy: Policy) -> None:
+    """Raise `UsageError` if this process cannot follow a policy that another process has made.
 
-    A policy holds no commands, so this process needs its own. A Prometheus on the command line must
-    be the policy's.
+    A policy holds no commands, so the settings must name them. A Prometheus on the command line
+    must be the policy's.
     """
     from rollout.adapters.cel import check_expression
     from rollout.adapters.prometheus import has_same_origin

@@ -1,6 +1,14 @@
 """One unattended pass: it resumes an earlier one, then starts a new rollout.
 
-It leaves people's rollouts alone.
+It leaves people's rollouts alone. The steps of a pass, with what does the work:
+
+    Pass.make
+      find_unfinished_among   the rollout of an earlier pass, or of a person
+      _choose_course          resume it, leave it, or start a new one
+      _why_none_may_start     paused, outside the windows, or stopped by an abort
+      _start_rollout          prepare_fresh: read, ask the hosts, plan
+      _execute                run_and_show: see execution/rollout/run.py
+      _exit_code
 """
 
 from collections.abc import Sequence
@@ -70,8 +78,8 @@ class _Course(Enum):
     RESUME = auto()
     # Leave it to the person who started it.
     LEAVE = auto()
-    # None of its nodes is in flight, so a new rollout may take those that remain.
-    REPLACE = auto()
+    # None of its nodes is in flight. A new rollout may take those that remain, if any may start.
+    START_NEW = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +104,10 @@ class Pass:
                     result = self._resume_rollout(unfinished)
                     if not result.complete or self.stop.is_due:
                         return self._exit_code(result)
-                    # All its nodes are done. Others may be pending by now.
-                case _Course.REPLACE:
+                    # All its nodes are done. Others may be pending by now: go on below.
+                case _Course.START_NEW:
                     pass
-        reason = self._check_whether_nodes_may_start()
+        reason = self._why_none_may_start()
         if reason is not None:
             return self._report_no_rollout(reason)
         return self._exit_code(self._start_rollout())
@@ -115,12 +123,12 @@ class Pass:
         is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
         if not is_unattended:
             is_under_way = has_work and may_have_begun(unfinished.run, nodes)
-            return _Course.LEAVE if is_under_way else _Course.REPLACE
+            return _Course.LEAVE if is_under_way else _Course.START_NEW
         # Started nodes are finished at any time; gates still hold the others.
         if unfinished.in_flight or unfinished.unclear:
             return _Course.RESUME
-        may_start_nodes = has_work and self._check_whether_nodes_may_start() is None
-        return _Course.RESUME if may_start_nodes else _Course.REPLACE
+        may_start_nodes = has_work and self._why_none_may_start() is None
+        return _Course.RESUME if may_start_nodes else _Course.START_NEW
 
     def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
         reason = (
@@ -178,7 +186,7 @@ class Pass:
         with suppress(ApiError):
             change_memory(api, self.request.namespace, remember)
 
-    def _check_whether_nodes_may_start(self) -> str | None:
+    def _why_none_may_start(self) -> str | None:
         """Return why no node may start: a pause of all, the windows or an abort. None if nodes may.
 
         Raises `BlockedError` if the memory cannot be read.
@@ -261,6 +269,7 @@ class Pass:
         )
         result = execute.run_and_show(execution)
         own = run.targets.own_node
+        # This process runs on a pending node. From another node, the next pass can reboot it.
         if own is not None and result.deferred and not operation.once:
             self._move_own_pod(own, run.plan.policy.drain)
         return result

@@ -8,7 +8,7 @@ from rollout.cli.settings.existing_plan import (
     with_current_timeouts,
 )
 from rollout.cli.settings.reading import PLANNED, TIMEOUTS, CommandSettings
-from rollout.cli.settings.rules import refuse_another_process, selection_of
+from rollout.cli.settings.rules import require_settings_for, selection_of
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.cli.stages import refusals, screens
 from rollout.cli.stages.cluster import Connections, read_cluster
@@ -89,7 +89,7 @@ def _refuse_other_rules(unfinished: Unfinished, settings: CommandSettings) -> No
         hint="Drop it; only time-outs can be changed. "
         "For other rules: rollout abort, then rollout apply.",
     )
-    refuse_another_process(settings, rules_of(unfinished))
+    require_settings_for(settings, rules_of(unfinished))
 
 
 def resumption_request(

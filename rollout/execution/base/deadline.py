@@ -182,7 +182,7 @@ class StopRequest:
 
     # When the stop is due without a request.
     deadline: Deadline | None = None
-    # Also stops this part of the process.
+    # The stop of the whole process, which also stops this part of it.
     process_stop: "StopRequest | None" = None
     # Whether nodes that are not rebooting yet are returned.
     revert: bool = False

@@ -216,7 +216,10 @@ def _approve_if_restaged(
 
 
 def _with_restaging(progress: Progress) -> Progress:
-    """Repeat the phase; `WithheldError` after too many times."""
+    """Return the phase again, with one more restaging and no ended drain.
+
+    Raises `WithheldError` after too many.
+    """
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host stages another update again and again")
     counted = replace(progress, restagings=progress.restagings + 1, endings=())

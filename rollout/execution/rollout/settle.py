@@ -72,22 +72,25 @@ class ReadinessSnapshot:
         problem = self.find_problem()
         return text(problem) if problem else ""
 
-    def _find_shortage(self, earlier: Workload, in_flight: Mapping[str, NodeBaseline]) -> str:
-        """Return how many pods a workload lacks, besides those of nodes in flight."""
-        now = self.read_workload(earlier)
+    def _find_shortage(self, before: Workload, in_flight: Mapping[str, NodeBaseline]) -> str:
+        """Return a clause such as `shop/web has 2 of 3 pods ready`; empty if it lacks none.
+
+        Pods that were evicted from nodes in flight are not missed.
+        """
+        now = self.read_workload(before)
         if now is None:
             return ""
-        wanted = min(earlier.ready, now.desired)
+        wanted = min(before.ready, now.desired)
         if now.ready >= wanted:
             return ""
         evicted = 0
         for node, baseline in in_flight.items():
-            count = baseline.pods.get(earlier.uid, 0)
+            count = baseline.pods.get(before.uid, 0)
             if count:
-                evicted += max(0, count - self.count_ready_pods(node)[earlier.uid])
+                evicted += max(0, count - self.count_ready_pods(node)[before.uid])
         if now.ready + evicted >= wanted:
             return ""
-        return f"{earlier.key} has {now.ready} of {wanted} pods ready"
+        return f"{before.key} has {now.ready} of {wanted} pods ready"
 
 
 @dataclass(frozen=True, slots=True)

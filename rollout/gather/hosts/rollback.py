@@ -45,7 +45,10 @@ _WRITING_OPERATIONS = frozenset(UpdateOperation) - {
 
 
 def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted: str) -> Sign:
-    """Return the sign of the version before `running`; needed if that is unwanted."""
+    """Say whether the host can boot its previous version.
+
+    Not needed unless it runs `unwanted`.
+    """
     sign = _previous_version(stdout, stderr, running)
     if sign.is_needed and running != unwanted:
         return _sign(SourceAnswer.NOT_NEEDED, f"it runs {running}, not {unwanted}", sign.current)

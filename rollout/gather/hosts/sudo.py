@@ -103,7 +103,7 @@ def wants_password(text: str, command: str) -> bool:
 
     The last rule for a command counts, but `sudo -n -l COMMAND` succeeds if any rule has NOPASSWD.
     """
-    # Not judged: these options and regular expressions.
+    # With this option or with regular expressions, the rules cannot be judged.
     if "!authenticate" in text or "^" in text:
         return False
     needs_password = False

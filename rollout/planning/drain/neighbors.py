@@ -225,7 +225,8 @@ class Neighbors:
             if to:
                 tally.add(to)
 
-    def checks(self, pod: Pod, cordoned: frozenset[str]) -> tuple[TopologyCheck, ...]:
+    def topology_checks(self, pod: Pod, cordoned: frozenset[str]) -> tuple[TopologyCheck, ...]:
+        """Return what a node must pass to take this pod; empty if no rule applies."""
         group = self._group_of.get(pod.uid)
         if group is None or not (group.placement.minds_others or group.repelled_by):
             return ()

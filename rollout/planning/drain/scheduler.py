@@ -147,7 +147,9 @@ class Scheduler:
         matching = self._nodes_matching(pod)
         if self._is_full_for(pod, matching):
             return self._choose_cordoned_node(pod, matching)
-        checks = self.neighbors.checks(pod, self.cordoned) if self.neighbors.has_rules else ()
+        checks = (
+            self.neighbors.topology_checks(pod, self.cordoned) if self.neighbors.has_rules else ()
+        )
         best = None
         preferred = self._nodes_without_taint(matching) if self._tainted else None
         if preferred and not self._is_full_for(pod, preferred):
@@ -195,7 +197,7 @@ class Scheduler:
     def _choose_cordoned_node(self, pod: Pod, matching: MatchingNodes) -> str:
         if not matching.tolerates_cordons:
             return ""
-        checks = self.neighbors.checks(pod, self.cordoned)
+        checks = self.neighbors.topology_checks(pod, self.cordoned)
         free = next(self._find_nodes(pod, matching, checks, among_cordoned=True), None)
         return free.name if free else ""
 
@@ -225,7 +227,7 @@ class Scheduler:
         Only the first counts, because anti-affinity between pods of one owner fails twice: as the
         pod's own and as the other's.
         """
-        checks = self.neighbors.checks(pod, self.cordoned)
+        checks = self.neighbors.topology_checks(pod, self.cordoned)
         first_failed = set[int]()
         for free in nodes:
             for number, check in enumerate(checks):

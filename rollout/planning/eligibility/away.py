@@ -235,7 +235,9 @@ def storage_blockers(
         if node not in data.healthy or not data.nodes.isdisjoint(taken_up):
             continue
         copies_away = data.healthy.intersection(away) - {node}
-        if data.spare - len(copies_away) < 1:
+        spare_now = data.spare - len(copies_away)
+        if spare_now < 1:
+            # Without any spare copy, the nodes away are not to blame.
             others = tuple(sorted(copies_away)) if data.spare > 0 else ()
             yield blocker(node, data.object, findings.CopiesLacking(others, data.problem, data.fix))
 
