@@ -237,7 +237,7 @@ class ServerContext:
         planned = plan_node(node, slot, policy)
         return NodeTask(
             planned,
-            rollout_id=slot.run_id,
+            run_id=slot.run_id,
             cluster=cluster,
             check_may_act=check_may_act,
             report=self.silent_report,

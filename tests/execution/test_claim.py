@@ -133,7 +133,7 @@ def context(
     planned = PlannedNode(name, "b", uid, "1", "2", 0, 0, cordoned=cordoned, machine_id="m")
     return NodeContext(
         planned=planned,
-        rollout_id=f"run-{name}",
+        run_id=f"run-{name}",
         cluster=cluster,
         check_may_act=unfenced,
         report=report,

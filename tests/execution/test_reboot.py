@@ -143,7 +143,7 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
         cluster = PatientApi(api, PassingClock(), OutageNotice(draining.report))
         return NodeContext(
             planned=PLANNED,
-            rollout_id="run-1",
+            run_id="run-1",
             cluster=cluster,
             check_may_act=draining.check_may_act,
             report=draining.report,

@@ -91,7 +91,7 @@ class NodeTask:
     """The run of one planned node, as part of the rollout with this ID."""
 
     planned: PlannedNode
-    rollout_id: str
+    run_id: str
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter

@@ -112,7 +112,7 @@ def _playbook_variables(
     roles = [label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)]
     return {
         "rollout_node": context.name,
-        "rollout_run": context.rollout_id,
+        "rollout_run": context.run_id,
         "rollout_occasion": occasion.value,
         "rollout_running_version": boot.version if boot else planned.running_version,
         "rollout_staged_version": planned.staged_version,

@@ -95,7 +95,7 @@ def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
 
 def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
     return {
-        marks.RUN: task.rollout_id,
+        marks.RUN: task.run_id,
         marks.PHASE: phase.value,
         marks.BOOT_ID_BEFORE: task.planned.boot_id,
         marks.MACHINE_ID: task.planned.machine_id,
@@ -120,7 +120,7 @@ def _write_first_mark(task: NodeTask) -> Node:
 
 
 def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
-    return node.annotations.get(marks.RUN) == task.rollout_id and is_only_marked(node)
+    return node.annotations.get(marks.RUN) == task.run_id and is_only_marked(node)
 
 
 def _remove_first_mark(task: NodeTask, before: Node) -> None:
@@ -200,9 +200,9 @@ def _check_is_as_planned(task: NodeTask, node: Node) -> None:
         raise NotStartedError("its kubelet has reported a new boot since it was planned")
     run = node.annotations.get(marks.RUN)
     has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
-    if run not in (None, task.rollout_id) and not has_failed:
+    if run not in (None, task.run_id) and not has_failed:
         raise NotStartedError(f"it is marked by the unfinished rollout {run}")
-    if node.unschedulable and not task.planned.cordoned and run != task.rollout_id:
+    if node.unschedulable and not task.planned.cordoned and run != task.run_id:
         raise _cordoned_by_others()
 
 
@@ -225,7 +225,7 @@ def take_up(context: NodeContext) -> Progress:
     """
     context.check_may_act()
     node = context.read_node()
-    if node.annotations.get(marks.RUN) != context.rollout_id:
+    if node.annotations.get(marks.RUN) != context.run_id:
         raise NodeFailure(
             Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed"
         )

@@ -106,7 +106,7 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
 
     def change(node: Node) -> Patch | None:
         # An earlier write, whose answer was lost.
-        if is_returned_by(node, task.rollout_id):
+        if is_returned_by(node, task.run_id):
             return None
         require_mark(task, node)
         details = {
@@ -185,7 +185,7 @@ def _last_result(
     result = {"outcome": outcome.value, "at": whole_second(task.report.now)}
     if version:
         result["version"] = version
-    result["run"] = task.rollout_id
+    result["run"] = task.run_id
     result["took"] = str(Duration(round(task.seconds)))
     result.update(details)
     return {marks.LAST_RESULT: msgspec.json.encode(result).decode()}
@@ -196,10 +196,10 @@ def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
 
     0 if a version proved the reboot, or nothing requested it. `node`: as before `return_node`.
     """
-    if is_returned_by(node, task.rollout_id):
+    if is_returned_by(node, task.run_id):
         return ineffective_reboots(node)
     sources = targets_on(node).keys()
-    is_requested = is_fleetlock_run(task.rollout_id) or (sources and not sources & _WITH_VERSION)
+    is_requested = is_fleetlock_run(task.run_id) or (sources and not sources & _WITH_VERSION)
     if not is_requested or version != task.planned.running_version:
         return 0
     return 1 + ineffective_reboots_before(node, version, task.cluster.api.server_time())
@@ -254,7 +254,7 @@ def _annotate(task: NodeTask, node: Node, annotations: Mapping[str, str | None])
 def require_mark(task: NodeTask, node: Node) -> None:
     """`FencedError` if another run has marked the Node, `MarksGoneError` if none has."""
     run = node.annotations.get(marks.RUN)
-    if run == task.rollout_id:
+    if run == task.run_id:
         return
     if run:
         raise FencedError(
@@ -271,7 +271,7 @@ def require_mark(task: NodeTask, node: Node) -> None:
 def is_marked_now(task: NodeTask) -> bool:
     """Whether this run's mark is on the Node; False if it cannot be read."""
     try:
-        return read_node(task.cluster.api, task.name).annotations.get(marks.RUN) == task.rollout_id
+        return read_node(task.cluster.api, task.name).annotations.get(marks.RUN) == task.run_id
     except ApiError:
         return False
 

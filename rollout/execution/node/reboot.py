@@ -94,7 +94,7 @@ def look_again(task: NodeTask, deadline: Deadline) -> Node:
         raise DrainError(
             f"{task.name} was uncordoned outside this rollout before its reboot was requested"
         )
-    if node.annotations.get(marks.RUN) != task.rollout_id:
+    if node.annotations.get(marks.RUN) != task.run_id:
         raise DrainError(
             f"rollout's annotations on {task.name} were removed before its reboot was requested"
         )

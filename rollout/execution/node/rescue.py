@@ -81,7 +81,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
         return "reboot.rescue was not run: the host responded"
     context.report_step(Phase.REBOOTING, "running reboot.rescue")
     environment: Mapping[str, str] = {
-        RescueVariable.RUN: context.rollout_id,
+        RescueVariable.RUN: context.run_id,
         RescueVariable.NODE: context.name,
         RescueVariable.ADDRESS: host.host.address,
     }

@@ -150,7 +150,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
         raise NotStartedError(DELETED, ExclusionReason.DELETING) from error
     if isinstance(observation, HostFacts):
         _check_same_boot(context, observation)
-    if node.annotations.get(marks.RUN) == context.rollout_id and not context.is_taken_up:
+    if node.annotations.get(marks.RUN) == context.run_id and not context.is_taken_up:
         raise NodeFailure(
             Outcome.SKIPPED,
             "another process of this rollout has started it: rollout resume",

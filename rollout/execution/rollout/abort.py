@@ -211,7 +211,7 @@ class _Undoing:
     def _task(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeTask:
         return NodeTask(
             planned=marked.node,
-            rollout_id=marked.run,
+            run_id=marked.run,
             cluster=self.cluster,
             check_may_act=self.check_may_act,
             report=report,

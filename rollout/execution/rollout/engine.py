@@ -60,7 +60,7 @@ class Engine:
         is_taken_up = taken_up_run is not None
         context = NodeContext(
             planned=planned,
-            rollout_id=taken_up_run or self.plan.plan_id,
+            run_id=taken_up_run or self.plan.plan_id,
             cluster=self.cluster,
             check_may_act=self.check_may_act,
             report=self.report,
