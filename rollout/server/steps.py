@@ -142,15 +142,15 @@ class SlotHost:
         context_of_drain = replace(
             context, drain_seconds_used=self._seconds_spent_on_drain(context)
         )
-        drain_node(context_of_drain)
+        endings = drain_node(context_of_drain)
         is_first_drain = progress.drains == 0
         if is_first_drain:
             # Nothing delays a grant after the mark.
             delay_reboot(context)
-        # Pods may have come meanwhile.
+        # Pods may have come meanwhile. Their endings are not reported.
         _drain_until_empty(context_of_drain)
         mark_phase(context, Phase.DRAINED)
-        return progress.move(Edge.EVICTED)
+        return replace(progress, endings=endings).move(Edge.EVICTED)
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
         """Return how long all servers have drained the node; 0 after its first drain."""

@@ -1,13 +1,27 @@
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import StopRequest
 from rollout.model.fleetlock import Slot, Slots, SlotState
+from rollout.model.progress import NodeStep, Phase, StepEvent
 from rollout.ports import Event
+from rollout.server.protocol import AnswerKind
+from rollout.server.service import running_service
 from rollout.server.worker import Worker
 from tests.execution.fake_cluster import FakeServer
-from tests.server.in_memory import GROUP, Severed, context_of
+from tests.server.in_memory import GROUP, NAMES, Cluster, Severed, context_of
+from tests.waiting import wait_until
+
+
+class RecordingObserver:
+    def __init__(self) -> None:
+        self.steps: list[NodeStep] = []
+
+    def notify(self, event: StepEvent) -> None:
+        if isinstance(event, NodeStep):
+            self.steps.append(event)
 
 
 class StopsAtFirstWait(SystemClock):
@@ -33,3 +47,17 @@ def test_an_outage_does_not_end_the_worker_while_the_node_of_a_failed_slot_is_go
     api.dead = True
     worker.work_until_stopped()
     assert notices == ["the slots of FleetLock: this process is dead"]
+
+
+def test_a_drain_reports_how_long_its_pods_took_to_terminate() -> None:
+    cluster = Cluster()
+    observer = RecordingObserver()
+    context = context_of(Severed(cluster.behind), 1, lambda _message: None)
+    context.observers_of = lambda _plan: nullcontext((observer,))
+    request = cluster.ask_of(NAMES[0])
+    with running_service(context) as service:
+        wait_until(lambda: not service.why_not_ready())
+        wait_until(lambda: service.pre_reboot(request).kind is AnswerKind.GRANTED)
+    drained = next(step for step in observer.steps if step.phase is Phase.DRAINED)
+    assert drained.endings
+    assert drained.endings.keys() == {"ReplicaSet/default/owner"}
