@@ -70,7 +70,7 @@ def test_of_a_host_that_is_not_back_no_version_is_written(
     lab.call(
         partial(lab.machines["worker-1"].inflict, HostFaults(reboot=RebootFault.NEVER_RETURNS))
     )
-    rollout(lab, *APPLY, "--reboot-timeout", "5s").ends(4)
+    rollout(lab, *APPLY, "--reboot-timeout", "1s").ends(4)
     result = last_result(lab)
     assert result["outcome"] == "not-back"
     assert result.get("version") is None
@@ -90,7 +90,7 @@ def test_after_an_abort_past_a_dead_host_all_commands_tell_the_same(
     lab.call(
         partial(lab.machines["worker-1"].inflict, HostFaults(reboot=RebootFault.NEVER_RETURNS))
     )
-    rollout(lab, *APPLY, "--reboot-timeout", "5s").ends(4)
+    rollout(lab, *APPLY, "--reboot-timeout", "1s").ends(4)
     run = annotations(lab, "worker-1")[RUN]
     aborted = rollout(lab, "abort", "--yes", "--wait", "1s").ends(4)
     ways = (

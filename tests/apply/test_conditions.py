@@ -9,10 +9,9 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Change, Json
 from rollout.lab.lab import Lab
 from rollout.model.node_lifecycle import OUR_REASON
-from tests.apply.conftest import Rollout, Started, command, killed_at, lose_hosts
+from tests.apply.conftest import Rollout, Started, killed_at, lose_hosts
 from tests.apply.test_others_at_work import set_condition
-from tests.ended import end_of
-from tests.state import node_of, unlock
+from tests.state import unlock
 
 SHOWING = ("--set", "labels.conditions=true")
 WORKERS = ("--control-plane", "exclude", "--set", "waves.health-checks=1")
@@ -56,25 +55,21 @@ LIFE = [
 
 
 def test_each_node_shows_its_way_and_nothing_is_left(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 6)
+    """If its own conditions counted, each node in flight would use up the limit twice."""
+    lab = started("default", 9)
     shown = Shown()
     lab.call(lambda: lab.store.subscribe(shown.changed))
-    ended = rollout(lab, *APPLY, *SHOWING).ends(0)
+    ended = rollout(lab, *APPLY, *SHOWING, "--max-unavailable", "2").ends(0)
+    assert "waiting for nodes to be back" not in ended.stdout
     for name in ended.summary["succeeded"]:
         assert shown.by_node[name] == LIFE
     assert left(lab) == {}
 
 
-def test_nothing_is_shown_by_default(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 5)
-    rollout(lab, *APPLY, "--node", "worker-1").ends(0)
-    assert not lab.requests.asked("patch", "nodes/status")
-
-
 def test_a_node_that_fails_shows_nothing_afterwards(started: Started, rollout: Rollout) -> None:
     lab = started("default", 5)
     lab.call(lambda: lose_hosts(lab))
-    flags = ("--reboot-timeout", "5s", "--node", "worker-1", "--node", "worker-2")
+    flags = ("--reboot-timeout", "2s", "--node", "worker-1", "--node", "worker-2")
     ended = rollout(lab, *APPLY, *SHOWING, *flags).ends(4)
     assert ended.outcomes == {"worker-1": "not-back"}
     assert left(lab) == {}
@@ -121,16 +116,6 @@ def test_an_abort_removes_them_although_nothing_else_is_left(
     assert left(lab) == {}
 
 
-def test_a_rollout_does_not_count_its_own_conditions(started: Started, tmp_path: Path) -> None:
-    """With two at once, each node in flight would use up the limit twice."""
-    lab = started("default", 9)
-    process = command(lab, tmp_path, *APPLY, *SHOWING, "--max-unavailable", "2")
-    ended = end_of(process)
-    assert ended.code == 0, ended.stderr
-    assert "waiting for nodes to be back" not in ended.stdout
-    assert left(lab) == {}
-
-
 def test_doctor_checks_the_right_only_if_the_setting_is_on(
     started: Started, rollout: Rollout
 ) -> None:
@@ -148,16 +133,3 @@ def test_the_manifests_grant_the_right_only_if_the_setting_is_on(
     settings.write_text("[labels]\nconditions = true\n")
     assert "nodes/status" in rollout(lab, "manifests", "roles", "--config", str(settings)).stdout
     assert "nodes/status" not in rollout(lab, "manifests", "roles").stdout
-
-
-def test_the_condition_of_a_node_that_someone_else_maintains_stays(
-    started: Started, rollout: Rollout
-) -> None:
-    lab = started("default", 6)
-    set_condition(lab, "worker-2", "MaintenanceInProgress", "True")
-    rollout(lab, *APPLY, *SHOWING, "--max-unavailable", "2").ends(0)
-    kept = node_of(lab, "worker-2")["status"]["conditions"]
-    assert ("MaintenanceInProgress", "Firmware") in [
-        (found["type"], found.get("reason")) for found in kept
-    ]
-    assert left(lab) == {}

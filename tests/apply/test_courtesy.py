@@ -83,10 +83,10 @@ def test_status_and_plan_show_who_is_logged_in(lab: Lab, rollout: Rollout) -> No
 
 def test_the_delays_pass_before_the_drain_and_before_the_reboot(lab: Lab, rollout: Rollout) -> None:
     ended = rollout(
-        lab, "apply", *ALONE, "--set", "drain.delay=1s", "--set", "reboot.delay=2s"
+        lab, "apply", *ALONE, "--set", "drain.delay=1s", "--set", "reboot.delay=1s"
     ).ends(0)
     assert details(ended, "cordoned") == ["waiting 1s before its drain (drain.delay)"]
-    assert details(ended, "drained")[-1] == "waiting 2s before its reboot (reboot.delay)"
+    assert details(ended, "drained")[-1] == "waiting 1s before its reboot (reboot.delay)"
     at: dict[str, str] = {}
     for line in ended.lines:
         if line["type"] == "step" and line["phase"] in (
@@ -101,7 +101,7 @@ def test_the_delays_pass_before_the_drain_and_before_the_reboot(lab: Lab, rollou
         for one, other in (("cordoned", "draining"), ("drained", "rebooting"))
     ]
     assert seconds[0] >= 1
-    assert seconds[1] >= 2
+    assert seconds[1] >= 1
 
 
 def _seconds(begin: str, end: str) -> float:
@@ -156,8 +156,8 @@ HALF_A_DAY = 43_200
 @pytest.mark.parametrize(
     ("flags", "waiting", "when"),
     [
-        (("--set", "drain.delay=4s"), "before its drain", "while its drain was delayed"),
-        (("--set", "reboot.delay=4s"), "before its reboot", "while its reboot was delayed"),
+        (("--set", "drain.delay=3s"), "before its drain", "while its drain was delayed"),
+        (("--set", "reboot.delay=3s"), "before its reboot", "while its reboot was delayed"),
     ],
 )
 def test_a_window_that_closes_meanwhile_gives_the_node_back(

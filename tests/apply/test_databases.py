@@ -21,7 +21,6 @@ from tests.apply.conftest import ONE_LOOK, Rollout
 from tests.conftest import StartLab
 from tests.ended import Ended
 from tests.state import is_cordoned, marks_of, rebooted
-from tests.waiting import wait_until
 
 SCENARIO = Path(__file__).with_name("databases.yaml")
 WORKERS = {"worker-1", "worker-2", "worker-3"}
@@ -176,32 +175,6 @@ def test_a_primary_that_never_moves_fails_its_node_alone(
     assert {line["controller"] for line in blocked if line["pod"] == "db/shop-1"} == {
         "Cluster db/shop"
     }
-
-
-def test_a_database_of_one_instance_is_returned_and_the_failure_says_why(
-    start_lab: StartLab, rollout: Rollout
-) -> None:
-    lab = start_lab(scenario("5", instances=1))
-    node = node_of_primary(lab)
-    ended = rollout(lab, *APPLY, "--node", node, "--drain-timeout", "2s").ends(4)
-    assert "Cluster db/shop has no other pod to switch to" in ended.stdout
-    assert not is_cordoned(lab, node)
-    assert rebooted(lab) == set()
-
-
-def test_passes_of_operate_take_the_other_nodes_and_leave_the_failed_one_alone(
-    database: StartDatabase, rollout: Rollout
-) -> None:
-    lab = database("never")
-    node = node_of_primary(lab)
-    passes = (*OPERATE, "--drain-timeout", "5s")
-    first = rollout(lab, *passes).ends(4)
-    assert [entry["node"] for entry in first.summary["failed"]] == [node]
-    rollout(lab, *passes)
-    wait_until(lambda: rebooted(lab) == WORKERS - {node})
-    assert not is_cordoned(lab, node)
-    third = rollout(lab, *passes).ends(0)
-    assert third.summary["left_out"] == {"failed-recently": 1, "no-update": 2}
 
 
 @pytest.mark.sample

@@ -80,18 +80,6 @@ def test_nodes_start_once_the_object_is_healthy(
     assert UNHEALTHY in ended.stdout
 
 
-def test_an_unhealthy_object_holds_every_node_until_the_gates_time_is_up(
-    lab: Lab, rollout: Rollout, rule: tuple[str, ...]
-) -> None:
-    lab.call(partial(put_ceph, lab, "HEALTH_ERR"))
-    ended = rollout(lab, *APPLY, *FIRST, *SECOND, *rule, "--set", "gates.timeout=2s").ends(4)
-    assert rebooted(lab) == set()
-    assert ended.summary["not_started"] == ["worker-1", "worker-2"]
-    assert ended.summary["kinds"]["worker-1"] == "health"
-    assert ended.summary["reasons"]["worker-2"].startswith(UNHEALTHY)
-    assert f"no node can be rebooted now: {UNHEALTHY}" in ended.stdout
-
-
 def test_an_object_that_does_not_become_healthy_after_a_wave_ends_the_rollout(
     lab: Lab, rollout: Rollout, rule: tuple[str, ...]
 ) -> None:

@@ -43,11 +43,11 @@ def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(
     of = f"{owner['kind']}/{owner['name']}"
     flags = ("apply", "--yes", "--node", node, "--allow", "blocked", "--settle-timeout", "1s")
 
-    ended = rollout(lab, *flags, "--drain-timeout", "3s").ends(4)
+    ended = rollout(lab, *flags, "--drain-timeout", "2s").ends(4)
     line = rf"shop/{name} \({of}\): eviction blocked by PDB {BUDGET} · (\d+)s left · needs 2 healthy, has 2"
     assert re.search(rf"^[\dTZ:-]+ {node}: {line}$", ended.stderr, re.MULTILINE), ended.stderr
     assert re.search(
-        rf"1 pod left after --drain-timeout 3s: .* held back by {BUDGET}, which needs 2",
+        rf"1 pod left after --drain-timeout 2s: .* held back by {BUDGET}, which needs 2",
         ended.stderr,
     )
 
@@ -163,7 +163,7 @@ def test_the_plan_names_the_rule_that_never_lets_go_and_the_drain_waits_for_it_i
         "--allow",
         "blocked",
         "--drain-timeout",
-        "5s",
+        "2s",
         *file,
     )
     ended = rollout(lab, *forced).ends(ExitCode.PARTIAL)

@@ -35,7 +35,7 @@ MOST_STEPS = 12
 # Those that led in circles, or beside an unfinished record, or nowhere.
 SAMPLE = ("leftovers", "never-returns", "idle")
 # As many nodes as show the trouble.
-SIZES = {"large": 12, "typical-large": 12, "never-returns": 5}
+SIZES = {"large": 12, "typical-large": 12, "never-returns": 5, "idle": 5}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, command
 from tests.ended import end_of
 from tests.lab.api.test_kubectl import kubectl
-from tests.state import PREFIX, is_cordoned, node_of, rebooted, write_spec
+from tests.state import PREFIX, is_cordoned, node_of, rebooted
 
 pytestmark = pytest.mark.kubectl
 WORKERS = ("--control-plane", "exclude")
@@ -119,26 +119,3 @@ def test_a_drain_that_begins_while_a_rollout_runs_holds_the_next_node(
     assert was_waiting
     assert cordons.most == 1
     assert rebooted(lab) >= workers_of(lab) - {drained}
-
-
-def test_a_cordon_of_yesterday_stops_nothing(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    yesterday = timestamp(datetime.now(UTC) - timedelta(days=1))
-    taint = {"key": CORDON, "effect": "NoSchedule", "timeAdded": yesterday}
-    write_spec(lab, "worker-1", unschedulable=True, taints=[taint])
-    ended = rollout(lab, *APPLY).ends(0)
-    assert "someone else" not in ended.stderr
-    assert rebooted(lab) == workers_of(lab) - {"worker-1"}
-    assert is_cordoned(lab, "worker-1")
-
-
-def test_a_node_whose_condition_says_that_it_is_maintained_counts_and_is_left_alone(
-    started: Started, rollout: Rollout
-) -> None:
-    lab = started("default", 4)
-    set_condition(lab, "worker-1", "MaintenanceInProgress", "True")
-    refused = rollout(lab, *APPLY).ends(6)
-    assert "has the condition MaintenanceInProgress, which someone else set at" in refused.stderr
-    set_condition(lab, "worker-1", "MaintenanceInProgress", "False")
-    rollout(lab, *APPLY).ends(0)
-    assert rebooted(lab) == workers_of(lab)

@@ -217,7 +217,7 @@ def test_pools_that_roll_side_by_side_keep_to_their_own_limits(
             "[[pool]]", 'strategy = "rolling"\n[[pool]]', 1
         )
     )
-    lab = started(roomy(9), 9)
+    lab = started(roomy(6), 6)
     ended = rollout(
         lab, "apply", "--yes", "-o", "json", "-c", str(settings), "--reboot-timeout", "60s"
     ).ends(0)
@@ -226,4 +226,4 @@ def test_pools_that_roll_side_by_side_keep_to_their_own_limits(
     canaries = [line for line in ended.lines if pools.get(line.get("node", "")) == "canary"]
     assert most_at_once(ended.lines) == 3
     assert most_at_once(canaries) == 1
-    assert_clean(lab, *workers(1, 9), most=3)
+    assert_clean(lab, *workers(1, 6), most=3)

@@ -3,6 +3,7 @@ own signatures.
 """
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -57,14 +58,14 @@ def requires(keys: Path, source: object, **more: object) -> tuple[str, ...]:
     return ("--require-evidence", str(source), *named)
 
 
-def proved(lab: Lab, keys: Path, rollout: Rollout) -> Path:
+def proved(lab: Lab, keys: Path, rollout: Rollout, *selection: str) -> Path:
     """What staging proves: its document, signed."""
-    rollout(lab, *ONCE).ends(0)
+    rollout(lab, *ONCE, *selection).ends(0)
     file = keys / "good.json"
     made = rollout(
         lab, "evidence", *STAGING, "--out", str(file), "--sign-key", str(keys / "staging")
     ).ends(0)
-    assert "4 nodes, verified for 0" in made.stderr
+    assert re.search(r"\d nodes?, verified for 0", made.stderr)
     return file
 
 
@@ -137,7 +138,7 @@ def test_nodes_on_which_it_failed_are_named_after_its_release_and_an_abort(
     for name, fault in faults.items():
         lab.call(partial(lab.machines[name].inflict, HostFaults(reboot=fault)))
     ended = rollout(
-        lab, *ONCE, "--max-failures", "5", "--max-unavailable", "5", "--reboot-timeout", "10s"
+        lab, *ONCE, "--max-failures", "5", "--max-unavailable", "5", "--reboot-timeout", "4s"
     )
     assert {"worker-1": "rolled-back", "worker-2": "not-back"}.items() <= ended.outcomes.items()
     rollout(lab, "release", VERSION).ends(0)
@@ -158,7 +159,7 @@ def test_each_version_of_each_cluster_has_a_file_of_its_own_in_a_folder_that_is_
     for _ in range(2):
         # Two clusters to which their operators have given one name.
         staging = started("default", 4)
-        proved(staging, keys, rollout)
+        proved(staging, keys, rollout, "--node", "worker-1")
         signing = ("--sign-key", str(keys / "staging"))
         made = rollout(staging, "evidence", *STAGING, "--out", f"{folder}/", *signing).ends(0)
         uid = staging.call(partial(stored, staging, NAMESPACES, "kube-system"))["metadata"]["uid"]
