@@ -75,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     prepare_streams()
     if os.getpid() == _FIRST_PROCESS:
-        # As process 1 in a container, the kernel would drop the unhandled signal.
+        # Treat SIGTERM like Ctrl-C: the kernel ignores unhandled signals to process 1.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     _ensure_user_and_home()
     sys.exit(run(sys.argv[1:]))

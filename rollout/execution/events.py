@@ -6,7 +6,6 @@ A failure to write them is reported once and ends the writing, not the rollout.
 import queue
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -191,9 +190,12 @@ class NodeEvents:
         path = f"{EVENTS}/{name}"
         update = {field: event[field] for field in ("message", "lastTimestamp")}
         if name in self._written_names:
-            # An expired Event is created again.
-            with suppress(ApiNotFoundError):
+            try:
                 self.api.patch(path, update)
+            except ApiNotFoundError:
+                # The Event has expired: create it again.
+                pass
+            else:
                 return
         try:
             self.api.create(EVENTS, event)

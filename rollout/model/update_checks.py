@@ -109,6 +109,9 @@ class UnitState:
         return CheckState.WORKING if self.runs else CheckState.STOPPED
 
 
+UPDATE_ENGINE_UNIT: Final = "update-engine"
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateChecks:
     """The service that looks for updates on a host."""

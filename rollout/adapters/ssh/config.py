@@ -117,7 +117,10 @@ class ConfigFiles:
         return ("-F", str(self.own.resolve())) if self.own and not self.system else ()
 
     def read_text(self) -> str:
-        """Return both files in one, with rollout's default user, or raise `InputError`."""
+        """Return a configuration with the own file's text, which includes the system's file.
+
+        Its last lines set rollout's default user. Raises `InputError`.
+        """
         try:
             # Copied: with -F, ssh does not check permissions of included files.
             own = read_input(self.own).decode(errors="surrogateescape") if self.own else ""

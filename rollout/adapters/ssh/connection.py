@@ -116,7 +116,7 @@ class _LoginTransport(ServiceRequestingTransport):
         parsed = super()._really_parse_kex_init(  # type: ignore[misc]
             message, ignore_first_byte=ignore_first_byte
         )
-        # Ignored by paramiko in its own offer only.
+        # paramiko sets it only when it parses its own offer.
         if not ignore_first_byte:
             self._offered = parsed
         return parsed

@@ -81,7 +81,10 @@ def _compile(wildcard: str) -> re.Pattern[str]:
 
 
 def _patterns_of_line(line: str) -> Sequence[str] | None:
-    """Return the line's patterns for names; None if it may depend on names otherwise."""
+    """Return the line's host patterns, if any.
+
+    None if the line may treat hosts differently in a way that patterns cannot show.
+    """
     line = line.rstrip(" \t\r\f")
     if not line or line.lstrip(" \t").startswith("#"):
         return ()
@@ -111,7 +114,7 @@ def _may_depend_on_name(keyword: str, value: str) -> bool:
 
 
 def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
-    """Return a Match line's patterns; None if it may depend on names otherwise."""
+    """Return a Match line's host patterns; None as for `_patterns_of_line`."""
     remaining_words = iter(words)
     patterns = list[str]()
     for word in remaining_words:

@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from rollout.model.text import counted, grouped, printable, shortened
 from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
-from rollout.planning.plan.staleness import find_differences
+from rollout.planning.plan.staleness import Difference, find_differences
 from rollout.report.sentences import plan_extent
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def prepare(
     plan = make_plan(inputs)
     if isinstance(request.origin, Saved):
         saved = request.origin.plan
-        _refuse_stale(saved, inputs)
+        _require_fresh(saved, inputs)
         plan = replace(saved, blockers=plan.blockers, warnings=plan.warnings)
     return PreparedRun(request, plan, targets, len(targets.selected.names), proven=proven)
 
@@ -155,17 +155,11 @@ def load_saved(file: Path) -> RolloutPlan:
     return decode_plan(content, str(file))
 
 
-def _refuse_stale(saved: RolloutPlan, inputs: PlanInputs) -> None:
-    by_change = grouped((found.change, found) for found in find_differences(saved, inputs))
-    if not by_change:
+def _require_fresh(saved: RolloutPlan, inputs: PlanInputs) -> None:
+    """Raise `StalePlanError` if the cluster has changed since the plan."""
+    lines = _difference_lines(find_differences(saved, inputs))
+    if not lines:
         return
-    lines = list[str]()
-    for change, differences in by_change.items():
-        if len(differences) == 1:
-            lines.append(printable(str(differences[0])))
-        else:
-            nodes = shortened([difference.node for difference in differences])
-            lines.append(f"{printable(change)}: {nodes}")
     if len(lines) > _MOST_CHANGES:
         others = len(lines) - _MOST_CHANGES
         lines = [*lines[:_MOST_CHANGES], f"and {others} other differences"]
@@ -174,6 +168,19 @@ def _refuse_stale(saved: RolloutPlan, inputs: PlanInputs) -> None:
         details=lines,
         hint="Make a new one with `rollout plan --out FILE`, and review it.",
     )
+
+
+def _difference_lines(found: Iterable[Difference]) -> list[str]:
+    """Return a line for each kind of change, with its nodes."""
+    by_change = grouped((difference.change, difference) for difference in found)
+    lines = list[str]()
+    for change, differences in by_change.items():
+        if len(differences) == 1:
+            lines.append(printable(str(differences[0])))
+        else:
+            nodes = shortened([difference.node for difference in differences])
+            lines.append(f"{printable(change)}: {nodes}")
+    return lines
 
 
 def _rules_without_effect(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:

@@ -121,19 +121,20 @@ class Evictor:
             self._evict_or_hold(pod, budgets, now)
 
     def _evict_or_hold(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
+        """Send the pod's eviction, or hold the pod; without room for a request, do neither."""
         restart = self.restarts.read_status(pod)
         if restart is not None:
             self.held.hold(pod, BlockedReason.of_restart(restart))
             return
-        several = self.budgets.conflicting_budgets(pod)
-        if several:
-            self.held.hold(pod, BlockedReason.of_several(several))
+        conflicting = self.budgets.conflicting_budgets(pod)
+        if conflicting:
+            self.held.hold(pod, BlockedReason.of_several(conflicting))
             return
-        closed = next(
+        closed_budget = next(
             (budget for budget in budgets if self.budgets.allowance(budget, now) <= 0), None
         )
-        if closed is not None:
-            self._hold_back(pod, closed, now)
+        if closed_budget is not None:
+            self._hold_back(pod, closed_budget, now)
             return
         deferred = self._why_deferred(budgets, now)
         if deferred is not None:

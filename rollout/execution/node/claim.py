@@ -109,7 +109,7 @@ def _write_first_mark(task: NodeTask) -> Node:
     def change(node: Node) -> Patch:
         nonlocal before
         _check_is_as_planned(task, node)
-        # After a lost answer, the repeated write finds its own mark.
+        # A repeated write may find our mark: keep the Node from before it.
         if before is None or not _is_only_marked_by(task, node):
             before = node
         return {"metadata": {"annotations": marks_of_run(task, Phase.PENDING)}}

@@ -43,7 +43,7 @@ _NODE_CRITICAL = "system-node-critical"
 _NO_CONDITION = wire.Condition()
 _CONDITION_STATUSES = frozenset(ConditionStatus)
 _PHASES = frozenset(PodPhase)
-_LIFECYCLE = frozenset(Lifecycle)
+_LIFECYCLE_TYPES = frozenset(Lifecycle)
 _SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 
@@ -133,11 +133,13 @@ def node(wire_node: wire.WireNode) -> Node:
         allocatable=parse_resources(wire_node.status.allocatable),
         deleting=bool(meta.deletion_timestamp),
         operating_system=info.operating_system,
-        lifecycle=_lifecycle(wire_node.status.conditions),
+        lifecycle=_lifecycle_conditions(wire_node.status.conditions),
     )
 
 
-def _lifecycle(conditions: Iterable[wire.Condition]) -> tuple[LifecycleCondition, ...]:
+def _lifecycle_conditions(
+    conditions: Iterable[wire.Condition],
+) -> tuple[LifecycleCondition, ...]:
     return tuple(
         LifecycleCondition(
             type=Lifecycle(condition.type),
@@ -146,7 +148,7 @@ def _lifecycle(conditions: Iterable[wire.Condition]) -> tuple[LifecycleCondition
             since=condition.last_transition_time or "",
         )
         for condition in conditions
-        if condition.type in _LIFECYCLE
+        if condition.type in _LIFECYCLE_TYPES
     )
 
 

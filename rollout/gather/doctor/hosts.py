@@ -19,7 +19,7 @@ from rollout.model.host import (
 from rollout.model.node_marks import how_to_ask
 from rollout.model.rivals import SELF_REBOOTS, Rival
 from rollout.model.text import capitalize
-from rollout.model.update_checks import CheckState, UnitState, service_text
+from rollout.model.update_checks import UPDATE_ENGINE_UNIT, CheckState, UnitState, service_text
 from rollout.wording import cause
 from rollout.wording.nodes import check_trouble
 
@@ -80,7 +80,8 @@ def host_checks(
         yield from _answered(node, observation, own_command=own_command)
         yield from _units(node, observation)
         if standing:
-            yield from _update_check(node, standing)
+            yield from _check_unit_state(node, standing)
+            yield from _check_version_behind(node, standing)
 
 
 def _answered(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
@@ -244,7 +245,7 @@ def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
     return passed(name, node, "update-engine is unmasked, enabled and running")
 
 
-def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
+def _check_unit_state(node: str, standing: UpdateStanding) -> Iterator[Check]:
     name = CheckName.UPDATE_CHECK
     unit = standing.check_unit
     trouble = check_trouble(standing, None)
@@ -252,7 +253,7 @@ def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
     if standing.checks is CheckState.STALE or has_failed_check:
         fix = _CHECK_FIXES[unit.partition(".")[0]]
         yield warned(name, node, f"it does not get its updates: {trouble}", fix)
-    elif standing.checks.is_off and unit != CheckName.UPDATE_ENGINE:
+    elif standing.checks.is_off and unit != UPDATE_ENGINE_UNIT:
         command = f"sudo systemctl unmask {unit} && sudo systemctl enable --now {unit}"
         fix = Fix(commands=(command,))
         if standing.checks is CheckState.DISABLED:
@@ -261,16 +262,18 @@ def _update_check(node: str, standing: UpdateStanding) -> Iterator[Check]:
     elif standing.checks is CheckState.WORKING:
         when = f", most recently at {standing.last_checked}" if standing.last_checked else ""
         yield passed(name, node, f"{unit} checks for updates{when}")
+
+
+def _check_version_behind(node: str, standing: UpdateStanding) -> Iterator[Check]:
     is_updating = standing.state is UpdateState.UPDATING
-    if standing.behind and not (is_updating or standing.checks.is_trouble):
-        message = f"its version is older than {standing.newest_version}, the newest in the cluster"
-        fix = Fix.with_commands(
-            "On the host, see why nothing has staged it", "systemctl list-timers"
-        )
-        if unit == CheckName.UPDATE_ENGINE:
-            text = "See whether the update server offers it now"
-            fix = Fix.with_commands(text, "rollout check-update")
-        yield warned(name, node, message, fix)
+    if not standing.behind or is_updating or standing.checks.is_trouble:
+        return
+    message = f"its version is older than {standing.newest_version}, the newest in the cluster"
+    fix = Fix.with_commands("On the host, see why nothing has staged it", "systemctl list-timers")
+    if standing.check_unit == UPDATE_ENGINE_UNIT:
+        text = "See whether the update server offers it now"
+        fix = Fix.with_commands(text, "rollout check-update")
+    yield warned(CheckName.UPDATE_CHECK, node, message, fix)
 
 
 def _locksmithd(node: str, unit: UnitState) -> Check:

@@ -103,7 +103,7 @@ def _with_cause(sentence: str, cause: str) -> str:
 # Each probe finds out whether a host has these.
 _VISIBLE_SOURCES = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.BOOTC)
 _MOST_PACKAGES = 3
-_LONGEST_WORD = 60
+_LONGEST_EXCERPT = 60
 CHECKSUM = re.compile(r"[0-9a-f]{64}")
 _NOT_EXECUTABLE = 126
 _FIRST_SIGNAL_STATUS = 128
@@ -154,7 +154,7 @@ def _reboot_required_sign(stdout: Sections, stderr: Sections) -> Sign:
     if answer == SourceAnswer.NOT_NEEDED:
         return Sign(source, SourceAnswer.NOT_NEEDED, "no /run/reboot-required")
     lines = dict.fromkeys(stdout.get("reboot-required-packages", "").split("\n"))
-    packages = [excerpt(line, _LONGEST_WORD) for line in lines if line.strip()]
+    packages = [excerpt(line, _LONGEST_EXCERPT) for line in lines if line.strip()]
     because = f" for {shortened(packages, _MOST_PACKAGES)}" if packages else ""
     return Sign(source, SourceAnswer.NEEDED, f"/run/reboot-required{because}")
 
@@ -219,7 +219,7 @@ def _command_sign(stdout: Sections, _stderr: Sections) -> Sign:
     source = Source.COMMAND
     section = stdout.get("command", "")
     status = last_exit_status(section)
-    output = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_WORD)
+    output = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_EXCERPT)
     suffix = f": {output}" if output else ""
     if status is None or status == TIMED_OUT:
         return Sign(source, SourceAnswer.NONE, f"the detect.command did not end in time{suffix}")

@@ -6,7 +6,13 @@ from rollout.gather.hosts.answer import Sections, parse_assignments, word_or_emp
 from rollout.gather.hosts.shutdown import has_disabled_updates
 from rollout.model.host import UpdateOperation, UpdateStatus
 from rollout.model.tool_output import last_line
-from rollout.model.update_checks import NO_CHECKS, CheckState, UnitState, UpdateChecks
+from rollout.model.update_checks import (
+    NO_CHECKS,
+    UPDATE_ENGINE_UNIT,
+    CheckState,
+    UnitState,
+    UpdateChecks,
+)
 
 # The latest time that Python has.
 _EPOCH = re.compile(r"[0-9]{1,11}")
@@ -63,7 +69,7 @@ def _engine_checks(stdout: Sections, update: UpdateStatus, engine: UnitState) ->
         silence = _seconds_running(engine, stdout.get("clock", ""))
     else:
         silence = _seconds_between(last, _host_time(stdout))
-    return UpdateChecks("update-engine", engine, last=last, silence=silence)
+    return UpdateChecks(UPDATE_ENGINE_UNIT, engine, last=last, silence=silence)
 
 
 def _rpm_ostree_checks(stdout: Sections, stderr: Sections) -> UpdateChecks:

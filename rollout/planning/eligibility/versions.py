@@ -98,8 +98,8 @@ class KnownImages:
         frozen = {key: frozenset(digests) for key, digests in present.items()}
         return cls(frozen, frozenset(older))
 
-    def newest(self, facts: HostFacts) -> frozenset[str]:
-        """Return the images of the host's version that are not known to be older."""
+    def possibly_newest(self, facts: HostFacts) -> frozenset[str]:
+        """Return the images of the host's version that no host has replaced."""
         present = self.present.get(
             (_stream_of_host(facts), facts.running_version), frozenset[str]()
         )
@@ -189,11 +189,11 @@ class KnownVersions:
 
     def _compare_image(self, facts: HostFacts, image: str) -> tuple[UpdateState, str]:
         """Return the state of a host with the newest version, and that version or image."""
-        newest = self.images.newest(facts)
-        if newest == {image}:
+        possibly_newest = self.images.possibly_newest(facts)
+        if possibly_newest == {image}:
             return UpdateState.UP_TO_DATE, facts.running_version
-        if len(newest) == 1:
-            return UpdateState.BEHIND, short_checksum(*newest)
+        if len(possibly_newest) == 1:
+            return UpdateState.BEHIND, short_checksum(*possibly_newest)
         return UpdateState.IDLE, ""
 
 

@@ -101,8 +101,8 @@ def _ordered_waves(
                 if name != first and pools.rules(name).strategy is strategy:
                     other_queues.append(queues[name])
         if strategy is Strategy.ROLLING:
-            parts = [_take_part(queue), *(_take_part(other) for other in other_queues)]
-            yield from _common_part(parts, limits)
+            waves_by_pool = [_take_part(queue), *(_take_part(other) for other in other_queues)]
+            yield from _interleave(waves_by_pool, limits)
             continue
         wave = queue.pop(0)
         for other in other_queues:
@@ -116,13 +116,14 @@ def _take_part(queue: list[Batch]) -> list[Batch]:
     return part
 
 
-def _common_part(parts: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
-    common = tuple(chain.from_iterable(part[0].parts for part in parts))
-    most = limits.size if len(parts) > 1 else parts[0][0].most
-    for waves in zip_longest(*parts):
-        for wave in waves:
+def _interleave(waves_by_pool: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
+    """Yield the pools' waves in turn, each describing the parts of all pools."""
+    all_parts = tuple(chain.from_iterable(waves[0].parts for waves in waves_by_pool))
+    most = limits.size if len(waves_by_pool) > 1 else waves_by_pool[0][0].most
+    for next_waves in zip_longest(*waves_by_pool):
+        for wave in next_waves:
             if wave:
-                yield replace(wave, parts=common, most=most)
+                yield replace(wave, parts=all_parts, most=most)
 
 
 def _fill_up(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:

@@ -17,7 +17,7 @@ from rollout.planning.eligibility.windows import Window, parse_freeze
 
 
 def impossible_rules(policy: Policy) -> Iterator[str]:
-    for name, value in _nonzero_values(policy):
+    for name, value in _values_that_must_not_be_zero(policy):
         if isinstance(value, Count) and value.is_zero:
             yield f"{name} takes no node at all"
         elif isinstance(value, Duration) and not value:
@@ -35,20 +35,25 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
                 yield error.message
 
 
-def _nonzero_values(policy: Policy) -> Iterator[tuple[str, Count | Duration | None]]:
+def _values_that_must_not_be_zero(policy: Policy) -> Iterator[tuple[str, Count | Duration]]:
     yield "drain.timeout", policy.drain.timeout
     yield "drain.completion.timeout", policy.drain.completion.timeout
     yield "max_failures", policy.max_failures
     parts: list[tuple[str, Policy | Pool]] = [("", policy)]
     parts += [(f" of the pool {pool.name}", pool) for pool in policy.pools]
     for of_pool, rules in parts:
-        yield f"max_unavailable{of_pool}", rules.max_unavailable
-        yield f"reboot_timeout{of_pool}", rules.reboot_timeout
-        yield f"ready_timeout{of_pool}", rules.ready_timeout
+        values = (
+            (f"max_unavailable{of_pool}", rules.max_unavailable),
+            (f"reboot_timeout{of_pool}", rules.reboot_timeout),
+            (f"ready_timeout{of_pool}", rules.ready_timeout),
+        )
+        # A pool without a value uses the policy's.
+        yield from ((name, value) for name, value in values if value is not None)
         for number, size in enumerate(rules.ramp or (), start=1):
             yield f"step {number} of the ramp{of_pool}", size
     for pool in policy.pools:
-        yield f"drain_timeout of the pool {pool.name}", pool.drain_timeout
+        if pool.drain_timeout is not None:
+            yield f"drain_timeout of the pool {pool.name}", pool.drain_timeout
 
 
 def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:

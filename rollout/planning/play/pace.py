@@ -120,7 +120,7 @@ class Pace:
         """Return how long the slowest replacement of these owners takes to be ready."""
         starts = [self.starts_by_owner.get(uid, _START_SECONDS) for uid in owner_uids]
         slowest = max(starts, default=_START_SECONDS)
-        # Without a past run, none counts as faster than the assumption.
+        # Until a reboot was measured, do not trust start times below the default.
         return slowest if self.has_past_reboots else max(slowest, _START_SECONDS)
 
     def reboot_seconds(self, drain: int, nodes: int) -> int:

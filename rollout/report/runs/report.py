@@ -303,12 +303,20 @@ def _window_openings(document: object, whole: Stretch) -> Sequence[Stretch] | No
 
 
 class _DurationKind(StrEnum):
-    """What a past duration is of. Other kinds are owners of pods."""
+    """What a past duration is of, as in `Past`."""
 
     DRAIN = "drain"
     REBOOT = "reboot"
     SETTLE = "settle"
-    POD_ENDING = "ending"
+    ENDING = "ending"
+    ENDING_OF_OWNER = "ending-of-owner"
+
+
+class _PastDuration(NamedTuple):
+    kind: _DurationKind
+    seconds: float
+    # Of the pods that ended, if `kind` says so.
+    owner: str = ""
 
 
 # Seconds by which the threads' times of a moment may differ, or an end may be late.
@@ -317,19 +325,25 @@ _SLACK = 5.0
 
 def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> Past:
     """Return how long past runs of a cluster took."""
-    durations = grouped(
-        pair for records in journals for pair in _run_durations(tuple(records), cluster_uid)
+    durations = [
+        duration for records in journals for duration in _run_durations(tuple(records), cluster_uid)
+    ]
+    by_kind = grouped((kind, seconds) for kind, seconds, _ in durations)
+    by_owner = grouped(
+        (owner, seconds)
+        for kind, seconds, owner in durations
+        if kind is _DurationKind.ENDING_OF_OWNER
     )
     return Past(
-        drains=tuple(durations.pop(_DurationKind.DRAIN, ())),
-        reboots=tuple(durations.pop(_DurationKind.REBOOT, ())),
-        settles=tuple(durations.pop(_DurationKind.SETTLE, ())),
-        endings=tuple(durations.pop(_DurationKind.POD_ENDING, ())),
-        endings_by_owner=durations,
+        drains=tuple(by_kind.get(_DurationKind.DRAIN, ())),
+        reboots=tuple(by_kind.get(_DurationKind.REBOOT, ())),
+        settles=tuple(by_kind.get(_DurationKind.SETTLE, ())),
+        endings=tuple(by_kind.get(_DurationKind.ENDING, ())),
+        endings_by_owner=by_owner,
     )
 
 
-def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[tuple[str, float]]:
+def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_PastDuration]:
     first = records[0] if records else {}
     policy = read_policy(first.get("policy") or {})
     if (
@@ -357,17 +371,19 @@ def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[tupl
             continue
         # A wait for pods to complete says nothing about other drains.
         if not node.has_awaited_pods:
-            yield _DurationKind.DRAIN, _seconds(times.begun, times.drained)
+            yield _PastDuration(_DurationKind.DRAIN, _seconds(times.begun, times.drained))
         reboot_begun = times.reboot_requested if policy.courtesy.reboot_delay else times.drained
-        yield _DurationKind.REBOOT, _seconds(reboot_begun, end.at)
+        yield _PastDuration(_DurationKind.REBOOT, _seconds(reboot_begun, end.at))
         if node.has_evicted_pods and not node.has_awaited_pods:
             last_eviction = released_at.get((process, node.name), times.begun)
-            yield _DurationKind.POD_ENDING, _seconds(last_eviction, times.drained)
+            ending = _seconds(last_eviction, times.drained)
+            yield _PastDuration(_DurationKind.ENDING, ending)
     if not waits_between_waves:
         for seconds in _settle_seconds(view, policy.settle_timeout):
-            yield _DurationKind.SETTLE, seconds
+            yield _PastDuration(_DurationKind.SETTLE, seconds)
     for owner, endings in view.pod_endings.items():
-        yield from ((owner, seconds) for seconds in endings)
+        for seconds in endings:
+            yield _PastDuration(_DurationKind.ENDING_OF_OWNER, seconds, owner)
 
 
 class _NodeTimes(NamedTuple):
