@@ -140,7 +140,7 @@ class Watching:
         return sum(other not in waiting for other in later) >= self.rules.in_flight
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(cases())
 def test_whatever_is_held_no_set_is_too_much_nobody_idles_and_all_get_their_turn(
     case: Cases,

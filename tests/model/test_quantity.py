@@ -4,7 +4,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import UsageError
@@ -96,6 +96,7 @@ def test_names_for_commands_that_are_copied(name: str, word: str) -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=30)
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_json_means_the_same_and_steers_no_terminal(value: object) -> None:
     line = json_line(value).decode()

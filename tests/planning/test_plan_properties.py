@@ -48,7 +48,7 @@ def clusters(draw: st.DrawFn) -> PlanInputs:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(clusters())
 def test_invariants(given_inputs: PlanInputs) -> None:
     plan = build_plan(given_inputs)
@@ -76,7 +76,7 @@ def test_invariants(given_inputs: PlanInputs) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(clusters())
 def test_equal_inputs_give_an_equal_plan_and_it_survives_its_document(
     given_inputs: PlanInputs,
@@ -88,7 +88,7 @@ def test_equal_inputs_give_an_equal_plan_and_it_survives_its_document(
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(clusters(), st.randoms(use_true_random=False))
 def test_the_order_of_the_inputs_does_not_matter(given_inputs: PlanInputs, random: object) -> None:
     snapshot = given_inputs.snapshot

@@ -92,7 +92,7 @@ CHANGES = [
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @example(zone="Europe/Berlin", day="2026-03-29", days={"sun"}, start=(3, 0), minutes=1, offset=0)
 @given(
     zone=st.sampled_from(ZONES),

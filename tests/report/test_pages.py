@@ -281,7 +281,7 @@ ODD: st.SearchStrategy[Any] = st.sampled_from(
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_whatever_stands_in_a_journal_it_is_told_or_refused(data: st.DataObject) -> None:
     """Lines lost, in another order, and with other values: by a disk, by another version, by hand."""
     records = [dict(entry) for entry in data.draw(st.permutations(night()))]
