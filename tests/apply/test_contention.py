@@ -14,7 +14,7 @@ from rollout.lab.hosts.faults import HostFaults, SshFault
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_resume import APPLY, assert_finished, stopped_at
-from tests.ended import end_of
+from tests.ended import end_of, start
 from tests.security.hands import mark
 from tests.state import PREFIX, steal_lease, unlock
 from tests.waiting import wait_until
@@ -149,11 +149,20 @@ def test_a_write_that_an_outage_held_up_is_not_made_up_for(
     assert lab.scoreboard().cordons_left
 
 
+# The program, but for the pause of ten seconds after a host has refused three connections.
+IMPATIENT = """
+from rollout.execution.node import pace
+pace._LONGEST_REFUSED_PAUSE = 1.0
+from rollout.cli.entry import main
+main()
+"""
+
+
 def test_a_host_that_was_out_of_reach_is_not_asked_to_reboot_once_the_lease_is_lost(
     started: Started, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    process = command(lab, tmp_path, *FENCED)
+    process = start(tmp_path, lab.environment, FENCED, script=IMPATIENT)
     wait_until(lambda: "draining" in phases(lab))
 
     def close(fault: SshFault | None) -> None:

@@ -93,7 +93,7 @@ def test_one_that_works_as_before_does_not_and_failures_add_up_to_a_share(
         lab, HostFaults(reboot=RebootFault.IGNORED), *(f"worker-{number}" for number in range(1, 5))
     )
     ended = rollout(
-        lab, *APPLY, "--max-failures", "30%", "--max-unavailable", "1", "--reboot-timeout", "2s"
+        lab, *APPLY, "--max-failures", "30%", "--max-unavailable", "1", "--reboot-timeout", "1s"
     ).ends(4)
     assert {entry["outcome"] for entry in ended.summary["failed"]} == {"not-rebooted"}
     assert len(ended.summary["failed"]) == 2
@@ -124,7 +124,7 @@ def test_failures_add_up_over_an_interruption_and_anew_once_they_have_stopped_it
         "--max-unavailable",
         "1",
         "--reboot-timeout",
-        "2s",
+        "1s",
     )
     assert process.stdout is not None
     next(line for line in process.stdout if '"node_finished"' in line)

@@ -198,7 +198,7 @@ def test_the_example_checks_run_on_each_node_around_its_reboot(
 
 
 BYSTANDER = "cp-3"
-SETTLING = ("--max-unavailable", "2", "--canary", "1", "--settle-timeout", "4s")
+SETTLING = ("--max-unavailable", "2", "--canary", "1", "--settle-timeout", "3s")
 
 
 def cut_power(lab: Lab, node: str) -> None:
@@ -248,7 +248,7 @@ def test_between_two_waves_too_and_going_on_once_more_accepts_it(
     first = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert first.summary["succeeded"] == []
     why = next(iter(first.summary["reasons"].values()))
-    assert f"since the interruption the cluster has not settled within 4s: node {BYSTANDER}" in why
+    assert f"since the interruption the cluster has not settled within 3s: node {BYSTANDER}" in why
     second = rollout(lab, "resume", "--yes", "-o", "json")
     assert second.summary["succeeded"]
     assert lab.scoreboard().cordons_left == ()

@@ -22,7 +22,7 @@ from tests.ended import Ended, invoked
 # Patience of a machine that is in a hurry.
 PATIENCE = {
     "ROLLOUT_DRAIN_TIMEOUT": "40s",
-    "ROLLOUT_REBOOT_TIMEOUT": "6s",
+    "ROLLOUT_REBOOT_TIMEOUT": "4s",
     "ROLLOUT_READY_TIMEOUT": "60s",
     "ROLLOUT_SETTLE_TIMEOUT": "60s",
 }

@@ -19,9 +19,9 @@ APPLY = (
     "-o",
     "json",
     "--settle-timeout",
-    "5s",
+    "3s",
     "--set",
-    "gates.timeout=5s",
+    "gates.timeout=3s",
     *ONE_LOOK,
 )
 
@@ -91,7 +91,7 @@ def test_a_node_has_not_succeeded_without_its_own_pods(
     at_phase(lab, "rebooting", lambda name: set_well(lab, name, pod, well=False), node=node)
     ended = rollout(lab, *APPLY, *node_names(node)).ends(4)
     (failed,) = ended.summary["failed"]
-    assert "not settled within --settle-timeout 5s" in failed["message"]
+    assert "not settled within --settle-timeout 3s" in failed["message"]
     assert pod in failed["message"]
     assert is_cordoned(lab, node)
 

@@ -241,7 +241,7 @@ def test_a_host_that_does_not_go_back_fails_and_boots_what_it_runs(
     for name, fault in faults.items():
         inflict(lab, fault, name)
     only = [word for name in faults for word in ("--node", name)]
-    flags = ("--reboot-timeout", "4s", "--max-failures", "9")
+    flags = ("--reboot-timeout", "3s", "--max-failures", "9")
     ended = rollout(lab, *ROLLBACK, *only, *flags).ends(ExitCode.PARTIAL)
     assert ended.outcomes == {
         "worker-1": "rolled-back",

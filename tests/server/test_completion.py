@@ -23,7 +23,7 @@ def test_a_host_may_reboot_once_its_job_has_finished_and_other_servers_wait_too(
     client.await_drain(server)
     wait_until(lambda: marks_of(lab, NODE).get("phase") == "draining")
     # Longer than the drain timeout.
-    time.sleep(6)
+    time.sleep(4)
     server.end(signal.SIGKILL)
     client.await_grant(serve(lab, *WAITING))
     assert job.deleted_in == ["Succeeded"]
