@@ -8,6 +8,16 @@ https://coreos.github.io/zincati/development/fleetlock/protocol/
 * given up: an operator has released the slot, or the host has reported without a reboot.
 * returned: the node is uncordoned and back in service. The cluster settles from it.
 * freed: the slot is removed, for another host to take.
+
+What the worker does with a slot, by its fields:
+
+    state           is_given_up  has_reported  the worker
+    held            no           no            drains the node, and awaits its reboot
+    held            no           yes           proves the node, and returns it
+    failed, absent  no           no            leaves the node as it is
+    any             yes          any           returns the node without another reboot
+
+`closing` and `awaited` are the worker's own, and are reset when the node has failed.
 """
 
 import hashlib
@@ -101,7 +111,7 @@ class Awaited(StrEnum):
     CALM = "calm"
 
 
-# Some stored names are older than the terms above.
+# Older than the terms above, and kept because servers of two versions share the slots.
 _STORED_NAMES = {"run_id": "run", "is_given_up": "released", "has_reported": "returned"}
 
 
@@ -120,9 +130,9 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
     state: SlotState = SlotState.HELD
     # No more reboots are granted: the node is about to be returned.
     closing: bool = False
-    # The node is returned without another reboot.
+    # The node is returned without another reboot. Stored as `released`.
     is_given_up: bool = False
-    # The host has reported steady state since.
+    # The host has reported steady state since. Stored as `returned`.
     has_reported: bool = False
     awaited: Awaited = Awaited.NOTHING
     # By the API server's clock, so that another server continues the timeout.

@@ -195,7 +195,7 @@ class SlotAdmission:
         )
 
     def _check_caches(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
-        slots = self._context.book.recent()
+        slots = self._context.book.read_unless_fresh()
         nodes = self._nodes.require_by_name()
         limits = self._limits(nodes)
         limits.check_group(slots, request.group, rules)

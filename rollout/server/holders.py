@@ -42,11 +42,10 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     A grant is repeated for a host that did not get the answer. `detail` is the drain's progress, or
     empty.
     """
-    # These avoid a grant in vain, for which the worker would await a boot. All are repeated once it
-    # is on the Node.
+    # 1. Checks that avoid a grant in vain, for which the worker would await a boot.
     api = context.hurried_api
     node = read_node(api, slot.node)
-    _check_not_returned(slot, node)
+    _check_still_ours(slot, node)
     if node.boot_id != slot.boot_id:
         # A host that asks for its next reboot has reached steady state.
         _record_request_after_reboot(context, slot, node)
@@ -67,7 +66,11 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
         message = f"a Node other than {slot.node} now has its machine ID"
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     _check_version(context, slot, node)
+
+    # 2. The grant on the Node; then the checks of the node again, which may have changed meanwhile.
     _write_grant(context, slot, node)
+
+    # 3. The slot and the Lease, which have to be checked after the grant.
     until = _check_slot_and_lease(context, slot)
     return FleetLockAnswer(AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", until)
 
@@ -77,7 +80,7 @@ def _check_slot_and_lease(context: ServerContext, slot: Slot) -> float:
     # Before the checks: they tell how things are when they start.
     until = context.leadership.safe_until
     lease_check = in_background(context.leadership.require_server, "lease")
-    stored = context.book.read().of_run(slot.run_id)
+    stored = context.book.read_now().of_run(slot.run_id)
     if stored is None or stored.state is not SlotState.HELD or _is_ending(stored):
         raise _about_to_be_freed(slot)
     lease_check.result()
@@ -94,6 +97,7 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
     cluster = context.hurried_cluster
     task = context.task(slot, node, cluster, context.leadership.require_server)
     try:
+        # The phase `rebooting`, for which the worker takes the edge REBOOT_REQUESTED.
         mark_granted(task)
         look_again(task, cluster.deadline())
     except FencedError:
@@ -126,8 +130,8 @@ def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
         raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(objection)}")
 
 
-def _check_not_returned(slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the Node is gone or returned: the slot will soon be free."""
+def _check_still_ours(slot: Slot, node: Node) -> None:
+    """Raise `Denied` if the Node was recreated or returned: the slot will soon be free."""
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -181,7 +185,7 @@ def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
     deadline = Deadline(context.clock, _WAIT_SECONDS)
     while not deadline.expired:
         node = context.nodes.require_by_name().get(slot.node)
-        is_free = context.book.recent().of_run(slot.run_id) is None
+        is_free = context.book.read_unless_fresh().of_run(slot.run_id) is None
         if is_free or (node is not None and is_returned_by(node, slot.run_id)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
         context.clock.sleep(_PAUSE_SECONDS)
@@ -197,11 +201,11 @@ def _find_or_add_slot(context: ServerContext, request: HostRequest) -> Slot | No
         if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
             raise
         # No single Node has the ID, but a slot may.
-        return context.book.recent().of_id(request.id)
-    slot = _find_slot(context.book.recent(), request, node.name)
+        return context.book.read_unless_fresh().of_id(request.id)
+    slot = _find_slot(context.book.read_unless_fresh(), request, node.name)
     if slot is None:
         # Only fresh slots can show that there is none.
-        slot = _find_slot(context.book.read(), request, node.name)
+        slot = _find_slot(context.book.read_now(), request, node.name)
     return slot or _add_slot_for_marks(context, request, node)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
 
-from rollout.errors import ApiError, ApiNotFoundError
+from rollout.errors import ApiError, ApiNotFoundError, ApiUnavailableError
 from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.live_view import LiveView, watch_nodes
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError
@@ -95,6 +95,10 @@ def _unknown_id(nodes: Iterable[Node]) -> Denied:
     return Denied(AnswerKind.UNKNOWN_ID, message)
 
 
+class NodesUnknownError(ApiUnavailableError):
+    """The nodes have not been read yet."""
+
+
 class WatchedNodes:
     """All nodes, kept current by a watch."""
 
@@ -114,12 +118,13 @@ class WatchedNodes:
             self._cluster.clock.wait(stop, _FOREVER)
 
     def require_by_name(self) -> Mapping[str, Node]:
-        """Return the nodes, or raise `Denied` if they were not read yet."""
+        """Return the nodes, or raise `NodesUnknownError`."""
         if self._view is None:
-            raise Denied(AnswerKind.API_UNAVAILABLE, "the nodes have not been read yet")
+            raise NodesUnknownError("the nodes have not been read yet")
         return {node.name: node for node in self._view.items()}
 
     def of_host(self, host_id: str) -> Node:
+        """Return the only node with this ID, or raise `Denied` or `NodesUnknownError`."""
         return node_of_host(host_id, self.require_by_name().values())
 
 

@@ -47,7 +47,10 @@ class AnswerKind(StrEnum):
     UNKNOWN_ID = "unknown_id", 403
     DOUBLED_ID = "doubled_id", 403
     SEMAPHORE_FULL = "failed_lock_semaphore_full"
+    # Clients only look at the status, so rare denials share a kind. This is also a slot that is
+    # about to be freed: the host waits for the drain of its next one.
     WAITING_FOR_DRAIN = "waiting_for_drain"
+    # Also a slot under another ID, group or Node: this host cannot prove its reboot.
     WAITING_FOR_PROOF = "waiting_for_proof"
     WAITING_FOR_SETTLING = "waiting_for_settling"
     NODE_FAILED = "node_failed"

@@ -1,3 +1,8 @@
+"""Answers the requests of hosts.
+
+The docstring of `rollout.server` shows how the answers and the worker act together.
+"""
+
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +15,7 @@ from rollout.model.selectors import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import SlotAdmission
 from rollout.server.holders import await_return, grant, record_report
+from rollout.server.nodes import NodesUnknownError
 from rollout.server.protocol import INTERNAL_ERROR, AnswerKind, Denied, FleetLockAnswer, HostRequest
 from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
@@ -43,7 +49,7 @@ class AnswerLog:
 
     clock: Clock
     notice: Callable[[str], None]
-    # By a host's ID; may raise `Denied`.
+    # By a host's ID; may raise `Denied` or `NodesUnknownError`.
     node_name: Callable[[str], str]
     _lock: threading.Lock = field(default_factory=threading.Lock)
     # By host ID.
@@ -57,7 +63,7 @@ class AnswerLog:
                 return
         try:
             name = self.node_name(request.id)
-        except Denied:
+        except (Denied, NodesUnknownError):
             name = request.id
         self.notice(f"{name} asks, group {request.group}: {answer.kind}: {answer.value}")
 
@@ -102,8 +108,8 @@ class Service:
         """Return an empty string if this server can answer hosts."""
         try:
             self.context.nodes.require_by_name()
-        except Denied as denied:
-            return denied.answer.value
+        except NodesUnknownError as error:
+            return error.message
         return self.context.book.why_stale(_READY_SECONDS)
 
     def _pre_reboot(self, request: HostRequest) -> FleetLockAnswer:
@@ -114,7 +120,7 @@ class Service:
                 AnswerKind.GROUP_MISMATCH,
                 f"{node.name} is not in the group {request.group} ({rules.selector})",
             )
-        slot = self.context.book.recent().of_node(node.name)
+        slot = self.context.book.read_unless_fresh().of_node(node.name)
         if slot is not None:
             return self._answer_holder(request, slot)
         self._admission.take(request, node, rules)

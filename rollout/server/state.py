@@ -74,23 +74,24 @@ class SlotBook:
     # Why the slots are unknown, or empty.
     _problem: str = "the slots have not been read yet"
 
-    def recent(self) -> Slots:
-        """Return slots that may deny a request, but never grant one."""
+    def read_unless_fresh(self) -> Slots:
+        """Return slots at most a second old, which may deny a request, but never grant one."""
         with self._lock:
             if self.clock.monotonic() - self._read_at <= _SLOTS_FRESH:
                 return self._last_slots
-        return self.read()
+        return self.read_now()
 
-    def latest_of(self, slot: Slot) -> Slot:
-        """Return the slot as last read, or `slot` if it is gone."""
-        return self.latest.of_run(slot.run_id) or slot
+    def cached_slot(self, slot: Slot) -> Slot:
+        """Return the slot as in `cached`, or `slot` if it is gone."""
+        return self.cached.of_run(slot.run_id) or slot
 
     @property
-    def latest(self) -> Slots:
+    def cached(self) -> Slots:
+        """The slots as last read or written, however long ago."""
         with self._lock:
             return self._last_slots
 
-    def read(self) -> Slots:
+    def read_now(self) -> Slots:
         began = self.clock.monotonic()
         try:
             slots = read_slots(self.api, self.namespace)

@@ -65,7 +65,7 @@ _LAST_GRANT_SECONDS = 60.0
 class SlotHost:
     """A slot's `HostAccess`, and its node's steps; writing the slot raises `ApiError`."""
 
-    # At the start of this run; see `latest`.
+    # At the start of this run; see `cached_slot`.
     slot: Slot
     planned: PlannedNode
     api: ClusterApi
@@ -91,7 +91,7 @@ class SlotHost:
         """
         planned = self.planned
         try:
-            node = read_slot_node(self.api, self.latest)
+            node = read_slot_node(self.api, self.cached_slot)
         except ApiError:
             return planned
         if node is None:
@@ -104,9 +104,9 @@ class SlotHost:
         return replace(planned, staged_version=booted_version)
 
     @property
-    def latest(self) -> Slot:
+    def cached_slot(self) -> Slot:
         """The slot as last read, or the first if it is gone."""
-        return self.book.latest_of(self.slot)
+        return self.book.cached_slot(self.slot)
 
     def close(self) -> None:
         """Have no replica grant a reboot any more."""
@@ -154,7 +154,7 @@ class SlotHost:
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
         """Return how long all servers have drained the node; 0 after its first drain."""
-        if self.latest.awaited not in (Awaited.NOTHING, Awaited.DRAIN):
+        if self.cached_slot.awaited not in (Awaited.NOTHING, Awaited.DRAIN):
             return 0.0
         return self.seconds_waited(context, Awaited.DRAIN)
 
@@ -168,7 +168,7 @@ class SlotHost:
         drained    anything else                           the step's error
         rebooting  goes down during the wait `calm`        reopen the slot, await the boot
         rebooting  has rebooted                            reopen the slot, await the boot
-        rebooting  is down, and the slot was released      the failure `not-back`
+        rebooting  is down, and the slot is given up       the failure `not-back`
         rebooting  anything else                           the step's error
         """
         try:
@@ -210,13 +210,13 @@ class SlotHost:
             self.reopen()
             mark_phase(context, Phase.REBOOTING)
             return progress.without_edge()
-        is_given_up_while_down = isinstance(error, GivenUpError) and not node.is_ready
-        if is_given_up_while_down:
+        is_slot_given_up = isinstance(error, GivenUpError)
+        if is_slot_given_up and not node.is_ready:
             raise _not_rebooted_failure(node, self.timeout) from None
         raise error from None
 
     def _is_up_or_given_up(self, node: Node) -> bool:
-        return node.is_ready or self.latest.is_given_up
+        return node.is_ready or self.cached_slot.is_given_up
 
     def _await_calm(self, context: NodeContext) -> Node:
         """Wait until a host with a fresh grant has had time to go down.
@@ -245,30 +245,34 @@ class SlotHost:
             deadline.pause(_PAUSE_SECONDS)
 
     def _read_or_await_node(self, context: NodeContext) -> Node:
-        """Return the Node; if deleted during the reboot, await its registration."""
+        """Return the Node; if deleted during the reboot, adopt the one that its host registers."""
         try:
-            return _read_node_with_uid(context, self.latest.node_uid)
+            return _read_node_with_uid(context, self.cached_slot.node_uid)
         except NodeFailure:
+            # The Node was deleted, or deleted and created again.
             if not self._may_be_rebooting(context):
                 raise
         context.report_step(Phase.REBOOTING, MAY_COME_BACK)
-        slot = self.latest
         node = await_reregistration(
             context.cluster,
             context.check_may_act,
-            slot,
+            self.cached_slot,
             self.timeout,
-            is_given_up=lambda: self.latest.is_given_up,
+            is_given_up=lambda: self.cached_slot.is_given_up,
         )
+        return self._adopt_new_node(context, node)
+
+    def _adopt_new_node(self, context: NodeContext, node: Node) -> Node:
+        """Mark the new Node, move the slot to it, and return the Node as it is then."""
         ready_before = mark_before_deletion(context, marks.READY_BEFORE)
         mark_new_node(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
         # The mark first, then the slot: after a crash in between, the mark leads to the node.
-        change = partial(Slots.move, run_id=slot.run_id, node_uid=node.uid)
+        change = partial(Slots.move, run_id=self.slot.run_id, node_uid=node.uid)
         context.cluster.ask(lambda _api: self.book.change(change))
         return context.read_node()
 
     def _may_be_rebooting(self, context: NodeContext) -> bool:
-        if self.latest.awaited in AWAITED_IN_REBOOT:
+        if self.cached_slot.awaited in AWAITED_IN_REBOOT:
             return True
         last_seen = context.watched.last_seen if context.watched else None
         return last_seen is not None and has_grant(last_seen)
@@ -279,9 +283,10 @@ class SlotHost:
         detail = "waiting for its host to ask again"
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.ASK, self.timeout):
-            if self.latest.is_given_up:
+            if self.cached_slot.is_given_up:
                 raise GivenUpError
             if has_grant(node):
+                # A request thread has moved the Node to `rebooting`: the progress follows.
                 return progress.move(Edge.REBOOT_REQUESTED)
             if _has_rebooted(context.planned, node):
                 context.report.notice(f"{context.name} has rebooted without waiting for its grant")
@@ -308,10 +313,10 @@ class SlotHost:
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.BOOTED)
             # A report without a reboot means that the host no longer wants it.
-            has_reported_old_boot = node.is_ready and self.latest.has_reported
-            if self.latest.is_given_up or has_reported_old_boot:
+            has_reported_old_boot = node.is_ready and self.cached_slot.has_reported
+            if self.cached_slot.is_given_up or has_reported_old_boot:
                 raise GivenUpError("it is not expected any more")
-            if node.is_ready and self.latest.closing:
+            if node.is_ready and self.cached_slot.closing:
                 # An earlier server closed the slot, and did not return the node.
                 raise _not_rebooted_failure(node, self.timeout)
             if node.is_ready:
@@ -352,7 +357,7 @@ class SlotHost:
     def _await_report(self, context: NodeContext) -> Node:
         """Return the Ready Node once its host has reported, or after --slot-timeout."""
         for node in self._poll(context, Awaited.REPORT, self.timeout):
-            if node.is_ready and (self.latest.has_reported or self.latest.is_given_up):
+            if node.is_ready and (self.cached_slot.has_reported or self.cached_slot.is_given_up):
                 break
         if not node.is_ready:
             raise not_ready(
@@ -370,7 +375,8 @@ def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
     if objection:
         raise NotStartedError(finding=objection)
     context.engine.run_node_command(with_staged_version(context, version))
-    claim(context, "", facts)
+    # The host may stage another version until its reboot, so no mark says which.
+    claim(context, staged_version="", facts=facts)
     return replace(progress, marked=True).move(Edge.CORDONED)
 
 

@@ -1,6 +1,14 @@
 """Runs the nodes of all slots on the replica that holds the Lease.
 
 If it dies, another one continues from the marks.
+
+work_until_stopped                    read the slots, until the server ends
+  _try_to_lead                        take the Lease if a slot needs work and nobody holds it
+    _lead_until_done                  start a thread for each slot that needs work
+      _run_slot_thread                free the slot after its run, or keep it as failed
+        SlotRunner.run_slot           run the node, unless it is done
+          _run_with_engine            report the run, and await settling
+            Engine.run_node           take the steps of `SlotHost`
 """
 
 import threading
@@ -36,7 +44,6 @@ from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResu
 from rollout.planning.eligibility.memory import EndedNode, NodeEnd, with_node_end
 from rollout.server.admission import away_limit
 from rollout.server.nodes import AWAITED_IN_REBOOT, await_reregistration, plan_of, read_slot_node
-from rollout.server.protocol import Denied
 from rollout.server.state import ServerContext, Troubles
 from rollout.server.steps import SlotHost
 from rollout.threads import in_background
@@ -77,18 +84,20 @@ class SlotRunner:
     def _cluster(self) -> ClusterIdentity:
         return read_identity(self.context.api)
 
-    def work_on(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
+    def run_slot(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
         """Return how the node ended, or None without work; may raise `ApiError`."""
         try:
-            return self._work_on(slot, check_may_act, stop)
+            return self._run_unless_done(slot, check_may_act, stop)
         finally:
             self.details.pop(slot.run_id, None)
 
-    def _work_on(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
+    def _run_unless_done(
+        self, slot: Slot, check_may_act: Guard, stop: StopRequest
+    ) -> NodeResult | None:
         node = read_slot_node(self.context.api, slot)
         if node is None and slot.awaited in AWAITED_IN_REBOOT:
             node = self._await_new_node(slot, check_may_act)
-            slot = self.context.book.latest_of(slot)
+            slot = self.context.book.cached_slot(slot)
         if node is None:
             return None
         is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
@@ -97,7 +106,7 @@ class SlotRunner:
             if is_returned_by(node, slot.run_id) or node.boot_id != slot.boot_id:
                 return None
             if slot.is_given_up:
-                self._note_aborted(slot)
+                self._let_node_rest(slot)
                 return None
         plan = self._plan(slot, node)
         context = self.context
@@ -111,7 +120,7 @@ class SlotRunner:
                 clock=context.clock,
             ) as events:
                 engine = self._engine(plan, events.report, check_may_act, stop)
-                return self._run_node(slot, engine, is_taken_up=is_taken_up)
+                return self._run_with_engine(slot, engine, is_taken_up=is_taken_up)
 
     def _plan(self, slot: Slot, node: Node) -> RolloutPlan:
         settings = self.context.settings
@@ -170,23 +179,24 @@ class SlotRunner:
                 check_may_act,
                 slot,
                 context.settings.slot_timeout,
-                is_given_up=lambda: context.book.latest_of(slot).is_given_up,
+                is_given_up=lambda: context.book.cached_slot(slot).is_given_up,
             )
         except NodeFailure:
             return None
         task = context.task(slot, node, cluster, check_may_act)
         mark_new_node(task, Phase.REBOOTING, {})
         context.book.change(partial(Slots.move, run_id=slot.run_id, node_uid=node.uid))
-        return read_slot_node(context.api, context.book.latest_of(slot))
+        return read_slot_node(context.api, context.book.cached_slot(slot))
 
-    def _note_aborted(self, slot: Slot) -> None:
+    def _let_node_rest(self, slot: Slot) -> None:
+        """Make the node rest, as after any reboot that was given up."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
-        ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id, failures_allowed=1)
+        ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id)
         change = partial(with_node_end, ended=ended, now=self.context.now)
         with suppress(ApiError):
             change_memory(self.context.api, self.context.settings.namespace, change)
 
-    def _run_node(self, slot: Slot, engine: Engine, *, is_taken_up: bool) -> NodeResult:
+    def _run_with_engine(self, slot: Slot, engine: Engine, *, is_taken_up: bool) -> NodeResult:
         report = engine.report
         ledger = engine.ledger
         plan = engine.plan
@@ -218,7 +228,7 @@ class SlotRunner:
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
         """Wait until the cluster has settled, then for gates.soak, or for the stop."""
-        others_away = self.context.book.latest.nodes - {slot.node}
+        others_away = self.context.book.cached.nodes - {slot.node}
         try:
             why_unsettled = engine.settler.wait_until_settled(
                 health_before, wave=1, expected_away=others_away, stop=self.server_stop
@@ -293,7 +303,7 @@ class Worker:
         self._woken.clear()
 
     def _read_slots(self) -> None:
-        self._slots = self._context.book.read()
+        self._slots = self._context.book.read_now()
         if self._slots.held:
             # Only repeated reads show whether the holder is alive.
             self._leadership.read_holder_state()
@@ -312,7 +322,7 @@ class Worker:
                 return False
             # The watch may be late.
             return read_slot_node(self._context.api, slot) is None
-        except (ApiError, Denied):
+        except ApiError:
             return False
 
     def _try_to_lead(self, run_on_lease: str) -> None:
@@ -332,12 +342,12 @@ class Worker:
         with suppress(BlockedError), lock:
             self._leadership.own_lock = lock
             try:
-                self._lead(lock, lead_end)
+                self._lead_until_done(lock, lead_end)
             finally:
                 lead_end.request()
                 self._leadership.own_lock = None
 
-    def _lead(self, lock: LeaseLock, lead_end: StopRequest) -> None:
+    def _lead_until_done(self, lock: LeaseLock, lead_end: StopRequest) -> None:
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
             with suppress(ApiError):
                 self._read_slots()
@@ -369,7 +379,7 @@ class Worker:
             lock.check()
 
         future = in_background(
-            partial(self._work_on_slot, slot, check_may_act, give_up), f"slot-{slot.node}"
+            partial(self._run_slot_thread, slot, check_may_act, give_up), f"slot-{slot.node}"
         )
         self._threads[slot.run_id] = SlotThread(future, give_up)
 
@@ -381,9 +391,9 @@ class Worker:
             if thread.future.done():
                 del self._threads[run_id]
 
-    def _work_on_slot(self, slot: Slot, check_may_act: Guard, give_up: StopRequest) -> None:
+    def _run_slot_thread(self, slot: Slot, check_may_act: Guard, give_up: StopRequest) -> None:
         try:
-            result = self._runner.work_on(slot, check_may_act, give_up)
+            result = self._runner.run_slot(slot, check_may_act, give_up)
             self._free_or_fail_slot(slot, result)
             self._troubles.end(slot.node)
         except RolloutError as error:
@@ -401,7 +411,7 @@ class Worker:
         if result is not None and result.outcome is Outcome.FENCED:
             return
         stays_cordoned = result is not None and result.left_cordoned and not slot.is_given_up
-        latest = self._context.book.latest_of(slot)
+        latest = self._context.book.cached_slot(slot)
         node = read_slot_node(self._context.api, latest) if stays_cordoned else None
         if node is None:
             self._context.book.change(partial(Slots.free, run_id=slot.run_id))

@@ -8,7 +8,7 @@ from rollout.model.fleetlock import Slot, Slots, SlotState
 from rollout.model.progress import NodeStep, Phase, StepEvent
 from rollout.ports import Event
 from rollout.server.protocol import AnswerKind
-from rollout.server.service import running_service
+from rollout.server.service import Service, running_service
 from rollout.server.worker import Worker
 from tests.execution.fake_cluster import FakeServer
 from tests.server.in_memory import GROUP, NAMES, Cluster, Severed, context_of
@@ -47,6 +47,14 @@ def test_an_outage_does_not_end_the_worker_while_the_node_of_a_failed_slot_is_go
     api.dead = True
     worker.work_until_stopped()
     assert notices == ["the slots of FleetLock: this process is dead"]
+
+
+def test_hosts_are_told_to_wait_until_the_nodes_have_been_read() -> None:
+    cluster = Cluster()
+    service = Service(context_of(Severed(cluster.behind), 1, lambda _message: None), StopRequest())
+    answer = service.pre_reboot(cluster.ask_of(NAMES[0]))
+    assert answer.kind is AnswerKind.API_UNAVAILABLE
+    assert answer.value == service.why_not_ready() == "the nodes have not been read yet"
 
 
 def test_a_drain_reports_how_long_its_pods_took_to_terminate() -> None:

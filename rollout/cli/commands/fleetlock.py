@@ -1,3 +1,5 @@
+"""The commands `rollout fleetlock`. The docstring of `rollout.server` shows how a reboot goes."""
+
 import time
 from functools import partial
 

@@ -72,7 +72,7 @@ def serve(settings: Settings) -> None:
         # Report a bad certificate before any thread is started.
         listening.check_certificate()
         with running_service(context) as service:
-            tally.slots = lambda: context.book.latest
+            tally.slots = lambda: context.book.cached
             tally.in_hand = lambda: service.worker.thread_count
             exposition = wiring.exposition(metrics, tally)
 

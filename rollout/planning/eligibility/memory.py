@@ -63,10 +63,12 @@ class EndedNode:
     """A node whose run in a rollout has ended."""
 
     node: str
+    # Empty if the end says nothing about a version.
     version: str
     end: NodeEnd
     run_id: str
-    failures_allowed: int
+    # Nodes that may fail with the version before it is held.
+    failures_allowed: int = MOST_NODES_OF_VERSION
     # The rollout also reboots nodes into held versions.
     despite_hold: bool = False
 
