@@ -124,7 +124,7 @@ class NodeEvents:
             self._blocked_pods[blocked.node] = blocked.pod
         if self._blocked_pods[blocked.node] != blocked.pod:
             return
-        message = f"Pod {blocked.pod} is held back by {blocked.held_by}: {blocked.message}"
+        message = f"Pod {blocked.pod} is held back by {blocked.blocker_text}: {blocked.message}"
         self.queue_event(blocked.node, BLOCKED, message, blocked.at, is_warning=True)
 
     def _report_end(self, result: NodeFinished) -> None:

@@ -301,12 +301,12 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
     budgets: tuple[str, ...] = ()
 
     @property
-    def holder(self) -> str:
+    def blocker_name(self) -> str:
         """Return the name of what does not allow the eviction, or empty."""
         return self.budget or self.webhook or self.admission_policy
 
     @property
-    def held_by(self) -> str:
+    def blocker_text(self) -> str:
         """Return what does not allow the eviction, in words."""
         if self.webhook:
             return f"admission webhook {self.webhook}"

@@ -32,7 +32,7 @@ class NoteMaker:
 
     plan: RolloutPlan
     cluster: str
-    # In seconds.
+    # How many seconds a pod has to be blocked before a note.
     held_after: float
     resumed: bool = False
     unattended: bool = False
@@ -71,7 +71,9 @@ class NoteMaker:
                 self.has_begun = True
                 yield self._start_note()
             case PodBlocked():
-                yield from self._blocked_notes(event)
+                blocked_note = self._blocked_note(event)
+                if blocked_note is not None:
+                    yield blocked_note
             case NodeFinished():
                 if event.outcome.is_failure:
                     yield _failure_note(event)
@@ -108,21 +110,22 @@ class NoteMaker:
             state = RolloutState.INTERRUPTED
         return _finish_note(result, state, unattended=self.unattended)
 
-    def _blocked_notes(self, event: PodBlocked) -> Iterator[Note]:
-        key = (event.node, event.holder or event.pod)
+    def _blocked_note(self, event: PodBlocked) -> Note | None:
+        """Return a note if the pod has been blocked for `held_after`, once per blocker."""
+        key = (event.node, event.blocker_name or event.pod)
         blocked_seconds = (event.at - event.since).total_seconds()
         if blocked_seconds < self.held_after or key in self._reported_blocks:
-            return
+            return None
         self._reported_blocks.add(key)
-        left = elapsed(max(0.0, event.seconds_left))
-        cannot = f"Pod {pod_with_owner(event)} cannot be evicted: {why_blocked(event)}."
-        blocked = f"is blocked by {printable(event.held_by)} for {elapsed(blocked_seconds)}"
-        yield Note(
+        time_left = elapsed(max(0.0, event.seconds_left))
+        blocked = f"is blocked by {printable(event.blocker_text)} for {elapsed(blocked_seconds)}"
+        reason = f"Pod {pod_with_owner(event)} cannot be evicted: {why_blocked(event)}."
+        return Note(
             event=NotifyEvent.HELD,
             level=Level.WARNING,
             node=event.node,
             title=f"{printable(event.node)} {blocked}",
-            body=f"{cannot}\nThe drain fails in {left}.",
+            body=f"{reason}\nThe drain fails in {time_left}.",
             next=_describe_command(event),
         )
 

@@ -116,14 +116,14 @@ def _after_comma(detail: str) -> str:
 def blocked_text(event: PodBlocked, age: float = 0.0) -> str:
     """Return what blocks an eviction, and the time left `age` seconds after the event."""
     left = elapsed(max(0.0, event.seconds_left - age))
-    blocked = f"eviction blocked by {printable(event.held_by)}"
+    blocked = f"eviction blocked by {printable(event.blocker_text)}"
     return f"{pod_with_owner(event)}: {blocked} · {left} left · {why_blocked(event)}"
 
 
 def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
     """Return `blocked_text` shortened to `width`, or in two lines."""
     left = elapsed(max(0.0, event.seconds_left - age))
-    holder = printable(event.held_by)
+    blocker = printable(event.blocker_text)
     pod = printable(event.pod)
     reason = why_blocked(event)
     namespace, slash, _ = event.budget.partition("/")
@@ -135,15 +135,15 @@ def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
         brief = f"needs {event.needs}, has {event.has}"
     forms = (
         blocked_text(event, age),
-        f"{pod}: blocked by {holder} · {left} left · {reason}",
-        f"{pod_name}: blocked by {holder} · {left} left · {reason}",
-        f"{pod_name}: blocked by {holder} · {brief} · {left} left",
-        f"{pod_name}: blocked by {holder} · {brief}",
+        f"{pod}: blocked by {blocker} · {left} left · {reason}",
+        f"{pod_name}: blocked by {blocker} · {left} left · {reason}",
+        f"{pod_name}: blocked by {blocker} · {brief} · {left} left",
+        f"{pod_name}: blocked by {blocker} · {brief}",
     )
     for form in forms:
         if len(form) <= width:
             return [form]
-    shortest = f"{pod_name}: blocked by {holder} · {brief} · {left} left"
+    shortest = f"{pod_name}: blocked by {blocker} · {brief} · {left} left"
     return wrap(shortest, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 

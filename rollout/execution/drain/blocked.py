@@ -47,19 +47,19 @@ class BlockedReason:
         return self.budget if len(self.budgets) == 1 else ""
 
     @property
-    def held_by(self) -> str:
+    def blocker_text(self) -> str:
         """Complete "held back by": `shop/web, which needs 3 healthy pods and has 2`."""
         if self.figures:
             needs, has = self.figures
-            holder = self.budget or "a disruption budget"
-            return f"{holder}, which needs {needs} healthy pods and has {has}"
+            blocker = self.budget or "a disruption budget"
+            return f"{blocker}, which needs {needs} healthy pods and has {has}"
         if self.denial:
             denier = f"{_DENIERS[self.denial.kind]} {self.denial.name}"
             return f"{denier}: {self.denial.message or NO_REASON}"
         return f"{self.budget or 'the API server'}: {self.message}"
 
     @property
-    def holder(self) -> str:
+    def blocker_name(self) -> str:
         return self.budget or (self.denial.name if self.denial else "")
 
     def denier(self, kind: DenierKind) -> str:
@@ -99,7 +99,7 @@ class _BlockedPod:
 
     @property
     def report_pause(self) -> float:
-        if self.reported is None or self.reported.holder != self.reason.holder:
+        if self.reported is None or self.reported.blocker_name != self.reason.blocker_name:
             return 0.0
         return _REPEAT_SECONDS if self.reported == self.reason else _SAME_BUDGET_SECONDS
 
@@ -147,7 +147,7 @@ class HeldPods:
             return ""
         if reason.restart is not None:
             return reason.message
-        held_back = f"held back by {reason.held_by}"
+        held_back = f"held back by {reason.blocker_text}"
         if reason.managing_owner is None:
             return held_back
         owner = reason.managing_owner.named_in(pod.namespace)

@@ -178,18 +178,18 @@ def wave_table(report: RunReport) -> ReportTable:
 
 def hold_table(report: RunReport) -> ReportTable:
     longest_first = sorted(report.holds, key=lambda hold: -hold.seconds)
-    holds_by_holder = grouped((hold.event.held_by, hold) for hold in longest_first)
+    holds_by_blocker = grouped((hold.event.blocker_text, hold) for hold in longest_first)
     headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Not released")
     rows = [
         (
-            holder,
+            blocker,
             shortened(list(dict.fromkeys(hold.event.pod for hold in holds)), 3),
             shortened(list(dict.fromkeys(hold.event.node for hold in holds)), 3),
             elapsed(holds[0].seconds),
             why_blocked(holds[0].event),
             str(sum(not hold.released for hold in holds) or NOTHING),
         )
-        for holder, holds in holds_by_holder.items()
+        for blocker, holds in holds_by_blocker.items()
     ]
     note = "Each hold by itself: -o json."
     return ReportTable("Held evictions", headings, rows, note)
