@@ -123,17 +123,18 @@ class Pace:
         # Until a reboot was measured, do not trust start times below the default.
         return slowest if self.has_past_reboots else max(slowest, _START_SECONDS)
 
-    def reboot_seconds(self, drain: int, nodes: int) -> int:
-        """Return the slowest reboot's seconds after a drain of `drain` seconds.
+    def reboot_seconds(self, before_reboot: int, nodes: int) -> int:
+        """Return how long the slowest of the nodes' reboots takes.
 
-        If only whole runs are known, at least half of one is left for the reboot.
+        If only whole runs are known, the `before_reboot` seconds of a run are subtracted, and at
+        least half of it is left for the reboot.
         """
         if self.past.reboots:
             return _slowest(self.past.reboots, nodes)
         if not self.node_runs:
             return _REBOOT_SECONDS
         node_run = _slowest(self.node_runs, nodes)
-        return max(node_run - drain, node_run // 2)
+        return max(node_run - before_reboot, node_run // 2)
 
     def least_settle_seconds(self, pods: Iterable[Pod]) -> int:
         if not self.past.settles:

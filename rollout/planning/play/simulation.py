@@ -104,7 +104,7 @@ class Simulator:
             simulation_class = together if wave.rolling is None else _RollingSimulation
             simulation = simulation_class(self, flow, places, wave)
             simulation.play(is_last=not (ahead or waiting_nodes))
-            played.append(simulation.with_estimate())
+            played.append(simulation.estimated_wave())
         return PlayedLayout(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
 
     def _pod_flow(self, limits: WaveLimits, scheduler: Scheduler) -> PodFlow:
@@ -138,7 +138,7 @@ class Simulator:
 
     def estimated_seconds(self, layout: Layout) -> int:
         delays = self.drain_delay + self.reboot_delay + self.policy.gates.soak
-        usual_reboot = self.pace.reboot_seconds(drain=0, nodes=1)
+        usual_reboot = self.pace.reboot_seconds(before_reboot=0, nodes=1)
         besides_drain = round(delays + usual_reboot + self.pace.usual_settle)
         drains = sum(layout.limits.drain_seconds(wave.demands) for wave in layout.waves)
         return drains + besides_drain * len(layout.waves)
@@ -152,7 +152,7 @@ class Simulator:
         return round(self.policy.courtesy.reboot_delay)
 
     def seconds_away(self, wave: Batch) -> Mapping[str, int]:
-        usual_reboot = self.pace.reboot_seconds(drain=0, nodes=1)
+        usual_reboot = self.pace.reboot_seconds(before_reboot=0, nodes=1)
         seconds = dict[str, int]()
         for demand in wave.demands:
             drain = self.limits.drain_seconds((demand,))
@@ -197,27 +197,16 @@ class _WaveSimulation:
     def are_all_back(self) -> bool:
         return len(self.back_at) == len(self.names)
 
-    def with_estimate(self) -> Batch:
+    def slowest_drain_seconds(self) -> int:
+        return max(self.empty_at[name] - self.begun_at[name] for name in self.names)
+
+    def slowest_reboot_seconds(self, drain: int) -> int:
+        """Return the time of the slowest reboot after `drain` seconds, including its delay."""
         simulator = self.simulator
-        soak = round(simulator.policy.gates.soak)
-        seconds = self.now - self.wave_begun_at
-        drain = max(self.empty_at[name] - self.begun_at[name] for name in self.names)
-        # Past runs did not wait for these pods.
-        usual_drain = drain - max(self._completion_waits.values())
         delay = simulator.reboot_delay
-        reboot = delay + simulator.pace.reboot_seconds(usual_drain + delay, len(self.names))
-        if self.wave.rolling is None:
-            settle = max(0, seconds - drain - reboot - soak)
-            estimate = Estimate(seconds, drain, reboot, settle=settle, soak=soak)
-            return replace(self.wave, estimate=estimate)
-        # Nodes play at the usual pace, but the slowest may take longer.
-        slowest_ending = simulator.slowest_ending_seconds(self.names)
-        slowest_drain = max(slowest_ending, *self._completion_waits.values())
-        seconds = max(seconds, simulator.drain_delay + slowest_drain + reboot)
-        begins = {name: self.begun_at[name] for name in self.names}
-        rolling = replace(self.wave.rolling, begins=begins)
-        estimate = Estimate(seconds, drain, reboot, soak=soak)
-        return replace(self.wave, rolling=rolling, estimate=estimate)
+        # Past runs have no completion waits, so subtract the longest.
+        before_reboot = drain - max(self._completion_waits.values()) + delay
+        return delay + simulator.pace.reboot_seconds(before_reboot, len(self.names))
 
     def begin(self, name: str, least_drain: int, together: int) -> None:
         """Begin one of `together` nodes, to drain for at least `least_drain` seconds."""
@@ -247,8 +236,8 @@ class _WaveSimulation:
         self.empty_at[name] = empty_at
         reboots_at = empty_at + simulator.reboot_delay
         # Past runs did not wait for completion.
-        usual_drain = reboots_at - begun_at - completion_wait
-        usual_back = reboots_at + simulator.pace.reboot_seconds(usual_drain, together)
+        before_reboot = reboots_at - begun_at - completion_wait
+        usual_back = reboots_at + simulator.pace.reboot_seconds(before_reboot, together)
         back_at = max(usual_back, self.earliest_back.get(name, 0))
         self.flow.events.at(back_at, lambda: self.note_back(name))
 
@@ -281,6 +270,15 @@ class _TogetherSimulation(_WaveSimulation):
             self._await_settled(list(chain.from_iterable(pods_of_nodes)), unready_before)
         events.pass_until(self.now + round(simulator.policy.gates.soak))
 
+    def estimated_wave(self) -> Batch:
+        seconds = self.now - self.wave_begun_at
+        drain = self.slowest_drain_seconds()
+        reboot = self.slowest_reboot_seconds(drain)
+        soak = round(self.simulator.policy.gates.soak)
+        settle = max(0, seconds - drain - reboot - soak)
+        estimate = Estimate(seconds, drain, reboot, settle=settle, soak=soak)
+        return replace(self.wave, estimate=estimate)
+
     def _await_settled(self, moved: Sequence[Pod], unready_before: int) -> None:
         """Wait until as many pods are ready as before, and for past waves' time."""
         events = self.flow.events
@@ -305,7 +303,7 @@ class _EstimatedSimulation(_WaveSimulation):
             flow.residents.setdefault(node, {})[pod.uid] = pod
         flow.scheduler.untaint(self.names)
 
-    def with_estimate(self) -> Batch:
+    def estimated_wave(self) -> Batch:
         simulator = self.simulator
         pace = simulator.pace
         budgets_drain = simulator.limits.drain_seconds(self.wave.demands)
@@ -334,7 +332,8 @@ class _RollingSimulation(_WaveSimulation):
 
     def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, wave: Batch) -> None:
         super().__init__(simulator, flow, places, wave)
-        self._queue = RollingQueue(wave.rolling or Rolling(1), self.names)
+        self._rules = wave.rolling or Rolling(1)
+        self._queue = RollingQueue(self._rules, self.names)
         # How many pods of each owner were away when each node began: the same numbers twice.
         self._away_before: dict[str, dict[str, int]] = {}
         self._away_before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
@@ -349,6 +348,21 @@ class _RollingSimulation(_WaveSimulation):
         self.flow.on_ready = self._check_unsettled
         self._begin_next()
         self.flow.events.run(lambda: self.are_all_back and (is_last or not self._away_before))
+
+    def estimated_wave(self) -> Batch:
+        simulator = self.simulator
+        played_seconds = self.now - self.wave_begun_at
+        drain = self.slowest_drain_seconds()
+        reboot = self.slowest_reboot_seconds(drain)
+        # Nodes play at the usual pace, but the slowest may take longer.
+        slowest_ending = simulator.slowest_ending_seconds(self.names)
+        slowest_drain = max(slowest_ending, *self._completion_waits.values())
+        seconds = max(played_seconds, simulator.drain_delay + slowest_drain + reboot)
+        # Without a settle time: the cluster settles from each node while others are in flight.
+        soak = round(simulator.policy.gates.soak)
+        estimate = Estimate(seconds, drain, reboot, soak=soak)
+        rolling = replace(self._rules, begins={name: self.begun_at[name] for name in self.names})
+        return replace(self.wave, rolling=rolling, estimate=estimate)
 
     def note_back(self, name: str) -> None:
         super().note_back(name)
