@@ -166,7 +166,7 @@ class PolicyGates:
         return GateAnswer(self.memory.why_not_to_start(node), is_final=True)
 
     def run_node_command(self, context: NodeContext) -> None:
-        """`NotStartedError` if the gate command refuses."""
+        """Run `gates.command` for a node; raises `NotStartedError` if it refuses."""
         wave = self._wave_of[context.name]
         variables = {
             **_wave_variables(wave, self.plan),

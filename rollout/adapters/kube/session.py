@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.util.ssl_ import create_urllib3_context
 
 from rollout.adapters.kube.client_parts import client_parts
-from rollout.adapters.kube.kubeconfig import Login, Program, find_login, in_cluster
+from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiError, ApiUnavailableError, InputError, KubeconfigError
@@ -49,7 +49,7 @@ _SHARE_OF_LIFETIME = 0.2
 _REFUSAL_STATUSES = (_UNAUTHORIZED, 403)
 _CREDENTIALS_HINT = "Check the token, or the file or program that it comes from."
 _SOCKS = "socks"
-_ENVIRONMENT_PROXY = "the proxy of the environment"
+_KUBECONFIG_HINT = "Check it with: kubectl config view"
 _PROXY_HINT = "Check HTTPS_PROXY and NO_PROXY: a proxy is http://HOST:PORT."
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
@@ -106,7 +106,7 @@ def open_session(kubeconfig: Path | None, context: str | None) -> ApiSession:
         return _make_session(_configure_service_account(context), proxy="")
     login = find_login(kubeconfig, context)
     with _removing_temporary_files():
-        session = _make_session(_configure(login), proxy=login.proxy)
+        session = _make_session(_load_configuration(login), proxy=login.proxy)
     return replace(session, context=login.context, impersonation=_impersonation(login))
 
 
@@ -142,7 +142,7 @@ def _configure_service_account(context: str | None) -> Any:
     return configuration
 
 
-def _configure(login: Login) -> Any:
+def _load_configuration(login: Login) -> Any:
     parts = client_parts()
     if login.program and login.program.interactive_mode == "Never":
         parts.programs.use_no_terminal()
@@ -159,15 +159,19 @@ def _configure(login: Login) -> Any:
         )
         loader.load_and_set(configuration)
         Renewal(loader).renew_when_due(configuration)
-    if login.program and not (configuration.api_key or configuration.cert_file):
-        why = f": {last_line(records[-1].getMessage())}" if records else ""
-        raise _no_credentials_error(login, login.program, why)
+    _check_program_gave_credentials(login, configuration, records)
     return configuration
 
 
-def _no_credentials_error(login: Login, program: Program, why: str) -> KubeconfigError:
+def _check_program_gave_credentials(
+    login: Login, configuration: Any, records: Sequence[logging.LogRecord]
+) -> None:
+    program = login.program
+    if not program or configuration.api_key or configuration.cert_file:
+        return
+    why = f": {last_line(records[-1].getMessage())}" if records else ""
     by_hand = f"Run it manually, or see user {login.user!r} in {login.origin}."
-    return KubeconfigError(
+    raise KubeconfigError(
         f"{program.command} gave no credentials{why}", hint=program.install_hint or by_hand
     )
 
@@ -209,10 +213,10 @@ def _make_session(configuration: Any, *, proxy: str) -> ApiSession:
     configuration.socket_options = _keep_alive_options()
     # This module's error says what to install.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
-    is_proxy_of_environment = configuration.proxy and not proxy
-    with _raising_kubeconfig_errors(
-        _ENVIRONMENT_PROXY if is_proxy_of_environment else "the kubeconfig"
-    ):
+    origin, hint = "the kubeconfig", _KUBECONFIG_HINT
+    if configuration.proxy and not proxy:
+        origin, hint = "the proxy of the environment", _PROXY_HINT
+    with _raising_kubeconfig_errors(origin, hint):
         pool = client_parts().rest.RESTClientObject(configuration).pool_manager
     if tls_context is not None:
         pool.connection_pool_kw["ssl_context"] = tls_context
@@ -292,8 +296,11 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
 
 
 @contextmanager
-def _raising_kubeconfig_errors(origin: str) -> Iterator[None]:
-    """Raise `KubeconfigError` for any error of the package."""
+def _raising_kubeconfig_errors(origin: str, hint: str = _KUBECONFIG_HINT) -> Iterator[None]:
+    """Turn the package's errors into `KubeconfigError`.
+
+    Our own `InputError`, and missing modules other than PySocks, pass.
+    """
     try:
         yield
     except InputError:
@@ -307,10 +314,7 @@ def _raising_kubeconfig_errors(origin: str) -> Iterator[None]:
         ) from error
     except Exception as error:
         raise KubeconfigError(
-            f"{origin} cannot be used: {without_userinfo(str(error))}",
-            hint=_PROXY_HINT
-            if origin == _ENVIRONMENT_PROXY
-            else "Check it with: kubectl config view",
+            f"{origin} cannot be used: {without_userinfo(str(error))}", hint=hint
         ) from error
 
 

@@ -79,14 +79,16 @@ class KeyRing:
         return key
 
     @contextmanager
-    def candidates(self, named: str | None, identities: Identities) -> Iterator[Keys]:
+    def open_keys(self, named: str | None, identities: Identities) -> Iterator[Keys]:
         """Yield the keys to try: the named file's, else the identities', else the usual ones.
 
-        `SshAuthError` if there are files but none is usable.
+        The agent stays open in this context. Raises `SshAuthError` if there are files but none is
+        usable.
         """
         if named:
             identities = replace(identities, files=(named,), only=True)
             named_keys: Keys = ()
+            # If the file cannot be read, the agent may have its key.
             with suppress(SshAuthError):
                 named_keys = tuple(_with_certificate(self.load(named), named))
             if named_keys:

@@ -56,7 +56,7 @@ class ParamikoShell:
         if self._key_file is not None:
             # A public key's private one may be the agent's.
             try:
-                with self._keys.candidates(self._key_file, Identities()):
+                with self._keys.open_keys(self._key_file, Identities()):
                     pass
             except SshAuthError as error:
                 raise InputError(error.message, hint=error.hint) from error
@@ -124,7 +124,7 @@ class ParamikoShell:
         """
         known_hosts = self._known_hosts_of(host)
         # Not timed: decrypting a key may take a second.
-        with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
+        with self._keys.open_keys(host.key_file or self._key_file, host.identities) as keys:
             started = time.monotonic()
             connect_deadline = started + min(timeout, host.connect_timeout or _CONNECT_TIMEOUT)
             for pause in (*_TURNED_AWAY_PAUSES, None):

@@ -133,7 +133,9 @@ class NodeConditions:
         try:
             for _ in range(_MOST_CONFLICTS):
                 try:
-                    self.cluster.ask(lambda api: self._write(api, name, types), deadline)
+                    self.cluster.ask(
+                        lambda api: self._replace_conditions(api, name, types), deadline
+                    )
                 except ApiConflictError:
                     continue
                 return True
@@ -143,7 +145,7 @@ class NodeConditions:
             self._report_once(error)
         return False
 
-    def _write(self, api: ClusterApi, name: str, types: tuple[Lifecycle, ...]) -> None:
+    def _replace_conditions(self, api: ClusterApi, name: str, types: tuple[Lifecycle, ...]) -> None:
         self.check_may_act()
         path = node_path(name)
         node = msgspec.json.decode(api.get(path))
@@ -153,6 +155,7 @@ class NodeConditions:
         if conditions != present:
             version = {"resourceVersion": node["metadata"]["resourceVersion"]}
             body = {"metadata": version, "status": {"conditions": conditions}}
+            # The read may have been slow, so check again.
             self.check_may_act()
             api.patch(f"{path}/status", body)
 

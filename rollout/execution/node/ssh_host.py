@@ -134,7 +134,10 @@ class BootReading(NamedTuple):
 
 
 def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading:
-    """`NodeFailure` if another machine answers."""
+    """Ask the host for its boot; without one, the reading has a reason to wait.
+
+    Raises `NodeFailure` if another machine answers.
+    """
     timeout = min(_BOOT_SECONDS, max(1.0, seconds_left))
     try:
         result = host.shell.run(host.host, BOOT_COMMAND, timeout=timeout)

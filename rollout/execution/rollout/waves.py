@@ -342,7 +342,8 @@ class WaveRunner:
                 elif answer.is_final:
                     give_up.append(GivenUp([node], answer.finding))
                     left.remove(node)
-                # If a gate holds every node, check no more than have room.
+                # A node held by a general gate occupies its room, so that not the whole wave is
+                # asked.
                 if answer.finding is None or answer.is_general:
                     away |= {node.name}
             if begin:
@@ -364,14 +365,17 @@ class WaveRunner:
         return None
 
     def _wait_for_room(self, waiting: _WaitingNodes) -> Decision:
-        """Apply rule 4."""
+        """Wait for room; after --settle-timeout, give up the nodes that a limit keeps back.
+
+        Nodes that only a gate holds keep waiting.
+        """
         if waiting.room_deadline is None:
             self._report_full(waiting.nodes)
             waiting.room_deadline = Deadline(self.clock, self.settle_timeout)
         if not waiting.room_deadline.expired:
             return _WAIT
-        full = self.away_limit.waiting_by_limit(waiting.nodes, self.read_unavailable())
-        return Decision(give_up=[GivenUp(nodes, why) for why, nodes in full.items()])
+        nodes_by_limit = self.away_limit.waiting_by_limit(waiting.nodes, self.read_unavailable())
+        return Decision(give_up=[GivenUp(nodes, why) for why, nodes in nodes_by_limit.items()])
 
     def _report_full(self, waiting: Sequence[PlannedNode]) -> None:
         with suppress(ApiError):

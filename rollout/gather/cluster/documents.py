@@ -310,10 +310,10 @@ def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
 
 
 def _why_slots_implausible(slots: Slots) -> str:
+    """Return what is implausible, as a noun phrase; empty if nothing is."""
     for slot in slots.held:
-        if not (
-            is_object_name(slot.node) and is_run_id(slot.run_id) and is_fleetlock_run(slot.run_id)
-        ):
+        has_valid_run_id = is_run_id(slot.run_id) and is_fleetlock_run(slot.run_id)
+        if not (is_object_name(slot.node) and has_valid_run_id):
             return f"a slot of {slot.node!r}, for the rollout {slot.run_id!r}"
         if not (is_group(slot.group) and slot.node_uid and slot.boot_id):
             return f"a slot of {slot.node!r} in the group {slot.group!r}"

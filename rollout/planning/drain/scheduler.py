@@ -280,7 +280,7 @@ class Scheduler:
 
     def _nodes_matching_demand(self, demand: PodDemand) -> MatchingNodes:
         if demand not in self._matching_by_demand:
-            candidates = self._nodes_with_label(demand)
+            candidates = self._candidate_nodes(demand)
             nodes = [free for free in candidates if demand.admits(free.node)]
             names = frozenset(free.name for free in nodes)
             self._matching_by_demand[demand] = MatchingNodes(
@@ -291,8 +291,11 @@ class Scheduler:
             )
         return self._matching_by_demand[demand]
 
-    def _nodes_with_label(self, demand: PodDemand) -> Iterable[FreeCapacity]:
-        """Return the nodes with a required label; not all admit the pod."""
+    def _candidate_nodes(self, demand: PodDemand) -> Iterable[FreeCapacity]:
+        """Return the nodes with any of the required labels, or all nodes if none is required.
+
+        Not all of them admit the pod.
+        """
         labels = demand.required_labels
         if not labels:
             return self.nodes.values()

@@ -75,6 +75,10 @@ def boot_objection(
 def memory_warnings(
     planned: Iterable[PlannedNode], inputs: EligibilityInputs
 ) -> Iterator[PlanWarning]:
+    """Warn of planned nodes that memory would leave out, but that this run takes.
+
+    It takes held versions with `include_held` or as `retried`, and resting nodes if attended.
+    """
     for node in planned:
         subject = f"node/{node.name}"
         held = why_held(inputs.memory, node.staged_version, inputs.failures_allowed)
