@@ -10,7 +10,7 @@ from rollout.report.columns import wrap
 from rollout.report.status import FollowUp
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
-_WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
+_PROBLEMS_WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
 _NAME_WIDTH = 18
 _MOST_SUBJECTS = 5
 # Words with a digit, such as addresses and counts, but no names of annotations.
@@ -43,26 +43,29 @@ class DoctorReport(TypedDict):
 def doctor_text(
     checks: Sequence[Check],
     *,
-    every: bool = False,
+    show_all: bool = False,
     width: int | None = None,
     follow_up: FollowUp = FollowUp(),  # noqa: B008 - it is frozen
 ) -> str:
-    """Return the findings; with `every`, ungrouped and with the checks that passed."""
+    """Return the findings; with `show_all`, ungrouped and with the checks that passed."""
     lines: list[str] = []
     for _name, group in groupby(checks, key=attrgetter("check")):
-        lines += _check_lines(list(group), every=every)
+        group_checks = list(group)
+        if show_all:
+            lines += _passed_lines(group_checks)
+        lines += _problem_lines(group_checks, are_grouped=not show_all)
     findings = "\n".join(wrap(line, width, hang=_NAME_WIDTH + 3) for line in lines)
-    end = [wrap(_counts_text(checks, every=every), width), wrap(follow_up.sentence, width)]
+    end = [wrap(_counts_text(checks, show_all=show_all), width), wrap(follow_up.sentence, width)]
     if follow_up.command:
         end.append(f"{follow_up.lead or 'Next'}:\n    {follow_up.command}")
     end += [f"{way.lead}:\n    {way.command}" for way in follow_up.ways[1:]]
     return joined("\n\n", findings, joined("\n", *end))
 
 
-def _counts_text(checks: Sequence[Check], *, every: bool) -> str:
+def _counts_text(checks: Sequence[Check], *, show_all: bool) -> str:
     tallies = tally(checks)
     passed = tallies[Verdict.PASS]
-    how_to_list = "" if every else " (-v lists them)"
+    how_to_list = "" if show_all else " (-v lists them)"
     if len(checks) == passed:
         return f"All {len(checks)} checks passed{how_to_list}."
     warnings = counted(tallies[Verdict.WARN], "warning")
@@ -70,14 +73,16 @@ def _counts_text(checks: Sequence[Check], *, every: bool) -> str:
     return f"{counted(passed, 'check')} passed{how_to_list}, {others}."
 
 
-def _check_lines(checks: Sequence[Check], *, every: bool) -> Iterator[str]:
-    if every:
-        for check in checks:
-            if check.verdict is Verdict.PASS:
-                yield _check_line(check.verdict, check.check, f"{check.subject}: {check.message}")
-    for verdict in _WORST_FIRST:
+def _passed_lines(checks: Sequence[Check]) -> Iterator[str]:
+    for check in checks:
+        if check.verdict is Verdict.PASS:
+            yield _check_line(check.verdict, check.check, f"{check.subject}: {check.message}")
+
+
+def _problem_lines(checks: Sequence[Check], *, are_grouped: bool) -> Iterator[str]:
+    for verdict in _PROBLEMS_WORST_FIRST:
         findings = [check for check in checks if check.verdict is verdict]
-        groups = [[check] for check in findings] if every else _groups_of_similar(findings)
+        groups = _groups_of_similar(findings) if are_grouped else [[check] for check in findings]
         for similar in groups:
             yield from _finding_lines(similar)
 

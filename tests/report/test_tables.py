@@ -375,7 +375,7 @@ def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
         "Next:",
         "    rollout plan",
     ]
-    every = doctor_text(good, every=True).splitlines()
+    every = doctor_text(good, show_all=True).splitlines()
     assert every[:3] == [f"✔ ssh                {name}: answers" for name in NAMES[:3]]
     assert every[-1] == "All 3 checks passed."
     bad = (*good, failed(CheckName.SSH, "worker-9", "does not respond", Fix("Is it up?")))

@@ -85,7 +85,7 @@ def doctor(
     if next_step.command:
         next_step = replace(next_step, command=settings.repeated(next_step.command))
     text = partial(
-        doctor_text, checks, every=bool(output.verbose), width=output.width, follow_up=next_step
+        doctor_text, checks, show_all=bool(output.verbose), width=output.width, follow_up=next_step
     )
     output.show(doctor_document(checks), text)
     if any(check.verdict is Verdict.FAIL for check in checks):
