@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 from rollout.model.fleetlock import Slots, SlotState
 
 # Bounds in seconds: drains end at --drain-timeout (10m), and reboots take minutes.
-_DRAINS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
-_REBOOTS = (30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0)
+_DRAIN_BUCKETS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+_REBOOT_BUCKETS = (30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0)
 
 Instrument = TypeVar("Instrument", Gauge, Counter, Histogram)
 
@@ -37,7 +37,12 @@ class Family(Generic[Instrument]):
 
 
 def _family(
-    cluster: str, make: Callable[..., Instrument], name: str, meaning: str, *labels: str
+    cluster: str,
+    make: Callable[..., Instrument],
+    name: str,
+    meaning: str,
+    *,
+    labels: tuple[str, ...] = (),
 ) -> Family[Instrument]:
     # Not in the library's global registry.
     instrument = make(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None)
@@ -47,31 +52,33 @@ def _family(
 class ClusterFamilies:
     def __init__(self, cluster: str) -> None:
         gauge = partial(_family, cluster, Gauge)
-        self.build = gauge("build_info", "Version of rollout that wrote these metrics.", "version")
+        self.build = gauge(
+            "build_info", "Version of rollout that wrote these metrics.", labels=("version",)
+        )
         self.info = gauge(
             "cluster_info",
             "API server, UID of kube-system, and Kubernetes version.",
-            "server",
-            "uid",
-            "kubernetes",
+            labels=("server", "uid", "kubernetes"),
         )
         self.reboot_required = gauge(
             "reboot_required",
             "1 if the node has to be rebooted for an update, otherwise 0.",
-            "node",
+            labels=("node",),
         )
         self.last_check = gauge(
             "host_last_check_timestamp_seconds",
             "Unix time at which the host last checked for updates; 0 if it no longer does. Missing"
             " while an update is staged.",
-            "node",
+            labels=("node",),
         )
         self.hosts_behind = gauge(
             "hosts_behind",
             "Hosts that run an older version than the newest in the cluster, and have staged none.",
         )
         self.version_held = gauge(
-            "version_held", "1 for each held version, which no node may reboot into.", "version"
+            "version_held",
+            "1 for each held version, which no node may reboot into.",
+            labels=("version",),
         )
 
 
@@ -79,46 +86,47 @@ class RunFamilies:
     def __init__(self, cluster: str) -> None:
         gauge = partial(_family, cluster, Gauge)
         counter = partial(_family, cluster, Counter)
-        drain_times = partial(_family, cluster, partial(Histogram, buckets=_DRAINS))
-        reboot_times = partial(_family, cluster, partial(Histogram, buckets=_REBOOTS))
+        drain_times = partial(_family, cluster, partial(Histogram, buckets=_DRAIN_BUCKETS))
+        reboot_times = partial(_family, cluster, partial(Histogram, buckets=_REBOOT_BUCKETS))
         self.running = gauge("running", "1 if a rollout is running, otherwise 0.")
         self.nodes = gauge(
-            "nodes", "Planned nodes of the current or last rollout, by phase.", "phase", "pool"
+            "nodes",
+            "Planned nodes of the current or last rollout, by phase.",
+            labels=("phase", "pool"),
         )
         self.finished = gauge(
             "finished_nodes",
             "Planned nodes of the current or last rollout that are done, by outcome.",
-            "outcome",
-            "pool",
+            labels=("outcome", "pool"),
         )
         self.excluded = gauge(
             "excluded_nodes",
             "Selected nodes that the plan leaves out, by reason.",
-            "reason",
-            "pool",
+            labels=("reason", "pool"),
         )
         self.phase_start = gauge(
             "node_phase_start_timestamp_seconds",
             "Unix time at which a node in flight entered its phase.",
-            "node",
-            "phase",
+            labels=("node", "phase"),
         )
         self.wave = gauge("wave", "Number of the current or last wave; 0 before the first.")
         self.waves = gauge("waves", "Number of waves of the current or last rollout.")
         self.held_evictions = gauge(
-            "held_evictions", "Evictions that wait now, by disruption budget.", "budget"
+            "held_evictions", "Evictions that wait now, by disruption budget.", labels=("budget",)
         )
-        self.drain = drain_times("drain_duration_seconds", "How long drains took.", "pool")
+        self.drain = drain_times(
+            "drain_duration_seconds", "How long drains took.", labels=("pool",)
+        )
         self.reboot = reboot_times(
-            "reboot_duration_seconds", "Time from the reboot command to Ready.", "pool"
+            "reboot_duration_seconds", "Time from the reboot command to Ready.", labels=("pool",)
         )
         self.failures = counter(
-            "node_failures_total", "Nodes that failed, by phase.", "phase", "pool"
+            "node_failures_total", "Nodes that failed, by phase.", labels=("phase", "pool")
         )
         self.rescues = counter(
             "rescues_total",
             "How often reboot.rescue ran for a host that did not come back.",
-            "pool",
+            labels=("pool",),
         )
 
 
@@ -138,13 +146,15 @@ class PassFamilies:
         self.ended = counter(
             "passes_total",
             "Passes that ended, by result; apply and resume are one pass each.",
-            "result",
+            labels=("result",),
         )
         self.last_pass = gauge(
             "last_pass_timestamp_seconds", "Unix time at which the last pass ended."
         )
         self.last_result = gauge(
-            "last_pass_result", "1 for the result of the last pass, 0 for the others.", "result"
+            "last_pass_result",
+            "1 for the result of the last pass, 0 for the others.",
+            labels=("result",),
         )
         self.last_success = gauge(
             "last_success_timestamp_seconds",
@@ -178,11 +188,10 @@ class FleetLockMetrics(Collector):
         self._requests = counter(
             "fleetlock_requests_total",
             "Responses to hosts, by request and kind of response.",
-            "request",
-            "kind",
+            labels=("request", "kind"),
         )
         self._held = gauge(
-            "fleetlock_slots_held", "Slots that are held, as seen last.", "group", "state"
+            "fleetlock_slots_held", "Slots that are held, as seen last.", labels=("group", "state")
         )
         self._in_hand = gauge(
             "fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now."
