@@ -1,3 +1,16 @@
+"""Runs a prepared plan, or rehearses it.
+
+What a run needs is collected step by step:
+
+    Request       what the command was asked to do
+    FreshRun      for a new rollout: its `PreparedRun`, and what the screen of the plan shows
+    PreparedRun   the plan, its hosts, and what an earlier process left
+    Execution     adds this process: its connections, stop request, gates and metrics
+    RunRequest, RunPorts and LockRequest
+                  the same for `Rollout`, which knows nothing of commands: what to run, what to
+                  run it through, and who takes the lock
+"""
+
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence

@@ -113,6 +113,8 @@ def prepare(
 
 @dataclass(frozen=True, slots=True)
 class FreshRun:
+    """A prepared new rollout, and what its screen shows besides."""
+
     prepared: PreparedRun
     snapshot: ClusterSnapshot
     # The ended rollout whose remaining nodes this run takes over.

@@ -292,6 +292,10 @@ def _drain(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
+    """Request the reboot; usually the next phase is REBOOTING.
+
+    It is DRAINING if pods have come to the node, and DRAINED if another update is staged.
+    """
     is_first_time = not (progress.drains or progress.restagings)
     if is_first_time:
         delay_reboot(context)
@@ -313,10 +317,14 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
 
 
 def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
+    """Wait for the new boot; usually the next phase is BOOTED.
+
+    In doubt whether the reboot was requested, this requests it after the checks of
+    `ask_for_reboot`, so the next phase can also be DRAINING, or REBOOTING for another update.
+    """
     try:
         with undoing_failed_rollback(context, host):
             boot = await_boot_or_rescue(context, host, progress.targets, in_doubt=progress.in_doubt)
-    # Awaiting a boot in doubt requests the reboot again, after the same checks.
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:

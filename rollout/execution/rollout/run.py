@@ -2,20 +2,32 @@
 
 From a plan to the result of a node:
 
-    Rollout.run           takes the Lease, and releases it at the end
-    Rollout._carry_out    writes the record, and keeps the soft taints
-    Rollout._run_wave     asks the gates, and lets the cluster settle afterwards
-    WaveRunner.run        starts a thread per node once the limit has room
-    Rollout._run_node     finds the node's host and steps
-    Engine.run_node       adds what all nodes share
-    process_node          takes the steps, one per phase:
-      claim               checks the node again, marks it and cordons it
-      drain               evicts its pods
-      ask_for_reboot      sends the reboot command to the host
-      await_boot          waits for a new boot ID
-      succeed             waits for the node's own pods
-      return_node         uncordons the node, and replaces its marks by the result
-    Ledger.add            counts the result
+    Rollout.run               takes the Lease, and releases it at the end
+    Rollout._carry_out        writes the record, and keeps the soft taints
+    Rollout._run_wave         asks the gates, and lets the cluster settle afterwards
+    WaveRunner.run            starts a thread per node once the limit has room
+    Rollout._run_and_report   finds the node's host and steps, and reports the result
+    Engine.run_node           adds what all nodes share
+    process_node              takes the steps, one per phase:
+      _check_and_cordon         checks the node again
+        claim                   marks it and cordons it
+      start_drain               waits for the drain delay and the checks before the drain
+      _drain                    evicts its pods
+      _reboot                   runs the playbook, and looks at pods and host once more
+        ask_for_reboot          sends the reboot command to the host
+      _prove_boot
+        await_boot              waits for a new boot ID
+      _prove_ready
+        await_ready             waits until the Node is Ready
+      _finish
+        prove_detected          waits for proof of the update
+        succeed                 waits for the node's own pods
+          return_node           uncordons the node, and replaces its marks by the result
+    Ledger.add                counts the result
+
+Three things go back. If pods have come to a drained node (`RefilledError`), it is drained again. If
+its host has staged another update (`RestagedError`), the step is repeated. If the node is refused
+right before its cordon (`RefusedError`), `WaveRunner` tries it again later.
 
 What is stored where:
 
@@ -242,7 +254,7 @@ class Rollout:
         # Only its labels show an unplanned Node's pool.
         nodes = engine.cluster.ask(read_nodes) if policy.pools else ()
         return WaveRunner(
-            run_node=self._run_node,
+            run_node=self._run_and_report,
             read_unavailable=self._read_unavailable,
             clock=engine.cluster.clock,
             stop_rule=self.stop_rule,
@@ -270,7 +282,7 @@ class Rollout:
         now = self.engine.cluster.api.server_time()
         return frozenset(away_reasons(nodes, self.plan.policy, now))
 
-    def _run_node(self, planned: PlannedNode) -> NodeResult:
+    def _run_and_report(self, planned: PlannedNode) -> NodeResult:
         engine = self.engine
         host = self.hosts.host(planned, self.plan.policy)
         began = engine.cluster.clock.monotonic()
