@@ -104,7 +104,7 @@ def test_the_settings_file_goes_along_as_it_is(
     [
         (
             "[waves]\nmax-unavailable = 0",
-            "cluster.toml:2: waves.max-unavailable: 0 would take no node",
+            "cluster.toml:2: waves.max-unavailable: 0 would allow no node to be rebooted",
         ),
         (
             "[cluster]\nkubeconfig = 'admin.conf'",
@@ -247,7 +247,7 @@ def test_the_fleetlock_servers_metrics_can_be_scraped(command: Command, home: Pa
     ("settings", "reason"),
     [
         ("[metrics]\nlisten = ':8080'", "port 8080 is where hosts ask FleetLock"),
-        ("[fleetlock]\nslots = 0", "fleetlock.slots: 0 would take no node"),
+        ("[fleetlock]\nslots = 0", "fleetlock.slots: 0 would allow no node to be rebooted"),
         ("[fleetlock]\ngroup = 'workers'", "names no group of FleetLock"),
         ("[operate]\nevery = '5m'", ""),
     ],

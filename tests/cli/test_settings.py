@@ -152,7 +152,7 @@ MISTAKES = [
     ),
     (
         "[waves]\nmax-unavailable = 0\n",
-        "own.toml:2: waves.max-unavailable: 0 would take no node",
+        "own.toml:2: waves.max-unavailable: 0 would allow no node to be rebooted",
         "maximum number of nodes",
     ),
     ("[waves]\nstrategy = 'random'\n", "'random' is not one of waves, rolling", "rolling"),

@@ -66,11 +66,11 @@ class PowerCycle:
     was_stopped: bool = False
 
     def __call__(
-        self, environment: Mapping[str, str], *, stopped: Callable[[], bool]
+        self, environment: Mapping[str, str], *, is_stopped: Callable[[], bool]
     ) -> CommandEnd:
         self.environments.append(environment)
         self.meanwhile()
-        self.was_stopped = stopped()
+        self.was_stopped = is_stopped()
         self.host.answers = self.after
         self.host.asked = 0
         return CommandEnd(self.problem, output=("power was off", "power is on"))

@@ -48,7 +48,7 @@ class Rescue(Protocol):
     """Runs reboot.rescue, within its own timeout."""
 
     def __call__(
-        self, environment: Mapping[str, str], *, stopped: Callable[[], bool]
+        self, environment: Mapping[str, str], *, is_stopped: Callable[[], bool]
     ) -> CommandEnd: ...
 
 

@@ -85,7 +85,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
         RescueVariable.NODE: context.name,
         RescueVariable.ADDRESS: host.host.address,
     }
-    end = rescue(environment, stopped=lambda: _is_fenced(context))
+    end = rescue(environment, is_stopped=lambda: _is_fenced(context))
     context.report.tell(NodeRescued(context.report.now, context.name, end.problem, end.output))
     context.check_may_act()
     return rescue_text(end.problem, end.output)
