@@ -342,8 +342,7 @@ class WaveRunner:
                 elif answer.is_final:
                     give_up.append(GivenUp([node], answer.finding))
                     left.remove(node)
-                # A node held by a general gate occupies its room, so that not the whole wave is
-                # asked.
+                # A general gate holds all nodes: ask for no more than have room.
                 if answer.finding is None or answer.is_general:
                     away |= {node.name}
             if begin:

@@ -178,13 +178,12 @@ Leaving = Mapping[str, Sequence[Pod]]
 def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
     """If the wave rolls, limit how many nodes of each group are in flight.
 
-    A group is nodes that the same pods are confined to, and that have to leave room for them.
+    Nodes that the same pods are confined to form a group; its limit leaves room for those pods.
     """
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
     rules = wave.rolling
     for number, members in enumerate(_node_groups(wave, leaving, scheduler), start=1):
-        # An internal limit, beside those of budgets and volumes.
         key = f"place:pods-{number}"
         rules = _limit_node_group(rules, key, members, leaving=leaving, scheduler=scheduler)
     return replace(wave, rolling=rules)

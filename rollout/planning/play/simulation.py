@@ -89,10 +89,11 @@ class Simulator:
         limits = layout.limits
         flow = self._pod_flow(limits, scheduler)
         places = PodPlaces(flow, limits.allowed)
-        together = _TogetherSimulation if self._moves_one_by_one(layout) else _EstimatedSimulation
+        is_simulated = self._moves_one_by_one(layout)
+        together_class = _TogetherSimulation if is_simulated else _EstimatedSimulation
         played = list[Batch]()
         ahead = list(layout.waves)
-        # For lack of room in an earlier wave of their part.
+        # They lacked room in an earlier wave of their part.
         waiting_nodes = list[NodeDemand]()
         while ahead or waiting_nodes:
             # Waiting nodes get a wave at the end of their part.
@@ -101,7 +102,7 @@ class Simulator:
             wave = ahead.pop(0)
             if wave.rolling is None:
                 wave, waiting_nodes = places.move_wave(wave, waiting_nodes, limits)
-            simulation_class = together if wave.rolling is None else _RollingSimulation
+            simulation_class = together_class if wave.rolling is None else _RollingSimulation
             simulation = simulation_class(self, flow, places, wave)
             simulation.play(is_last=not (ahead or waiting_nodes))
             played.append(simulation.estimated_wave())
@@ -174,7 +175,7 @@ class _WaveSimulation:
         self.places = places
         self.wave = wave
         self.names = wave.names
-        # For drains, by node, after waits for completion.
+        # By node; a drain's timeout begins after its wait for completion.
         self._timeouts = dict[str, int]()
         self._completion_waits = dict[str, int]()
         self._demands = {demand.name: demand for demand in wave.demands}
@@ -297,7 +298,7 @@ class _EstimatedSimulation(_WaveSimulation):
         self._moved_pods = list(chain.from_iterable(map(self.pods_on, self.names)))
         for name in self.names:
             del flow.residents[name]
-        # `PodPlaces.move_wave` has moved them.
+        # `PodPlaces.move_wave` has moved the pods.
         for pod in self._moved_pods:
             node = flow.scheduler.node_of(pod)
             flow.residents.setdefault(node, {})[pod.uid] = pod
