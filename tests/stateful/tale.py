@@ -34,7 +34,9 @@ from tests.stateful.workload_rules import WorkloadRules
 from tests.stateful.workloads import Workloads, is_rolled_out
 
 SPEED = 60
-WORKERS = 4
+WORKERS = 6
+# Nodes of the control plane.
+MEMBERS_IN_ALL = 3
 SEEDS = tuple(map(int, os.environ.get("STATEFUL_SEEDS", "1,2").split(",")))
 # How likely somebody goes on at each step, where nobody does.
 _SOON = 0.4

@@ -29,7 +29,7 @@ from tests.stateful.operators import (
     stands,
     unfinished,
 )
-from tests.stateful.tale import NODE, PACE, SEEDS, WORKERS, Tale, kept, noted, tell
+from tests.stateful.tale import MEMBERS_IN_ALL, NODE, PACE, SEEDS, WORKERS, Tale, kept, noted, tell
 from tests.stateful.trouble import MEMBERS, SICKNESSES, STORMS
 from tests.stateful.witness import is_cordoned
 from tests.stateful.workloads import WORKLOADS, Workloads
@@ -43,7 +43,7 @@ class Misfortunes(Tale):
     @initialize(
         room=st.integers(min_value=1, max_value=2),
         sick=st.dictionaries(NODE, st.sampled_from(sorted(SICKNESSES)), max_size=2),
-        cordoned=st.dictionaries(NODE, st.sampled_from(("just now", "long ago")), max_size=2),
+        cordoned=st.dictionaries(NODE, st.sampled_from(("long ago", "meanwhile")), max_size=2),
         left=st.sets(NODE, max_size=1),
         rules=st.tuples(*map(st.sampled_from, (GATES, CORDONS, TAINTS, STOPS, STRATEGIES))),
         workloads=WORKLOADS,
@@ -63,10 +63,8 @@ class Misfortunes(Tale):
         self.note(f"begin({room=}, {sick=}, {cordoned=}, {left=}, {rules=}, {workloads=})")
         flags = tuple(flag for flags in rules for flag in flags)
         self.left = left - cordoned.keys()
-        counts_cordons = ALLOW_CORDONED not in rules
-        taken = len(self.left) + counts_cordons * list(cordoned.values()).count("just now")
-        self.begin_on(WORKERS + 1, room + taken, pace, flags, workloads)
-        self.witness.counts_cordons = counts_cordons
+        self.begin_on(WORKERS + MEMBERS_IN_ALL, room + len(self.left), pace, flags, workloads)
+        self.witness.counts_cordons = ALLOW_CORDONED not in rules
         for node, when in cordoned.items():
             if when == "long ago":
                 self.trouble.cordon_for_good(node)
@@ -76,11 +74,11 @@ class Misfortunes(Tale):
             self.trouble.sicken(node, sickness)
         self.watch()
         self.witness.cordons -= self.left
-        for node, when in cordoned.items():
-            if when == "just now":
-                self.trouble.set_cordon(node, cordoned=True)
         self.go_on()
         self.wait_until(lambda: stands(self.running) or not self.operators.running)
+        for node, when in cordoned.items():
+            if when == "meanwhile":
+                self.trouble.set_cordon(node, cordoned=True)
 
     def go_on(self) -> None:
         self.operators.start()
@@ -265,10 +263,7 @@ def test_whatever_befalls_it_nothing_is_harmed_and_somebody_can_finish_it(
 # beginning a node.
 
 
-_MEMBERS = 3
-
-
-MEMBER = st.integers(min_value=1, max_value=_MEMBERS).map(lambda number: f"cp-{number}")
+MEMBER = st.integers(min_value=1, max_value=MEMBERS_IN_ALL).map(lambda number: f"cp-{number}")
 
 
 # What the hosts' needs are read from, and checks that pass nowhere.
@@ -313,7 +308,7 @@ class Nights(Tale):
         self.note(f"begin({room=}, {failures=}, {left=}, {sick=}, {rules=}, {workloads=})")
         flags = tuple(flag for flags in rules for flag in flags)
         limit = room + len(left)
-        self.begin_on(WORKERS + _MEMBERS, limit, pace, flags, workloads)
+        self.begin_on(WORKERS + MEMBERS_IN_ALL, limit, pace, flags, workloads)
         self.witness.counts_cordons = True
         self.flags = (
             "--max-unavailable",
