@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rollout.lab.api.resources import EVENTS, NODES, PODS
+from rollout.lab.api.lifecycle import with_defaults
+from rollout.lab.api.resources import BUDGETS, CLUSTERS, EVENTS, NODES, PODS, STATEFULSETS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.lab import Lab
 from rollout.lab.objects import (
@@ -26,12 +27,14 @@ from rollout.lab.objects import (
     name_of,
     node_name,
     uid,
+    with_metadata,
 )
 from rollout.lab.scenario import WorkloadKind, load_scenario
+from rollout.lab.world.workloads import owner_reference
 from tests.apply import test_databases
 from tests.crash.conftest import Machine
-from tests.crash.role_operator import PRIMARY, ROLE, RoleOperator, stateful_set
 from tests.crash.test_kill import PHASE, assert_nothing_left
+from tests.state import stored
 from tests.stateful.operators import held_by, unfinished
 from tests.stateful.witness import Witness
 from tests.stateful.workload_rules import DatabaseRule
@@ -41,7 +44,10 @@ LIMIT = 3
 NODES_IN_ALL = 6
 SPEED = 60
 # More than two seconds of real time, so that the drain waits and says so.
-SWITCHOVER = 150
+SWITCHOVER = "150"
+ROLE = "cnpg.io/instanceRole"
+PRIMARY = "primary"
+REPLICA = "replica"
 KINDS = (WorkloadKind.DATABASE, WorkloadKind.STATEFUL_SET)
 STRATEGIES = ("waves", "rolling")
 # What the cluster sees of the drain of the primary's node, in this order.
@@ -62,15 +68,41 @@ BOUNDARIES = (
 def database_lab(kind: WorkloadKind, directory: Path) -> Iterator[Lab]:
     scenario = load_scenario(str(test_databases.SCENARIO))
     groups = (msgspec.structs.replace(scenario.nodes[0], count=NODES_IN_ALL),)
-    database = test_databases.database_workload(DATABASE, str(SWITCHOVER))
-    if kind is WorkloadKind.STATEFUL_SET:
-        database = stateful_set(DATABASE, "db")
+    database = test_databases.database_workload(DATABASE, SWITCHOVER)
+    database = msgspec.structs.replace(database, kind=kind, labels={ROLE: REPLICA})
     workloads = (*scenario.workloads, database)
     scenario = msgspec.structs.replace(scenario, nodes=groups, workloads=workloads)
     with Lab(scenario, directory=directory, speed=SPEED) as lab:
         if kind is WorkloadKind.STATEFUL_SET:
-            lab.call(RoleOperator(lab, DATABASE, "db", SWITCHOVER).begin)
+            lab.call(lambda: own_stateful_set(lab))
         yield lab
+
+
+def own_stateful_set(lab: Lab) -> None:
+    """Create a Cluster that owns the StatefulSet and its budgets; in the lab's loop."""
+    store = lab.store
+    found = stored(lab, STATEFULSETS, DATABASE, "db")
+    first = stored(lab, PODS, f"{DATABASE}-0", "db")
+    store.put(PODS, with_metadata(first, labels={**labels_of(first), ROLE: PRIMARY}))
+    selector = {"matchLabels": {"app": DATABASE}}
+    spec = {
+        "template": found["spec"]["template"],
+        "instanceNames": [],
+        "podSelector": selector,
+        "role": {"label": ROLE, "primary": PRIMARY, "replica": REPLICA},
+    }
+    metadata = {"name": DATABASE, "namespace": "db"}
+    cluster = store.create(CLUSTERS, {"metadata": metadata, "spec": spec})
+    owners = [owner_reference(cluster, CLUSTERS)]
+    store.put(STATEFULSETS, with_metadata(found, ownerReferences=owners))
+    for role in (PRIMARY, REPLICA):
+        name = f"{DATABASE}-{role}"
+        of_role = {"matchLabels": {"app": DATABASE, ROLE: role}}
+        budget = {
+            "metadata": {"name": name, "namespace": "db", "ownerReferences": owners},
+            "spec": {"minAvailable": 1, "selector": of_role},
+        }
+        store.create(BUDGETS, with_defaults(BUDGETS, budget))
 
 
 @dataclass
