@@ -233,7 +233,8 @@ class Misfortunes(Tale):
         for _ in range(3):
             if not unfinished(self.running):
                 break
-            self.operators.start()
+            # A pod may have moved to a node that it blocks.
+            self.operators.start(resuming=("--skip", "blocked"))
             self.conclude()
         # Beside a failed node, of this run or an earlier one, there may be no room for the pods of
         # the others.
@@ -362,6 +363,8 @@ class Nights(Tale):
         """
         self.note("the end of it")
         self.trouble.end()
+        # A pass that they block leaves an earlier one as it is.
+        self.trouble.lift_cordons()
         self.wait_until(self.all_ready)
         self.conclude()
         self.go_on()
