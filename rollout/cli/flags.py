@@ -97,15 +97,21 @@ def takes(
             with log_command(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
 
-        # Typer makes flags from the signature. With @takes("cluster"), `abort(settings, yes)` gets
-        #   (*, yes: bool = YES, kubeconfig: ... = None, context: ... = None, format: ... = None,
-        #    verbose: ... = None, config: ... = _CONFIG, set_: ... = _SET)
-        wrapper: Any = read_settings_and_run
-        wrapper.__signature__ = inspect.Signature(parameters)
-        wrapper.__annotations__ = {item.name: item.annotation for item in parameters}
+        _sign(read_settings_and_run, parameters)
         return read_settings_and_run
 
     return decorate
+
+
+def _sign(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
+    """Give a command the signature from which Typer makes its flags.
+
+    With @takes("cluster"), `abort(settings, yes)` gets
+      (*, yes: bool = YES, kubeconfig: ... = None, context: ... = None, format: ... = None,
+       verbose: ... = None, config: ... = _CONFIG, set_: ... = _SET)
+    """
+    command.__signature__ = inspect.Signature(parameters)
+    command.__annotations__ = {item.name: item.annotation for item in parameters}
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:

@@ -27,6 +27,8 @@ from rollout.wording import cause
 from rollout.wording.nodes import check_trouble, failure_clause
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
+# Nodes with the same note.
+_LEAST_SHARING = 2
 _COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", note=True))
 _WIDE_COLUMNS = (
     Column("NODE"),
@@ -147,7 +149,8 @@ def _brief_lines(
     """Return the table, the counts and a shared note; only the note if it is every host's error."""
     # A note that most nodes share moves below the table.
     common_note, sharing_count = _most_common(notes)
-    if sharing_count < 2 or sharing_count * 2 <= len(statuses):  # noqa: PLR2004 - a shared note has two rows
+    is_shared = sharing_count >= _LEAST_SHARING
+    if not is_shared or sharing_count * 2 <= len(statuses):
         common_note = ""
     versions = list(map(_version_cell, statuses))
     if not any(version != "?" for version in versions):

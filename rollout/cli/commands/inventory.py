@@ -1,6 +1,6 @@
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from rollout.cli.flags import NODE_ARGUMENTS, YES, takes
 from rollout.cli.options import option
 from rollout.cli.settings.reading import SELECTION, CommandSettings
 from rollout.cli.settings.rules import selection_of
-from rollout.cli.settings.schema import OutputFormat
+from rollout.cli.settings.schema import OutputFormat, SshSettings
 from rollout.cli.stages.cluster import connect, read_nodes
 from rollout.cli.stages.hosts import ask_hosts, find_hosts
 from rollout.cli.stages.request import Request, fresh_request
@@ -22,7 +22,7 @@ from rollout.cli.terminal import error_console, say, show, show_document, show_p
 from rollout.errors import ExitCode
 from rollout.gather.inventory import SshOptions, inventory_document
 from rollout.gather.updates import CheckOutcome, CheckResult, check_hosts
-from rollout.model.host import KeyState
+from rollout.model.host import Host, KeyState
 from rollout.model.node_kind import why_unsupported
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.policy import Policy
@@ -92,7 +92,7 @@ def known_hosts(
       rollout known-hosts --out known_hosts
       rollout known-hosts --out known_hosts --fingerprints consoles/
     """
-    from rollout.adapters.ssh import host_keys
+    from rollout.adapters.ssh.host_keys import with_keys
     from rollout.adapters.ssh.known_hosts import read_known_hosts_text
 
     ssh = settings.ssh
@@ -104,17 +104,7 @@ def known_hosts(
     nodes = read_nodes(api)
     selected = select(nodes, api, selection_of(settings))
     hosts = find_hosts(nodes, selected.names, ssh)
-    known_fingerprints: host_keys.Fingerprints = {}
-    if fingerprints:
-        known_fingerprints = host_keys.read_fingerprints(fingerprints, hosts)
-    with show_progress("asking hosts for their keys"):
-        scanned = host_keys.scan(
-            hosts,
-            file,
-            known_fingerprints,
-            timeout=ssh.probe_timeout,
-            concurrency=ssh.probe_concurrency,
-        )
+    scanned = _scan(hosts, file, fingerprints, ssh)
     rows = tuple(map(_row, scanned))
     text = partial(host_keys_text, rows, output.width)
     if output.as_json or file:
@@ -123,7 +113,7 @@ def known_hosts(
         # Standard output is the known_hosts file.
         sys.stderr.write(f"{text()}\n")
     trusted = _confirm_trusted(scanned, yes=yes, as_json=output.as_json)
-    content = host_keys.with_keys(before, trusted)
+    content = with_keys(before, trusted)
     if file:
         _write_keys(file, content, len(trusted))
     elif not output.as_json:
@@ -132,6 +122,25 @@ def known_hosts(
         host not in trusted and host.standing is not KeyState.KNOWN for host in scanned
     )
     raise typer.Exit(ExitCode.PARTIAL if is_missing else ExitCode.OK)
+
+
+def _scan(
+    hosts: Mapping[str, Host], file: Path | None, fingerprints: Path | None, ssh: SshSettings
+) -> Sequence["ScannedHost"]:
+    """Ask the hosts for their keys, and compare these with both files, if given."""
+    from rollout.adapters.ssh import host_keys
+
+    known_fingerprints: host_keys.Fingerprints = {}
+    if fingerprints:
+        known_fingerprints = host_keys.read_fingerprints(fingerprints, hosts)
+    with show_progress("asking hosts for their keys"):
+        return host_keys.scan(
+            hosts,
+            file,
+            known_fingerprints,
+            timeout=ssh.probe_timeout,
+            concurrency=ssh.probe_concurrency,
+        )
 
 
 def _write_keys(file: Path, content: str, new_count: int) -> None:

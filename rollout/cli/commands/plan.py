@@ -74,18 +74,11 @@ def plan(
     # Report wrong flags before the first request.
     request = fresh_request(settings, rollback=rollback or "")
     date = _finish_date(finish_by, settings)
-    if anonymous and snapshot is None:
-        raise UsageError("--anonymous requires --snapshot", hint="Add: --snapshot FILE")
-    for target in (out, markdown, snapshot):
-        check_target(target)
+    _check_outputs(out, markdown, snapshot, anonymous=anonymous)
     connections = connect(settings)
     answers: CachedPages | None = None if snapshot is None else {}
-    cluster = read_cluster(
-        connections.api,
-        request.namespace,
-        answers,
-        with_jobs=request.policy.drain.completion.is_used,
-    )
+    with_jobs = request.policy.drain.completion.is_used
+    cluster = read_cluster(connections.api, request.namespace, answers, with_jobs=with_jobs)
     # Stages are imported as they begin: the first request does not wait for the others.
     from rollout.cli.stages import preview
 
@@ -96,10 +89,7 @@ def plan(
         preview.show_explanation(node_name(explain), request, inputs)
         return
     new = preview.make_preview(inputs, date, settings.nodes.allow)
-    run_command = preview.run_command(request, out, new.finish) if new.is_runnable else ""
-    preview.show_preview(
-        connections.api, request, inputs.snapshot, preview=new, run_command=run_command
-    )
+    preview.show_preview(connections.api, request, inputs.snapshot, preview=new, saved_to=out)
     preview.write_plan(new.plan, inputs.snapshot, out=out, markdown=markdown)
     raise typer.Exit(preview.exit_code(new, detailed=detailed_exitcode))
 
@@ -110,6 +100,15 @@ def _show_saved(file: Path, settings: CommandSettings, *, has_other_flags: bool)
     if has_other_flags:
         raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
     show_saved(file, settings)
+
+
+def _check_outputs(
+    out: Path | None, markdown: Path | None, snapshot: Path | None, *, anonymous: bool
+) -> None:
+    if anonymous and snapshot is None:
+        raise UsageError("--anonymous requires --snapshot", hint="Add: --snapshot FILE")
+    for target in (out, markdown, snapshot):
+        check_target(target)
 
 
 def _finish_date(finish_by: str | None, settings: CommandSettings) -> datetime | None:

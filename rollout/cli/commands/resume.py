@@ -55,7 +55,6 @@ def resume(
     \b
     Examples:
       rollout resume
-      rollout resume --yes --retry-failed
       rollout resume --retry-failed --reboot-timeout 30m
     """
     from rollout.cli import gate_wiring
@@ -65,8 +64,7 @@ def resume(
 
     connections = connect(settings)
     api = connections.api
-    namespace = settings.lock.namespace
-    watch = None if force_unlock else refuse_if_locked(api, namespace)
+    watch = None if force_unlock else refuse_if_locked(api, settings.lock.namespace)
     # Stages are imported as they begin: the first request does not wait for the others.
     from rollout.cli.stages import execute, resumption
 
@@ -81,11 +79,10 @@ def resume(
         prepared = resumption.prepare_resumption(
             connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
         )
-        stop = execute.stop_request(settings)
         execution = execute.Execution(
             prepared,
             connections,
-            stop,
+            execute.stop_request(settings),
             gate_ports,
             watch=watch,
             force_unlock=force_unlock,

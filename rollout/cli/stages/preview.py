@@ -106,10 +106,9 @@ def finish_text(finish: Finish, date: datetime) -> str:
     return f"{failure}; the earliest is {end} with {limit}; {finish.obstacle}"
 
 
-def run_command(request: Request, out: Path | None, finish: Finish | None) -> str:
-    """`out` is the file with the saved plan, if any."""
-    if out is not None:
-        return f"rollout apply {shell_word(str(out))}"
+def _run_command(request: Request, saved_to: Path | None, finish: Finish | None) -> str:
+    if saved_to is not None:
+        return f"rollout apply {shell_word(str(saved_to))}"
     limit = f" --max-unavailable {finish.limit}" if finish else ""
     rollback = request.policy.rollback
     command = f"rollout rollback {shell_word(rollback)}" if rollback else "rollout apply"
@@ -121,9 +120,10 @@ def show_preview(
     request: Request,
     snapshot: ClusterSnapshot,
     preview: Preview,
-    run_command: str,
+    saved_to: Path | None,
 ) -> None:
     plan = preview.plan
+    run_command = _run_command(request, saved_to, preview.finish) if preview.is_runnable else ""
     output = request.settings.output
     unfinished = read_unfinished_summary(api, request.namespace, snapshot.nodes).follow_up
     why_not_yet = ""
