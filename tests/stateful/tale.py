@@ -221,11 +221,10 @@ class Tale(RuleBasedStateMachine):
         if self.lab is None:
             return
         broken = self.running.call(self.witness.verdicts)
-        budgets = [each.name for each in self.running.scoreboard().budgets_broken]
         broken += [
-            f"budget {name} was broken"
-            for name in budgets
-            if name not in self.witness.excused_budgets
+            f"budget {budget.name} was broken"
+            for budget in self.running.scoreboard().budgets_broken
+            if not self.witness.is_excused(budget)
         ]
         assert not broken, self.told(broken)
 

@@ -138,6 +138,7 @@ class Trouble:
 
     def silence(self, node: str, seconds: float) -> None:
         """Its kubelet says that it is not Ready, for a while."""
+        self._lab.call(lambda: self._witness.note_silence(node))
         self._lab.call(lambda: self._set_ready(node, ready=False))
         later = self._lab.world.cluster.clock.scaled(seconds)
         self._lab.call(

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
@@ -32,7 +33,9 @@ from rollout.lab.objects import (
     spec_of,
     uid,
 )
+from rollout.lab.scoreboard import BrokenBudget
 from rollout.model.node_lifecycle import OUR_REASON
+from rollout.model.progress import Phase
 
 PREFIX = "node-rollout.dev/"
 RUN = PREFIX + "run"
@@ -48,6 +51,9 @@ _UNSEEN_WITHIN = 0.5
 # many as it takes.
 PROMPTLY = 1.0
 PATIENTLY = 3.0
+# How long after a node turns unready its pods' budgets may count them, in real seconds; times of
+# broken budgets are whole seconds.
+_TRAILING_SECONDS = 1.5
 # That many reboots may leave a host on its version before it rests.
 _REBOOTS_IN_VAIN = 2
 ALL = "all nodes"
@@ -58,7 +64,8 @@ T = TypeVar("T")
 class Witness:
     """Keeps the record of one lab. `broken` are broken rules, in words; everything else is what has happened.
 
-    `phases` are those of nodes that are marked. `cordons` are those of others, which count against
+    `phases` are those of nodes that are marked. `silences` are the moments at which nodes turned
+    unready, and the budgets of their pods. `cordons` are those of others, which count against
     the limit if `counts_cordons`. `evicted_by_others` are pods by UID. `meddled` are nodes that
     somebody uncordoned or deleted while they were ours; `retries` is how often failed nodes were to
     be tried again. What keeps a node from being begun has to be noticed `within` so many seconds.
@@ -72,6 +79,7 @@ class Witness:
     cordons: set[str] = field(default_factory=set)
     meddled: set[str] = field(default_factory=set)
     excused_budgets: set[str] = field(default_factory=set)
+    silences: list[tuple[datetime, frozenset[str]]] = field(default_factory=list)
     rebooting_by_others: set[str] = field(default_factory=set)
     evicted_by_others: set[str] = field(default_factory=set)
     phases: dict[str, str] = field(default_factory=dict)
@@ -202,10 +210,14 @@ class Witness:
             ):
                 self._judge_return(name)
             return
-        is_new = name not in self.phases
+        before = self.phases.get(name)
         self.phases[name] = marks.get(PHASE, "")
-        if is_new and not self.acts_for_others:
+        if self.acts_for_others:
+            return
+        if before is None:
             self._well_before[name] = frozenset(map(uid, filter(is_ready, self._staying_on(name))))
+        # A node that is only marked may still be refused.
+        if before in (None, Phase.PENDING) and self.phases[name] == Phase.CORDONED:
             self._judge_beginning(name, node)
 
     def _judge_beginning(self, name: str, node: Json) -> None:
@@ -217,7 +229,8 @@ class Witness:
         }
         maintained = self._standing(self._maintained_since)
         cordoned = self._standing_cordons()
-        unavailable = self.phases.keys() - returned
+        begun = {other for other, reached in self.phases.items() if reached != Phase.PENDING}
+        unavailable = begun - returned
         unavailable |= self._standing(self._away_since) | maintained | cordoned
         if name in cordoned:
             self.broken.append(f"{name} was begun, and somebody else had cordoned it")
@@ -346,6 +359,24 @@ class Witness:
     def excuse(self, pod: Json) -> None:
         """Somebody takes this pod from its budgets without asking them."""
         self.excused_budgets |= set(self._budgets_of(pod))
+
+    def note_silence(self, node: str) -> None:
+        """Somebody silences a node now; in the lab's loop."""
+        pods = self.lab.store.pods_on(node)
+        budgets = frozenset(budget for pod in pods for budget in self._budgets_of(pod))
+        self.silences.append((self.lab.world.cluster.now(), budgets))
+
+    def is_excused(self, broken: BrokenBudget) -> bool:
+        """Whether somebody else broke the budget.
+
+        Right after a node turns unready the API server still grants evictions, because the status
+        of the budget trails its pods.
+        """
+        at = datetime.fromisoformat(broken.at)
+        return broken.name in self.excused_budgets or any(
+            broken.name in budgets and abs((at - moment).total_seconds()) < _TRAILING_SECONDS
+            for moment, budgets in self.silences
+        )
 
     # The verdicts that hold at any time.
 
