@@ -42,7 +42,7 @@ class SystemClock:
 
 class _DatedAnswer(NamedTuple):
     date: datetime
-    # By the monotonic clock.
+    # In monotonic seconds.
     arrival: float
 
 

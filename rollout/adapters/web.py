@@ -26,7 +26,7 @@ _MOST_PORTS = 65_535
 _MOST_CONNECTIONS = 32
 # A client must not block a kubelet's probes; a browser opens six.
 _MOST_OF_CLIENT = 12
-# For one read or write, and for a whole connection.
+# How long one read or write may take, and a whole connection.
 _IDLE_SECONDS = 10.0
 _CONNECTION_SECONDS = 30.0
 # Of a request: Python alone accepts 100 headers of 64 KB each.

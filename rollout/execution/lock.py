@@ -52,7 +52,7 @@ _FIRST_PAUSE = 0.25
 # A write must begin within this share of the duration: it takes time to arrive.
 _SAFE_SHARE = 0.8
 _NOTICE_INTERVAL = 10.0
-# To release the lock when the process ends at once.
+# How long releasing the lock may take when the process ends at once.
 _LAST_SECONDS = 2.0
 _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
@@ -94,7 +94,7 @@ class LeaseLock:
         self._acquired = ""
         self._transitions = 0
         self._is_lost = False
-        # Of the lost Lease, empty if it is free.
+        # Who holds the Lease after it was lost; empty if nobody does.
         self._new_holder = ""
         self._thread = threading.Thread(
             target=self._keep_renewing, name="lease-renewal", daemon=True

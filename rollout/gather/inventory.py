@@ -200,7 +200,7 @@ class SshOptions:
         user_files = " ".join(map(ssh_path, files.own))
         system_files = " ".join(ssh_path(file, tokens=False) for file in files.system)
         if system_files and not user_files:
-            # Otherwise ssh also reads its default files.
+            # Without this, ssh also reads its default files.
             user_files = "none"
         agent = "" if identities.agent is None else ssh_path(identities.agent or "none")
         options = [

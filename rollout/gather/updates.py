@@ -38,7 +38,7 @@ ask sudo-bus 5 sudo -n {_BUS_CALL} && exit 0
 ask sudo-client 12 sudo -n {_CLIENT_CALL}
 """.strip()
 
-# For the connection and all questions.
+# How long the connection and all questions may take.
 _CHECK_SECONDS = 60.0
 _REPORTING_ERROR = (
     "update_engine is reporting a failed update, and accepts no request: try again soon"

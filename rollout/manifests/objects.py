@@ -67,7 +67,7 @@ class Installation:
     time_zone: str = DEFAULT_ZONE
     # Between two passes.
     every: int = 600
-    # For a pass.
+    # How long a pass may take, in seconds.
     deadline: int = 21600
     # After SIGTERM.
     grace: int = 60

@@ -182,7 +182,7 @@ class Pod:
     requests: Resources
     # When the grace period of the deletion ends.
     deleted_at: str = ""
-    # Both in seconds: the pod's own, and that of its deletion.
+    # In seconds: the pod's grace period, and the one with which it was deleted.
     grace_period: int = 30
     deletion_grace: int | None = None
     finalizers: tuple[str, ...] = ()
@@ -235,7 +235,7 @@ class Budget:
     name: str
     # None matches nothing.
     selector: LabelSelector | None
-    # Both as written (`2`, `50%`), or empty.
+    # As written (`2`, `50%`); empty if not set.
     min_available: str
     max_unavailable: str
     disruptions_allowed: int
@@ -331,7 +331,7 @@ class StoredData:
     object: str
     # The nodes with a copy.
     nodes: frozenset[str]
-    # Those of them whose copy is usable.
+    # The nodes whose copy is usable.
     healthy: frozenset[str]
     # How many usable copies must stay.
     needed: int
@@ -349,7 +349,7 @@ class StoredData:
 class ClusterIdentity:
     """Which cluster this is."""
 
-    # Of its kube-system namespace.
+    # The UID of the namespace kube-system.
     uid: str
     server: str
     version: str

@@ -148,7 +148,7 @@ class UpdateStatus:
     # The progress of a download, or why the operation is unknown.
     message: str = ""
     trouble: EngineTrouble = EngineTrouble.NONE
-    # By the host's clock; None if no check has succeeded since its start.
+    # By the host's clock. None if no check has succeeded since the service started.
     last_checked: datetime | None = None
 
     @property
@@ -215,11 +215,11 @@ class HostFacts:
     # The strategy of Zincati, or empty.
     zincati: str = ""
     reboots_itself: tuple[SelfReboot, ...] = ()
-    # Without the probe's own user; None if unknown.
+    # Who else is logged in, besides the probe's own user. None if unknown.
     users: tuple[LoggedInUser, ...] | None = None
     # Sources of the host that were not asked.
     shows: tuple[Source, ...] = ()
-    # Of update-engine and locksmithd.
+    # The states of update-engine and of locksmithd.
     units: tuple[UnitState, UnitState] = (UnitState(), UnitState())
     checks: UpdateChecks = NO_CHECKS
 

@@ -54,7 +54,7 @@ class NodeFailures:
     """A node's failures since it last succeeded."""
 
     failures: int
-    # Of the last failure.
+    # When the last failure was.
     at: str
     outcome: str
     run: str = ""

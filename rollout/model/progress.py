@@ -168,7 +168,7 @@ class RunResult:
     # In an earlier process of this rollout.
     failed_before: tuple[NotDone, ...] = ()
     pods_to_move: int = 0
-    # By this process.
+    # The evictions of this process.
     evictions: int = 0
     # Planned only by an earlier process.
     left_over: tuple[str, ...] = ()

@@ -74,7 +74,7 @@ class CheckedJournal:
     nodes: int
     moves: int
     most_in_flight: int
-    # Of the last plan; None if unknown.
+    # --max-unavailable of the last plan; None if unknown.
     limit: int | None
     violations: tuple[Violation, ...]
 

@@ -118,7 +118,9 @@ class NoteMaker:
             return None
         self._reported_blocks.add(key)
         time_left = elapsed(max(0.0, event.seconds_left))
-        blocked = f"is blocked by {printable(event.blocker_text)} for {elapsed(blocked_seconds)}"
+        blocked = (
+            f"has been blocked by {printable(event.blocker_text)} for {elapsed(blocked_seconds)}"
+        )
         reason = f"Pod {pod_with_owner(event)} cannot be evicted: {why_blocked(event)}."
         return Note(
             event=NotifyEvent.HELD,

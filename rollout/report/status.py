@@ -55,7 +55,7 @@ class Way:
 
     lead: str
     command: str
-    # Otherwise kubectl's.
+    # Otherwise it is a command of kubectl.
     is_of_rollout: bool = True
     # Held versions have to be released first.
     starts_nodes: bool = False

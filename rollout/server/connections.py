@@ -20,7 +20,7 @@ from rollout.model.host import normalize_address
 
 IDLE_SECONDS = 15.0
 _MOST_CONNECTIONS = 1024
-# Of file descriptors; the others are for the API server and files.
+# The share of file descriptors for hosts. The others are for the API server and files.
 _SHARE_OF_HOSTS = 0.5
 # Hosts behind a load balancer share an address.
 SHARE_OF_ADDRESS = 0.5
@@ -75,7 +75,7 @@ class Listening:
             raise InputError(f"cannot listen on {self.host}:{self.port}: {why}") from error
 
     async def keep_reloading(self, served_tls: ssl.SSLContext) -> None:
-        """Reload the certificate until canceled: Kubernetes replaces files of a Secret."""
+        """Reload the certificate until canceled: Kubernetes replaces the files of a Secret."""
         if self.certificate is None:
             return
         problem = ""

@@ -51,7 +51,7 @@ class _Handlers:
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
         self._render_metrics = metrics
-        # By address.
+        # Requests under way, by address.
         self._under_way: Counter[str] = Counter()
         self._metrics_lock = asyncio.Lock()
         self.connections = OpenConnections(raise_connection_limit())
@@ -90,7 +90,7 @@ class _Handlers:
     ) -> FleetLockAnswer:
         """Return the answer, or raise `Denied`.
 
-        A request counts toward limits once its body is here.
+        A request counts toward the limits once its body has arrived.
         """
         if self.stopping:
             raise Denied(AnswerKind.SERVER_STOPPING, "this server is about to end")

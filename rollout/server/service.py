@@ -49,10 +49,10 @@ class AnswerLog:
 
     clock: Clock
     notice: Callable[[str], None]
-    # By a host's ID; may raise `Denied` or `NodesUnknownError`.
+    # Returns the Node of a host's ID. May raise `Denied` or `NodesUnknownError`.
     node_name: Callable[[str], str]
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    # By host ID.
+    # The last answer to each host, by its ID.
     _last_kinds: dict[str, AnswerKind] = field(default_factory=dict)
     # In monotonic seconds, by kind or text of an hourly answer.
     _logged_at: dict[str, float] = field(default_factory=dict)

@@ -30,7 +30,7 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import Clock, ClusterApi, Observer
 from rollout.server.nodes import WatchedNodes, plan_node, select_nodes
 
-# For one API call and its retries while a host waits.
+# A host waits meanwhile: for one API call, and for its retries.
 _CALL_SECONDS = 10.0
 _RETRY_SECONDS = 10.0
 # Cached state up to this age may deny a request.
@@ -49,7 +49,7 @@ class ServerSettings:
     namespace: str
     holder: str
     lease_seconds: int
-    # To ask again after the drain, and to come back after the grant.
+    # How long a host may take to ask again after the drain, and to come back after the grant.
     slot_timeout: Duration
 
     def failures_allowed(self, nodes: Iterable[Node]) -> int:

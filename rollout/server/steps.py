@@ -57,7 +57,7 @@ from rollout.server.state import SlotBook
 _PAUSE_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
 _MOST_DRAINS_IN_STEP = 3
-# For a host to go down after its grant.
+# How long a host may take to go down after its grant.
 _LAST_GRANT_SECONDS = 60.0
 
 

@@ -75,7 +75,7 @@ class SlotRunner:
 
     context: ServerContext
     server_stop: StopRequest
-    # By run under way, for answers to its host.
+    # What each run under way does now, by its ID: answers to the host show it.
     details: dict[str, str] = field(default_factory=dict)
     # The drains of all slots compete for the same budgets.
     _precedence: Precedence = field(default_factory=Precedence)
@@ -263,7 +263,7 @@ class Worker:
         self._leadership = context.leadership
         self._server_stop = server_stop
         self._woken = threading.Event()
-        # By run, as is the end of the pause after a failure.
+        # By run ID. `_retries` ends the pause after a failure.
         self._threads: dict[str, SlotThread] = {}
         self._retries: dict[str, Deadline] = {}
         self._slots = Slots()

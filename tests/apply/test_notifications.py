@@ -98,7 +98,7 @@ def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_pat
     assert note["level"] == "warning"
     assert f"Pod {blocked['pod']} ({blocked['owner']}) cannot be evicted: " in note["body"]
     assert note["next"] == "kubectl describe pdb -n shop ledger"
-    assert f"{note['node']} is blocked by PDB shop/ledger for " in note["title"]
+    assert f"{note['node']} has been blocked by PDB shop/ledger for " in note["title"]
     assert "needs 2 healthy, has 2" in note["body"]
 
 

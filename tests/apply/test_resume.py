@@ -103,7 +103,7 @@ def test_whoever_waits_for_the_lock_of_another_leaves_at_the_first_signal(
 def test_abort_gives_back_what_was_begun_and_nothing_else(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    """And says so on the Node, for whoever asks the cluster and has never heard of rollout.
+    """It also says so in an Event of the Node, for people who do not know rollout.
 
     Nobody waits for the lock of a process that has ended on this machine.
     """
@@ -149,7 +149,7 @@ def stopped_run(lab: Lab, home: Path) -> str:
     return recorded_run(lab)
 
 
-def test_only_whoever_is_asked_may_replace_a_rollout_that_was_stopped(
+def test_a_stopped_rollout_is_replaced_only_after_a_question(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 6)
@@ -217,7 +217,7 @@ def test_a_dead_host_is_tried_again_on_request_with_new_time_outs_and_no_other_n
 def assert_time_outs_come_from_wherever_they_are_set(
     lab: Lab, home: Path, again: tuple[str, ...]
 ) -> None:
-    """One that is not set is that of the last resume. What has no effect is said."""
+    """A timeout that is not set stays as in the last resume. One without effect is reported."""
     file = home / "rollout.toml"
     file.write_text(
         '[drain]\ntimeout = "7m"\n[waves]\nsettle-timeout = "3m"\nspread-by = "zone"\n',

@@ -106,7 +106,7 @@ COMPLETED = {
 
 @pytest.mark.parametrize("line", COMPLETED)
 def test_a_line_that_is_typed_loads_little(line: str, tmp_path: Path) -> None:
-    """Neither what checks values nor the clients: they take longer than all else."""
+    """Importing the checks of values and the clients takes longer than everything else."""
     count = str(len(line.split(" ")))
     asked = {
         "COMP_WORDS": f"rollout {line}",

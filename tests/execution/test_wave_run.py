@@ -201,7 +201,7 @@ def test_an_error_lets_the_nodes_in_flight_finish_and_says_so() -> None:
         hanging.run()
     assert hanging.has_ended
     assert hanging.notices == [
-        "internal error: no further nodes are begun, those in flight are finished: node-1"
+        "internal error: rollout begins no further nodes and finishes those in flight: node-1"
     ]
 
 

@@ -42,7 +42,7 @@ def single_replica(sim: Simulation, random: Random, name: str) -> None:
 
 
 def job(sim: Simulation, random: Random, name: str) -> None:
-    """A pod that completes, of which may be known when."""
+    """A pod that completes, and when, if that is known."""
     deadline = random.choice([400, 900, 1500, None])
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"uid-{name}"}
     sim.create(
@@ -92,7 +92,7 @@ ADDED: dict[str, tuple[Add, ...]] = {
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A plan, that of the copy, and how its run went."""
+    """A plan, the plan of the copy, and how its run went."""
 
     plan: RolloutPlan
     plan_of_copy: RolloutPlan

@@ -72,7 +72,7 @@ def test_what_one_webhook_denies_on_a_node_is_one_notification() -> None:
         for pod in ("shop/a", "shop/b")
     ]
     (note,) = notes(*held)
-    assert "is blocked by admission webhook guard.example.com" in note.title
+    assert "has been blocked by admission webhook guard.example.com" in note.title
 
 
 @pytest.mark.parametrize(

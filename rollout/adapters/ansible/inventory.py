@@ -66,7 +66,7 @@ def has_safe_names(host: Host) -> bool:
 
 def _connection_variables(host: Host, settings: AnsibleSettings) -> dict[str, object]:
     variables: dict[str, object] = {"ansible_host": _UnsafeText(host.address)}
-    # Otherwise ssh's configuration decides.
+    # Without a port in the settings, ssh's configuration decides.
     if settings.port is not None:
         variables["ansible_port"] = host.port
     if settings.user is not None:

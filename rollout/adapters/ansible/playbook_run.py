@@ -108,7 +108,7 @@ class PlaybookRun:
         lines = list(self._output)
         for number, line in enumerate(lines):
             if line.startswith(_ERROR_STARTS):
-                # With lines after the error, which quote the task.
+                # The lines after the error quote the task.
                 return excerpt(" ".join(lines[number:]), 400)
         return last_line("\n".join(lines), 400) or f"exit status {self.status}"
 

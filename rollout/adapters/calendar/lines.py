@@ -80,7 +80,7 @@ class Block:
 class TimeLimit:
     """A limit on the CPU time that this thread spends on a calendar."""
 
-    # By `time.thread_time`.
+    # In seconds of `time.thread_time`.
     end: float
 
     @classmethod

@@ -87,7 +87,7 @@ def _check_repetition(line: ContentLine, parts: Mapping[str, str]) -> None:
 def _check_times(line: ContentLine, parts: Mapping[str, str]) -> None:
     lists = [name for name in parts if name.startswith("BY")]
     if lists == ["BYSETPOS"]:
-        line.refuse("BYSETPOS needs another BY… beside it")
+        line.refuse("BYSETPOS needs another BY… with it")
     times_a_day = 1
     for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
         times_a_day *= parts.get(name, "").count(",") + 1
@@ -111,7 +111,7 @@ def _split_parts(line: ContentLine) -> Mapping[str, str]:
 def _check_numbers(line: ContentLine, name: str, values: list[str], frequency: str) -> None:
     numbers = _LISTS[name]
     if frequency not in numbers.frequencies:
-        line.refuse(f"{name} has no meaning beside FREQ={frequency}")
+        line.refuse(f"{name} has no meaning with FREQ={frequency}")
     back = ", or counted back from the end" if numbers.may_count_back else ""
     for value in values:
         if not numbers.allows(value):
@@ -130,4 +130,4 @@ def _check_weekdays(line: ContentLine, parts: Mapping[str, str], frequency: str)
         if match is None:
             line.refuse(f"{written!r} in BYDAY is not a day of the week")
         if match[2] is not None and not 1 <= int(match[2]) <= most:
-            line.refuse(f"{written!r} in BYDAY has no meaning beside FREQ={frequency}")
+            line.refuse(f"{written!r} in BYDAY has no meaning with FREQ={frequency}")

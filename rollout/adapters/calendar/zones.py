@@ -18,7 +18,7 @@ _INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, Overf
 class Zones:
     """The time zones that a file may name."""
 
-    # For times without a zone.
+    # The zone of times that name none.
     of_calendar: tzinfo
     # Defined by the file itself.
     defined: frozenset[str]

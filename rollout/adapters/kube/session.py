@@ -37,7 +37,7 @@ from rollout.model.tool_output import last_line
 
 _UNAUTHORIZED = 401
 _MOST_RECORDS = 100
-# For reuse; more threads open more.
+# Connections kept for reuse. More threads open more.
 _KEPT_CONNECTIONS = 64
 # Seconds between a failed login and the next.
 _LOGIN_PAUSE = 5.0

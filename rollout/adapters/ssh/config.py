@@ -47,7 +47,7 @@ _FOLLOWED = (
     *("identityfile", "identityagent", "identitiesonly", "proxyjump", "proxycommand"),
 )
 _OFF_VALUES = ("none", "no", "internal")
-# For so many hosts, ssh takes seconds.
+# From so many hosts on, asking ssh takes seconds.
 _SLOW_FROM = 200
 _UNSUPPORTED_HINT = (
     "Let OpenSSH connect: --executor ansible. Or name a configuration without this option:"
@@ -134,7 +134,7 @@ class ConfigFiles:
 def config_files(path: Path | None) -> ConfigFiles | None:
     """Return the named file, else those that `ssh` reads, or None.
 
-    `ssh` reads those of the account's home. If HOME is another folder, only its file is used.
+    `ssh` reads the files in the account's home. If HOME is another folder, only its file is used.
     """
     if path is not None:
         return None if path == NO_FILE else ConfigFiles(path)
@@ -208,7 +208,7 @@ def _ask_about_host(host: Host, client: Client, defaults: Settings) -> tuple[str
 
 
 def _differs(settings: Settings, defaults: Settings, name: str) -> bool:
-    """Whether a name's settings differ from those of `NOBODY`."""
+    """Whether ssh's settings for a name differ from those for `NOBODY`."""
     for keyword in (*_FOLLOWED, *_REFUSED):
         values = [value.lower() for value in settings.get(keyword, ())]
         expected = [value.replace(NOBODY, name).lower() for value in defaults.get(keyword, ())]

@@ -40,7 +40,7 @@ from rollout.errors import SshAuthError, SshError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
-# By sshd, or ssh about a jump host, with too many logins in progress.
+# What sshd says, or ssh of a jump host, while too many logins are in progress.
 _BUSY_GREETINGS = (b"Exceeded MaxStartups", b"Not allowed at this time")
 _BUSY_JUMP_HOST = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
 _CHUNK = 65536

@@ -30,7 +30,7 @@ from rollout.model.host import (
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
-# By the Node's name; those under the empty name confirm the key of any host.
+# By Node. Fingerprints under the empty name confirm the key of any host.
 Fingerprints = Mapping[str, frozenset[str]]
 
 

@@ -106,7 +106,7 @@ def _may_depend_on_name(keyword: str, value: str) -> bool:
         # ssh asks DNS about the name.
         return value.lower() not in _OFF
     if keyword == "hostname":
-        # Otherwise it may print a host that no line names.
+        # If ssh changes the value, it may print a host that no line names.
         return not _is_printed_unchanged(value.lower())
     if keyword in _EXPANDED_LATER or "%" not in value:
         return False

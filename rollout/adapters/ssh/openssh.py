@@ -12,7 +12,7 @@ from rollout.adapters.ssh.host_patterns import HostPatterns, Kind, host_patterns
 from rollout.errors import InputError
 from rollout.model.tool_output import last_line
 
-# By lower-case keyword, where not ssh's default.
+# By lower-case keyword, without ssh's defaults.
 Settings = Mapping[str, tuple[str, ...]]
 
 # A kind of names, user and port.

@@ -20,7 +20,7 @@ from rollout.model.host import Host
 from rollout.ports import CommandResult
 from rollout.threads import in_background
 
-# For fewer, a process takes longer to start than to ask.
+# A process for fewer hosts would take longer to start than to ask.
 _HOSTS_PER_WORKER = 250
 # Each takes about 40 MB.
 _MOST_WORKERS = 4

@@ -44,7 +44,7 @@ from rollout.report.document_types import HoldReport, PauseReport, ReleaseReport
 
 _NODES: list[str] | None = argument(None, "Names of the nodes.", "NODE", node_names)
 _STILL_STOPPED = """\
-Unattended passes are still stopped, because a rollout was aborted. Let them begin nodes:
+Unattended passes are still stopped, because a rollout was aborted. To start them again:
     rollout unpause --unattended"""
 _UNTIL = "When to end the pause: 8h, 2d, or 2026-11-23T06:00Z (UTC if no time zone is given)"
 # A longer reason could not be read back, and the pause would have no end.

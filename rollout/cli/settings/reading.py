@@ -89,7 +89,7 @@ SettingValues = Mapping[str, PlacedValue]
 class CommandSettings(Settings):
     """The settings of a command, and where each was set."""
 
-    # Those of the command line.
+    # The settings of the command line.
     typed: SettingValues = field(default_factory=dict)
     # Where each setting was set, for messages; by its name. Defaults are left out.
     places: Mapping[str, str] = field(default_factory=dict)

@@ -25,7 +25,7 @@ class Setting:
     separator: str = ","
     # The type of the value, or of the items of a list.
     kind: Any = str
-    # With its table, such as `drain.timeout`.
+    # Includes its table, such as `drain.timeout`.
     name: str = ""
     is_list: bool = False
     default: Any = None

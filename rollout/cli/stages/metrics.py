@@ -27,7 +27,7 @@ _LAST_DELIVERY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class MeasuredPass:
-    """The exit code of a pass, set by whoever makes it."""
+    """The exit code of a pass, which the caller of `measure_pass` sets."""
 
     code: ExitCode = ExitCode.OK
 

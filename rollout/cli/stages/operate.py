@@ -13,9 +13,7 @@ from rollout.cli import failures, wiring
 from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
-from rollout.cli.stages.cluster import (
-    connect,
-)
+from rollout.cli.stages.cluster import connect
 from rollout.cli.stages.lock import lock_watch, refuse_if_locked
 from rollout.cli.stages.metrics import measure_pass
 from rollout.cli.stages.repeats import RepeatFilter
@@ -53,7 +51,7 @@ class Operation:
     repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
     def make_pass(self) -> ExitCode:
-        """Return OK while another rollout is running; otherwise raise what `apply` raises.
+        """Return the exit code; OK if no node may be rebooted now. Raises what `apply` raises.
 
         While nodes are updated, a signal requests only the stop of the pass, which ends gracefully.
         The request is then passed on to the process.

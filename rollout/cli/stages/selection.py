@@ -22,7 +22,7 @@ _PATTERN_CHARACTERS = frozenset("*?[]")
 class SelectedNodes:
     """The names of the selected nodes."""
 
-    # With those that `--exclude` leaves out.
+    # Also the nodes that `--exclude` leaves out.
     before_exclude: tuple[str, ...]
     names: tuple[str, ...]
 

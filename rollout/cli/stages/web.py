@@ -62,7 +62,7 @@ class RunPages:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pages: dict[str, CachedValue[WebPage | None]] = field(default_factory=dict)
     _rows: dict[Path, _CachedRow] = field(default_factory=dict)
-    # By the run's ID, the latest first.
+    # By run ID, the latest first.
     _journals: CachedValue[Mapping[str, Path]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class RunPages:
         status = self.status()
         is_running = report is not None and report.ending is Ending.RUNNING
         seconds = _REFRESH_SECONDS if is_running or status else _REFRESH_SECONDS_AT_REST
-        beside = LivePageFrame(
+        frame = LivePageFrame(
             at=wiring.now(),
             status=status.splitlines(),
             headings=_HEADINGS,
@@ -118,13 +118,13 @@ class RunPages:
             refresh=seconds if refreshes else 0,
             is_latest=True,
         )
-        return _web_page(report, beside)
+        return _web_page(report, frame)
 
     def _past_page(self, file: Path) -> WebPage | None:
         report = self._read_and_cache(file)
         if report is None:
             return None
-        beside = LivePageFrame(
+        frame = LivePageFrame(
             at=wiring.now(),
             status=(),
             headings=_HEADINGS,
@@ -132,7 +132,7 @@ class RunPages:
             refresh=0,
             is_latest=False,
         )
-        return _web_page(report, beside)
+        return _web_page(report, frame)
 
     def _list_journals(self) -> Mapping[str, Path]:
         own = self.settings.output.journal
@@ -174,9 +174,9 @@ class RunPages:
         return report
 
 
-def _web_page(report: RunReport | None, beside: LivePageFrame) -> WebPage:
-    page = live_page(report, beside)
-    return WebPage(page.html, page.csp, beside.refresh)
+def _web_page(report: RunReport | None, frame: LivePageFrame) -> WebPage:
+    page = live_page(report, frame)
+    return WebPage(page.html, page.csp, frame.refresh)
 
 
 def _read_state(file: Path) -> _FileState:

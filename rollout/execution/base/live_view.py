@@ -37,7 +37,7 @@ class LiveView(Generic[T]):
     # JSON is decoded into this type, which `project` turns into the model's.
     shape: type[Any]
     project: Callable[[Any], T]
-    # For the first list.
+    # How long the first list may take.
     deadline: Deadline
     # Set at each change; its reader clears it.
     changed: threading.Event = field(default_factory=threading.Event)

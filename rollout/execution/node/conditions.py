@@ -36,7 +36,7 @@ _BY_PHASE: Mapping[Phase, tuple[Lifecycle, ...]] = {
 }
 _TYPES = frozenset(Lifecycle)
 _AT_ONCE = 8
-# To wait for the API server, for one node and for all.
+# How long to wait for the API server, for one node and for all.
 _SECONDS = 10.0
 _SECONDS_FOR_ALL = 60.0
 _MOST_CONFLICTS = 10

@@ -30,7 +30,7 @@ from rollout.model.progress import Phase
 
 T = TypeVar("T")
 
-# For a host whose Node is gone to come back, at most this part of --reboot-timeout.
+# How long a host whose Node is gone may take to come back; at most this part of --reboot-timeout.
 _GONE_SECONDS = 120.0
 _GONE_PART = 4
 _TICK = 5.0

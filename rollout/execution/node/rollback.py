@@ -21,7 +21,7 @@ from rollout.model.progress import Outcome
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
 
-# For connecting, asking and the command, as for the reboot.
+# How long connecting, asking and the command may take, as for the reboot.
 _UNDO_SECONDS = 90.0
 _NOT_UNDONE = "its next reboot may boot its other version, because undoing the rollback failed"
 

@@ -23,7 +23,7 @@ from rollout.model.timestamps import timestamp
 
 # A thousand nodes take a second or two.
 _AT_ONCE = 8
-# To wait for the API server.
+# How long to wait for the API server.
 _SECONDS = 60.0
 _NAMED = 5
 TAINT = f"{AWAITING_REBOOT.key}:{AWAITING_REBOOT.effect}"

@@ -74,7 +74,7 @@ class Inheritance:
     # The run ID in the marks, by node.
     taken_up: Mapping[str, str] = field(default_factory=dict)
     left_cordoned: frozenset[str] = frozenset()
-    # From before the interrupted wave.
+    # The health before the interrupted wave.
     health: Health | None = None
     failures: int = 0
     failed: tuple[NotDone, ...] = ()

@@ -52,7 +52,7 @@ class WaveProgress:
     ledger: Ledger
     store_health: Callable[[Health], None]
     why_none_follows: Finding | None = None
-    # Of a rolling part's nodes in flight.
+    # The health before each node in flight, in a rolling part.
     _baselines: dict[str, NodeBaseline] = field(default_factory=dict)
     _settling: dict[str, _SettlingNode] = field(default_factory=dict)
 
@@ -171,9 +171,8 @@ class NodeThreads:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Exception) and self._running:
             nodes = shortened(sorted(self.nodes), _NAMED)
-            self.notice(
-                f"internal error: no further nodes are begun, those in flight are finished: {nodes}"
-            )
+            outcome = "rollout begins no further nodes and finishes those in flight"
+            self.notice(f"internal error: {outcome}: {nodes}")
         # Not after a KeyboardInterrupt: a host may hang, and its node stops at the lock.
         if error is None or isinstance(error, Exception):
             wait(self._running)

@@ -15,7 +15,7 @@ from rollout.threads import side_by_side
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _CONCURRENT_REVIEWS = 8
 _DEFAULT_POLICY = Policy()
-# For Events about cluster-scoped objects.
+# Where Events about cluster-scoped objects are.
 _EVENTS_NAMESPACE = "default"
 _CLUSTER_PURPOSE = "tell this cluster from others"
 _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is paused"

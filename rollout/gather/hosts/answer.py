@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER
 
-# Of `timeout`, and of a shell for an unknown command.
+# Exit statuses of `timeout`, and of a shell for an unknown command.
 TIMED_OUT = 124
 NOT_FOUND = 127
 _MARKED = re.compile(rf"^{MARKER} (.+)$", re.MULTILINE)

@@ -34,9 +34,9 @@ _CONTROLLER = "controller:"
 class BudgetIndex:
     """Finds a pod's budgets without trying every selector of its namespace."""
 
-    # By a label that their selectors require.
+    # Budgets by a label that their selectors require.
     by_label: Mapping[_LabelKey, Sequence[Budget]]
-    # By namespace: those that require no label's value.
+    # Budgets whose selectors require no label's value, by namespace.
     unselective: Mapping[str, Sequence[Budget]]
     # Found so far, by pod UID.
     by_uid: dict[str, tuple[Budget, ...]] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Headcount:
     of their controllers.
     """
 
-    # Without the API server's time, no pod is late.
+    # None if the API server's time is unknown: then no pod is late.
     now: datetime | None
     # How many pods of each budget (key) have ended.
     ended: Counter[str]

@@ -18,7 +18,7 @@ class FreeCapacity:
     cpu_milli: int
     memory: int
     pods: int
-    # By name; one that no node offers is not counted.
+    # Other resources by name, without those that no node offers.
     others: dict[str, int]
     name: str = field(init=False)
     # Allocatable CPU and memory, at least 1 each.
@@ -95,7 +95,7 @@ class MatchingNodes:
     # Requests that fit on none, while the scheduler's `_room_changes` is the same.
     too_much: Resources | None = None
     room_changes: int = 0
-    # Those without the soft taint, and how much of the scheduler's `_untainted` they include.
+    # The nodes without the soft taint, and how many of the scheduler's `_untainted` they include.
     untainted: "MatchingNodes | None" = None
     untainted_read: int = 0
 

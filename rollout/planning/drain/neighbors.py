@@ -19,7 +19,7 @@ class TopologyDomains:
     """The domains of a topology key, such as zones."""
 
     topology: str
-    # Of each node that counts; a node without the key is in none.
+    # The domain of each node that counts. A node without the key is in none.
     by_node: Mapping[str, str]
     values: frozenset[str]
 
@@ -166,7 +166,7 @@ class _PodGroup:
     node_selector: Mapping[str, str]
     pods: list[Pod] = field(default_factory=list)
     counted_by: list[Tally] = field(default_factory=list)
-    # Of pods whose anti-affinity selects these.
+    # Counts pods whose anti-affinity selects these.
     repelled_by: list[Tally] = field(default_factory=list)
     # None until one has to be placed.
     demands: _Demands | None = None
@@ -195,19 +195,19 @@ class Neighbors:
         self._groups = _groups_of(pods)
         self.has_rules = bool(self._groups)
         self._group_of = {pod.uid: group for group in self._groups for pod in group.pods}
-        # Both find groups that a selector may match.
+        # These two find the groups that a selector may match.
         self._by_label: dict[_LabelKey, list[_PodGroup]] = defaultdict(list)
         self._by_namespace: dict[str, list[_PodGroup]] = defaultdict(list)
         for group in self._groups:
             self._by_namespace[group.namespace].append(group)
             for key, value in group.labels.items():
                 self._by_label[group.namespace, key, value].append(group)
-        # By UID, once it has moved; empty while it is on none.
+        # The node of each moved pod, by UID; empty while the pod is on none.
         self._moved_to: dict[str, str] = {}
         self._domains: dict[_DomainsKey, TopologyDomains] = {}
         self._tallies_of_terms: dict[tuple[_Term, ...], Tally] = {}
         self._tallies_of_spreads: dict[_SpreadKey, Tally] = {}
-        # Those with this term as anti-affinity.
+        # The pods that have this term as anti-affinity.
         self._repelling_pods: dict[_Term, Tally] = {}
         for group in self._groups:
             self._count_repelling(group)

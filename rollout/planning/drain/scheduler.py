@@ -29,7 +29,7 @@ class Scheduler:
     """Simulates where kube-scheduler places pods, starting from a snapshot of the cluster."""
 
     nodes: Mapping[str, FreeCapacity]
-    # Those that only some nodes can mount, by claim (`namespace/name`).
+    # The volumes that only some nodes can mount, by claim (`namespace/name`).
     volumes: Mapping[str, Sequence[PersistentVolume]]
     neighbors: Neighbors
     # Cordoned by the simulation.
@@ -39,9 +39,9 @@ class Scheduler:
     _untainted: list[str] = field(default_factory=list)
     # Changes that may have made room; older `MatchingNodes.too_much` are stale.
     _room_changes: int = 0
-    # By pod UID; empty while on no node. Others have not moved.
+    # The node of each moved pod, by UID; empty while the pod is on none.
     _moved_to: dict[str, str] = field(default_factory=dict)
-    # Both cache the same objects; identities are faster to compare.
+    # These two cache the same objects: identities are faster to compare.
     _matching_by_identity: dict[_DemandKey, MatchingNodes] = field(default_factory=dict)
     _matching_by_demand: dict[PodDemand, MatchingNodes] = field(default_factory=dict)
     # By a label's name, then its value.

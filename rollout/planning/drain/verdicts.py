@@ -58,7 +58,7 @@ class DrainRules:
     daemon_sets: frozenset[tuple[str, str]]
     # It leaves pods that it does not select.
     selector: LabelSelector
-    # Without the API server's time, no pod is overdue.
+    # None if the API server's time is unknown: then no pod is overdue.
     now: datetime | None
     # Wait for pods that one selects.
     completion: tuple[LabelSelector, ...] = ()

@@ -77,7 +77,7 @@ class AwayLimit:
 
     # How many of all nodes.
     most: int
-    # Of pools with their own.
+    # By pool, for pools with a limit of their own.
     limits: Mapping[str, int] = field(default_factory=dict)
     pool_by_node: Mapping[str, str] = field(default_factory=dict)
 

@@ -247,7 +247,7 @@ def why_aborted(memory: Memory) -> str:
         _LONGEST_SENTENCE,
     )
     return (
-        f"{abort}; unattended passes begin nodes again after `rollout unpause --unattended`, or a"
+        f"{abort}; unattended passes stay stopped until `rollout unpause --unattended`, or a"
         " `rollout apply`"
     )
 

@@ -38,9 +38,9 @@ _FLATCAR = _VersionScheme(
     length=3, channel_index=1, channels={0: "alpha", 1: "beta", 2: "stable", 3: "lts"}
 )
 _FEDORA = _VersionScheme(length=4, channel_index=2, channels={1: "next", 2: "testing", 3: "stable"})
-# By operating system; others' versions have no known order.
+# By operating system. The versions of other systems have no known order.
 _SCHEMES = {"flatcar": _FLATCAR, "coreos": _FLATCAR, "fedora": _FEDORA}
-# By the start of a Node's osImage; others are known only from hosts.
+# By the start of a Node's osImage. Only the host itself tells the others.
 _IMAGES = {
     "Flatcar Container Linux": "flatcar",
     "Container Linux by CoreOS": "coreos",
@@ -74,7 +74,7 @@ class Stream:
 class KnownImages:
     """Digests of bootc's images on the hosts."""
 
-    # By the hosts' stream and version.
+    # The images that hosts have, by stream and version.
     present: Mapping[tuple[Stream, str], frozenset[str]] = field(default_factory=dict)
     # Digests have no order, but hosts keep the replaced image.
     older: frozenset[str] = frozenset()
@@ -114,7 +114,7 @@ class KnownVersions:
     """The OS versions in the cluster."""
 
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
-    # Those that a staged update replaces.
+    # The versions that a staged update replaces, by stream.
     replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
     # One version may have several images.
     images: KnownImages = NO_IMAGES

@@ -57,7 +57,7 @@ class Weekdays:
 
     # Monday is 0.
     numbers: frozenset[int]
-    # Of a month, such as the second; 0 for all.
+    # Which weekday of the month, such as the second; 0 for each.
     ordinal: int = 0
 
     def includes(self, day: date) -> bool:
@@ -328,7 +328,7 @@ class Schedule:
 
     # Without windows, nodes may start at any time.
     windows: tuple[Period, ...] = ()
-    # By their texts.
+    # By the texts of the settings.
     freezes: Mapping[str, Period] = field(default_factory=dict)
     # Windows of a pool, whose nodes also need a window of the rollout.
     pool_windows: tuple[Period, ...] = ()

@@ -63,7 +63,7 @@ class Rate:
     permits: int
     # From an eviction until the pod is gone.
     ending_seconds: int
-    # From an eviction until the replacement is ready, for the next.
+    # From an eviction until its replacement is ready and the next may follow.
     seconds_per_round: int
     # From the cordon until another controller opens the budget, or 0.
     handover_seconds: int = 0

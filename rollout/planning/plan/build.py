@@ -88,7 +88,7 @@ class PlanInputs:
     """All that a plan is made from."""
 
     snapshot: ClusterSnapshot
-    # By node name.
+    # By node.
     observations: Mapping[str, HostObservation]
     # Before `--exclude` is applied.
     selected: tuple[str, ...]

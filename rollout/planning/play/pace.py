@@ -35,7 +35,7 @@ class Past:
 
     # Seconds until the node was empty.
     drains: tuple[float, ...] = ()
-    # From then until the node was returned.
+    # From the empty node until its return.
     reboots: tuple[float, ...] = ()
     # From a wave's last node to the next wave.
     settles: tuple[float, ...] = ()

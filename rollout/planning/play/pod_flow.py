@@ -69,7 +69,7 @@ class _DrainState:
 
     on_empty: Action
     pods_left: int
-    # Of those evicted, by owner.
+    # How many evicted pods were ready, by owner.
     evicted_ready: Counter[str] = field(default_factory=Counter)
     has_timed_out: bool = False
 
@@ -113,7 +113,7 @@ class PodFlow:
     rules: DrainPolicy
     index: BudgetIndex
     scheduler: Scheduler
-    # Those that leave with a drain, by node and UID.
+    # The pods that leave with a drain, by node and UID.
     residents: dict[str, dict[str, Pod]]
     # As in `DrainForecast`.
     surging: Mapping[str, int]

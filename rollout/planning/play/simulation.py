@@ -175,7 +175,7 @@ class _WaveSimulation:
         self.places = places
         self.wave = wave
         self.names = wave.names
-        # By node; a drain's timeout begins after its wait for completion.
+        # By node. A drain's timeout begins after its wait for completion.
         self._timeouts = dict[str, int]()
         self._completion_waits = dict[str, int]()
         self._demands = {demand.name: demand for demand in wave.demands}

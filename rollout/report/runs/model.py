@@ -172,7 +172,7 @@ class PartReport:
 
     part: Part
     seconds: float
-    # Of single nodes; 0 if nodes do not spend time here.
+    # Of one node; 0 if nodes do not spend time here.
     median: float = 0.0
     longest: float = 0.0
     # The slowest.
@@ -198,7 +198,7 @@ class RunReport:
     gaps: Sequence[str]
     succeeded: int
     failed: int
-    # Of the first plan, without waits for windows.
+    # What the first plan estimated, without waits for windows.
     planned: ToldSummary
     estimate: TimeEstimate
     parts: Sequence[PartReport]

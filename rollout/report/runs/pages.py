@@ -218,14 +218,14 @@ def run_page(report: RunReport) -> str:
     return _render("run.html.jinja", **_template_variables(report)).html
 
 
-def live_page(report: RunReport | None, beside: LivePageFrame) -> Page:
+def live_page(report: RunReport | None, frame: LivePageFrame) -> Page:
     title = "No rollout is recorded on this machine"
-    if beside.history:
+    if frame.history:
         title = "The latest run is only listed below"
     content: Mapping[str, Any] = {"title": title, "report": None}
     if report is not None:
         content = _template_variables(report)
-    return _render("live.html.jinja", beside=beside, **content)
+    return _render("live.html.jinja", frame=frame, **content)
 
 
 def _template_variables(report: RunReport) -> Mapping[str, Any]:

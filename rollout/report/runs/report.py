@@ -315,7 +315,7 @@ class _DurationKind(StrEnum):
 class _PastDuration(NamedTuple):
     kind: _DurationKind
     seconds: float
-    # Of the pods that ended, if `kind` says so.
+    # The owner of the pods that ended, if `kind` says so.
     owner: str = ""
 
 
