@@ -15,6 +15,8 @@ LATEST_VERSIONS = 10
 # A version that failed on this many nodes is held anyway.
 MOST_NODES_OF_VERSION = 150
 _MOST_CHARACTERS = 400
+RESET_EFFECT = "Reset it, which ends every hold, rest and pause of all nodes"
+RESET_COMMAND = "rollout release --all"
 RIGHTS_FIX = (
     "Ask an administrator to grant it: `rollout manifests roles` prints a ClusterRole and Roles"
     " with every permission."
@@ -115,7 +117,7 @@ class Memory:
         """Return how to fix the problem."""
         if self.denied:
             return RIGHTS_FIX
-        return "Reset it, which ends every hold, rest and pause of all nodes: rollout release --all"
+        return f"{RESET_EFFECT}: {RESET_COMMAND}"
 
 
 NO_MEMORY = Memory()

@@ -9,6 +9,7 @@ from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError
 from rollout.gather.cluster.rights import has_right, missing_rights, plan_rights
 from rollout.gather.doctor.checks import Check, CheckName, Verdict
+from rollout.gather.doctor.cluster import memory_checks
 from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe import parse_probe
 from rollout.gather.hosts.probe_command import MARKER, Probe
@@ -22,6 +23,8 @@ from rollout.model.host import (
     UpdateState,
     UpdateStatus,
 )
+from rollout.model.memory import Memory
+from rollout.model.rivals import SelfReboot
 from rollout.model.update_checks import CheckState, UnitState
 from rollout.ports import CommandResult
 from tests.scripted_api import Kubeconfig, scripted
@@ -104,6 +107,25 @@ def test_update_engine_has_to_be_unmasked_enabled_and_running(
     check = found(engine, GOOD_LOCKSMITH)[CheckName.UPDATE_ENGINE]
     assert check.verdict is verdict
     assert fix in str(check.fix)
+
+
+@pytest.mark.parametrize("rival", SelfReboot)
+def test_a_host_that_reboots_by_itself_is_stopped_by_a_command_or_a_setting(
+    rival: SelfReboot,
+) -> None:
+    facts = replace(FACTS, reboots_itself=(rival,))
+    (check,) = [one for one in host_checks("worker-1", facts) if one.check is CheckName.RIVAL]
+    has_command = bool(check.fix.commands)
+    assert has_command is (rival is not SelfReboot.UNATTENDED_UPGRADES)
+    assert has_command is not bool(check.fix.text)
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_the_command_for_an_unreadable_memory_depends_on_why(denied: bool) -> None:  # noqa: FBT001 - a row of the table
+    memory = Memory(problem="it cannot be read", denied=denied)
+    (check,) = memory_checks(memory, "kube-system/node-rollout-memory")
+    command = "rollout manifests roles" if denied else "rollout release --all"
+    assert check.fix.commands == (command,)
 
 
 WORKING = UpdateStanding(

@@ -9,7 +9,7 @@ from rollout.gather.hosts.identity import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.finding import PausedByAnnotation, RivalMark
 from rollout.model.marks import RIVAL_PAUSES
-from rollout.model.memory import Memory
+from rollout.model.memory import RESET_COMMAND, RESET_EFFECT, Memory
 from rollout.model.node_marks import UNCLEAR_HINT, pause_on, why_paused
 from rollout.model.plan import (
     Blocker,
@@ -108,7 +108,9 @@ def unseen_lock_check(subject: str, error: ApiError) -> Check:
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
     if memory.problem:
-        yield failed(CheckName.MEMORY, subject, memory.problem, Fix(memory.fix))
+        reset = Fix.with_commands(RESET_EFFECT, RESET_COMMAND)
+        fix = _RIGHTS_FIX if memory.denied else reset
+        yield failed(CheckName.MEMORY, subject, memory.problem, fix)
     for version, failures in memory.versions.items():
         if failures.held_since:
             message = (
