@@ -3,6 +3,7 @@ speak too early.
 """
 
 import json
+import time
 
 import pytest
 
@@ -59,6 +60,8 @@ def go_down_without_node(lab: Lab, client: Client) -> None:
     """The host is down, and a cloud controller deletes its Node."""
     lab.call(lab.machines[client.node].cut_power)
     lab.call(lambda: lab.store.remove(NODES, client.node))
+    # No host is back within the second of its pods' last condition, which has whole seconds.
+    time.sleep(1)
 
 
 def last_outcome(lab: Lab, name: str) -> str:
