@@ -31,6 +31,7 @@ _PROGRAM_SECONDS = 20.0
 SIGNATURE_NAMESPACE = "evidence@node-rollout.dev"
 _SSH_KEYGEN = ("ssh-keygen", "-n", SIGNATURE_NAMESPACE, "-Y")
 _MISSING = "not there"
+_TOO_MANY = f"more than {_MOST_DOCUMENTS} documents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[Signed
     if path.is_dir():
         paths = sorted(path.glob(f"*{_DOCUMENT_SUFFIX}"))[: _MOST_DOCUMENTS + 1]
         if len(paths) > _MOST_DOCUMENTS:
-            return (SignedDocument(source, problem=f"more than {_MOST_DOCUMENTS} documents"),)
+            return (SignedDocument(source, problem=_TOO_MANY),)
         if not paths:
             return (SignedDocument(source, problem=f"no {_DOCUMENT_SUFFIX} file in it"),)
         return tuple(map(_read_file, paths))
@@ -97,7 +98,10 @@ def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]
     except ApiError as error:
         yield SignedDocument(document.origin, problem=error.message)
         return
-    names = sorted(name for name in data if name.endswith(_DOCUMENT_SUFFIX))[:_MOST_DOCUMENTS]
+    names = sorted(name for name in data if name.endswith(_DOCUMENT_SUFFIX))
+    if len(names) > _MOST_DOCUMENTS:
+        yield SignedDocument(document.origin, problem=_TOO_MANY)
+        return
     if not names:
         yield SignedDocument(document.origin, problem=_MISSING)
     for name in names:

@@ -182,7 +182,7 @@ class _Table:
     def _least_width(self, index: int) -> int:
         least = _LEAST_NOTE_WIDTH if self.columns[index].note else _LEAST_LIST_WIDTH
         for text in self._texts(index):
-            words = _join_commands(text).split()
+            words = text.split()
             least = max(least, *map(len, words)) if words else least
         return least
 

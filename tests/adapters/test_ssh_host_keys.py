@@ -1,6 +1,7 @@
 """Whether a host is the one it was: its key is looked at before anybody logs in."""
 
 import base64
+import hmac
 import logging
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ import asyncssh
 import pytest
 
 from rollout.adapters.ssh.host_keys import ScannedHost, scan, with_keys
-from rollout.adapters.ssh.known_hosts import HostKey
+from rollout.adapters.ssh.known_hosts import HostKey, KnownHosts
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError
-from rollout.model.host import Host, HostKeyChecking, KeyState
+from rollout.model.host import Host, HostKeyChecking, HostKeyFiles, KeyState
 from tests.adapters.conftest import shell
 from tests.adapters.openssh import (
     MISSING,
@@ -121,6 +122,39 @@ def test_a_changed_key_takes_the_place_of_the_old_one_however_its_address_is_spe
     kept, added = with_keys(before, [entry]).splitlines()
     assert kept == f"other.example {line_of(old)}"
     assert added.endswith(line_of(new))
+
+
+def changed(address: str) -> ScannedHost:
+    """A host whose key has changed, with the new one confirmed."""
+    old, new = (key_of(asyncssh.generate_private_key("ssh-ed25519")) for _ in range(2))
+    host = Host("worker-1", address)
+    return ScannedHost("worker-1", host, KeyState.CHANGED, new, "fingerprint", (old,))
+
+
+def test_a_hashed_line_is_replaced_only_if_it_is_the_hosts() -> None:
+    """Hosts that were cloned have the same key."""
+    entry = changed("a.example")
+    own, clones = (f"{hashed(name)} {line_of(entry.before[0])}" for name in ("a.example", "b"))
+    kept, added = with_keys(f"{own}\n{clones}\n", [entry]).splitlines()
+    assert kept == clones
+    assert entry.key is not None
+    assert added.endswith(line_of(entry.key))
+
+
+def test_an_old_key_under_a_pattern_is_kept_for_the_other_hosts_alone(tmp_path: Path) -> None:
+    entry = changed("a.example")
+    old = entry.before[0]
+    file = tmp_path / "known_hosts"
+    file.write_text(with_keys(f"*.example {line_of(old)}\n", [entry]))
+    known = KnownHosts(HostKeyFiles((str(file),)), HostKeyChecking.STRICT)
+    assert known.keys(entry.host) == (entry.key,)
+    assert known.keys(Host("worker-2", "b.example")) == (old,)
+
+
+def hashed(name: str) -> str:
+    salt = b"salt" * 5
+    parts = (salt, hmac.digest(salt, name.encode(), "sha1"))
+    return "|1|" + "|".join(base64.b64encode(part).decode() for part in parts)
 
 
 def key_of(key: asyncssh.SSHKey) -> HostKey:

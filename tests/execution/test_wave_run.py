@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import ReadinessSnapshot, Settler
 from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner
+from rollout.gather.cluster.workloads import Workload
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
 from rollout.model.finding import Finding, ObjectUnhealthy
 from rollout.model.gates import GatePolicy
@@ -238,6 +239,33 @@ def test_good_looks_have_to_follow_one_another(
         == ""
     )
     assert Looks.looks == looks
+
+
+class Readings(Settler):
+    """Reads these numbers of ready pods of `a` and `b`, one pair after another."""
+
+    pairs: ClassVar[list[dict[str, int]]] = []
+
+    def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
+        ready = Readings.pairs.pop(0)
+        return ReadinessSnapshot(
+            frozenset(),
+            lambda _node: Counter(),
+            lambda was: replace(was, ready=ready[was.uid]),
+            lambda: None,
+        )
+
+
+def test_a_workload_that_fails_while_another_recovers_is_waited_for() -> None:
+    clock = PassingClock()
+    policy = Policy(settle_timeout=Duration(30), gates=GatePolicy(health_checks=1))
+    settler = Readings(PatientApi(None, clock), Reporter((), clock), policy, lambda: None)  # type: ignore[arg-type]
+    Readings.pairs = [{"a": 1, "b": 2}, {"a": 2, "b": 1}, {"a": 2, "b": 1}, {"a": 2, "b": 2}]
+    before = {uid: Workload("ReplicaSet", "shop", uid, uid, desired=2, ready=2) for uid in "ab"}
+    health = Health(before, frozenset())
+    assert settler.wait_until_settled(health, 1, frozenset(), StopRequest()) == ""
+    # `b` was back only in one that read both: the fourth, or a later one.
+    assert Readings.pairs == []
 
 
 def test_a_wave_settles_once_the_objects_are_healthy() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rollout.adapters.ssh.connection import connected
 from rollout.adapters.ssh.known_hosts import (
+    HASH_PREFIX,
     HostKey,
     KnownHosts,
     name_on_file,
@@ -122,19 +123,26 @@ def with_keys(text: str, confirmed: Sequence[ScannedHost]) -> str:
 
 
 def _without_old_key(line: str, scanned: ScannedHost) -> str | None:
-    """Return the line without the host's name if it has an old key of it.
+    """Return the line without the host's name, if the line has one of the host's old keys.
 
-    None if it names no other host. A line with a marker stays.
+    None if no other name remains. A line with a marker stays.
     """
-    marker, names, key = parse_known_hosts_line(line)
-    if key is None or key not in scanned.before or marker:
+    parsed = parse_known_hosts_line(line)
+    own_name = name_on_file(scanned.host)
+    if parsed.marker or parsed.key not in scanned.before or not parsed.is_for(own_name):
         return line
-    own_name = normalize_known_host(name_on_file(scanned.host))
-    others = [name for name in names.split(",") if normalize_known_host(name) != own_name]
-    is_hash = names.startswith("|1|")
-    if not others or is_hash:
+    if parsed.names.startswith(HASH_PREFIX):
         return None
-    return line.replace(names, ",".join(others), 1)
+    own_spelling = normalize_known_host(own_name)
+    others = [
+        name for name in parsed.names.split(",") if normalize_known_host(name) != own_spelling
+    ]
+    if not others:
+        return None
+    if parsed._replace(names=",".join(others)).is_for(own_name):
+        # A pattern, which other hosts may need.
+        others += [f"!{spelling}" for spelling in dict.fromkeys((own_name, own_spelling))]
+    return line.replace(parsed.names, ",".join(others), 1)
 
 
 def read_fingerprints(path: Path, nodes: Iterable[str]) -> Fingerprints:

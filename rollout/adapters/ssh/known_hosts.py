@@ -36,7 +36,7 @@ USUAL_FILES = HostKeyFiles(
 _UNKNOWN = "its host key is unknown"
 # In a command for the operator.
 _FILE_PLACEHOLDER = "FILE"
-_HASH_PREFIX = "|1|"
+HASH_PREFIX = "|1|"
 _REVOKED = "@revoked"
 _AUTHORITY = "@cert-authority"
 # Names, type and key.
@@ -72,7 +72,7 @@ class KeysByName:
 
     def add(self, names: str, key: HostKey) -> None:
         """Add a key under its line's first field: names, patterns or a hash."""
-        if names.startswith(_HASH_PREFIX):
+        if names.startswith(HASH_PREFIX):
             self._matchers.append((_hash_matcher(names), key))
         elif any(mark in names for mark in "*?!"):
             self._matchers.append((partial(_matches, names), key))
@@ -322,6 +322,13 @@ class KnownHostsLine(NamedTuple):
     # None for an empty or damaged line, or comment.
     key: HostKey | None
 
+    def is_for(self, name: str) -> bool:
+        """Whether the line has a key for this lower-case name."""
+        keys = KeysByName()
+        if self.key is not None:
+            keys.add(self.names, self.key)
+        return bool(keys.find(name))
+
 
 def parse_known_hosts_line(line: str) -> KnownHostsLine:
     """Split a line into its fields."""
@@ -342,7 +349,7 @@ def parse_known_hosts_line(line: str) -> KnownHostsLine:
 def _hash_matcher(names: str) -> Callable[[str], bool]:
     """Return a test for this hash; a damaged line's matches no name."""
     try:
-        parts = names.removeprefix(_HASH_PREFIX).split("|")
+        parts = names.removeprefix(HASH_PREFIX).split("|")
         salt, digest = (base64.b64decode(part, validate=True) for part in parts)
     except ValueError:
         return lambda _: False

@@ -145,19 +145,26 @@ class Settler:
         """Wait until the health is as before; return what is still missing, or empty."""
         deadline = self.cluster.deadline(self.policy.settle_timeout)
         # To spare requests, read settled workloads again only once all have settled.
-        workloads = before.workloads
+        to_read = before.workloads
         healthy_checks = 0
         while True:
             began = self.cluster.clock.monotonic()
             snapshot = self.read_readiness(deadline)
-            shortages = snapshot.find_shortages(workloads.values(), {})
+            shortages = snapshot.find_shortages(to_read.values(), in_flight={})
             expected_ready = before.ready_nodes - expected_away
             missing = snapshot.describe_missing(shortages.values(), expected_ready)
-            is_relapse = bool(missing) and healthy_checks > 0
-            healthy_checks = 0 if missing else healthy_checks + 1
-            unsettled = {uid: workloads[uid] for uid in shortages}
-            workloads = before.workloads if healthy_checks or is_relapse else unsettled
-            if healthy_checks >= self.policy.gates.health_checks or deadline.expired or stop.is_due:
+            has_read_all = len(to_read) == len(before.workloads)
+            if not missing:
+                healthy_checks += 1
+                to_read = before.workloads
+            elif healthy_checks:
+                # Any workload may be short again.
+                healthy_checks = 0
+                to_read = before.workloads
+            else:
+                to_read = {uid: to_read[uid] for uid in shortages}
+            is_settled = has_read_all and healthy_checks >= self.policy.gates.health_checks
+            if is_settled or deadline.expired or stop.is_due:
                 return missing
             pause = _LONGEST_PAUSE
             if missing:
