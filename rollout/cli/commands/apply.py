@@ -21,7 +21,7 @@ from rollout.errors import ExitCode, UsageError
 from rollout.model.text import counted
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.metrics import MeasuredPass
+    from rollout.cli.stages.metrics import MeasuredCode
     from rollout.cli.stages.prepare import FreshRun, PreparedRun
     from rollout.cli.stages.request import Request
     from rollout.ports import ClusterApi
@@ -118,7 +118,8 @@ def _prepare_and_run(request: "Request", *, asks: bool, dry_run: DryRun | None) 
     gate_ports = gate_wiring.gate_ports(settings, request.policy.gates.alerts)
     connections = connect(settings)
     api = connections.api
-    with _metrics_and_pass(settings, api.server, is_rehearsal=is_rehearsal) as (metrics, measured):
+    with _measured(settings, api.server, is_rehearsal=is_rehearsal) as (metrics, measured):
+        # This only checks the lock. `Rollout.run` takes it, after the plan was made.
         watch = refuse_if_locked(api, request.namespace)
         # Stages are imported as they begin: the first request does not wait for the others.
         from rollout.cli.stages import execute, refusals
@@ -138,20 +139,21 @@ def _prepare_and_run(request: "Request", *, asks: bool, dry_run: DryRun | None) 
         execution = execute.Execution(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )
-        measured.code = execute.exit_code(execution, execute.run_and_show(execution))
+        result = execute.run_and_show(execution)
+        measured.code = execute.exit_code(execution, result)
         return measured.code
 
 
 @contextmanager
-def _metrics_and_pass(
+def _measured(
     settings: CommandSettings, server: str, *, is_rehearsal: bool
-) -> "Iterator[tuple[Metrics | None, MeasuredPass]]":
-    from rollout.cli.stages.metrics import deliver_metrics, measure_pass
+) -> "Iterator[tuple[Metrics | None, MeasuredCode]]":
+    from rollout.cli.stages.metrics import deliver_metrics, measure_code
 
     if is_rehearsal:
         # A rehearsal must not replace the metrics of the last run.
         settings = replace(settings, metrics=MetricsSettings())
-    with deliver_metrics(settings, server) as metrics, measure_pass(metrics) as measured:
+    with deliver_metrics(settings, server) as metrics, measure_code(metrics) as measured:
         yield metrics, measured
 
 

@@ -43,8 +43,8 @@ def operate(
 
         evidence_rules(settings)
     _refuse_rules_of_people(settings)
+    # The metrics name the server. This sends nothing to it: each pass connects, and reports errors.
     server = ""
-    # Each pass connects by itself and reports errors.
     with suppress(RolloutError):
         server = wiring.cluster_api(settings).server
     with deliver_metrics(settings, server, serves=True) as metrics:

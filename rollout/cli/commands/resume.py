@@ -60,7 +60,7 @@ def resume(
     from rollout.cli import gate_wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
-    from rollout.cli.stages.metrics import deliver_metrics, measure_pass
+    from rollout.cli.stages.metrics import deliver_metrics, measure_code
 
     connections = connect(settings)
     api = connections.api
@@ -75,7 +75,7 @@ def resume(
     gate_ports = gate_wiring.gate_ports(settings, request.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=settings.output.as_json)
-    with deliver_metrics(settings, api.server) as metrics, measure_pass(metrics):
+    with deliver_metrics(settings, api.server) as metrics, measure_code(metrics):
         prepared = resumption.prepare_resumption(
             connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
         )
@@ -100,7 +100,7 @@ def _confirm_and_run(execution: "Execution", unfinished: "Unfinished", *, yes: b
     has_only_text = not settings.output.as_json and not unfinished.in_flight
     if has_only_text and screens.next_without_waves(prepared.plan, settings):
         # The plan on the screen ends with the next command, so there is nothing to confirm.
-        execute.report_nothing_done(execution)
+        execute.report_nothing_to_do(execution)
         return ExitCode.PARTIAL
     if not yes:
         _confirm(prepared, wiring.cluster_place(settings, execution.connections.api))
@@ -123,7 +123,7 @@ def _find_resumable(
         or not has_something_left(unfinished, retry_failed=retry_failed)
     ):
         if settings.output.as_json:
-            execute.report_no_plan()
+            execute.write_lines_without_plan()
         else:
             show_lines(resumption.nothing_to_resume_text(unfinished))
         return None

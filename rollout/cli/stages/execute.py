@@ -129,7 +129,7 @@ def run_and_show(execution: Execution) -> RunResult:
     plan = prepared.plan
     output = prepared.request.settings.output
     if not prepared.has_something_to_do:
-        return report_nothing_done(execution)
+        return report_nothing_to_do(execution)
     began = wiring.system_clock().monotonic()
     asks_before_waves = execution.gate_ports.confirmation is not None
     progress = progress_display(
@@ -241,7 +241,7 @@ def _notifications(execution: Execution) -> AbstractContextManager[Observer | No
     )
 
 
-def report_nothing_done(execution: Execution) -> RunResult:
+def report_nothing_to_do(execution: Execution) -> RunResult:
     """JSON lines and notifications still get a plan and a summary."""
     prepared = execution.prepared
     request = prepared.request
@@ -304,8 +304,8 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> Ex
     return ExitCode.PARTIAL if result.not_done else ExitCode.OK
 
 
-def report_no_plan(*reasons: str) -> None:
-    """Write JSON lines without a plan, because readers wait for the last line."""
+def write_lines_without_plan(*reasons: str) -> None:
+    """Write the JSON lines of a command without a plan: readers wait for the last one."""
     report = Reporter((JsonLines(sys.stdout, wiring.now()),), wiring.system_clock())
     for sentence in reasons:
         report.notice(sentence)

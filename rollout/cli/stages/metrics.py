@@ -26,16 +26,16 @@ _LAST_DELIVERY_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class MeasuredPass:
-    """The exit code of a pass, which the caller of `measure_pass` sets."""
+class MeasuredCode:
+    """The exit code of a command, or of a pass of operate, which sets it."""
 
     code: ExitCode = ExitCode.OK
 
 
 @contextmanager
-def measure_pass(metrics: "Metrics | None") -> Iterator[MeasuredPass]:
-    """The result is the code that the caller sets, or an error's."""
-    measured = MeasuredPass()
+def measure_code(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
+    """Measure from when to when this context runs, and the code: the one set, or an error's."""
+    measured = MeasuredCode()
     clock = wiring.system_clock()
     if metrics:
         metrics.begin_pass(clock.now())

@@ -15,7 +15,7 @@ from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages.cluster import connect
 from rollout.cli.stages.lock import lock_watch, refuse_if_locked
-from rollout.cli.stages.metrics import measure_pass
+from rollout.cli.stages.metrics import measure_code
 from rollout.cli.stages.repeats import RepeatFilter
 from rollout.cli.stages.request import Request, Unattended
 from rollout.cli.terminal import say, show_lines
@@ -63,7 +63,7 @@ class Operation:
             deadline, self.process_stop, revert=settings.waves.stop is StopMode.REVERT
         )
         self.repeats.begin_pass()
-        with measure_pass(self.metrics) as measured:
+        with measure_code(self.metrics) as measured:
             try:
                 # The calendar may have changed since the last pass.
                 policy = policy_of(settings)
@@ -76,9 +76,9 @@ class Operation:
 
                 measured.code = Pass(self, connections, request, stop).make()
             except LockedError as error:
-                measured.code = self.report_no_rollout(error.message, error.details)
+                measured.code = self.skip_pass(error.message, error.details)
             except InterruptedRunError as error:
-                self.report_no_rollout(error.message)
+                self.skip_pass(error.message)
                 # The pass's own deadline is no failure.
                 measured.code = ExitCode.INTERRUPTED if stop.is_requested else ExitCode.OK
             except RolloutError as error:
@@ -93,13 +93,13 @@ class Operation:
                     self.process_stop.request()
         return measured.code
 
-    def report_no_rollout(self, reason: str, details: Sequence[str] = ()) -> ExitCode:
+    def skip_pass(self, reason: str, details: Sequence[str] = ()) -> ExitCode:
         if self.metrics:
             self.metrics.skip_pass()
         if self.settings.output.as_json:
-            from rollout.cli.stages.execute import report_no_plan
+            from rollout.cli.stages.execute import write_lines_without_plan
 
-            report_no_plan(reason)
+            write_lines_without_plan(reason)
         else:
             show_lines("\n".join((f"No node can be rebooted now: {reason}.", *details)))
         return ExitCode.OK

@@ -4,10 +4,14 @@ It leaves people's rollouts alone. The steps of a pass, with what does the work:
 
     Pass.make
       find_unfinished_among   the rollout of an earlier pass, or of a person
-      _choose_course          resume it, leave it, or start a new one
-      _why_none_may_start     paused, outside the windows, or stopped by an abort
+      _with_stricter_rules    an earlier pass's rollout also obeys today's settings
+      _choose_course          resume it, leave it to the person, or ignore it
+        _why_none_may_start     paused, outside the windows, or stopped by an abort
+      _resume_rollout         prepare_resumption: read, ask the hosts, plan the rest
+        _execute                run_and_show: see execution/rollout/run.py
+      _why_none_may_start     again: this may have changed while nodes were updated
       _start_rollout          prepare_fresh: read, ask the hosts, plan
-      _execute                run_and_show: see execution/rollout/run.py
+        _execute
       _exit_code
 """
 
@@ -78,8 +82,8 @@ class _Course(Enum):
     RESUME = auto()
     # Leave it to the person who started it.
     LEAVE = auto()
-    # None of its nodes is in flight. A new rollout may take those that remain, if any may start.
-    START_NEW = auto()
+    # Go on as if there were none. A new rollout takes its remaining nodes, if any may start.
+    IGNORE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +101,17 @@ class Pass:
         unfinished = find_unfinished_among(api, self.request.namespace, nodes)
         if unfinished:
             unfinished = self._with_stricter_rules(unfinished, nodes)
-            match self._choose_course(unfinished, nodes):
-                case _Course.LEAVE:
-                    return self._leave_to_people(unfinished)
-                case _Course.RESUME:
-                    result = self._resume_rollout(unfinished)
-                    if not result.complete or self.stop.is_due:
-                        return self._exit_code(result)
-                    # All its nodes are done. Others may be pending by now: go on below.
-                case _Course.START_NEW:
-                    pass
+            course = self._choose_course(unfinished, nodes)
+            if course is _Course.LEAVE:
+                return self._leave_to_people(unfinished)
+            if course is _Course.RESUME:
+                result = self._resume_rollout(unfinished)
+                if not result.complete or self.stop.is_due:
+                    return self._exit_code(result)
+                # All its nodes are done. Others may be pending by now.
         reason = self._why_none_may_start()
         if reason is not None:
-            return self._report_no_rollout(reason)
+            return self._forecast_and_skip(reason)
         return self._exit_code(self._start_rollout())
 
     def _choose_course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
@@ -123,12 +125,12 @@ class Pass:
         is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
         if not is_unattended:
             is_under_way = has_work and may_have_begun(unfinished.run, nodes)
-            return _Course.LEAVE if is_under_way else _Course.START_NEW
+            return _Course.LEAVE if is_under_way else _Course.IGNORE
         # Started nodes are finished at any time; gates still hold the others.
         if unfinished.in_flight or unfinished.unclear:
             return _Course.RESUME
         may_start_nodes = has_work and self._why_none_may_start() is None
-        return _Course.RESUME if may_start_nodes else _Course.START_NEW
+        return _Course.RESUME if may_start_nodes else _Course.IGNORE
 
     def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
         reason = (
@@ -136,12 +138,12 @@ class Pass:
             f" so operate does not continue it: {commands_clause(unfinished)}"
         )
         self._notify_of_waiting(unfinished, reason)
-        return self._report_no_rollout(reason)
+        return self._forecast_and_skip(reason)
 
     def _resume_rollout(self, unfinished: Unfinished) -> RunResult:
         policy = rules_of(unfinished)
         request = replace(self.request, policy=policy, origin=Unattended(unfinished))
-        proven = self._read_proven_versions()
+        proven = self._read_and_remember_proven()
         gates = self._connect_gates(policy)
         run = prepare_resumption(
             self.connections, request, unfinished, metrics=self.operation.metrics, proven=proven
@@ -152,12 +154,13 @@ class Pass:
 
     def _start_rollout(self) -> RunResult:
         request = self.request
-        proven = self._read_proven_versions()
+        proven = self._read_and_remember_proven()
         gates = self._connect_gates(request.policy)
         fresh = prepare_fresh(
             self.connections,
             request,
             self.operation.metrics,
+            # To stop operate too, a person pauses nodes or aborts the rollout.
             may_replace_stopped=True,
             proven=proven,
         )
@@ -204,11 +207,11 @@ class Pass:
             return text(finding)
         return why_aborted(memory) or None
 
-    def _report_no_rollout(self, reason: str) -> ExitCode:
+    def _forecast_and_skip(self, reason: str) -> ExitCode:
         request = self.request
         if request.settings.operate.finish_by:
             try:
-                proven = self._read_proven_versions()
+                proven = self._read_and_remember_proven()
                 snapshot = read_cluster(
                     self.connections.api,
                     request.namespace,
@@ -221,7 +224,7 @@ class Pass:
                 self._forecast_end(plan, request.policy)
             except RolloutError as error:
                 say(f"warning: cannot forecast when all nodes will be done: {error.message}")
-        return self.operation.report_no_rollout(reason)
+        return self.operation.skip_pass(reason)
 
     def _with_stricter_rules(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Unfinished:
         """Limit an unattended rollout to the stricter of its own and today's settings.
@@ -237,7 +240,7 @@ class Pass:
             say(f"warning: {error.message}")
         return restrict_rules(unfinished, self.request.policy, frozenset(names))
 
-    def _read_proven_versions(self) -> ProvenVersions | None:
+    def _read_and_remember_proven(self) -> ProvenVersions | None:
         """Return None if no evidence is required. Warn of evidence that does not count."""
         proven = with_patience(
             read_and_remember_proven, self.connections.api, self.request.settings
