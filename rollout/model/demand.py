@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rollout.model.cluster import Node, PersistentVolume, Pod
 from rollout.model.placement import CORDON, NodeTerm, Toleration, are_tolerated
-from rollout.model.selectors import first_with_values, has_labels
+from rollout.model.selectors import first_in_requirement, has_labels
 from rollout.model.soft_taint import AWAITING_REBOOT
 
 _Labels = tuple[tuple[str, str], ...]
@@ -67,7 +67,7 @@ class PodDemand:
 def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
     labels = list[tuple[str, str]]()
     for term in terms:
-        requirement = first_with_values(term.labels)
+        requirement = first_in_requirement(term.labels)
         if requirement is None:
             return ()
         labels += [(requirement.key, value) for value in requirement.values]

@@ -97,11 +97,14 @@ def ineffective_reboots(node: Node) -> int:
     return int(count) if _COUNT.fullmatch(count) else 0
 
 
-def ineffective_reboots_before(node: Node, version: str, now: datetime | None) -> int:
-    """Return `ineffective_reboots` if the last reboot left this version running."""
+def earlier_ineffective_reboots(node: Node, version: str, now: datetime | None) -> int:
+    """Return how many reboots in a row, up to the last, left `version` running.
+
+    0 if the last was over three days ago.
+    """
     result = last_result(node)
     at = parse_timestamp(result.get("at", ""))
-    # A host may need a reboot without an update.
+    # After a longer pause, it is a new need for a reboot, not a repetition.
     if at is None or now is None or abs(now - at) > _IN_A_ROW:
         return 0
     return ineffective_reboots(node) if result.get("version") == version else 0

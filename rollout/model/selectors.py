@@ -94,8 +94,8 @@ def has_labels(labels: Mapping[str, str], exact: Iterable[tuple[str, str]]) -> b
     return all(labels.get(key) == value for key, value in exact)
 
 
-def first_with_values(requirements: Iterable[Requirement]) -> Requirement | None:
-    """Return the first requirement for one of several values, as an index key."""
+def first_in_requirement(requirements: Iterable[Requirement]) -> Requirement | None:
+    """Return the first `In`: what matches has one of its values, so an index can use it."""
     for requirement in requirements:
         if requirement.operator is SelectorOperator.IN:
             return requirement

@@ -4,13 +4,13 @@ from typing import Any
 
 import yaml
 
-_QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str) -> Any:
     """Return the document, or raise `YAMLError` without the text, which may be secret."""
     try:
-        return yaml.load(text, Loader=_QUICK)  # noqa: S506 - the safe one
+        return yaml.load(text, Loader=_SAFE_LOADER)  # noqa: S506 - the safe one
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise yaml.YAMLError(
             "a value looks like a number or a date but is not one: quote it"

@@ -19,8 +19,8 @@ from rollout.model.detection import (
 from rollout.model.host import EngineTrouble, Host, HostFacts, UpdateOperation, UpdateStatus
 from rollout.model.node_marks import (
     annotation_sign,
+    earlier_ineffective_reboots,
     ineffective_reboots,
-    ineffective_reboots_before,
 )
 from tests.planning.builders import node
 
@@ -163,19 +163,19 @@ def left(**words: str) -> Node:
 
 
 def test_the_last_result_tells_it() -> None:
-    assert ineffective_reboots_before(left(), "4081.2.0", NOW) == 2
-    assert ineffective_reboots_before(node("worker-1"), "4081.2.0", NOW) == 0
+    assert earlier_ineffective_reboots(left(), "4081.2.0", NOW) == 2
+    assert earlier_ineffective_reboots(node("worker-1"), "4081.2.0", NOW) == 0
 
 
 @pytest.mark.parametrize("ahead", [-2.9, -1, 1, 2.9])
 def test_a_clock_that_is_a_day_off_ends_no_row(ahead: float) -> None:
     """Whoever wrote it had another clock, and the longest rest is a day."""
-    assert ineffective_reboots_before(left(), "4081.2.0", NOW + timedelta(days=ahead)) == 2
+    assert earlier_ineffective_reboots(left(), "4081.2.0", NOW + timedelta(days=ahead)) == 2
 
 
 @pytest.mark.parametrize("ahead", [-3.1, 3.1])
 def test_a_reboot_now_and_then_is_no_row(ahead: float) -> None:
-    assert ineffective_reboots_before(left(), "4081.2.0", NOW + timedelta(days=ahead)) == 0
+    assert earlier_ineffective_reboots(left(), "4081.2.0", NOW + timedelta(days=ahead)) == 0
 
 
 @pytest.mark.parametrize(

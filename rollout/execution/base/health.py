@@ -36,6 +36,7 @@ class ObjectHealth:
         except GateError as error:
             return ObjectHealthUnknown(rule.resource, error.message)
         except ApiError as error:
+            # Only missing rights are a result; other errors are outages.
             if not error.is_forbidden:
                 raise
             return ObjectHealthUnknown(rule.resource, error.message)

@@ -50,7 +50,7 @@ def look_at_controller(namespace: str, controller: OwnerRef) -> str:
     return f"kubectl describe {kind} -n {shell_word(namespace)} {shell_word(controller.name)}"
 
 
-def look_at_rollout(deployment: str) -> Sequence[str]:
+def look_at_deployment(deployment: str) -> Sequence[str]:
     namespace, _, name = deployment.partition("/")
     target = f"-n {shell_word(namespace)} {shell_word(f'deployment/{name}')}"
     return (

@@ -47,14 +47,14 @@ class _DaemonSetLookup:
     task: NodeTask
     deadline: Deadline
     daemon_sets: Sequence[DaemonSet] | None = None
-    looked_up: set[str] = field(default_factory=set)
+    known_pod_uids: set[str] = field(default_factory=set)
 
     def rules_for(self, pods: Sequence[Pod]) -> DrainRules:
         cluster = self.task.cluster
-        unknown = {pod.uid for pod in pods if is_of_daemon_set(pod)} - self.looked_up
-        if self.daemon_sets is None or unknown:
+        pod_uids = {pod.uid for pod in pods if is_of_daemon_set(pod)}
+        if self.daemon_sets is None or not pod_uids <= self.known_pod_uids:
             self.daemon_sets = cluster.ask(read_daemon_sets, self.deadline)
-            self.looked_up |= unknown
+            self.known_pod_uids |= pod_uids
         return DrainRules.of(
             self.task.policy.drain, self.daemon_sets, now=cluster.api.server_time()
         )
@@ -255,6 +255,7 @@ class _Drain:
 
 
 def _find_node_trouble(task: NodeTask) -> str:
+    """Return a clause on why no kubelet ends the pods, or empty."""
     try:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError
 from rollout.execution.base.deadline import Deadline, is_transient
-from rollout.execution.drain.advice import look_at_rollout
+from rollout.execution.drain.advice import look_at_deployment
 from rollout.execution.drain.task import NodeTask
 from rollout.gather.cluster.deployments import (
     ReplicaSetOrigin,
@@ -30,8 +30,8 @@ _POLL_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class _Restart:
-    """A restart that replaces the pods of one ReplicaSet."""
+class _StartedRestart:
+    """A restart that replaces the pods of one ReplicaSet, and its last known status."""
 
     origin: ReplicaSetOrigin
     status: Restarting | None = None
@@ -46,10 +46,10 @@ class Restarts:
     task: NodeTask
     deadline: Deadline
     # By the pods' ReplicaSet's UID; None if a restart does not help.
-    _restarts: dict[str, _Restart | None] = field(default_factory=dict)
+    _restarts: dict[str, _StartedRestart | None] = field(default_factory=dict)
 
     def begin(self, pod: Pod) -> Restarting | None:
-        """Restart the pod's Deployment unless it is being replaced; None if that does not help.
+        """Restart the pod's Deployment unless one is under way; None if that does not help.
 
         `DrainError` if it fails.
         """
@@ -64,7 +64,10 @@ class Restarts:
         return self.read_status(pod)
 
     def read_status(self, pod: Pod) -> Restarting | None:
-        """Return the restart that replaces the pod, or None; `DrainError` if it failed."""
+        """Return the restart that replaces the pod, or None; `DrainError` if it failed.
+
+        It is read again after `_POLL_SECONDS`.
+        """
         restart = self._restarts.get(pod.owner.uid) if pod.owner else None
         if restart is None:
             return None
@@ -73,7 +76,8 @@ class Restarts:
             restart.read_at = self.task.now
         return restart.status
 
-    def _begin(self, pod: Pod) -> _Restart | None:
+    def _begin(self, pod: Pod) -> _StartedRestart | None:
+        """Send none if one is under way; None if a restart does not help."""
         for _ in range(_TRIES):
             origin = self.task.cluster.ask(lambda api: read_origin(api, pod), self.deadline)
             if not origin.deployment:
@@ -81,9 +85,9 @@ class Restarts:
             deployment = self._read(pod.namespace, origin.deployment)
             if surge_obstacle(pod, deployment, self._shared_claims(pod)) is not None:
                 return None
-            is_replaced = deployment.restarted_at != origin.restarted_at
-            if is_replaced or self._send(deployment):
-                return _Restart(origin)
+            is_already_restarted = deployment.restarted_at != origin.restarted_at
+            if is_already_restarted or self._send(deployment):
+                return _StartedRestart(origin)
         raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
 
     def _send(self, deployment: Deployment) -> bool:
@@ -114,7 +118,7 @@ class Restarts:
         is_reverted = deployment.restarted_at == origin.restarted_at
         status = Restarting(deployment.key, deployment.progress, is_reverted=is_reverted)
         if status.has_failed:
-            raise DrainError(text(status), see=look_at_rollout(status.deployment))
+            raise DrainError(text(status), see=look_at_deployment(status.deployment))
         return status
 
     def _read(self, namespace: str, name: str) -> Deployment:

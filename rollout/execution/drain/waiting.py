@@ -7,7 +7,7 @@ from rollout.errors import DenierKind
 from rollout.execution.base.live_view import LiveView
 from rollout.execution.drain.advice import (
     look_at_controller,
-    look_at_rollout,
+    look_at_deployment,
     steps_for_kept,
     steps_for_stuck,
 )
@@ -239,7 +239,7 @@ class Waiting:
             return steps_for_kept(pod)
         reason = self.held.reason_of(pod)
         if reason is not None and reason.restart is not None:
-            return look_at_rollout(reason.restart.deployment)
+            return look_at_deployment(reason.restart.deployment)
         if reason is None or reason.managing_owner is None:
             return (self._look_command(pod),)
         return (self._look_command(pod), look_at_controller(pod.namespace, reason.managing_owner))

@@ -27,8 +27,8 @@ from rollout.model.detection import Detection, Source, targets_text
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.node_marks import (
     announced_version,
+    earlier_ineffective_reboots,
     ineffective_reboots,
-    ineffective_reboots_before,
     is_returned_by,
     last_result,
     targets_on,
@@ -202,7 +202,7 @@ def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
     is_requested = is_fleetlock_run(task.run_id) or (sources and not sources & _WITH_VERSION)
     if not is_requested or version != task.planned.running_version:
         return 0
-    return 1 + ineffective_reboots_before(node, version, task.cluster.api.server_time())
+    return 1 + earlier_ineffective_reboots(node, version, task.cluster.api.server_time())
 
 
 def _details_of_return(

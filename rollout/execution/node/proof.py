@@ -133,9 +133,10 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
 
 
 def _sources_to_ask(targets: Mapping[Source, str]) -> Iterator[Source]:
-    """Yield the sources that the host can answer for.
+    """Yield the sources to ask the host about.
 
-    A partition is proven by its version: each boot may rename disks.
+    Not a rollback to a partition: `prove_rollback` has compared its version, as each boot may
+    rename disks.
     """
     for source, target in targets.items():
         if source in _ANSWERED_BY_HOST and not is_partition(target):
@@ -143,6 +144,7 @@ def _sources_to_ask(targets: Mapping[Source, str]) -> Iterator[Source]:
 
 
 def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
+    """Return why the sign does not prove the reboot; `target`: what it had to lead to."""
     match sign.source:
         case Source.RPM_OSTREE | Source.BOOTC | Source.ROLLBACK:
             if not sign.current:

@@ -258,7 +258,7 @@ class RunRecord:
     def write_or_defer(self, plan: RolloutPlan, holder: str) -> None:
         """Write the record, or keep it for `replace_older` while another run's is in place.
 
-        `BlockedError` if that run is unfinished, or not understood.
+        `replace_older` runs when the first wave begins. `BlockedError` if that run is unfinished, or not understood.
         """
         body = self._body(plan, holder)
         self._write(partial(self._create_or_defer, body, plan.plan_id))
@@ -277,7 +277,7 @@ class RunRecord:
             self._create(body)
             return
         self._refuse_unfinished(stored, run)
-        # The answer to an earlier write was lost.
+        # It is ours if the answer to an earlier write was lost.
         if stored.run != run:
             self._deferred = body
 
@@ -287,6 +287,7 @@ class RunRecord:
             self._create(body)
             return
         self._refuse_unfinished(stored, run)
+        # Else an earlier attempt has written it.
         if stored.run != run:
             metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
             replacement = {**body, "metadata": metadata}

@@ -87,9 +87,9 @@ def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[st
 
 
 def _without_stranded(
-    marked: Iterable[MarkedNode], left_behind: Iterable[NodeResult]
+    marked: Iterable[MarkedNode], stranded_results: Iterable[NodeResult]
 ) -> tuple[MarkedNode, ...]:
-    stranded_nodes = {result.node for result in left_behind}
+    stranded_nodes = {result.node for result in stranded_results}
     return tuple(entry for entry in marked if entry.node.name not in stranded_nodes)
 
 
@@ -114,14 +114,14 @@ def plan_continuation(
     marked = unfinished.in_flight
     if retry_failed:
         marked += unfinished.failed
-    left_behind = stranded(unfinished, marked, nodes_with_host)
-    taken_up = _without_stranded(marked, left_behind)
+    stranded_results = stranded(unfinished, marked, nodes_with_host)
+    taken_up = _without_stranded(marked, stranded_results)
     before = unfinished.record.plan
     nodes = inputs.snapshot.nodes if before is None else requested_nodes(before)
     percentage_base = len(nodes)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     policy = _relax(rules_of(unfinished), skip_blocked=skip_blocked, include_held=include_held)
-    of_pending = replace(
+    inputs_of_pending = replace(
         _inputs_beside(taken_up, unfinished, inputs),
         selected=tuple(sorted(pending)),
         policy=_policy_of_rest(policy, unfinished, inputs.snapshot, percentage_base),
@@ -129,14 +129,15 @@ def plan_continuation(
     )
     ended = _count_ended_waves(unfinished, taken_up, pending)
     nodes_taken_up = tuple(entry.node for entry in taken_up)
-    plan = join_plans(unfinished.run, nodes_taken_up, build_plan(of_pending), ended_waves=ended)
+    plan_of_pending = build_plan(inputs_of_pending)
+    plan = join_plans(unfinished.run, nodes_taken_up, plan_of_pending, ended_waves=ended)
     retried = tuple(entry.node.name for entry in taken_up if entry in unfinished.failed)
     inherited = _inheritance(
         unfinished,
         taken_up,
         plan,
-        left_behind=left_behind,
-        retried=of_pending.retried.union(retried),
+        stranded_results=stranded_results,
+        retried=inputs_of_pending.retried.union(retried),
         failures_allowed=policy.failures_allowed(percentage_base),
         retry_failed=retry_failed,
     )
@@ -165,16 +166,18 @@ def _inheritance(
     taken_up: Sequence[MarkedNode],
     plan: RolloutPlan,
     *,
-    left_behind: Sequence[NodeResult],
+    stranded_results: Sequence[NodeResult],
     retried: frozenset[str],
     failures_allowed: int,
     retry_failed: bool,
 ) -> Inheritance:
+    """Return the nodes to continue, the failures that still count, and the nodes left out."""
     planned = {node.name for node in plan.nodes}
-    untouched = [node.name for node in unfinished.untouched_nodes]
+    never_started = [node.name for node in unfinished.untouched_nodes]
     cordoned = [entry for entry in unfinished.failed if entry.cordoned and entry not in taken_up]
     failed = _earlier_failures(unfinished)
     if retry_failed:
+        # Only those that the plan leaves out again stay failed.
         left_out = {node.node for node in wrongly_left_out(plan.excluded)}
         failed = [node for node in failed if node.node in left_out]
     return Inheritance(
@@ -183,9 +186,9 @@ def _inheritance(
         health=unfinished.record.health,
         failures=count_failures(unfinished, failures_allowed, retry_failed=retry_failed),
         failed=tuple(failed),
-        stranded=tuple(left_behind),
+        stranded=tuple(stranded_results),
         retried=retried,
-        left_over=tuple(name for name in untouched if name not in planned),
+        left_over=tuple(name for name in never_started if name not in planned),
     )
 
 
@@ -219,7 +222,7 @@ def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
 
 
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
-    """Return the failures that count: none if they are retried, or had reached the limit."""
+    """Return how many failures count: none if they are retried, or had reached the limit."""
     failures = 0 if retry_failed else _count_all_failures(unfinished)
     return failures if failures < limit else 0
 

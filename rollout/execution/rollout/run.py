@@ -181,6 +181,10 @@ class Rollout:
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
+        """Run a wave and let the cluster settle; return why no other wave may follow.
+
+        None also if a stop is due: `_run_waves` asks again.
+        """
         refusal = self.engine.gates.ask_to_start_wave(wave)
         allowed = self._reduce_to_taken_up(wave, refusal) if refusal else wave
         if refusal and not allowed.nodes:
@@ -191,12 +195,12 @@ class Rollout:
         progress = WaveProgress(allowed, self.engine.settler, self.ledger, store_health)
         with self.hosts.attending(allowed.nodes):
             runner.run(progress)
-        why = refusal or progress.why_none_follows
+        why_none_follows = refusal or progress.why_none_follows
         is_last = wave is self.plan.waves[-1]
-        # Spares the wait if no other wave follows.
-        if why or is_last or self.stop_rule.why_none_starts():
-            return why
-        if before:
+        # Nothing follows, so do not wait.
+        if why_none_follows or is_last or self.stop_rule.why_none_starts():
+            return why_none_follows
+        if before is not None:
             return self._settle_after(allowed, before)
         # A rolling part settles node by node.
         return progress.wait_until_settled(self.engine.stop)
@@ -225,7 +229,7 @@ class Rollout:
             self.record.store_health(wave, health)
 
     def _settle_after(self, wave: Wave, before: Health) -> Finding | None:
-        """Let the cluster settle and soak, if a node was started."""
+        """Let the cluster settle and soak if a node was started; return why no wave may follow."""
         finished = {result.node for result in self.ledger.finished}
         if not any(node.name in finished for node in wave.nodes):
             return None

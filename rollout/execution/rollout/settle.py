@@ -55,7 +55,7 @@ class ReadinessSnapshot:
     def find_shortages(
         self, workloads: Iterable[Workload], in_flight: Mapping[str, NodeBaseline]
     ) -> Mapping[str, str]:
-        """Return a clause on each workload that lacks ready pods, by UID."""
+        """Return a clause on each workload that lacks ready pods, by its UID."""
         shortages = {}
         for workload in workloads:
             shortage = self._find_shortage(workload, in_flight)
@@ -64,6 +64,7 @@ class ReadinessSnapshot:
         return shortages
 
     def describe_missing(self, shortages: Iterable[str], expected_ready: frozenset[str]) -> str:
+        """Return what is missing, or, if nothing is, what `gates.healthy` reports; else empty."""
         unready = sorted(expected_ready & self.unready_nodes)
         nodes = [f"node {name} is no longer Ready" for name in unready]
         missing = listed([*shortages, *nodes], _NAMED)
@@ -103,7 +104,8 @@ class Settler:
     find_problem: Callable[[], Finding | None]
 
     def measure_together(self, nodes: Sequence[str]) -> Health:
-        return Health.of_all(baseline.health for baseline in self.measure(nodes, {}).values())
+        measured = self.measure(nodes, in_flight={})
+        return Health.of_all(baseline.health for baseline in measured.values())
 
     def measure(
         self, nodes: Sequence[str], in_flight: Mapping[str, NodeBaseline]

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from rollout.model.cluster import Budget, OwnerRef, Pod, PodPhase
 from rollout.model.policy import Critical
-from rollout.model.selectors import first_with_values, parse_selector
+from rollout.model.selectors import first_in_requirement, parse_selector
 from rollout.model.timestamps import seconds_since
 
 Load = Mapping[str, int]
@@ -47,7 +47,7 @@ class BudgetIndex:
         unselective: dict[str, list[Budget]] = defaultdict(list)
         for budget in budgets:
             requirements = budget.selector.requirements if budget.selector else ()
-            requirement = first_with_values(requirements)
+            requirement = first_in_requirement(requirements)
             if requirement is None:
                 unselective[budget.namespace].append(budget)
                 continue

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rollout.model.cluster import LabelSelector, Node, Pod
 from rollout.model.drain_finding import PlacementRule
 from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread, Toleration
-from rollout.model.selectors import first_with_values, has_labels
+from rollout.model.selectors import first_in_requirement, has_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ class Neighbors:
         }
 
     def _groups_matching(self, namespace: str, selector: LabelSelector) -> Iterator[_PodGroup]:
-        requirement = first_with_values(selector.requirements)
+        requirement = first_in_requirement(selector.requirements)
         candidates = list[_PodGroup]()
         if requirement is None:
             candidates += self._by_namespace.get(namespace, ())
