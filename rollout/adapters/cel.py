@@ -65,7 +65,7 @@ def check_expression(text: str) -> None:
 def evaluate(expression: str, body: bytes) -> bool:
     """Return the value for an object in JSON, or raise `GateError`."""
     try:
-        answer = _evaluate_in_process(expression, body)
+        answer = _evaluate_by_child(expression, body)
     except subprocess.TimeoutExpired as error:
         raise GateError(f"{expression} has no value after {_EVALUATION_SECONDS:g}s") from error
     except OSError as error:
@@ -80,24 +80,24 @@ def evaluate(expression: str, body: bytes) -> bool:
 
 # A FleetLock server asks the same for every host.
 @lru_cache(maxsize=8)
-def _evaluate_in_process(expression: str, body: bytes) -> _Answer:
+def _evaluate_by_child(expression: str, body: bytes) -> _Answer:
     task = msgspec.json.encode(_Task(expression, msgspec.Raw(body)))
     process = run_program(_PROGRAM, seconds=_EVALUATION_SECONDS, stdin=task)
     return msgspec.json.decode(process.stdout, type=_Answer)
 
 
 def work() -> None:
-    """Evaluate the task on stdin, as the program of the process."""
+    """Evaluate the task on stdin, as the program of the child process."""
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
     try:
-        answer = _evaluate_here(task.expression, json.loads(bytes(task.object)))
+        answer = _evaluate_in_child(task.expression, json.loads(bytes(task.object)))
     except UsageError as error:
         answer = _Answer(problem=error.message)
     sys.stdout.buffer.write(msgspec.json.encode(answer))
 
 
-def _evaluate_here(expression: str, object_body: dict[str, Any]) -> _Answer:
+def _evaluate_in_child(expression: str, object_body: dict[str, Any]) -> _Answer:
     try:
         compiled = _compile(expression)
         variables = {name: object_body.get(name) or {} for name in _VARIABLES}

@@ -30,7 +30,7 @@ _PROGRAM_SECONDS = 20.0
 # A signature for another purpose proves nothing.
 SIGNATURE_NAMESPACE = "evidence@node-rollout.dev"
 _SSH_KEYGEN = ("ssh-keygen", "-n", SIGNATURE_NAMESPACE, "-Y")
-_MISSING = "not there"
+_NOT_THERE = "not there"
 _TOO_MANY = f"more than {_MOST_DOCUMENTS} documents"
 
 
@@ -89,10 +89,11 @@ def _fetch(url: str) -> SignedDocument:
 
 
 def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
-    document = Document(namespace, EVIDENCE_NAME, "")
+    # Its entries are the documents, so no key is read.
+    document = Document(namespace, EVIDENCE_NAME, key="")
     try:
-        _, configmap = document.read(api)
-        data = (configmap or {}).get("data") or {}
+        config_map = document.read(api).config_map or {}
+        data = config_map.get("data") or {}
     except ApiUnavailableError:
         raise
     except ApiError as error:
@@ -103,13 +104,13 @@ def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]
         yield SignedDocument(document.origin, problem=_TOO_MANY)
         return
     if not names:
-        yield SignedDocument(document.origin, problem=_MISSING)
+        yield SignedDocument(document.origin, problem=_NOT_THERE)
     for name in names:
         content = data[name]
         signature = data.get(name + _SIGNATURE_SUFFIX)
         origin = f"{document.origin}, {name}"
         if signature is None:
-            yield SignedDocument(origin + _SIGNATURE_SUFFIX, problem=_MISSING)
+            yield SignedDocument(origin + _SIGNATURE_SUFFIX, problem=_NOT_THERE)
         else:
             yield SignedDocument(origin, content.encode(), signature.encode())
 

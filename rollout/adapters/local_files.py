@@ -289,9 +289,10 @@ def make_folder(path: Path) -> None:
 
 
 def check_target(path: Path | None) -> None:
-    """Raise `InputError` if a file cannot be written; None is fine.
+    """Raise `InputError` before work that would be lost, if a file cannot be written.
 
-    For use before work that would be lost.
+    Tests only that its folder exists and, in a shared one, that the file is not another user's.
+    None is fine.
     """
     if path is None:
         return
@@ -302,6 +303,7 @@ def check_target(path: Path | None) -> None:
         raise InputError(f"there is no directory {folder}", hint="Create it first.")
     try:
         with output_place(path) as place:
+            # For its `PermissionError`.
             place.read_state()
     except OSError as error:
         raise _unwritable(path, error) from error

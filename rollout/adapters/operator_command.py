@@ -99,6 +99,7 @@ class OperatorCommand:
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
     """End the process and all that it started."""
+    # `start_new_session` made it the leader of its group.
     os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(_TERMINATION_SECONDS)

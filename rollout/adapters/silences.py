@@ -40,9 +40,9 @@ class NodeSilences:
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
-        """`label` names an alert's node, or its host's address with or without a port.
+        """`label`: the alert label whose value is the node's name or its host's address.
 
-        `addresses` are the hosts', by node.
+        The value may end in a port. `addresses` are the hosts', by node.
         """
         self._url = f"{check_url(url).rstrip('/')}/api/v2/silence"
         self._label = label

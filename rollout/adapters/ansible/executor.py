@@ -73,7 +73,10 @@ class AnsibleExecutor:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `command` if `agreed` accepts the answer to `question`, in the same boot."""
+        """Run `command` if `agreed` accepts the answer to `question`, in the same boot.
+
+        If the host has rebooted in between, the result is a success that only says so.
+        """
         answer = self.run(host, question, timeout=timeout)
         boot = parse_boot(answer)
         if not agreed(answer) or boot is None:
@@ -193,6 +196,7 @@ class CommandQueue:
             run.cancel()
 
     def _start_run(self) -> PlaybookRun:
+        """Start `reboot.yml` for all hosts. It runs the commands written to their folders."""
         run = PlaybookRun(
             self._settings,
             find_playbooks() / "reboot.yml",
@@ -212,6 +216,7 @@ class CommandQueue:
         run.start(
             {
                 "rollout_turns": str(commands_folder),
+                # The playbook ends once this process is gone.
                 "rollout_process": os.getpid(),
                 "rollout_most_turns": _MOST_COMMANDS,
                 "rollout_serial": "100%",

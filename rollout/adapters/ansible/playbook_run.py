@@ -108,7 +108,7 @@ class PlaybookRun:
         lines = list(self._output)
         for number, line in enumerate(lines):
             if line.startswith(_ERROR_STARTS):
-                # The lines after the error quote the task.
+                # From the error on: the last line alone would only quote the task.
                 return excerpt(" ".join(lines[number:]), 400)
         return last_line("\n".join(lines), 400) or f"exit status {self.status}"
 

@@ -105,6 +105,7 @@ class AnsibleSettings:
             arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(self.known_hosts.absolute()))}"]
         if run_folder is not None:
             arguments += ["-F", str(run_folder / "ssh_config")]
+        # ssh takes an option's first value, so the user's cannot override ours.
         user_arguments = self._user_value("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")
         if user_arguments is None:
             return (*arguments, *_OWN_SSH_ARGUMENTS)

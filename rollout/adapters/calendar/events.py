@@ -111,10 +111,18 @@ class CalendarEvent:
         return self._single_date(next(self.block.all("DTSTART")))
 
     @property
+    def is_whole_days(self) -> bool:
+        """Whether the event has dates instead of times."""
+        return not isinstance(self.start, datetime)
+
+    @property
     def zone(self) -> tzinfo:
         """The time zone of the occurrences."""
-        own = self.start.tzinfo if isinstance(self.start, datetime) else None
-        return own or self.zones.of_calendar
+        return self._own_zone or self.zones.of_calendar
+
+    @property
+    def _own_zone(self) -> tzinfo | None:
+        return self.start.tzinfo if isinstance(self.start, datetime) else None
 
     def local_times(self, line: ContentLine) -> Sequence[datetime]:
         """Return a line's local times; `CalendarError` if not in DTSTART's form."""
@@ -130,19 +138,19 @@ class CalendarEvent:
         None for others lets the caller check its time limit.
         """
         first = _local_time(self.start, self.zone)
-        last = _local_time(horizon.end, self.zone)
+        horizon_end = _local_time(horizon.end, self.zone)
         length_by_clocks = self._end - first
         exact_length = _to_utc(self._end, self.zone) - _to_utc(first, self.zone)
         period_ends = self._period_ends()
         for local_begin in self._occurrence_starts(first, period_ends, replaced):
-            if local_begin > last:
+            if local_begin > horizon_end:
                 return
             begin = _to_utc(local_begin, self.zone)
             ends = [*period_ends.get(local_begin, ())]
             # If clocks change meanwhile, the longer length counts.
             ends.append(_to_utc(_add_clamped(local_begin, length_by_clocks), self.zone))
-            if isinstance(self.start, datetime):
-                ends.append(min(begin + min(exact_length, _LATEST - begin), _LATEST))
+            if not self.is_whole_days:
+                ends.append(begin + min(exact_length, _LATEST - begin))
             end = max(ends)
             is_within = begin < end and begin < horizon.end and horizon.begin < end
             yield Interval(begin, end) if is_within else None
@@ -197,25 +205,25 @@ class CalendarEvent:
         (until,) = _parse_values(line, rule.until, None)
         if not isinstance(until, datetime):
             day = _local_time(cast("date", until), self.zone)
-            return _add_clamped(day, _LAST_OF_DAY) if isinstance(self.start, datetime) else day
+            return day if self.is_whole_days else _add_clamped(day, _LAST_OF_DAY)
         as_written = until.replace(tzinfo=None)
         by_clocks = _local_time(until.replace(tzinfo=until.tzinfo or UTC), self.zone)
-        if isinstance(self.start, datetime) and (until.tzinfo or not self.start.tzinfo):
+        if not self.is_whole_days and (until.tzinfo or not self._own_zone):
             return by_clocks if until.tzinfo else as_written
         return max(as_written, by_clocks)
 
     def _check_form(self, line: ContentLine, value: Value) -> date:
         """Return the value; `CalendarError` if not in DTSTART's form."""
         is_time = isinstance(value, datetime)
-        if not isinstance(value, date) or is_time != isinstance(self.start, datetime):
+        if not isinstance(value, date) or is_time is self.is_whole_days:
             line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
-        own = self.start.tzinfo if isinstance(self.start, datetime) else None
-        if own and isinstance(value, datetime) and not value.tzinfo:
+        if self._own_zone and isinstance(value, datetime) and not value.tzinfo:
             line.refuse("it has no time zone, and DTSTART has one")
         return value
 
     @cached_property
     def _end(self) -> datetime:
+        """The first occurrence's end, a local time without a `tzinfo`."""
         first = _local_time(self.start, self.zone)
         line = self.block.one("DTEND")
         if line:
@@ -223,10 +231,10 @@ class CalendarEvent:
         line = self.block.one("DURATION")
         if line:
             length = cast("timedelta", self.values(line)[0])
-            if length % _DAY and not isinstance(self.start, datetime):
+            if length % _DAY and self.is_whole_days:
                 line.refuse("an event of whole days lasts hours")
             return _add_clamped(first, length)
-        return first if isinstance(self.start, datetime) else _add_clamped(first, _DAY)
+        return _add_clamped(first, _DAY) if self.is_whole_days else first
 
     def _check_length(self) -> None:
         line = self.block.one("DTEND") or self.block.one("DURATION")
@@ -239,7 +247,7 @@ class CalendarEvent:
             end = _instant_in_utc(self._single_date(line), self.zone)
         if end < first:
             line.refuse("the event ends before it begins")
-        if end == first and not isinstance(self.start, datetime):
+        if end == first and self.is_whole_days:
             line.refuse("the event of whole days has none: DTEND is the day after the last")
 
     def _single_date(self, line: ContentLine) -> date:

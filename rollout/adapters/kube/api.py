@@ -187,9 +187,9 @@ class KubeApi:
         return body
 
     def _exchange(self, request: _Request) -> tuple[bytes, str]:
-        """Return the body, and the token of a list's next page, or empty."""
+        """Return the body and the token of a list's next page, empty on the last page."""
         response = self._require_success(request)
-        arrival = self._server_time.arrival()
+        arrived_at = self._server_time.arrival()
         try:
             body = self._read_body(response)
             token = check_answer(body, request.method, request.path)
@@ -198,7 +198,7 @@ class KubeApi:
         except ApiUnavailableError:
             self._recovery.note_outage()
             raise
-        self._server_time.note_answer(response.headers, arrival)
+        self._server_time.note_answer(response.headers, arrived_at)
         return body, token
 
     def _note_failed_exchange(

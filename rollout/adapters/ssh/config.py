@@ -74,30 +74,31 @@ def with_ssh_config(
     message before slow work, and of ignored files.
     """
     files = config_files(path)
-    unconfigured: dict[str, Host] = {}
+    with_defaults: dict[str, Host] = {}
     for name, host in hosts.items():
         port = host.port or DEFAULT_SSH_PORT
-        unconfigured[name] = replace(host, port=port, user=host.user or DEFAULT_SSH_USER)
+        with_defaults[name] = replace(host, port=port, user=host.user or DEFAULT_SSH_USER)
     if files is None:
-        return unconfigured
+        return with_defaults
     if shutil.which(PROGRAM) is None:
         if path is not None:
             message = f"--ssh-config {path} needs OpenSSH's client, which is not installed"
             raise InputError(message, hint=_NO_CLIENT)
         announce(f"{files} is ignored: OpenSSH's client (ssh) is not installed")
-        return unconfigured
+        return with_defaults
     with_address = {name: host for name, host in hosts.items() if host.address}
     for host in with_address.values():
         _check_ssh_arguments(host)
+    # Before the return: an unreadable file is an error in any case.
     text = files.read_text().encode(errors="surrogateescape")
     if not with_address:
-        return unconfigured
+        return with_defaults
     with needing_temporary_folder("ssh"), NamedTemporaryFile() as file:
         # No pipe: `Match final` has ssh read it twice.
         file.write(text)
         file.flush()
         client = Client(Path(file.name), str(files.own or files.system))
-        return unconfigured | _configure(with_address, client, files, announce)
+        return with_defaults | _configure(with_address, client, files, announce)
 
 
 @dataclass(frozen=True)
@@ -310,11 +311,13 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
 def _proxy_command(
     host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
 ) -> tuple[str, ...]:
+    """Return the command whose stdin and stdout are the connection; empty for a direct one."""
     jump = _value(settings, "proxyjump", NO_VALUE)
     command = _value(settings, "proxycommand", NO_VALUE)
     if jump == command == NO_VALUE:
         return ()
-    for word in (tokens["n"], host.address, host.user):
+    asked_name = tokens["n"]
+    for word in (asked_name, host.address, host.user):
         if not _SAFE_IN_COMMAND.fullmatch(word):
             raise InputError(f"{word!a} must not be part of a ProxyCommand or ProxyJump")
     if jump == NO_VALUE:
