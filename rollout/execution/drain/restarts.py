@@ -31,7 +31,7 @@ _POLL_SECONDS = 5.0
 
 @dataclass(slots=True)
 class _StartedRestart:
-    """A restart that replaces the pods of one ReplicaSet, and its last known status."""
+    """A restart that replaces the pods of one ReplicaSet, with its last status."""
 
     origin: ReplicaSetOrigin
     status: Restarting | None = None
@@ -64,10 +64,7 @@ class Restarts:
         return self.read_status(pod)
 
     def read_status(self, pod: Pod) -> Restarting | None:
-        """Return the restart that replaces the pod, or None; `DrainError` if it failed.
-
-        It is read again after `_POLL_SECONDS`.
-        """
+        """Return the restart that replaces the pod, or None; `DrainError` if it failed."""
         restart = self._restarts.get(pod.owner.uid) if pod.owner else None
         if restart is None:
             return None

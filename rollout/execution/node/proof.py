@@ -144,7 +144,7 @@ def _sources_to_ask(targets: Mapping[Source, str]) -> Iterator[Source]:
 
 
 def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
-    """Return why the sign does not prove the reboot; `target`: what it had to lead to."""
+    """Return why the sign does not prove a reboot that had to lead to `target`."""
     match sign.source:
         case Source.RPM_OSTREE | Source.BOOTC | Source.ROLLBACK:
             if not sign.current:

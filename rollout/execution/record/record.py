@@ -258,7 +258,8 @@ class RunRecord:
     def write_or_defer(self, plan: RolloutPlan, holder: str) -> None:
         """Write the record, or keep it for `replace_older` while another run's is in place.
 
-        `replace_older` runs when the first wave begins. `BlockedError` if that run is unfinished, or not understood.
+        That runs when the first wave begins. `BlockedError` if the other run is unfinished or not
+        understood.
         """
         body = self._body(plan, holder)
         self._write(partial(self._create_or_defer, body, plan.plan_id))
@@ -287,7 +288,7 @@ class RunRecord:
             self._create(body)
             return
         self._refuse_unfinished(stored, run)
-        # Else an earlier attempt has written it.
+        # Else an earlier try has written it.
         if stored.run != run:
             metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
             replacement = {**body, "metadata": metadata}
