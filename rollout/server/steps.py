@@ -14,10 +14,10 @@ from rollout.execution.node.claim import check_eligible, claim
 from rollout.execution.node.context import NodeContext, Progress, with_staged_version
 from rollout.execution.node.failures import (
     NO_ANSWER_HINT,
-    GivenUpError,
     NodeFailure,
     NodeRemovedError,
     NotStartedError,
+    StoppedError,
     not_ready,
 )
 from rollout.execution.node.marking import mark_phase
@@ -210,7 +210,7 @@ class SlotHost:
             self.reopen()
             mark_phase(context, Phase.REBOOTING)
             return progress.without_edge()
-        is_slot_given_up = isinstance(error, GivenUpError)
+        is_slot_given_up = isinstance(error, StoppedError)
         if is_slot_given_up and not node.is_ready:
             raise _not_rebooted_failure(node, self.timeout) from None
         raise error from None
@@ -284,7 +284,7 @@ class SlotHost:
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.ASK, self.timeout):
             if self.cached_slot.is_given_up:
-                raise GivenUpError
+                raise StoppedError
             if has_grant(node):
                 # A request thread has moved the Node to `rebooting`: the progress follows.
                 return progress.move(Edge.REBOOT_REQUESTED)
@@ -315,7 +315,7 @@ class SlotHost:
             # A report without a reboot means that the host no longer wants it.
             has_reported_old_boot = node.is_ready and self.cached_slot.has_reported
             if self.cached_slot.is_given_up or has_reported_old_boot:
-                raise GivenUpError("it is not expected any more")
+                raise StoppedError("it is not expected any more")
             if node.is_ready and self.cached_slot.closing:
                 # An earlier server closed the slot, and did not return the node.
                 raise _not_rebooted_failure(node, self.timeout)

@@ -21,7 +21,7 @@ from rollout.execution.record.record import Health
 from rollout.execution.rollout import waves
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import NodeBaseline
-from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner
+from rollout.execution.rollout.waves import StopRule, WaveRunner, WaveState
 from rollout.model.cluster import Node
 from rollout.model.finding import ControllerMoving, Finding
 from rollout.model.plan import PlannedNode, Rolling, Wave
@@ -210,9 +210,9 @@ class World(AbstractContextManager["World"]):
     def run(self, rules: Rolling | None = None, *, limit: int, failures: int = 1) -> None:
         nodes = tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.seconds)
         wave = Wave(1, nodes, "", rolling=rules)
-        progress = WaveProgress(wave, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
+        state = WaveState(wave, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
         runner = WaveRunner(
-            run_node=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
+            run_and_report=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
             read_unavailable=lambda: frozenset(
                 {*self.away(self.clock.seconds), *self.ledger.left_cordoned}
             ),
@@ -226,4 +226,4 @@ class World(AbstractContextManager["World"]):
         )
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(waves, "NodeThreads", lambda *_: self)
-            runner.run(progress)
+            runner.run(state)

@@ -18,7 +18,7 @@ from rollout.execution.gates import OPEN
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import ReadinessSnapshot, Settler
-from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner
+from rollout.execution.rollout.waves import StopRule, WaveRunner, WaveState
 from rollout.gather.cluster.workloads import Workload
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
 from rollout.model.finding import Finding, ObjectUnhealthy
@@ -154,7 +154,7 @@ class Hanging:
     goes_on: threading.Event = field(default_factory=threading.Event)
     has_ended: bool = False
 
-    def run_node(self, node: PlannedNode) -> NodeResult:
+    def run_and_report(self, node: PlannedNode) -> NodeResult:
         self.has_begun.set()
         assert self.goes_on.wait(30)
         self.has_ended = True
@@ -172,7 +172,7 @@ class Hanging:
     def run(self) -> None:
         ledger = Ledger()
         runner = WaveRunner(
-            run_node=self.run_node,
+            run_and_report=self.run_and_report,
             read_unavailable=self.unavailable,
             clock=SystemClock(hurried=20),
             stop_rule=StopRule(StopRequest(), ledger, failures_allowed=1),
@@ -184,7 +184,7 @@ class Hanging:
         )
         nodes = tuple(PlannedNode(f"node-{number}", "b", "u", "1", "2", 0, 0) for number in (1, 2))
         nothing = cast("Any", None)
-        runner.run(WaveProgress(Wave(1, nodes, ""), nothing, nothing, nothing))
+        runner.run(WaveState(Wave(1, nodes, ""), nothing, nothing, nothing))
 
 
 def test_an_interruption_does_not_wait_for_a_node_whose_host_hangs() -> None:

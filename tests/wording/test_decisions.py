@@ -69,7 +69,7 @@ def is_same(decide: Callable[[], object], wordless: Callable[[], None]) -> bool:
 def result_with(finding: Finding) -> RunResult:
     """Return the end of a run that did not start a node because of this finding."""
     ledger = Ledger()
-    ledger.give_up([node_planned()], finding)
+    ledger.add_not_started([node_planned()], finding)
     return RunResult((), not_started=tuple(ledger.not_started))
 
 

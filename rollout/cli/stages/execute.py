@@ -44,9 +44,9 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LockRequest
 from rollout.execution.node.ssh_host import RolloutHosts
+from rollout.execution.rollout.assembly import RunPorts, RunRequest, assemble_rollout
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse as rehearse_on_server
-from rollout.execution.rollout.wiring import RunPorts, RunRequest, wire_rollout
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason
@@ -132,15 +132,15 @@ def run_and_show(execution: Execution) -> RunResult:
         return report_nothing_to_do(execution)
     began = wiring.system_clock().monotonic()
     asks_before_waves = execution.gate_ports.confirmation is not None
-    progress = progress_display(
+    display = progress_display(
         as_json=output.as_json,
         may_redraw=not asks_before_waves,
         stop=execution.stop,
         names_pods=output.verbose > 0,
     )
-    with progress as display, stage("run") as note:
+    with display as display_observer, stage("run") as note:
         process = new_process_token()
-        with _observers_and_signals(execution, display, process) as observers:
+        with _observers_and_signals(execution, display_observer, process) as observers:
             ports = _run_ports(execution, observers)
             lock = lock_request(
                 prepared.request.settings,
@@ -148,7 +148,7 @@ def run_and_show(execution: Execution) -> RunResult:
                 watch=execution.watch,
                 force_unlock=execution.force_unlock,
             )
-            rollout = wire_rollout(_run_request(prepared), ports, lock, execution.stop)
+            rollout = assemble_rollout(_run_request(prepared), ports, lock, execution.stop)
             result = rollout.run()
         note(result_counts(result))
         # The summary must not fail if the login broke meanwhile.

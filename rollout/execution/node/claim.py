@@ -77,7 +77,8 @@ def claim(
         }
 
     patience = context.cluster.deadline(_WITHDRAW_SECONDS)
-    # A repeated write awaits admission again, with nothing slow in between.
+    # Each attempt waits for admission, has `cordon` decide on the Node as read then, and writes its
+    # patch, with nothing slow in between.
     admit_and_read = partial(_admit_and_read, context, facts, patience)
     try:
         change_node(context, cordon, read=admit_and_read)

@@ -8,7 +8,7 @@ from rollout.errors import SshError
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.failures import GivenUpError, NodeRemovedError
+from rollout.execution.node.failures import NodeRemovedError, StoppedError
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
 from rollout.execution.node.watched import WatchedNode
 from rollout.gather.hosts.probe import BootFacts
@@ -26,12 +26,12 @@ UNKNOWN_BOOT = BootFacts("", "", "")
 
 
 class NodeEngine(Protocol):
-    """What the steps of a node ask of their rollout.
+    """What the steps of a node ask of their rollout, which is `execution.rollout.engine.Engine`.
 
     Who may stop a node, in this order. Gates are asked three times, because they may change:
 
         question                where                          if the answer is no
-        PolicyGates.ask         WaveRunner, before the thread  it waits, or is given up
+        PolicyGates.ask         WaveRunner, before the thread  it waits, or is dropped
         objection_to_version    at each newly staged version   it is skipped or returned
         run_node_command        before the claim               it is skipped
         why_not_to_cordon       claim, before the first mark   it is tried again
@@ -158,14 +158,14 @@ def with_staged_version(context: NodeContext, version: str) -> NodeContext:
 
 
 def with_pre_reboot_check(context: NodeContext, phase: Phase) -> NodeContext:
-    """Have `check_may_act` also raise `GivenUpError` or `NodeRemovedError`."""
+    """Have `check_may_act` also raise `StoppedError` or `NodeRemovedError`."""
     if phase not in BEFORE_REBOOT:
         return context
 
     def check_before_reboot() -> None:
         context.check_may_act()
         if context.engine.stop.is_reverting:
-            raise GivenUpError
+            raise StoppedError
         removal = context.watched.why_removed if context.watched else ""
         if removal:
             raise NodeRemovedError(f"not rebooted: {removal} while it was {phase}")

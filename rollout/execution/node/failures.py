@@ -4,7 +4,7 @@ error             raised by                                       the node then
 NotStartedError   the checks up to the cordon                     is skipped, without a mark
 RefusedError      `claim`: a gate or the limit refuses            waits in its wave again
 WithheldError     `check_staged` and others: no reboot is due     is returned and skipped
-GivenUpError      each check before the reboot, after a stop      is returned, left to a resume
+StoppedError      each check before the reboot, after a stop      is returned, left to a resume
 NodeRemovedError  each check: its Node or machine is removed      is skipped, and returned if there
 RefilledError     `look_again`: pods arrived after the drain      is drained again, a few times
 RestagedError     `ask_for_reboot`: another version is staged     is approved anew, a few times
@@ -101,8 +101,8 @@ class WithheldError(NodeFailure):
         super().__init__(Outcome.SKIPPED, message, reason=reason, finding=finding)
 
 
-class GivenUpError(NodeFailure):
-    """A stop or an operator gives the node up before its reboot."""
+class StoppedError(NodeFailure):
+    """The node is not rebooted, because of a stop or because its slot was given up."""
 
     def __init__(self, why: str = "stopped on request") -> None:
         super().__init__(Outcome.ABORTED, f"not rebooted: {why}")

@@ -19,10 +19,10 @@ from rollout.execution.node.context import (
 )
 from rollout.execution.node.ending import end_without_success, remember
 from rollout.execution.node.failures import (
-    GivenUpError,
     NodeFailure,
     NotStartedError,
     RefusedError,
+    StoppedError,
     WithheldError,
 )
 from rollout.execution.node.marking import (
@@ -267,13 +267,13 @@ def _check_window(context: NodeContext, when: str, outcome: Outcome) -> None:
 
 
 def _wait_as_configured(context: NodeContext, seconds: Duration, detail: str, phase: Phase) -> None:
-    """Wait; `GivenUpError` once a stop is due, whatever `waves.stop` says."""
+    """Wait; `StoppedError` once a stop is due, whatever `waves.stop` says."""
     context.report_step(phase, detail, activity=Activity.WAITING)
     deadline = context.cluster.deadline(seconds)
     while not deadline.expired:
         context.check_may_act()
         if context.engine.stop.is_due:
-            raise GivenUpError(text(context.engine.stop.reason))
+            raise StoppedError(text(context.engine.stop.reason))
         deadline.pause(_TICK)
 
 

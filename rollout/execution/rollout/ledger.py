@@ -42,8 +42,8 @@ class Ledger:
         return all(result.succeeded for result in self.finished)
 
     def has(self, node: str) -> bool:
-        given_up = {entry.node for entry in (*self.skipped, *self.not_started)}
-        return node in given_up or any(result.node == node for result in self.finished)
+        without_run = {entry.node for entry in (*self.skipped, *self.not_started)}
+        return node in without_run or any(result.node == node for result in self.finished)
 
     def add(self, result: NodeResult) -> None:
         # Returned by a stop or a closed window; with a reason, a plan would leave it out.
@@ -62,7 +62,7 @@ class Ledger:
         else:
             self.finished.append(result)
 
-    def give_up(self, nodes: Sequence[PlannedNode], why: Finding) -> None:
+    def add_not_started(self, nodes: Sequence[PlannedNode], why: Finding) -> None:
         message = text(why)
         self.not_started.extend(NotStarted(node.name, message, finding=why) for node in nodes)
 

@@ -51,7 +51,7 @@ from rollout.execution.node.tainting import Tainting
 from rollout.execution.record.record import Health, RunRecord, may_have_begun
 from rollout.execution.rollout.engine import Engine
 from rollout.execution.rollout.ledger import Inheritance, Ledger
-from rollout.execution.rollout.waves import StopRule, WaveProgress, WaveRunner
+from rollout.execution.rollout.waves import StopRule, WaveRunner, WaveState
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.finding import ApiUnavailable, Finding, Unsettled
@@ -152,14 +152,14 @@ class Rollout:
         for wave in self.plan.waves:
             why = why or self._why_not_to_run(wave)
             if why:
-                self.ledger.give_up(wave.nodes, why)
+                self.ledger.add_not_started(wave.nodes, why)
                 continue
             try:
                 why = self._run_wave(wave, runner)
             except ApiError as error:
                 why = ApiUnavailable(error.message)
                 not_ended = [node for node in wave.nodes if not self.ledger.has(node.name)]
-                self.ledger.give_up(not_ended, why)
+                self.ledger.add_not_started(not_ended, why)
 
     def _why_not_to_run(self, wave: Wave) -> Finding | None:
         if self._has_taken_up_node(wave):
@@ -192,10 +192,10 @@ class Rollout:
         self._begin_wave(allowed)
         before = None if wave.rolling else self._measure_before(allowed)
         store_health = partial(self._store_health, wave.index)
-        progress = WaveProgress(allowed, self.engine.settler, self.ledger, store_health)
+        state = WaveState(allowed, self.engine.settler, self.ledger, store_health)
         with self.hosts.attending(allowed.nodes):
-            runner.run(progress)
-        why_none_follows = refusal or progress.why_none_follows
+            runner.run(state)
+        why_none_follows = refusal or state.why_none_follows
         is_last = wave is self.plan.waves[-1]
         # Nothing follows, so do not wait.
         if why_none_follows or is_last or self.stop_rule.why_none_starts():
@@ -203,7 +203,7 @@ class Rollout:
         if before is not None:
             return self._settle_after(allowed, before)
         # A rolling part settles node by node.
-        return progress.wait_until_settled(self.engine.stop)
+        return state.wait_until_settled(self.engine.stop)
 
     def _begin_wave(self, wave: Wave) -> None:
         if self._may_act():
@@ -212,9 +212,9 @@ class Rollout:
         self.engine.report.wave(wave, self.plan.last_wave)
 
     def _reduce_to_taken_up(self, wave: Wave, why: Finding) -> Wave:
-        """Give up nodes that no earlier process started; return the wave with the others."""
+        """Drop nodes that no earlier process started; return the wave with the others."""
         taken_up = tuple(node for node in wave.nodes if node.name in self.inherited.taken_up)
-        self.ledger.give_up([node for node in wave.nodes if node not in taken_up], why)
+        self.ledger.add_not_started([node for node in wave.nodes if node not in taken_up], why)
         return replace(wave, nodes=taken_up)
 
     def _measure_before(self, wave: Wave) -> Health:
@@ -258,7 +258,7 @@ class Rollout:
         # Only its labels show an unplanned Node's pool.
         nodes = engine.cluster.ask(read_nodes) if policy.pools else ()
         return WaveRunner(
-            run_node=self._run_and_report,
+            run_and_report=self._run_and_report,
             read_unavailable=self._read_unavailable,
             clock=engine.cluster.clock,
             stop_rule=self.stop_rule,

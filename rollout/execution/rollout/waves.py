@@ -41,7 +41,7 @@ class _SettlingNode:
 
 
 @dataclass
-class WaveProgress:
+class WaveState:
     """How far a wave is, and which of its nodes may start next.
 
     In a rolling part, a node stays in flight until the cluster has settled from it.
@@ -147,7 +147,7 @@ class WaveProgress:
 class NodeThreads:
     """Runs nodes, a thread per node; its exit waits for them."""
 
-    run_node: Callable[[PlannedNode], NodeResult]
+    run_and_report: Callable[[PlannedNode], NodeResult]
     notice: Callable[[str], None]
     _running: dict[Future[NodeResult], str] = field(default_factory=dict)
 
@@ -156,7 +156,8 @@ class NodeThreads:
         return frozenset(self._running.values())
 
     def start(self, node: PlannedNode) -> None:
-        self._running[in_background(lambda: self.run_node(node), f"node-{node.name}")] = node.name
+        future = in_background(lambda: self.run_and_report(node), f"node-{node.name}")
+        self._running[future] = node.name
 
     def wait_for_results(self, seconds: float | None) -> Sequence[NodeResult]:
         """Wait at most `seconds` until a node ends; return the results so far."""
@@ -202,7 +203,7 @@ class StopRule:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class Dropped:
     """Nodes that are not started, for one reason."""
 
     nodes: Sequence[PlannedNode]
@@ -214,16 +215,16 @@ class Decision:
     """Which waiting nodes start now, and which never will."""
 
     begin: Sequence[PlannedNode] = ()
-    give_up: Sequence[GivenUp] = ()
+    drop: Sequence[Dropped] = ()
 
     @property
     def is_to_wait(self) -> bool:
-        return not (self.begin or self.give_up)
+        return not (self.begin or self.drop)
 
     def still_waiting(self, nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
         decided = {node.name for node in self.begin}
-        for given_up in self.give_up:
-            decided.update(node.name for node in given_up.nodes)
+        for dropped in self.drop:
+            decided.update(node.name for node in dropped.nodes)
         return [node for node in nodes if node.name not in decided]
 
 
@@ -250,16 +251,16 @@ class WaveRunner:
     1. Nodes that an earlier process started use up the limit already, and continue, unless a stop
        is due or the lock is lost.
     2. If no other may start (a stop, failures, a cluster that does not settle, an unavailable API
-       server), all waiting nodes are given up.
+       server), all waiting nodes are dropped.
     3. The gates are asked about each candidate for which the limit has room: it starts, waits or is
-       given up.
-    4. If no node starts or is in flight, the nodes wait for room, and are given up after
+       dropped.
+    4. If no node starts or is in flight, the nodes wait for room, and are dropped after
        --settle-timeout.
 
     A node that is refused right before its cordon waits again.
     """
 
-    run_node: Callable[[PlannedNode], NodeResult]
+    run_and_report: Callable[[PlannedNode], NodeResult]
     read_unavailable: Callable[[], frozenset[str]]
     clock: Clock
     stop_rule: StopRule
@@ -270,34 +271,34 @@ class WaveRunner:
     ask_gates: Callable[[PlannedNode], GateAnswer]
     taken_up: frozenset[str] = frozenset()
 
-    def run(self, progress: WaveProgress) -> None:
-        waiting = _WaitingNodes(list(progress.wave.nodes), self.taken_up)
-        with NodeThreads(self.run_node, self.notice) as running:
+    def run(self, state: WaveState) -> None:
+        waiting = _WaitingNodes(list(state.wave.nodes), self.taken_up)
+        with NodeThreads(self.run_and_report, self.notice) as running:
             while waiting.nodes or running.nodes:
-                decision = self._decide(waiting, running.nodes, progress)
+                decision = self._decide(waiting, running.nodes, state)
                 for node in decision.begin:
                     running.start(node)
-                for given_up in decision.give_up:
-                    self.ledger.give_up(given_up.nodes, given_up.why)
+                for dropped in decision.drop:
+                    self.ledger.add_not_started(dropped.nodes, dropped.why)
                 waiting.nodes = decision.still_waiting(waiting.nodes)
-                pause = _PAUSE_WHILE_SETTLING if progress.unsettled else _PAUSE
+                pause = _PAUSE_WHILE_SETTLING if state.unsettled else _PAUSE
                 if running.nodes:
                     results = running.wait_for_results(pause if waiting.nodes else None)
-                    self._enter_results(results, waiting, progress)
+                    self._enter_results(results, waiting, state)
                 elif decision.is_to_wait:
                     self.clock.wait(self.stop_rule.stop, pause)
 
     def _decide(
-        self, waiting: _WaitingNodes, running: frozenset[str], progress: WaveProgress
+        self, waiting: _WaitingNodes, running: frozenset[str], state: WaveState
     ) -> Decision:
-        decision = self._start_or_give_up(waiting, running, progress)
-        if decision.begin or running or progress.unsettled:
+        decision = self._start_or_drop(waiting, running, state)
+        if decision.begin or running or state.unsettled:
             waiting.room_deadline = None
             return decision
         return self._wait_for_room(waiting) if decision.is_to_wait else decision
 
-    def _start_or_give_up(
-        self, waiting: _WaitingNodes, running: frozenset[str], progress: WaveProgress
+    def _start_or_drop(
+        self, waiting: _WaitingNodes, running: frozenset[str], state: WaveState
     ) -> Decision:
         """Apply rules 1 to 3."""
         if not waiting.nodes:
@@ -307,29 +308,29 @@ class WaveRunner:
             return Decision(begin=taken_up)
         why: Finding | None
         try:
-            why = self.stop_rule.why_none_starts() or progress.check_settling(running)
+            why = self.stop_rule.why_none_starts() or state.check_settling(running)
         except ApiError as error:
             why = ApiUnavailable(error.message)
         if why:
-            return Decision(give_up=[GivenUp(waiting.nodes, why)])
-        return self._ask_about_candidates(waiting.nodes, running | progress.unsettled, progress)
+            return Decision(drop=[Dropped(waiting.nodes, why)])
+        return self._ask_about_candidates(waiting.nodes, running | state.unsettled, state)
 
     def _ask_about_candidates(
-        self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], progress: WaveProgress
+        self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], state: WaveState
     ) -> Decision:
         """Apply rule 3."""
         left = [node for node in waiting if node.name not in in_flight]
         # Do not ask the API server if no node can have room.
-        if self._first_with_room(progress.candidates(left, in_flight), away=frozenset()) is None:
+        if self._first_with_room(state.candidates(left, in_flight), away=frozenset()) is None:
             return _WAIT
         begin: list[PlannedNode] = []
-        give_up: list[GivenUp] = []
+        drop: list[Dropped] = []
         checked = set[str]()
         try:
             # These use up the limit, as does each node that starts now.
             away = in_flight | self.read_unavailable()
             while True:
-                node = self._first_with_room(progress.candidates(left, in_flight), away, checked)
+                node = self._first_with_room(state.candidates(left, in_flight), away, checked)
                 if node is None:
                     break
                 checked.add(node.name)
@@ -339,17 +340,17 @@ class WaveRunner:
                     left.remove(node)
                     in_flight |= {node.name}
                 elif answer.is_final:
-                    give_up.append(GivenUp([node], answer.finding))
+                    drop.append(Dropped([node], answer.finding))
                     left.remove(node)
                 # A general gate holds all nodes: ask for no more than have room.
                 if answer.finding is None or answer.is_general:
                     away |= {node.name}
             if begin:
-                progress.measure_before(begin)
+                state.measure_before(begin)
         except ApiError as error:
-            others = Decision(give_up=give_up).still_waiting(waiting)
-            return Decision(give_up=[*give_up, GivenUp(others, ApiUnavailable(error.message))])
-        return Decision(begin, give_up)
+            others = Decision(drop=drop).still_waiting(waiting)
+            return Decision(drop=[*drop, Dropped(others, ApiUnavailable(error.message))])
+        return Decision(begin, drop)
 
     def _first_with_room(
         self,
@@ -363,7 +364,7 @@ class WaveRunner:
         return None
 
     def _wait_for_room(self, waiting: _WaitingNodes) -> Decision:
-        """Wait for room; after --settle-timeout, give up the nodes that a limit keeps back.
+        """Wait for room; after --settle-timeout, drop the nodes that a limit keeps back.
 
         Nodes that only a gate holds keep waiting.
         """
@@ -373,7 +374,7 @@ class WaveRunner:
         if not waiting.room_deadline.expired:
             return _WAIT
         nodes_by_limit = self.away_limit.waiting_by_limit(waiting.nodes, self.read_unavailable())
-        return Decision(give_up=[GivenUp(nodes, why) for why, nodes in nodes_by_limit.items()])
+        return Decision(drop=[Dropped(nodes, why) for why, nodes in nodes_by_limit.items()])
 
     def _report_full(self, waiting: Sequence[PlannedNode]) -> None:
         with suppress(ApiError):
@@ -381,13 +382,13 @@ class WaveRunner:
                 self.notice(f"waiting for nodes to be back: {text(why)}")
 
     def _enter_results(
-        self, results: Sequence[NodeResult], waiting: _WaitingNodes, progress: WaveProgress
+        self, results: Sequence[NodeResult], waiting: _WaitingNodes, state: WaveState
     ) -> None:
         for result in results:
             if not result.is_refused:
                 self.ledger.add(result)
-            progress.note_end(result)
+            state.note_end(result)
         refused = {result.node for result in results if result.is_refused}
         # Its marks are gone, so it starts like the others.
         waiting.taken_up -= refused
-        waiting.nodes += [node for node in progress.wave.nodes if node.name in refused]
+        waiting.nodes += [node for node in state.wave.nodes if node.name in refused]

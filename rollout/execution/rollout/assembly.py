@@ -55,14 +55,14 @@ class RunPorts:
     observers: Sequence[Observer]
 
 
-def wire_rollout(
+def assemble_rollout(
     request: RunRequest, ports: RunPorts, lock: LockRequest, stop: StopRequest
 ) -> Rollout:
-    return _Wiring(request, ports, lock, stop).rollout()
+    return _Assembly(request, ports, lock, stop).rollout()
 
 
 @dataclass
-class _Wiring:
+class _Assembly:
     """The parts of a rollout, each created when first needed."""
 
     request: RunRequest
