@@ -30,7 +30,7 @@ _BOUNDS = Bounds(seconds=5.0, largest=100_000)
 
 
 @contextmanager
-def serve(
+def serve_metrics(
     address: str, collectors: Iterable[Collector], is_ready: Callable[[], bool], pages: Pages
 ) -> Iterator[str]:
     """Serve metrics and pages; yield their URL. Raises `InputError`."""

@@ -134,13 +134,13 @@ def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -
 class SlotAdmission:
     """Decides whether a host gets a slot; for many threads."""
 
-    def __init__(self, context: ServerContext) -> None:
-        self._settings = settings = context.settings
-        self._context = context
-        self._nodes = context.nodes
-        self._api = context.hurried_api
+    def __init__(self, server: ServerContext) -> None:
+        self._settings = settings = server.settings
+        self._server = server
+        self._nodes = server.nodes
+        self._api = server.hurried_api
         policy = settings.policy
-        clock = context.clock
+        clock = server.clock
         namespace = settings.namespace
         self._schedule = Schedule.of(policy.gates.windows)
         self._memory = CachedValue(
@@ -180,7 +180,7 @@ class SlotAdmission:
         if node_of_host(request.id, nodes.values()).name != node.name:
             raise Denied(AnswerKind.UNKNOWN_ID, f"this ID is not the one of {node.name} any more")
         limits = self._limits(nodes)
-        self._context.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
+        self._server.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
 
     def _new_slot(self, request: HostRequest, node: Node) -> Slot:
         return Slot(
@@ -189,13 +189,13 @@ class SlotAdmission:
             node_uid=node.uid,
             id=request.id,
             run_id=f"{RUN_PREFIX}{secrets.token_hex(6)}",
-            since=timestamp(self._context.now),
+            since=timestamp(self._server.now),
             boot_id=node.boot_id,
             version=version_of(node),
         )
 
     def _check_caches(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
-        slots = self._context.book.read_unless_fresh()
+        slots = self._server.book.read_unless_fresh()
         nodes = self._nodes.require_by_name()
         limits = self._limits(nodes)
         limits.check_group(slots, request.group, rules)
@@ -206,10 +206,10 @@ class SlotAdmission:
             )
         policy = self._settings.policy
         pool = pools_of(policy).pool_of(node.labels)
-        why_closed = self._schedule.in_pool(policy, pool).why_closed(self._context.clock.now())
+        why_closed = self._schedule.in_pool(policy, pool).why_closed(self._server.clock.now())
         if why_closed:
             raise Denied(AnswerKind.OUTSIDE_WINDOW, text(why_closed))
-        holder = self._context.leadership.other_rollout()
+        holder = self._server.leadership.other_rollout()
         if holder:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"another rollout is running: {holder}")
         self._check_unfinished(nodes)
@@ -288,12 +288,12 @@ class SlotAdmission:
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
         policy = self._settings.policy
-        clock = self._context.clock
+        clock = self._server.clock
         selection = self._settings.selection
         plan = plan_of(node, slot, selection=selection, policy=policy, now=clock.now())
-        cluster = self._context.hurried_cluster
-        report = self._context.silent_report
-        gates = PolicyGates(plan, cluster, report, stop=StopRequest(), ports=self._context.gates)
+        cluster = self._server.hurried_cluster
+        report = self._server.silent_report
+        gates = PolicyGates(plan, cluster, report, stop=StopRequest(), ports=self._server.gates)
         finding = gates.ask(plan.nodes[0]).finding
         if finding:
             raise Denied(AnswerKind.HELD_BY_GATE, f"{node.name}: {text(finding)}")

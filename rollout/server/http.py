@@ -81,8 +81,8 @@ class _Handlers:
         except Denied as denied:
             answer = denied.answer
         # The process may have been suspended: nothing slow may follow.
-        answer = answer.valid_at(self._service.context.clock.monotonic())
-        self._service.context.count(name, answer.kind)
+        answer = answer.valid_at(self._service.server.clock.monotonic())
+        self._service.server.count(name, answer.kind)
         return _json(answer)
 
     async def _answer_within_limits(
@@ -179,7 +179,7 @@ async def _errors_as_answers(
         return _json(INTERNAL_ERROR)
 
 
-async def serve(
+async def serve_hosts(
     service: Service,
     metrics: Callable[[], bytes],
     listening: Listening,

@@ -14,9 +14,9 @@ from rollout.model.fleetlock import GroupRules, Slot
 from rollout.model.selectors import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import SlotAdmission
-from rollout.server.holders import await_return, grant, record_report
 from rollout.server.nodes import NodesUnknownError
 from rollout.server.protocol import INTERNAL_ERROR, AnswerKind, Denied, FleetLockAnswer, HostRequest
+from rollout.server.slot_requests import await_return, grant, record_report
 from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
 from rollout.wording.words import defect
@@ -85,15 +85,15 @@ class AnswerLog:
 class Service:
     """Answers the requests of hosts, and has a worker for their nodes."""
 
-    def __init__(self, context: ServerContext, stop: StopRequest) -> None:
-        self.context = context
-        self.worker = Worker(context, stop)
-        self._admission = SlotAdmission(context)
+    def __init__(self, server: ServerContext, stop: StopRequest) -> None:
+        self.server = server
+        self.worker = Worker(server, stop)
+        self._admission = SlotAdmission(server)
 
         def node_name(host_id: str) -> str:
-            return context.nodes.of_host(host_id).name
+            return server.nodes.of_host(host_id).name
 
-        self._log = AnswerLog(context.clock, context.notice, node_name)
+        self._log = AnswerLog(server.clock, server.notice, node_name)
 
     def pre_reboot(self, request: HostRequest) -> FleetLockAnswer:
         answer = self._answer_or_error(lambda: self._pre_reboot(request))
@@ -107,22 +107,24 @@ class Service:
     def why_not_ready(self) -> str:
         """Return an empty string if this server can answer hosts."""
         try:
-            self.context.nodes.require_by_name()
+            self.server.nodes.require_by_name()
         except NodesUnknownError as error:
             return error.message
-        return self.context.book.why_stale(_READY_SECONDS)
+        return self.server.book.why_stale(_READY_SECONDS)
 
     def _pre_reboot(self, request: HostRequest) -> FleetLockAnswer:
         rules = self._require_rules(request)
-        node = self.context.nodes.of_host(request.id)
+        node = self.server.nodes.of_host(request.id)
         if not parse_selector(rules.selector).matches(node.labels):
             raise Denied(
                 AnswerKind.GROUP_MISMATCH,
                 f"{node.name} is not in the group {request.group} ({rules.selector})",
             )
-        slot = self.context.book.read_unless_fresh().of_node(node.name)
+        # The first request takes a slot. A later one is granted once the worker has marked the node
+        # `drained`.
+        slot = self.server.book.read_unless_fresh().of_node(node.name)
         if slot is not None:
-            return self._answer_holder(request, slot)
+            return self._answer_slot_owner(request, slot)
         self._admission.take(request, node, rules)
         self.worker.wake()
         return FleetLockAnswer(
@@ -130,25 +132,25 @@ class Service:
             f"{node.name} holds a slot of the group {request.group} and is being drained",
         )
 
-    def _answer_holder(self, request: HostRequest, slot: Slot) -> FleetLockAnswer:
+    def _answer_slot_owner(self, request: HostRequest, slot: Slot) -> FleetLockAnswer:
         if slot.id != request.id or slot.group != request.group:
             raise Denied(
                 AnswerKind.WAITING_FOR_PROOF,
                 f"{slot.node} holds a slot of the group {slot.group}"
                 " under another ID or group; rollout fleetlock release frees it",
             )
-        return grant(self.context, slot, self.worker.detail(slot))
+        return grant(self.server, slot, self.worker.detail(slot))
 
     def _steady_state(self, request: HostRequest) -> FleetLockAnswer:
         self._require_rules(request)
-        slot = record_report(self.context, request)
+        slot = record_report(self.server, request)
         if slot is None:
             return FleetLockAnswer(AnswerKind.NOT_HELD, "no slot is held by this host")
         self.worker.wake()
-        return await_return(self.context, slot)
+        return await_return(self.server, slot)
 
     def _require_rules(self, request: HostRequest) -> GroupRules:
-        rules = self.context.settings.groups.rules(request.group)
+        rules = self.server.settings.groups.rules(request.group)
         if rules is None:
             raise Denied(
                 AnswerKind.UNKNOWN_GROUP,
@@ -167,16 +169,16 @@ class Service:
             kind = AnswerKind.API_UNAVAILABLE if is_transient(error) else AnswerKind.API_ERROR
             return FleetLockAnswer(kind, error.message)
         except Exception as error:  # noqa: BLE001 - a defect denies the request
-            self.context.notice(defect(error))
+            self.server.notice(defect(error))
             return INTERNAL_ERROR
 
 
 @contextmanager
-def running_service(context: ServerContext) -> Iterator[Service]:
+def running_service(server: ServerContext) -> Iterator[Service]:
     stop = StopRequest()
-    service = Service(context, stop)
+    service = Service(server, stop)
     threads = (
-        threading.Thread(target=context.nodes.follow, args=(stop,), name="nodes", daemon=True),
+        threading.Thread(target=server.nodes.follow, args=(stop,), name="nodes", daemon=True),
         threading.Thread(target=service.worker.work_until_stopped, name="worker", daemon=True),
     )
     for thread in threads:
@@ -186,6 +188,6 @@ def running_service(context: ServerContext) -> Iterator[Service]:
     finally:
         stop.request()
         service.worker.wake()
-        deadline = Deadline(context.clock, _STOP_SECONDS)
+        deadline = Deadline(server.clock, _STOP_SECONDS)
         for thread in threads:
             thread.join(deadline.remaining)

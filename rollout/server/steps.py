@@ -21,7 +21,11 @@ from rollout.execution.node.failures import (
     not_ready,
 )
 from rollout.execution.node.marking import mark_phase
-from rollout.execution.node.reboot import RefilledError, last_look, look_again
+from rollout.execution.node.reboot import (
+    RefilledError,
+    check_drained_and_detached,
+    check_still_drained,
+)
 from rollout.execution.node.rejoin import MAY_COME_BACK, mark_before_deletion, mark_new_node
 from rollout.execution.node.staged import check_version
 from rollout.execution.node.steps import (
@@ -383,12 +387,12 @@ def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
 def _drain_until_empty(context: NodeContext) -> None:
     for _ in range(_MOST_DRAINS_IN_STEP - 1):
         try:
-            last_look(context)
+            check_drained_and_detached(context)
         except RefilledError:
             drain_node(context)
         else:
             return
-    last_look(context)
+    check_drained_and_detached(context)
 
 
 def _not_rebooted_failure(node: Node, timeout: Duration) -> NodeFailure:
@@ -438,7 +442,7 @@ class _DrainedCheck:
             return
         self.next_check = self.context.cluster.deadline(_CHECK_SECONDS)
         try:
-            node = look_again(self.context, self.context.cluster.deadline(_CHECK_SECONDS))
+            node = check_still_drained(self.context, self.context.cluster.deadline(_CHECK_SECONDS))
         except ApiError as error:
             self.context.cluster.notice(error)
             return

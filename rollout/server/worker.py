@@ -73,7 +73,7 @@ class _DetailObserver:
 class SlotRunner:
     """Takes the node of a slot through its steps, with the engine; for many threads."""
 
-    context: ServerContext
+    server: ServerContext
     server_stop: StopRequest
     # What each run under way does now, by its ID: answers to the host show it.
     details: dict[str, str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class SlotRunner:
 
     @cached_property
     def _cluster(self) -> ClusterIdentity:
-        return read_identity(self.context.api)
+        return read_identity(self.server.api)
 
     def run_slot(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
         """Return how the node ended, or None without work; may raise `ApiError`."""
@@ -94,10 +94,10 @@ class SlotRunner:
     def _run_unless_done(
         self, slot: Slot, check_may_act: Guard, stop: StopRequest
     ) -> NodeResult | None:
-        node = read_slot_node(self.context.api, slot)
+        node = read_slot_node(self.server.api, slot)
         if node is None and slot.awaited in AWAITED_IN_REBOOT:
             node = self._await_new_node(slot, check_may_act)
-            slot = self.context.book.cached_slot(slot)
+            slot = self.server.book.cached_slot(slot)
         if node is None:
             return None
         is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
@@ -109,36 +109,36 @@ class SlotRunner:
                 self._let_node_rest(slot)
                 return None
         plan = self._plan(slot, node)
-        context = self.context
-        with context.observers_of(plan) as others:
+        server = self.server
+        with server.observers_of(plan) as others:
             observers = (*others, _DetailObserver(slot.run_id, self.details))
             with NodeEvents(
-                context.api,
+                server.api,
                 run=plan.plan_id,
                 nodes=plan.nodes,
                 observers=observers,
-                clock=context.clock,
+                clock=server.clock,
             ) as events:
                 engine = self._engine(plan, events.report, check_may_act, stop)
                 return self._run_with_engine(slot, engine, is_taken_up=is_taken_up)
 
     def _plan(self, slot: Slot, node: Node) -> RolloutPlan:
-        settings = self.context.settings
+        settings = self.server.settings
         return plan_of(
             node=node,
             slot=slot,
             selection=settings.selection,
             policy=settings.policy,
-            now=self.context.clock.now(),
+            now=self.server.clock.now(),
             cluster=self._cluster,
         )
 
     def _engine(
         self, plan: RolloutPlan, report: Reporter, check_may_act: Guard, stop: StopRequest
     ) -> Engine:
-        context = self.context
-        settings = context.settings
-        cluster = PatientApi(context.api, context.clock, OutageNotice(report))
+        server = self.server
+        settings = server.settings
+        cluster = PatientApi(server.api, server.clock, OutageNotice(report))
         memory = RunMemory(
             cluster,
             check_may_act,
@@ -148,7 +148,7 @@ class SlotRunner:
             failures_allowed=settings.failures_allowed(cluster.ask(read_nodes)),
             include_held=plan.policy.include_held,
         )
-        gates = PolicyGates(plan, cluster, report, stop=stop, ports=context.gates, memory=memory)
+        gates = PolicyGates(plan, cluster, report, stop=stop, ports=server.gates, memory=memory)
         return Engine(
             plan=plan,
             cluster=cluster,
@@ -171,30 +171,30 @@ class SlotRunner:
         Marks and returns the Node that the slot's machine registers. None if it registers none in
         time, or if the slot is given up.
         """
-        context = self.context
-        cluster = PatientApi(context.api, context.clock)
+        server = self.server
+        cluster = PatientApi(server.api, server.clock)
         try:
             node = await_reregistration(
                 cluster,
                 check_may_act,
                 slot,
-                context.settings.slot_timeout,
-                is_given_up=lambda: context.book.cached_slot(slot).is_given_up,
+                server.settings.slot_timeout,
+                is_given_up=lambda: server.book.cached_slot(slot).is_given_up,
             )
         except NodeFailure:
             return None
-        task = context.task(slot, node, cluster, check_may_act)
+        task = server.task(slot, node, cluster, check_may_act)
         mark_new_node(task, Phase.REBOOTING, {})
-        context.book.change(partial(Slots.move, run_id=slot.run_id, node_uid=node.uid))
-        return read_slot_node(context.api, context.book.cached_slot(slot))
+        server.book.change(partial(Slots.move, run_id=slot.run_id, node_uid=node.uid))
+        return read_slot_node(server.api, server.book.cached_slot(slot))
 
     def _let_node_rest(self, slot: Slot) -> None:
         """Make the node rest, as after any reboot that was given up."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id)
-        change = partial(with_node_end, ended=ended, now=self.context.now)
+        change = partial(with_node_end, ended=ended, now=self.server.now)
         with suppress(ApiError):
-            change_memory(self.context.api, self.context.settings.namespace, change)
+            change_memory(self.server.api, self.server.settings.namespace, change)
 
     def _run_with_engine(self, slot: Slot, engine: Engine, *, is_taken_up: bool) -> NodeResult:
         report = engine.report
@@ -208,9 +208,9 @@ class SlotRunner:
         host = SlotHost(
             slot=slot,
             planned=entry,
-            api=self.context.api,
-            book=self.context.book,
-            timeout=self.context.settings.slot_timeout,
+            api=self.server.api,
+            book=self.server.book,
+            timeout=self.server.settings.slot_timeout,
         )
         taken_up_run = slot.run_id if is_taken_up else None
         result = engine.run_node(entry, host, host.steps, taken_up_run=taken_up_run)
@@ -228,7 +228,7 @@ class SlotRunner:
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
         """Wait until the cluster has settled, then for gates.soak, or for the stop."""
-        others_away = self.context.book.cached.nodes - {slot.node}
+        others_away = self.server.book.cached.nodes - {slot.node}
         try:
             why_unsettled = engine.settler.wait_until_settled(
                 health_before, wave=1, expected_away=others_away, stop=self.server_stop
@@ -246,8 +246,8 @@ class SlotRunner:
 @dataclass(frozen=True, slots=True)
 class SlotThread:
     future: Future[None]
-    # An operator released the slot: return the node.
-    give_up: StopRequest
+    # Requested if the slot is given up: return the node.
+    stop: StopRequest
 
 
 class Worker:
@@ -257,18 +257,18 @@ class Worker:
     lost); another server continues.
     """
 
-    def __init__(self, context: ServerContext, server_stop: StopRequest) -> None:
-        self._settings = context.settings
-        self._context = context
-        self._leadership = context.leadership
+    def __init__(self, server: ServerContext, server_stop: StopRequest) -> None:
+        self._settings = server.settings
+        self._server = server
+        self._leadership = server.leadership
         self._server_stop = server_stop
         self._woken = threading.Event()
         # By run ID. `_retries` ends the pause after a failure.
         self._threads: dict[str, SlotThread] = {}
         self._retries: dict[str, Deadline] = {}
         self._slots = Slots()
-        self._troubles = Troubles(context.notice)
-        self._runner = SlotRunner(context, server_stop)
+        self._troubles = Troubles(server.notice)
+        self._runner = SlotRunner(server, server_stop)
 
     def wake(self) -> None:
         """End the current pause, because a slot may need work."""
@@ -299,11 +299,11 @@ class Worker:
             self._pause(_BUSY_SECONDS if self._slots_to_work_on() else _IDLE_SECONDS)
 
     def _pause(self, seconds: float) -> None:
-        self._context.clock.wait(self._woken, seconds)
+        self._server.clock.wait(self._woken, seconds)
         self._woken.clear()
 
     def _read_slots(self) -> None:
-        self._slots = self._context.book.read_now()
+        self._slots = self._server.book.read_now()
         if self._slots.held:
             # Only repeated reads show whether the holder is alive.
             self._leadership.read_holder_state()
@@ -317,11 +317,11 @@ class Worker:
     def _is_gone(self, slot: Slot) -> bool:
         """Whether the slot's Node was deleted; False if unknown."""
         try:
-            node = self._context.nodes.require_by_name().get(slot.node)
+            node = self._server.nodes.require_by_name().get(slot.node)
             if node is not None and node.uid == slot.node_uid:
                 return False
             # The watch may be late.
-            return read_slot_node(self._context.api, slot) is None
+            return read_slot_node(self._server.api, slot) is None
         except ApiError:
             return False
 
@@ -330,7 +330,7 @@ class Worker:
         state = self._leadership.read_holder_state()
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
-        cluster = PatientApi(self._context.api, self._context.clock)
+        cluster = PatientApi(self._server.api, self._server.clock)
         request = LockRequest(
             holder=self._settings.holder,
             namespace=self._settings.namespace,
@@ -355,7 +355,7 @@ class Worker:
             try:
                 lock.check()
             except FencedError as error:
-                self._context.notice(error.message)
+                self._server.notice(error.message)
                 break
             for slot in self._slots_to_work_on():
                 retry = self._retries.get(slot.run_id)
@@ -368,7 +368,7 @@ class Worker:
         self._threads.clear()
 
     def _start_thread(self, slot: Slot, lock: LeaseLock, lead_end: StopRequest) -> None:
-        give_up = StopRequest(revert=True)
+        stop = StopRequest(revert=True)
 
         def check_may_act() -> None:
             # A thread may outlive its lock.
@@ -379,21 +379,21 @@ class Worker:
             lock.check()
 
         future = in_background(
-            partial(self._run_slot_thread, slot, check_may_act, give_up), f"slot-{slot.node}"
+            partial(self._run_slot_thread, slot, check_may_act, stop), f"slot-{slot.node}"
         )
-        self._threads[slot.run_id] = SlotThread(future, give_up)
+        self._threads[slot.run_id] = SlotThread(future, stop)
 
     def _update_threads(self) -> None:
         for run_id, thread in list(self._threads.items()):
             slot = self._slots.of_run(run_id)
             if slot is not None and slot.is_given_up:
-                thread.give_up.request()
+                thread.stop.request()
             if thread.future.done():
                 del self._threads[run_id]
 
-    def _run_slot_thread(self, slot: Slot, check_may_act: Guard, give_up: StopRequest) -> None:
+    def _run_slot_thread(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> None:
         try:
-            result = self._runner.run_slot(slot, check_may_act, give_up)
+            result = self._runner.run_slot(slot, check_may_act, stop)
             self._free_or_fail_slot(slot, result)
             self._troubles.end(slot.node)
         except RolloutError as error:
@@ -403,7 +403,7 @@ class Worker:
         self.wake()
 
     def _retry_later(self, slot: Slot, why: str) -> None:
-        self._retries[slot.run_id] = Deadline(self._context.clock, _RETRY_SECONDS)
+        self._retries[slot.run_id] = Deadline(self._server.clock, _RETRY_SECONDS)
         self._troubles.report(slot.node, why)
 
     def _free_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
@@ -411,11 +411,11 @@ class Worker:
         if result is not None and result.outcome is Outcome.FENCED:
             return
         stays_cordoned = result is not None and result.left_cordoned and not slot.is_given_up
-        latest = self._context.book.cached_slot(slot)
-        node = read_slot_node(self._context.api, latest) if stays_cordoned else None
+        latest = self._server.book.cached_slot(slot)
+        node = read_slot_node(self._server.api, latest) if stays_cordoned else None
         if node is None:
-            self._context.book.change(partial(Slots.free, run_id=slot.run_id))
+            self._server.book.change(partial(Slots.free, run_id=slot.run_id))
             return
         # A kubelet that reports NotReady is there.
         state = SlotState.ABSENT if node.ready is ConditionStatus.UNKNOWN else SlotState.FAILED
-        self._context.book.change(partial(Slots.fail, run_id=slot.run_id, state=state))
+        self._server.book.change(partial(Slots.fail, run_id=slot.run_id, state=state))

@@ -14,7 +14,7 @@ from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.marking import mark_phase
-from rollout.execution.node.reboot import RefilledError, last_look
+from rollout.execution.node.reboot import RefilledError, check_drained_and_detached
 from rollout.lab.api.resources import NODES, VOLUMEATTACHMENTS
 from rollout.model import marks
 from rollout.model.plan import PlannedNode
@@ -62,32 +62,32 @@ def task(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> NodeTask
 
 
 def test_a_node_as_it_was_drained_may_be_rebooted(task: NodeTask) -> None:
-    last_look(task)
+    check_drained_and_detached(task)
 
 
 def test_whatever_was_undone_stops_it(server: StandaloneApi, task: NodeTask) -> None:
     change(server, NODES, NODE, spec={"unschedulable": False})
     with pytest.raises(DrainError, match="was uncordoned outside this rollout"):
-        last_look(task)
+        check_drained_and_detached(task)
     change(server, NODES, NODE, spec={"unschedulable": True}, metadata={"annotations": {}})
     with pytest.raises(DrainError, match="rollout's annotations on n1 were removed"):
-        last_look(task)
+        check_drained_and_detached(task)
     change(server, NODES, NODE, metadata={"annotations": {**DRAINED, marks.RUN: "run-2"}})
     with pytest.raises(DrainError, match="rollout's annotations on n1 were removed"):
-        last_look(task)
+        check_drained_and_detached(task)
 
 
 def test_a_pod_that_came_has_it_drained_again(server: StandaloneApi, task: NodeTask) -> None:
     add_pod(server, NODE, "late", owned=owner("ReplicaSet"))
     with pytest.raises(RefilledError, match="default/late arrived on n1"):
-        last_look(task)
+        check_drained_and_detached(task)
 
 
 def test_a_lock_that_is_lost_meanwhile_stops_it_at_its_very_end(task: NodeTask) -> None:
     with pytest.raises(FencedError):
-        last_look(replace(task, check_may_act=Fence()))
+        check_drained_and_detached(replace(task, check_may_act=Fence()))
     with pytest.raises(FencedError):
-        last_look(replace(task, check_may_act=Fence(good=1)))
+        check_drained_and_detached(replace(task, check_may_act=Fence(good=1)))
 
 
 def test_volumes_are_waited_for_and_told_of(
@@ -99,13 +99,13 @@ def test_volumes_are_waited_for_and_told_of(
         VOLUMEATTACHMENTS,
         {"metadata": {"name": "attached"}, "spec": spec, "status": {"attached": True}},
     )
-    last_look(task)
+    check_drained_and_detached(task)
     told = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
     assert "waiting for 1 volumes to detach" in told
     assert task.cluster.clock.monotonic() >= 60, "its time-out, after which it goes on"
     server.call(lambda: server.store.remove(VOLUMEATTACHMENTS, "attached"))
     recorder.events.clear()
-    last_look(task)
+    check_drained_and_detached(task)
     assert recorder.events == []
 
 

@@ -17,7 +17,7 @@ from rollout.model.fleetlock import GroupRules, Groups, zincati_id
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count, Duration
-from rollout.server import admission, holders, state, steps, worker
+from rollout.server import admission, slot_requests, state, steps, worker
 from rollout.server.protocol import HostRequest
 from rollout.server.service import Service, running_service
 from rollout.server.state import ServerContext, ServerSettings
@@ -41,7 +41,7 @@ QUICK: dict[object, dict[str, float]] = {
     state: {"_SLOTS_FRESH": 0.05},
     lease: {"_PAUSE": 0.02},
     deadline: {"_PATIENCE": 2.0},
-    holders: {"_PAUSE_SECONDS": 0.02, "_WAIT_SECONDS": 0.3},
+    slot_requests: {"_PAUSE_SECONDS": 0.02, "_WAIT_SECONDS": 0.3},
     admission: {"_DOCUMENTS_FRESH": 0.05},
 }
 POLICY = Policy(
@@ -70,7 +70,7 @@ class Severed(FakeCluster):
 class Replica:
     """A server under way, and the way to kill it."""
 
-    server: Service
+    service: Service
     api: Severed
     ending: AbstractContextManager[Service]
 
@@ -235,6 +235,6 @@ def start_replica(cluster: Cluster, number: int, notice: Callable[[str], None]) 
     """Start a server of the cluster; `number` tells replicas apart."""
     api = Severed(cluster.behind)
     ending = running_service(context_of(api, number, notice))
-    server = ending.__enter__()
-    wait_until(lambda: not server.why_not_ready())
-    return Replica(server, api, ending)
+    service = ending.__enter__()
+    wait_until(lambda: not service.why_not_ready())
+    return Replica(service, api, ending)

@@ -7,12 +7,12 @@ import pytest
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.marking import mark_granted
-from rollout.execution.node.reboot import look_again
+from rollout.execution.node.reboot import check_still_drained
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.model.cluster import Node
 from rollout.model.marks import PHASE, RUN
 from rollout.model.progress import Phase
-from rollout.server import holders, worker
+from rollout.server import slot_requests, worker
 from rollout.server.protocol import AnswerKind
 from tests.server.in_memory import QUICK, Cluster, Replica, start_replica
 from tests.waiting import wait_until
@@ -36,7 +36,7 @@ def replica(cluster: Cluster) -> Iterator[Replica]:
 
 
 def ask(replica: Replica, cluster: Cluster, name: str) -> AnswerKind:
-    return replica.server.pre_reboot(cluster.ask_of(name)).kind
+    return replica.service.pre_reboot(cluster.ask_of(name)).kind
 
 
 def await_answer(replica: Replica, cluster: Cluster, name: str, kind: AnswerKind) -> None:
@@ -48,12 +48,12 @@ def test_a_host_that_asks_while_its_machine_id_is_another_nodes_has_not_reported
 ) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
     request = cluster.ask_of("a")
-    node = replica.server.context.nodes.require_by_name()["a"]
+    node = replica.service.server.nodes.require_by_name()["a"]
     cluster.swap("a", "b")
     # As of a watch that is late: it still finds the host on its node.
     with monkeypatch.context() as late:
-        late.setattr(replica.server.context.nodes, "of_host", lambda _id: node)
-        assert replica.server.pre_reboot(request).kind is AnswerKind.WAITING_FOR_PROOF
+        late.setattr(replica.service.server.nodes, "of_host", lambda _id: node)
+        assert replica.service.pre_reboot(request).kind is AnswerKind.WAITING_FOR_PROOF
     assert cluster.reported == set()
 
 
@@ -71,11 +71,11 @@ def test_a_grant_that_a_new_drain_has_replaced_is_not_given(
         store.put(NODES, {**node, "metadata": {**node["metadata"], "annotations": annotations}})
 
     def look_while_drained(task: NodeTask, deadline: Deadline) -> Node:
-        node = look_again(task, deadline)
+        node = check_still_drained(task, deadline)
         cluster.behind.call(drain_again)
         return node
 
-    monkeypatch.setattr(holders, "look_again", look_while_drained)
+    monkeypatch.setattr(slot_requests, "check_still_drained", look_while_drained)
     assert ask(replica, cluster, "a") is AnswerKind.WAITING_FOR_DRAIN
 
 
@@ -96,8 +96,8 @@ def test_a_host_whose_marks_are_removed_before_its_grant_waits_for_another_drain
         cluster.behind.call(remove_mark)
         mark_granted(task)
 
-    monkeypatch.setattr(holders, "mark_granted", mark_too_late)
-    answer = replica.server.pre_reboot(cluster.ask_of("a"))
+    monkeypatch.setattr(slot_requests, "mark_granted", mark_too_late)
+    answer = replica.service.pre_reboot(cluster.ask_of("a"))
     assert answer.kind is AnswerKind.WAITING_FOR_DRAIN
     assert answer.value.startswith("rollout's annotations on the Node a are gone")
 
@@ -106,13 +106,13 @@ def test_a_host_is_not_told_what_became_of_its_earlier_slot(
     cluster: Cluster, replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = cluster.ask_of("a")
-    assert replica.server.pre_reboot(request).kind is AnswerKind.WAITING_FOR_DRAIN
+    assert replica.service.pre_reboot(request).kind is AnswerKind.WAITING_FOR_DRAIN
     wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.DRAINED)
-    replica.server.steady_state(request)
+    replica.service.steady_state(request)
     wait_until(lambda: not cluster.slots())
     monkeypatch.setattr(worker.Worker, "_start_thread", lambda *_arguments: None)
-    assert replica.server.pre_reboot(request).kind is AnswerKind.WAITING_FOR_DRAIN
-    assert replica.server.pre_reboot(request).value == "a is waiting for its drain"
+    assert replica.service.pre_reboot(request).kind is AnswerKind.WAITING_FOR_DRAIN
+    assert replica.service.pre_reboot(request).value == "a is waiting for its drain"
 
 
 def test_a_host_that_asks_from_a_new_boot_has_reported(cluster: Cluster, replica: Replica) -> None:
@@ -132,10 +132,10 @@ def test_a_report_wakes_the_worker(cluster: Cluster, monkeypatch: pytest.MonkeyP
     )
     cluster.reboot("a")
     monkeypatch.setattr(worker, "_IDLE_SECONDS", 600.0)
-    monkeypatch.setattr(holders, "_WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(slot_requests, "_WAIT_SECONDS", 30.0)
     replica = start_replica(cluster, 2, lambda _notice: None)
     try:
-        answer = replica.server.steady_state(cluster.ask_of("a"))
+        answer = replica.service.steady_state(cluster.ask_of("a"))
     finally:
         replica.end()
     assert answer.kind is AnswerKind.RELEASED

@@ -71,7 +71,7 @@ class Asking(RuleBasedStateMachine):
         return self.cluster.ask_of(name)
 
     def server(self, number: int) -> Service:
-        return self.replicas[number % len(self.replicas)].server
+        return self.replicas[number % len(self.replicas)].service
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
     def ask(self, name: str, number: int) -> None:

@@ -69,7 +69,7 @@ def serve(settings: CommandSettings) -> None:
         raise UsageError(
             "gates.interactive asks before each wave, and a server runs unattended", hint="Drop it."
         )
-    fleetlock.serve(settings)
+    fleetlock.serve_fleetlock(settings)
 
 
 @fleetlock_app.command(

@@ -36,7 +36,7 @@ def _require_library() -> None:
         ) from error
 
 
-def serve(settings: Settings) -> None:
+def serve_fleetlock(settings: Settings) -> None:
     policy = server_policy(settings)
     _require_library()
     import asyncio
@@ -59,7 +59,7 @@ def serve(settings: Settings) -> None:
         as_json=output.as_json, may_redraw=False, names_pods=output.verbose > 0
     )
     with progress as observer:
-        context = ServerContext(
+        server = ServerContext(
             settings=_server_settings(settings),
             api=api,
             clock=wiring.system_clock(),
@@ -71,8 +71,8 @@ def serve(settings: Settings) -> None:
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         # Report a bad certificate before any thread is started.
         listening.check_certificate()
-        with running_service(context) as service:
-            tally.slots = lambda: context.book.cached
+        with running_service(server) as service:
+            tally.slots = lambda: server.book.cached
             tally.in_hand = lambda: service.worker.thread_count
             exposition = wiring.exposition(metrics, tally)
 
@@ -82,7 +82,7 @@ def serve(settings: Settings) -> None:
             with _metrics_served(
                 settings, (metrics, tally), is_ready=lambda: not service.why_not_ready()
             ):
-                asyncio.run(http.serve(service, exposition, listening, report_address))
+                asyncio.run(http.serve_hosts(service, exposition, listening, report_address))
     say("stopped on request: nodes are left as they are; another server will continue")
     _end_if_threads_hang()
 
@@ -92,14 +92,14 @@ def _metrics_served(
     settings: Settings, collectors: Sequence["Collector"], is_ready: Callable[[], bool]
 ) -> Iterator[None]:
     """Serve metrics and the page of runs, if a setting says so."""
-    from rollout.adapters.metrics import serve
+    from rollout.adapters.metrics import serve_metrics
     from rollout.cli.stages.web import RunPages
 
     if not settings.metrics.listen:
         yield
         return
     page = RunPages(settings).page
-    with serve(settings.metrics.listen, collectors, is_ready, page) as url:
+    with serve_metrics(settings.metrics.listen, collectors, is_ready, page) as url:
         say(f"metrics: {url}/metrics")
         yield
 

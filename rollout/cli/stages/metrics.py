@@ -83,11 +83,11 @@ def deliver_metrics(
 
             deliveries.enter_context(deliver_changes(gateway.url, push, lambda: metrics.generation))
         if listen:
-            from rollout.adapters.metrics import serve
+            from rollout.adapters.metrics import serve_metrics
             from rollout.cli.stages.web import RunPages
 
             pages = RunPages(settings).page
-            serving = serve(listen, (metrics,), lambda: metrics.is_ready, pages)
+            serving = serve_metrics(listen, (metrics,), lambda: metrics.is_ready, pages)
             url = deliveries.enter_context(serving)
             say(f"metrics: {url}/metrics")
         yield metrics

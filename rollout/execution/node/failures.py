@@ -6,7 +6,7 @@ RefusedError      `claim`: a gate or the limit refuses            waits in its w
 WithheldError     `check_staged` and others: no reboot is due     is returned and skipped
 StoppedError      each check before the reboot, after a stop      is returned, left to a resume
 NodeRemovedError  each check: its Node or machine is removed      is skipped, and returned if there
-RefilledError     `look_again`: pods arrived after the drain      is drained again, a few times
+RefilledError     `check_still_drained`: pods have arrived        is drained again, a few times
 RestagedError     `ask_for_reboot`: another version is staged     is approved anew, a few times
 MarksGoneError    each write: somebody removed this run's marks   fails, and is left as it is
 FencedError       each write: the lock or the Node is another's   fails, and is left as it is

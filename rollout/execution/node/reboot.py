@@ -73,14 +73,14 @@ class RefilledError(DrainError):
     """Pods that have to leave are on the node again."""
 
 
-def last_look(task: NodeTask) -> None:
-    """Check the node before its reboot, and wait for its volumes; raises as `look_again`."""
-    look_again(task, task.cluster.deadline())
+def check_drained_and_detached(task: NodeTask) -> None:
+    """Like `check_still_drained`, then wait for the node's volumes."""
+    check_still_drained(task, task.cluster.deadline())
     _await_detached(task)
     task.check_may_act()
 
 
-def look_again(task: NodeTask, deadline: Deadline) -> Node:
+def check_still_drained(task: NodeTask, deadline: Deadline) -> Node:
     """Check that the node is still cordoned, marked and drained, and return it.
 
     Raises:
@@ -216,7 +216,7 @@ def _check_may_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], answer: CommandResult
 ) -> None:
     try:
-        node = look_again(context, context.cluster.deadline(_CHECK_SECONDS))
+        node = check_still_drained(context, context.cluster.deadline(_CHECK_SECONDS))
     except ApiError as error:
         if not is_transient(error):
             raise

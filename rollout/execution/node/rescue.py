@@ -20,7 +20,7 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError
 from rollout.execution.node.marking import change_node, require_mark
-from rollout.execution.node.reboot import await_boot, look_again
+from rollout.execution.node.reboot import await_boot, check_still_drained
 from rollout.execution.node.ssh_host import SshHost
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
@@ -69,7 +69,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
     Raises the `failure` with the reason if the rescue must not run.
     """
     try:
-        look_again(context, context.cluster.deadline())
+        check_still_drained(context, context.cluster.deadline())
         _mark_rescued(context)
     except (FencedError, NodeRemovedError):
         raise

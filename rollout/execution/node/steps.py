@@ -32,7 +32,7 @@ from rollout.execution.node.marking import (
     return_node,
 )
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
-from rollout.execution.node.reboot import RefilledError, ask_for_reboot, last_look
+from rollout.execution.node.reboot import RefilledError, ask_for_reboot, check_drained_and_detached
 from rollout.execution.node.rejoin import retry_if_node_lost
 from rollout.execution.node.rescue import await_boot_or_rescue
 from rollout.execution.node.rollback import changed_target, undoing_failed_rollback
@@ -305,7 +305,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
         # This step runs again, so that the playbook sees the new version.
         return restaged
     try:
-        last_look(context)
+        check_drained_and_detached(context)
         mark_phase(context, Phase.REBOOTING)
         with undoing_failed_rollback(context, host):
             ask_for_reboot(context, host, progress.targets)

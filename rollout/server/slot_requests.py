@@ -9,7 +9,7 @@ from functools import partial
 from rollout.errors import BlockedError, FencedError, StepError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.marking import mark_granted
-from rollout.execution.node.reboot import look_again
+from rollout.execution.node.reboot import check_still_drained
 from rollout.execution.record.memory import require_memory
 from rollout.gather.cluster.documents import read_memory
 from rollout.gather.cluster.snapshot import read_node, read_nodes
@@ -36,19 +36,19 @@ _WAIT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 
 
-def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
+def grant(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     """Grant the reboot, or raise `Denied`, `ApiError` or `FencedError`.
 
     A grant is repeated for a host that did not get the answer. `detail` is the drain's progress, or
     empty.
     """
     # 1. Checks that avoid a grant in vain, for which the worker would await a boot.
-    api = context.hurried_api
+    api = server.hurried_api
     node = read_node(api, slot.node)
     _check_still_ours(slot, node)
     if node.boot_id != slot.boot_id:
         # A host that asks for its next reboot has reached steady state.
-        _record_request_after_reboot(context, slot, node)
+        _record_request_after_reboot(server, slot, node)
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
             f"{slot.node} has rebooted, and is not proven to be back yet",
@@ -65,41 +65,42 @@ def grant(context: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     if node_of_host(slot.id, read_nodes(api)).name != slot.node:
         message = f"a Node other than {slot.node} now has its machine ID"
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
-    _check_version(context, slot, node)
+    _check_version(server, slot, node)
 
     # 2. The grant on the Node; then the checks of the node again, which may have changed meanwhile.
-    _write_grant(context, slot, node)
+    _write_grant(server, slot, node)
 
     # 3. The slot and the Lease, which have to be checked after the grant.
-    until = _check_slot_and_lease(context, slot)
+    until = _check_slot_and_lease(server, slot)
     return FleetLockAnswer(AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", until)
 
 
-def _check_slot_and_lease(context: ServerContext, slot: Slot) -> float:
+def _check_slot_and_lease(server: ServerContext, slot: Slot) -> float:
     """Check that both are still held; return until when (monotonic) that is sure."""
     # Before the checks: they tell how things are when they start.
-    until = context.leadership.safe_until
-    lease_check = in_background(context.leadership.require_server, "lease")
-    stored = context.book.read_now().of_run(slot.run_id)
+    until = server.leadership.safe_until
+    lease_check = in_background(server.leadership.require_server, "lease")
+    stored = server.book.read_now().of_run(slot.run_id)
     if stored is None or stored.state is not SlotState.HELD or _is_ending(stored):
         raise _about_to_be_freed(slot)
     lease_check.result()
     return until
 
 
-def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
+def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
     """Write the grant, then check the node again, or raise `Denied`.
 
     If the second check fails, the grant stays on the Node. That is safe: the host is not told, and
     asking again repeats all checks. The worker, which sees the grant, drains the node again, or
     returns it when the host does not reboot in time.
     """
-    cluster = context.hurried_cluster
-    task = context.task(slot, node, cluster, context.leadership.require_server)
+    cluster = server.hurried_cluster
+    # Any live FleetLock server may hold the Lease: its worker continues this node.
+    task = server.task(slot, node, cluster, server.leadership.require_server)
     try:
         # The phase `rebooting`, for which the worker takes the edge REBOOT_REQUESTED.
         mark_granted(task)
-        look_again(task, cluster.deadline())
+        check_still_drained(task, cluster.deadline())
     except FencedError:
         raise
     except StepError as error:
@@ -108,20 +109,20 @@ def _write_grant(context: ServerContext, slot: Slot, node: Node) -> None:
     if not has_grant(node):
         # The worker has moved new pods.
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, f"{slot.node} is drained again")
-    _check_version(context, slot, node)
+    _check_version(server, slot, node)
 
 
-def _check_version(context: ServerContext, slot: Slot, node: Node) -> None:
+def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
     """Raise `Denied` if the node would boot a held version."""
-    settings = context.settings
-    memory = read_memory(context.hurried_api, settings.namespace)
+    settings = server.settings
+    memory = read_memory(server.hurried_api, settings.namespace)
     try:
         require_memory(memory)
     except BlockedError as error:
         raise Denied(AnswerKind.API_ERROR, error.message) from error
     inputs = EligibilityInputs(
         memory=memory,
-        failures_allowed=settings.failures_allowed(context.nodes.require_by_name().values()),
+        failures_allowed=settings.failures_allowed(server.nodes.require_by_name().values()),
         include_held=settings.policy.include_held,
     )
     staged_version = announced_version(node) or None
@@ -154,11 +155,11 @@ def _check_open(slot: Slot, node: Node) -> None:
         raise _about_to_be_freed(slot)
 
 
-def _record_request_after_reboot(context: ServerContext, slot: Slot, node: Node) -> None:
+def _record_request_after_reboot(server: ServerContext, slot: Slot, node: Node) -> None:
     is_same_machine = zincati_id(node.machine_id) == slot.id
     awaits_report = slot.state is SlotState.HELD and not slot.has_reported
     if node.boot_id and is_same_machine and awaits_report:
-        context.book.change(partial(Slots.report, run_id=slot.run_id))
+        server.book.change(partial(Slots.report, run_id=slot.run_id))
 
 
 def _about_to_be_freed(slot: Slot) -> Denied:
@@ -169,44 +170,44 @@ def _is_ending(slot: Slot) -> bool:
     return slot.closing or slot.is_given_up or slot.has_reported
 
 
-def record_report(context: ServerContext, request: HostRequest) -> Slot | None:
+def record_report(server: ServerContext, request: HostRequest) -> Slot | None:
     """Write the host's report into its slot; return the slot, if any."""
-    slot = _find_or_add_slot(context, request)
+    slot = _find_or_add_slot(server, request)
     if slot is None:
         return None
-    node = read_slot_node(context.hurried_api, slot)
+    node = read_slot_node(server.hurried_api, slot)
     if node is not None and not is_returned_by(node, slot.run_id):
-        _write_report(context, slot, node)
+        _write_report(server, slot, node)
     return slot
 
 
-def await_return(context: ServerContext, slot: Slot) -> FleetLockAnswer:
+def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
     """Wait some seconds until the node is returned, or raise `Denied`."""
-    deadline = Deadline(context.clock, _WAIT_SECONDS)
+    deadline = Deadline(server.clock, _WAIT_SECONDS)
     while not deadline.expired:
-        node = context.nodes.require_by_name().get(slot.node)
-        is_free = context.book.read_unless_fresh().of_run(slot.run_id) is None
+        node = server.nodes.require_by_name().get(slot.node)
+        is_free = server.book.read_unless_fresh().of_run(slot.run_id) is None
         if is_free or (node is not None and is_returned_by(node, slot.run_id)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
-        context.clock.sleep(_PAUSE_SECONDS)
-    why = _why_unproven(slot, read_slot_node(context.hurried_api, slot))
+        server.clock.sleep(_PAUSE_SECONDS)
+    why = _why_unproven(slot, read_slot_node(server.hurried_api, slot))
     raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")
 
 
-def _find_or_add_slot(context: ServerContext, request: HostRequest) -> Slot | None:
+def _find_or_add_slot(server: ServerContext, request: HostRequest) -> Slot | None:
     """Return the host's slot, perhaps a new one for its left-over marks, or None."""
     try:
-        node = context.nodes.of_host(request.id)
+        node = server.nodes.of_host(request.id)
     except Denied as denied:
         if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
             raise
         # No single Node has the ID, but a slot may.
-        return context.book.read_unless_fresh().of_id(request.id)
-    slot = _find_slot(context.book.read_unless_fresh(), request, node.name)
+        return server.book.read_unless_fresh().of_id(request.id)
+    slot = _find_slot(server.book.read_unless_fresh(), request, node.name)
     if slot is None:
         # Only fresh slots can show that there is none.
-        slot = _find_slot(context.book.read_now(), request, node.name)
-    return slot or _add_slot_for_marks(context, request, node)
+        slot = _find_slot(server.book.read_now(), request, node.name)
+    return slot or _add_slot_for_marks(server, request, node)
 
 
 def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | None:
@@ -221,7 +222,7 @@ def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | Non
 
 
 def _add_slot_for_marks(
-    context: ServerContext, request: HostRequest, watched_node: Node
+    server: ServerContext, request: HostRequest, watched_node: Node
 ) -> Slot | None:
     """Add a slot for marks whose slot is gone, so that the node is returned.
 
@@ -230,7 +231,7 @@ def _add_slot_for_marks(
     """
     if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None
-    node = read_node(context.hurried_api, watched_node.name)
+    node = read_node(server.hurried_api, watched_node.name)
     run_id = node.annotations.get(marks.RUN, "")
     if not is_fleetlock_run(run_id) or annotation_problem(node):
         return None
@@ -240,13 +241,13 @@ def _add_slot_for_marks(
         node_uid=node.uid,
         id=request.id,
         run_id=run_id,
-        since=timestamp(context.now),
+        since=timestamp(server.now),
         boot_id=node.annotations[marks.BOOT_ID_BEFORE],
         state=SlotState.ABSENT,
         is_given_up=True,
     )
     # Keeps a slot that another server added meanwhile.
-    stored = context.book.change(partial(Slots.with_slot, slot=slot)).of_node(node.name)
+    stored = server.book.change(partial(Slots.with_slot, slot=slot)).of_node(node.name)
     if stored is not None and stored.id != request.id:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -256,7 +257,7 @@ def _add_slot_for_marks(
     return stored
 
 
-def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
+def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
     if slot.is_given_up:
         return
     is_marked = node.annotations.get(marks.RUN) == slot.run_id
@@ -268,7 +269,7 @@ def _write_report(context: ServerContext, slot: Slot, node: Node) -> None:
         change = Slots.report_absent
     else:
         change = Slots.report
-    context.book.change(partial(change, run_id=slot.run_id))
+    server.book.change(partial(change, run_id=slot.run_id))
 
 
 def _why_unproven(slot: Slot, node: Node | None) -> str:
