@@ -139,41 +139,43 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
     awaited_since: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """The held slots of all groups. Methods with a run ID return them with that slot changed."""
+class Slots(Struct, frozen=True, rename={"all": "held"}):
+    """All slots, also failed and absent ones.
 
-    held: tuple[Slot, ...] = ()
+    Methods with a run ID return them with that slot changed.
+    """
+
+    all: tuple[Slot, ...] = ()
 
     def of_node(self, node: str) -> Slot | None:
         """Return the node's slot, or None."""
-        return next((slot for slot in self.held if slot.node == node), None)
+        return next((slot for slot in self.all if slot.node == node), None)
 
     def of_run(self, run_id: str) -> Slot | None:
         """Return the rollout's slot, or None."""
-        return next((slot for slot in self.held if slot.run_id == run_id), None)
+        return next((slot for slot in self.all if slot.run_id == run_id), None)
 
     def of_id(self, host_id: str) -> Slot | None:
         """Return the slot of the host with this ID, or None."""
-        return next((slot for slot in self.held if slot.id == host_id), None)
+        return next((slot for slot in self.all if slot.id == host_id), None)
 
     def count_taken(self, group: str) -> int:
         """Return how many slots of a group are taken."""
-        slots = [slot for slot in self.held if slot.group == group]
+        slots = [slot for slot in self.all if slot.group == group]
         return sum(slot.state is not SlotState.ABSENT for slot in slots)
 
     @property
     def nodes(self) -> frozenset[str]:
         """Return the nodes that hold slots, and count as unavailable."""
-        return frozenset(slot.node for slot in self.held)
+        return frozenset(slot.node for slot in self.all)
 
     def with_slot(self, slot: Slot) -> "Slots":
         """Return the slots with one more, if the node has none."""
-        return self if self.of_node(slot.node) else Slots((*self.held, slot))
+        return self if self.of_node(slot.node) else Slots((*self.all, slot))
 
     def free(self, run_id: str) -> "Slots":
         """Return the slots without the rollout's."""
-        return Slots(tuple(slot for slot in self.held if slot.run_id != run_id))
+        return Slots(tuple(slot for slot in self.all if slot.run_id != run_id))
 
     def give_up(self, run_id: str) -> "Slots":
         """Have the node returned without another reboot."""
@@ -214,7 +216,7 @@ class Slots:
 
     def _changed(self, run_id: str, **fields: bool | str) -> "Slots":
         slots = list[Slot]()
-        for slot in self.held:
+        for slot in self.all:
             slots.append(replace(slot, **fields) if slot.run_id == run_id else slot)
         return Slots(tuple(slots))
 

@@ -32,11 +32,11 @@ _WAIT_NOTES = {
 
 
 def slots_text(slots: Slots, nodes: Mapping[str, Node], lock_holder: str, width: int | None) -> str:
-    rows = [_row(slot, nodes.get(slot.node)) for slot in slots.held]
+    rows = [_row(slot, nodes.get(slot.node)) for slot in slots.all]
     lines = [table_text(_COLUMNS, rows, width) if rows else "No slot is held."]
     if lock_holder:
         lines.append(f"Served by: {name_excerpt(lock_holder)}")
-    elif any(slot.state is SlotState.HELD for slot in slots.held):
+    elif any(slot.state is SlotState.HELD for slot in slots.all):
         lines.append(
             "No server holds the lock. The next server that starts continues; to release the slots"
             " instead: rollout abort"
@@ -110,5 +110,5 @@ class SlotReleaseReport(TypedDict):
 
 
 def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> SlotsReport:
-    phases = {slot.node: phase_of(slot, nodes.get(slot.node)) for slot in slots.held}
-    return {"server": server, "held": slots.held, "phases": phases}
+    phases = {slot.node: phase_of(slot, nodes.get(slot.node)) for slot in slots.all}
+    return {"server": server, "held": slots.all, "phases": phases}

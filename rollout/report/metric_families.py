@@ -86,8 +86,8 @@ class RunFamilies:
     def __init__(self, cluster: str) -> None:
         gauge = partial(_family, cluster, Gauge)
         counter = partial(_family, cluster, Counter)
-        drain_times = partial(_family, cluster, partial(Histogram, buckets=_DRAIN_BUCKETS))
-        reboot_times = partial(_family, cluster, partial(Histogram, buckets=_REBOOT_BUCKETS))
+        drain_histogram = partial(_family, cluster, partial(Histogram, buckets=_DRAIN_BUCKETS))
+        reboot_histogram = partial(_family, cluster, partial(Histogram, buckets=_REBOOT_BUCKETS))
         self.running = gauge("running", "1 if a rollout is running, otherwise 0.")
         self.nodes = gauge(
             "nodes",
@@ -114,10 +114,10 @@ class RunFamilies:
         self.held_evictions = gauge(
             "held_evictions", "Evictions that wait now, by disruption budget.", labels=("budget",)
         )
-        self.drain = drain_times(
+        self.drain = drain_histogram(
             "drain_duration_seconds", "How long drains took.", labels=("pool",)
         )
-        self.reboot = reboot_times(
+        self.reboot = reboot_histogram(
             "reboot_duration_seconds", "Time from the reboot command to Ready.", labels=("pool",)
         )
         self.failures = counter(
@@ -203,8 +203,8 @@ class FleetLockMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         slots = self.slots()
         self._held.clear()
-        held = [(slot.group, slot.state) for slot in slots.held]
-        groups = {slot.group for slot in slots.held}
+        held = [(slot.group, slot.state) for slot in slots.all]
+        groups = {slot.group for slot in slots.all}
         for group, state in product(groups, SlotState):
             self._held(group, state.value).set(held.count((group, state)))
         self._in_hand().set(self.in_hand())

@@ -82,7 +82,7 @@ class SlotLimits:
         most = rules.slots.of(group_size)
         if slots.count_taken(group) >= most:
             holders = shortened(
-                [slot.node for slot in slots.held if slot.group == group], _MOST_NAMES
+                [slot.node for slot in slots.all if slot.group == group], _MOST_NAMES
             )
             message = f"all {most} slots of the group {group} are held, by {holders}"
             raise Denied(AnswerKind.SEMAPHORE_FULL, message)

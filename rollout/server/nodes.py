@@ -165,6 +165,7 @@ def facts_of(node: Node) -> HostFacts:
     """Return what the Node tells of its host, which cannot be probed."""
     return HostFacts(
         host=Host(node.name, ""),
+        # It asks for its reboot.
         update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),
         os_id="",
         running_version=version_of(node),

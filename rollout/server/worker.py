@@ -203,7 +203,7 @@ class SlotRunner:
         entry = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
-        # Unknown if the run is taken up.
+        # The server that started the node has measured it; a successor cannot.
         health_before = None if is_taken_up else engine.settler.measure_together([slot.node])
         host = SlotHost(
             slot=slot,
@@ -216,6 +216,7 @@ class SlotRunner:
         result = engine.run_node(entry, host, host.steps, taken_up_run=taken_up_run)
         engine.memory.report_held()
         if result.outcome is Outcome.FENCED:
+            # Another server continues, and reports the end.
             return result
         report.node_finished(result)
         if result.succeeded and health_before is not None:
@@ -304,12 +305,12 @@ class Worker:
 
     def _read_slots(self) -> None:
         self._slots = self._server.book.read_now()
-        if self._slots.held:
+        if self._slots.all:
             # Only repeated reads show whether the holder is alive.
             self._leadership.read_holder_state()
 
     def _slots_to_work_on(self) -> list[Slot]:
-        return [slot for slot in self._slots.held if self._needs_work(slot)]
+        return [slot for slot in self._slots.all if self._needs_work(slot)]
 
     def _needs_work(self, slot: Slot) -> bool:
         return slot.state is SlotState.HELD or slot.is_given_up or self._is_gone(slot)
@@ -338,20 +339,25 @@ class Worker:
             watch=self._leadership.watch,
         )
         lock = LeaseLock(cluster, request, run_on_lease, self._server_stop)
-        lead_end = StopRequest()
+        # Blocked if another replica or a rollout was faster: try again later.
         with suppress(BlockedError), lock:
-            self._leadership.own_lock = lock
-            try:
-                self._lead_until_done(lock, lead_end)
-            finally:
-                lead_end.request()
-                self._leadership.own_lock = None
+            self._lead(lock)
+
+    def _lead(self, lock: LeaseLock) -> None:
+        lead_end = StopRequest()
+        self._leadership.own_lock = lock
+        try:
+            self._lead_until_done(lock, lead_end)
+        finally:
+            lead_end.request()
+            self._leadership.own_lock = None
 
     def _lead_until_done(self, lock: LeaseLock, lead_end: StopRequest) -> None:
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
             with suppress(ApiError):
                 self._read_slots()
-            self._update_threads()
+            self._stop_threads_of_released_slots()
+            self._drop_ended_threads()
             try:
                 lock.check()
             except FencedError as error:
@@ -383,11 +389,14 @@ class Worker:
         )
         self._threads[slot.run_id] = SlotThread(future, stop)
 
-    def _update_threads(self) -> None:
-        for run_id, thread in list(self._threads.items()):
+    def _stop_threads_of_released_slots(self) -> None:
+        for run_id, thread in self._threads.items():
             slot = self._slots.of_run(run_id)
             if slot is not None and slot.is_given_up:
                 thread.stop.request()
+
+    def _drop_ended_threads(self) -> None:
+        for run_id, thread in list(self._threads.items()):
             if thread.future.done():
                 del self._threads[run_id]
 

@@ -87,8 +87,8 @@ def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
         except Denied as denied:
             assert denied.answer.kind in (AnswerKind.SEMAPHORE_FULL, AnswerKind.MAX_UNAVAILABLE)  # noqa: PT017 - either is right
     assert all(slots.count_taken(group) <= most for group in "xy")
-    assert not slots.held or len(slots.nodes | unready) <= away
-    assert len(slots.held) == len(slots.nodes)
+    assert not slots.all or len(slots.nodes | unready) <= away
+    assert len(slots.all) == len(slots.nodes)
 
 
 @pytest.mark.parametrize(("seconds", "may_take"), [(60, False), (24 * 3600, True)])

@@ -128,7 +128,7 @@ def _find_resumable(
             show_lines(resumption.nothing_to_resume_text(unfinished))
         return None
     resumption.refuse_without_record(unfinished)
-    return resumption.with_given_settings(unfinished, settings)
+    return resumption.with_given_timeouts(unfinished, settings)
 
 
 def _confirm(prepared: "PreparedRun", place: str) -> None:
@@ -183,7 +183,7 @@ def abort(
     aborted = _undo_rollout(connections, settings, watch, force_unlock=force_unlock, wait=wait)
     if not aborted.stopped:
         observers.record_abort(aborted)
-    again = settings.repeated("rollout abort")
+    again = settings.with_typed_settings("rollout abort")
     output.show(abort_document(aborted), lambda: aborted_text(aborted, again), is_prose=True)
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
@@ -197,7 +197,7 @@ def _has_slots(connections: "Connections", namespace: str) -> bool:
     from rollout.gather.cluster.documents import read_slots
 
     try:
-        return bool(with_patience(read_slots, connections.api, namespace).held)
+        return bool(with_patience(read_slots, connections.api, namespace).all)
     except ApiError:
         return False
 

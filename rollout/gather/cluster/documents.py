@@ -311,11 +311,11 @@ def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
 
 def _why_slots_implausible(slots: Slots) -> str:
     """Return what is implausible, as a noun phrase; empty if nothing is."""
-    for slot in slots.held:
+    for slot in slots.all:
         has_valid_run_id = is_run_id(slot.run_id) and is_fleetlock_run(slot.run_id)
         if not (is_object_name(slot.node) and has_valid_run_id):
             return f"a slot of {slot.node!r}, for the rollout {slot.run_id!r}"
         if not (is_group(slot.group) and slot.node_uid and slot.boot_id):
             return f"a slot of {slot.node!r} in the group {slot.group!r}"
-    nodes = {slot.node for slot in slots.held}
-    return "one node holds two slots" if len(nodes) != len(slots.held) else ""
+    nodes = {slot.node for slot in slots.all}
+    return "one node holds two slots" if len(nodes) != len(slots.all) else ""
