@@ -51,7 +51,7 @@ REASON_OF_END = {
     Outcome.SKIPPED: "Skipped",
     Outcome.ABORTED: "GivenBack",
 }
-FAILED = "RolloutFailed"
+REASON_OF_FAILURE = "RolloutFailed"
 BLOCKED = "DrainBlocked"
 
 
@@ -132,11 +132,12 @@ class NodeEvents:
         if node is None:
             # Another process has started this node.
             return
-        reason = REASON_OF_END.get(result.outcome, FAILED)
+        reason = REASON_OF_END.get(result.outcome, REASON_OF_FAILURE)
         if result.left_cordoned:
-            reason = FAILED
+            reason = REASON_OF_FAILURE
         message = _end_message(result, node)
-        self.queue_event(result.node, reason, message, result.at, is_warning=reason == FAILED)
+        is_warning = reason == REASON_OF_FAILURE
+        self.queue_event(result.node, reason, message, result.at, is_warning=is_warning)
 
     def queue_event(
         self, node: str, reason: str, message: str, at: datetime, *, is_warning: bool = False

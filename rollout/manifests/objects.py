@@ -162,7 +162,7 @@ def roles(installation: Installation) -> tuple[Json, ...]:
     rights = rights_of(installation.lease_namespace, installation.policy)
     by_namespace: dict[str, list[Right]] = {"": []}
     for right in rights:
-        # In an access review a namespace is in itself, but in a rule it is cluster-scoped.
+        # An access review names a Namespace as its own namespace. Only a ClusterRole can grant it.
         namespace = "" if right.resource == "namespaces" else right.namespace
         by_namespace.setdefault(namespace, []).append(right)
     return tuple(_role(installation.name, *item) for item in by_namespace.items())
@@ -178,6 +178,7 @@ def _role(name: str, namespace: str, rights: Iterable[Right]) -> Json:
 
 
 def _role_rules(rights: Iterable[Right]) -> Iterator[Json]:
+    """Join the verbs of each resource, then resources with the same verbs."""
     verbs: dict[tuple[str, str, str], set[str]] = {}
     for right in rights:
         resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
@@ -185,8 +186,8 @@ def _role_rules(rights: Iterable[Right]) -> Iterator[Json]:
     resources: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for (group, name, resource), allowed in verbs.items():
         resources.setdefault((group, name, tuple(sorted(allowed))), []).append(resource)
-    for (group, name, rule_verbs), names in resources.items():
-        rule: Json = {"apiGroups": [group], "resources": names}
+    for (group, name, rule_verbs), same_verbs in resources.items():
+        rule: Json = {"apiGroups": [group], "resources": same_verbs}
         if name:
             rule["resourceNames"] = [name]
         rule["verbs"] = list(rule_verbs)

@@ -58,7 +58,7 @@ def doctor_text(
     end = [wrap(_counts_text(checks, show_all=show_all), width), wrap(follow_up.sentence, width)]
     if follow_up.command:
         end.append(f"{follow_up.lead or 'Next'}:\n    {follow_up.command}")
-    end += [f"{way.lead}:\n    {way.command}" for way in follow_up.ways[1:]]
+    end += [f"{way.lead}:\n    {way.command}" for way in follow_up.other_ways]
     return joined("\n\n", findings, joined("\n", *end))
 
 

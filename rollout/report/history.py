@@ -94,13 +94,13 @@ def history_text(
     is_wide = width is None
     clusters = {run.cluster.rstrip("/") for run in runs}
     has_other_clusters = bool(current_server) and clusters != {current_server.rstrip("/")}
-    names_clusters = is_wide or has_other_clusters or len(clusters) > 1
+    shows_cluster = is_wide or has_other_clusters or len(clusters) > 1
 
-    rows = [history_row(run, names_cluster=names_clusters) for run in runs]
+    rows = [history_row(run, shows_cluster=shows_cluster) for run in runs]
     return table_text(COLUMNS, rows, width)
 
 
-def history_row(run: RunReport, *, names_cluster: bool) -> Row:
+def history_row(run: RunReport, *, shows_cluster: bool) -> Row:
     left_count = len(run.not_started) + len(run.not_done)
     counts = [f"{run.failed} failed"] if run.failed else []
     counts += [f"{counted(left_count, 'node')} left"] if left_count else []
@@ -112,7 +112,8 @@ def history_row(run: RunReport, *, names_cluster: bool) -> Row:
         elapsed(run.seconds),
         printable(", ".join(commands)),
         str(len(run.nodes)) if run.nodes else NOTHING,
-        cluster if names_cluster else "",
+        # A column of empty cells is not shown.
+        cluster if shows_cluster else "",
         ", ".join((ending_text(run), *counts)),
     )
 

@@ -78,6 +78,11 @@ class FollowUp:
         first = ways[0]
         return cls(sentence, command=first.command, is_first=is_first, lead=first.lead, ways=ways)
 
+    @property
+    def other_ways(self) -> Sequence[Way]:
+        """Return the alternatives to `command`."""
+        return self.ways[1:]
+
 
 def status_text(
     statuses: Sequence[NodeStatus],

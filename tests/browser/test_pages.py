@@ -48,7 +48,7 @@ MADE: Mapping[str, Callable[[], str]] = {
 def live(records: Sequence[Record], *, refresh: int) -> Page:
     """The page that `operate` and `status --web` serve."""
     report = report_of(records, origin="run.jsonl", is_being_written=True) if records else None
-    row = history_row(report, names_cluster=True) if report else ()
+    row = history_row(report, shows_cluster=True) if report else ()
     beside = LivePageFrame(
         at=datetime(2026, 11, 29, 3, 4, 5, tzinfo=UTC),
         status=("The rollout is running in wave 1 of 8: 2 in progress, 10 done", "  w-1: drained"),

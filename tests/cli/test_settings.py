@@ -374,6 +374,6 @@ def test_a_command_to_paste_keeps_a_flag_that_it_already_has(tmp_path: Path) -> 
     }
     settings = merge_settings(read_file(file), {}, typed)
     assert (
-        settings.repeated("rollout resume --drain-timeout 40s")
+        settings.with_typed_settings("rollout resume --drain-timeout 40s")
         == f"rollout resume --drain-timeout 40s --reboot-timeout 8m --config {file}"
     )

@@ -106,8 +106,8 @@ def foreign_texts() -> dict[str, str]:
         "refusal": locked_error(lease, "kube-system").message,
         "conflict": _conflict_error(wire_lease).message,
         "status": no_run_text(snapshot, None),
-        "doctor of a living one": lock_check("x", FOREIGN, is_alive=True).message,
-        "doctor of a dead one": lock_check("x", FOREIGN, is_alive=False).message,
+        "doctor of a living one": lock_check("x", FOREIGN, holder_is_alive=True).message,
+        "doctor of a dead one": lock_check("x", FOREIGN, holder_is_alive=False).message,
         "slots": slots_text(NO_SLOTS, {}, FOREIGN, None).splitlines()[-1],
     }
 

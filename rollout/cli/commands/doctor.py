@@ -83,7 +83,7 @@ def doctor(
     checks = sort_checks((*notification_checks, *cluster_checks))
     next_step = _next_step(checks, outlook)
     if next_step.command:
-        next_step = replace(next_step, command=settings.repeated(next_step.command))
+        next_step = replace(next_step, command=settings.with_typed_settings(next_step.command))
     text = partial(
         doctor_text, checks, show_all=bool(output.verbose), width=output.width, follow_up=next_step
     )
@@ -256,16 +256,16 @@ def _lock_check(api: ClusterApi, namespace: str) -> Check:
         may_be_alive = bool(holder) and not lock.has_ended
         is_alive = may_be_alive and watch_for_holder(api, namespace)
     except ApiError as error:
-        return cluster.unseen_lock_check(subject, error)
+        return cluster.unreadable_lock_check(subject, error)
     if unfinished is None:
-        return cluster.lock_check(subject, holder, is_alive=is_alive)
+        return cluster.lock_check(subject, holder, holder_is_alive=is_alive)
     return cluster.lock_check(
         subject,
         holder,
-        is_alive=is_alive,
+        holder_is_alive=is_alive,
         unfinished=unfinished_heading(unfinished, run_state(unfinished, alive=is_alive)),
         ways_out=commands_clause(unfinished),
-        blocks=unfinished.blocks_others,
+        blocks_others=unfinished.blocks_others,
     )
 
 

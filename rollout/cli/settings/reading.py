@@ -96,7 +96,7 @@ class CommandSettings(Settings):
     # The settings file; empty for none.
     file: str = ""
 
-    def repeated(self, command: str) -> str:
+    def with_typed_settings(self, command: str) -> str:
         """Return `command` with the typed settings that it accepts, to be pasted.
 
         resume needs time-outs only if a settings file may set others. Secrets are left out.

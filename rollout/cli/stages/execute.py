@@ -165,7 +165,7 @@ def _summary(result: RunResult, request: Request, took: float = 0.0) -> str:
         took=took,
         width=request.settings.output.width,
         unattended=request.unattended,
-        with_flags=request.settings.repeated,
+        with_flags=request.settings.with_typed_settings,
     )
 
 

@@ -60,7 +60,7 @@ from rollout.execution.rollout.continuation import restrict_rules, rules_of
 from rollout.model.cluster import Node
 from rollout.model.gates import AlertPolicy
 from rollout.model.own_node import OwnNode
-from rollout.model.plan import RolloutPlan
+from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.progress import RunResult
 from rollout.model.timestamps import parse_timestamp
@@ -198,7 +198,7 @@ class Pass:
         memory = read_memory(api, self.request.namespace)
         if self.operation.metrics:
             self.operation.metrics.observe_memory(memory)
-        # All missing rights are reported together later.
+        # `prepare_fresh` reports a missing right, with all others.
         if not memory.denied:
             require_memory(memory)
         schedule = Schedule.of(self.request.policy.gates.windows)
@@ -288,7 +288,8 @@ class Pass:
         """Return OK also for nodes that were left for the next pass."""
         if self.stop.is_requested and result.not_started:
             return ExitCode.INTERRUPTED
-        if result.failed or len(result.not_done) > len(result.deferred):
+        are_deferred = all(node.reason is ExclusionReason.DEFERRED for node in result.not_done)
+        if result.failed or not are_deferred:
             return ExitCode.PARTIAL
         is_for_later = all(node.is_for_later for node in result.not_started)
         return ExitCode.OK if is_for_later or self.stop.is_due else ExitCode.PARTIAL

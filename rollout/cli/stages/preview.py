@@ -79,13 +79,13 @@ def make_preview(inputs: PlanInputs, date: datetime | None, allow: Container[str
     if date is None:
         plan = make_plan(inputs)
         return Preview(plan, None, blockers_not_allowed(plan, allow), is_late=False)
-    finish = find_limit(inputs, date)
+    finish = find_and_print_smallest_limit(inputs, date)
     plan = make_plan(replace(inputs, policy=finish.plan.policy))
     is_late = not finish.is_by(date)
     return Preview(plan, finish, blockers_not_allowed(plan, allow), is_late=is_late)
 
 
-def find_limit(inputs: PlanInputs, date: datetime) -> Finish:
+def find_and_print_smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
     with show_progress("looking for the smallest --max-unavailable"):
         finish = smallest_limit(inputs, date)
     say(finish_text(finish, date))
@@ -112,7 +112,7 @@ def _run_command(request: Request, saved_to: Path | None, finish: Finish | None)
     limit = f" --max-unavailable {finish.limit}" if finish else ""
     rollback = request.policy.rollback
     command = f"rollout rollback {shell_word(rollback)}" if rollback else "rollout apply"
-    return request.settings.repeated(command) + limit
+    return request.settings.with_typed_settings(command) + limit
 
 
 def show_preview(

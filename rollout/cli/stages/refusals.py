@@ -122,8 +122,9 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
     except ApiUnavailableError:
         raise
     except ApiError as error:
-        # No marks of FleetLock are on the nodes, so there are no slots.
         if error.is_forbidden:
+            # Allowed: the caller has refused nodes that a FleetLock server has in flight already,
+            # because they have marks.
             return
         name = slots_document(namespace).name
         raise BlockedError(

@@ -55,7 +55,7 @@ def refuse_without_record(unfinished: Unfinished) -> None:
         )
 
 
-def with_given_settings(unfinished: Unfinished, settings: CommandSettings) -> Unfinished:
+def with_given_timeouts(unfinished: Unfinished, settings: CommandSettings) -> Unfinished:
     """Return the rollout with the time-outs that are set now. Print which settings have no effect.
 
     Raises `UsageError` for flags that contradict the rollout's own rules.

@@ -42,7 +42,7 @@ def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_comm
         height=max(_LEAST_LINES, height - _QUESTION_LINES) if height else None,
         cluster_name=place,
         next_step=next_without_waves(run.plan, settings),
-        whole_command=settings.repeated(full_command),
+        whole_command=settings.with_typed_settings(full_command),
         control_plane=frozenset(control_plane),
     )
 
@@ -61,7 +61,7 @@ def next_without_waves(plan: RolloutPlan, settings: CommandSettings) -> str:
     if not reasons and is_current:
         return ""
     needs_doctor = bool(reasons - {ExclusionReason.VERSION_HELD})
-    return settings.repeated("rollout doctor" if needs_doctor else "rollout status")
+    return settings.with_typed_settings("rollout doctor" if needs_doctor else "rollout status")
 
 
 def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:

@@ -213,7 +213,7 @@ def show_nodes(
         now=now,
         rollout=unfinished.follow_up,
         why_closed=why_closed(request.policy),
-        with_flags=settings.repeated,
+        with_flags=settings.with_typed_settings,
     )
     rows = [row for row in statuses if row.is_pending or not only_pending]
     output.show(status_document(rows, statuses), text, nodes=[row.node for row in rows])

@@ -169,7 +169,7 @@ class RunPages:
         row = _unread_row(file.stem)
         if report is not None:
             run = file.stem if is_run_id(file.stem) else ""
-            row = PastRun(run, history_row(report, names_cluster=True))
+            row = PastRun(run, history_row(report, shows_cluster=True))
         self._rows[file] = _CachedRow(state, row)
         return report
 

@@ -64,4 +64,5 @@ def _read_existing(api: ClusterApi, path: str) -> bytes:
     try:
         return api.get(path)
     except ApiNotFoundError as error:
+        # The finding names the object.
         raise GateError("it does not exist") from error

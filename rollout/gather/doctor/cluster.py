@@ -68,22 +68,22 @@ def lock_check(
     subject: str,
     holder: str,
     *,
-    is_alive: bool,
+    holder_is_alive: bool,
     unfinished: str = "",
     ways_out: str = "",
-    blocks: bool = False,
+    blocks_others: bool = False,
 ) -> Check:
     """Check the lock `subject`, NAMESPACE/NAME; an empty `holder` is nobody.
 
     `unfinished` is a clause about a rollout that may block others, `ways_out` what to do about it.
     """
-    if is_alive:
+    if holder_is_alive:
         fix = Fix.with_commands("Wait until it has ended", "rollout status --run")
         return warned(
             CheckName.LOCK, subject, f"held by {name_excerpt(holder)}: a rollout is under way", fix
         )
     if unfinished:
-        verdict = failed if blocks else warned
+        verdict = failed if blocks_others else warned
         return verdict(CheckName.LOCK, subject, unfinished, Fix(f"{ways_out}."))
     if holder:
         message = (
@@ -99,7 +99,7 @@ def lock_check(
     return passed(CheckName.LOCK, subject, "the lock is free, and no rollout is unfinished")
 
 
-def unseen_lock_check(subject: str, error: ApiError) -> Check:
+def unreadable_lock_check(subject: str, error: ApiError) -> Check:
     namespace, _, name = subject.partition("/")
     try_it = Fix.with_commands("Try", f"kubectl -n {namespace} get lease {name}")
     fix = Fix(error.hint) if error.hint else try_it

@@ -78,6 +78,7 @@ def _probe_failure(host: Host, error: SshError) -> ProbeFailure:
     kinds = [kind for error_type, kind in _FAILURE_KINDS if isinstance(error, error_type)]
     return ProbeFailure(
         host=host,
+        # Other errors, such as Ansible's own, have no kind.
         kind=kinds[0] if kinds else ProbeFailureKind.GARBLED,
         message=error.message,
         hint=error.hint,

@@ -86,7 +86,7 @@ class CompletionForecast:
 
 
 def seconds_left_by_owner(snapshot: ClusterSnapshot, policy: DrainPolicy) -> dict[str, float]:
-    """Return how many more seconds the pods that drains wait for run, by their owner's UID."""
+    """Return how many seconds drains wait for each owner's slowest pod, by the owner's UID."""
     forecast = CompletionForecast.of(snapshot)
     seconds = dict[str, float]()
     for pod in pods_to_complete(snapshot.pods, policy):

@@ -269,7 +269,8 @@ class Scheduler:
                 return
 
     def _nodes_matching(self, pod: Pod) -> MatchingNodes:
-        # Look up by identity first: pods of a snapshot share objects.
+        # Pods of a snapshot share equal selectors and placements, and it keeps them alive, so their
+        # ids are keys.
         volumes = self._volumes_of(pod)
         selector_id = id(pod.node_selector) if pod.node_selector else 0
         key = (selector_id, id(pod.placement), volumes)

@@ -285,13 +285,14 @@ def _stream_of_host(facts: HostFacts) -> Stream:
 def _stream_of_version(facts: HostFacts, version: str) -> Stream:
     """Return the version's stream, perhaps not the host's.
 
-    Groups with their own names may have any version.
+    It is the channel written in the version, but the group if that is no channel's.
     """
     scheme = _SCHEMES.get(facts.os_id)
     channels = scheme.channels.values() if scheme else ()
     is_own_group = bool(facts.group) and facts.group not in channels
-    channel = "" if is_own_group else _channel(facts.os_id, version)
-    return Stream(facts.os_id, channel or facts.group)
+    if is_own_group:
+        return Stream(facts.os_id, facts.group)
+    return Stream(facts.os_id, _channel(facts.os_id, version) or facts.group)
 
 
 def _channel(os_id: str, version: str) -> str:

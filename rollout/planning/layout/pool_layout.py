@@ -41,6 +41,7 @@ def quotas_of(pools: Pools, included: Sequence[Node], away_limit: AwayLimit) -> 
 
 
 def with_pool_limits(limits: WaveLimits, quotas: Mapping[str, Quota]) -> WaveLimits:
+    """Add a limit for each pool stricter than `size`; the empty name is for nodes in no pool."""
     allowed = dict(limits.allowed)
     for name, quota in quotas.items():
         if name and quota.most < limits.size:

@@ -42,7 +42,7 @@ class _WrittenRules(msgspec.Struct):
 
 
 def _encode(value: object) -> object:
-    """Encode a count like an IntOrString: `3` or `"25%"`."""
+    """Encode what msgspec cannot: a count like an IntOrString, other values as text."""
     if isinstance(value, Count) and not value.is_share:
         return int(value)
     return str(value)

@@ -120,7 +120,7 @@ class Pace:
         """Return how long the slowest replacement of these owners takes to be ready."""
         starts = [self.starts_by_owner.get(uid, _START_SECONDS) for uid in owner_uids]
         slowest = max(starts, default=_START_SECONDS)
-        # Until a reboot was measured, do not trust start times below the default.
+        # Until a reboot was measured, an estimate is rather too long than too short.
         return slowest if self.has_past_reboots else max(slowest, _START_SECONDS)
 
     def reboot_seconds(self, before_reboot: int, nodes: int) -> int:

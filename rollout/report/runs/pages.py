@@ -109,13 +109,15 @@ def timeline(report: RunReport) -> Chart:
         has_not_failed = node.outcome in ("", Outcome.SUCCEEDED)
         return has_not_failed, -node.seconds
 
-    names = {node.node for node in sorted(begun, key=failed_and_longest_first)[:MOST_ROWS]}
-    visible = [node for node in begun if node.node in names]
+    most_important = sorted(begun, key=failed_and_longest_first)[:MOST_ROWS]
+    shown_names = {node.node for node in most_important}
+    visible = [node for node in begun if node.node in shown_names]
     phases = [phase for node in begun for phase in node.phases]
     begin = min((phase.begin for phase in phases), default=report.begun_at)
     whole = Stretch(begin, max((phase.end for phase in phases), default=report.heard_at))
     holds_by_node = grouped((hold.event.node, hold) for hold in report.holds)
     sections = list[tuple[str, Sequence[TimelineRow]]]()
+    # Nodes are in the order of their waves.
     for position, nodes in groupby(visible, key=lambda node: node.wave):
         rows = [_timeline_row(whole, node, holds_by_node.get(node.node, ())) for node in nodes]
         sections.append((_wave_title(report, position), rows))
