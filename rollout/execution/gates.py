@@ -107,7 +107,7 @@ class PolicyGates:
             *self._bounded_checks,
         )
 
-    def run_rollout_command(self) -> None:
+    def run_command_for_rollout(self) -> None:
         """`BlockedError` if the gate command refuses."""
         refused = self._run_command("rollout", {})
         if refused is None:
@@ -165,7 +165,7 @@ class PolicyGates:
             return OPEN
         return GateAnswer(self.memory.why_not_to_start(node), is_final=True)
 
-    def run_node_command(self, context: NodeContext) -> None:
+    def run_command_for_node(self, context: NodeContext) -> None:
         """Run `gates.command` for a node; raises `NotStartedError` if it refuses."""
         wave = self._wave_of[context.name]
         variables = {

@@ -5,13 +5,14 @@ cordons, drains and uncordons. The two share slots (a ConfigMap) and marks on th
 
     request thread                                worker
     --------------                                ------
-    pre-reboot: write a slot for the node         poll slots for one that needs work
+    pre-reboot (`take_slot`): write a slot        poll slots for one that needs work
                                                   cordon and drain the node, mark it `drained`
-    pre-reboot again: find the mark `drained`,
-    mark the node `rebooting`, check again,
-    answer `granted`                              poll the Node for `rebooting`, then for a new
+    pre-reboot again (`grant`): if the node is
+    marked `drained`, mark it `rebooting`, check
+    it again, answer `granted`                    poll the Node for `rebooting`, then for a new
     (the host reboots)                            boot ID and Ready; mark it `booted`, `ready`
-    steady-state: write the report into the slot  poll the slot for the report
-    poll the Node until it is returned,           return the node; wait until the cluster has
-    answer `released`                             settled; free the slot
+    steady-state (`record_report`): write the     poll the slot for the report
+    report into the slot, poll the Node until
+    it is returned, answer `released`             return the node; wait until the cluster has
+                                                  settled; free the slot
 """

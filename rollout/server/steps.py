@@ -379,7 +379,7 @@ def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
     objection = context.engine.objection_to_version(context.planned, version or None)
     if objection:
         raise NotStartedError(finding=objection)
-    context.engine.run_node_command(with_staged_version(context, version))
+    context.engine.run_gate_command(with_staged_version(context, version))
     # The host may stage another version until its reboot, so no mark says which.
     claim(context, staged_version="", facts=facts)
     return replace(progress, marked=True).move(Edge.CORDONED)

@@ -43,7 +43,7 @@ class OpenEngine:
     rescue: Rescue | None = None
     most: int = 1
 
-    def run_node_command(self, context: NodeContext) -> None:
+    def run_gate_command(self, context: NodeContext) -> None:
         pass
 
     def is_window_closed(self, planned: PlannedNode) -> bool:

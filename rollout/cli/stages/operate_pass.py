@@ -192,7 +192,7 @@ class Pass:
     def _why_none_may_start(self) -> str | None:
         """Return why no node may start: a pause of all, the windows or an abort. None if nodes may.
 
-        Raises `BlockedError` if the memory cannot be read.
+        Reads the memory, for the metrics too. Raises `BlockedError` if it cannot be read.
         """
         api = self.connections.api
         memory = read_memory(api, self.request.namespace)

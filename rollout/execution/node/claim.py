@@ -83,6 +83,7 @@ def claim(
     try:
         change_node(context, cordon, read=admit_and_read)
     except NotStartedError:
+        # Also for a `RefusedError`, which is one.
         _remove_first_mark(context, before)
         raise
 

@@ -33,7 +33,7 @@ class NodeEngine(Protocol):
         question                where                          if the answer is no
         PolicyGates.ask         WaveRunner, before the thread  it waits, or is dropped
         objection_to_version    at each newly staged version   it is skipped or returned
-        run_node_command        before the claim               it is skipped
+        run_gate_command        before the claim               it is skipped
         why_not_to_cordon       claim, before the first mark   it is tried again
         why_not_to_cordon       claim, before the cordon       it is tried again
         away_limit_of           claim, before the cordon       it is tried again
@@ -51,7 +51,7 @@ class NodeEngine(Protocol):
     @property
     def rescue(self) -> Rescue | None: ...
 
-    def run_node_command(self, context: "NodeContext") -> None:
+    def run_gate_command(self, context: "NodeContext") -> None:
         """Run gates.command for a node; `NotStartedError` if it refuses."""
         ...
 

@@ -62,7 +62,7 @@ def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -
     context.report_step(phase, f"{version} is staged now, instead of {earlier_version}")
     context_of_staged = with_staged_version(context, detection.version)
     try:
-        context.engine.run_node_command(context_of_staged)
+        context.engine.run_gate_command(context_of_staged)
     except NotStartedError as error:
         raise WithheldError(error.message, error.reason, finding=error.finding) from error
     mark_staged(context_of_staged, detection)

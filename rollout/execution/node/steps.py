@@ -167,7 +167,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
         objection = context.engine.objection_to_version(context_of_staged.planned, staged_version)
         if objection:
             raise NotStartedError(finding=objection)
-    context.engine.run_node_command(context_of_staged)
+    context.engine.run_gate_command(context_of_staged)
     claim(context_of_staged, staged_version, facts, detected=targets_text(targets))
     approved = replace(progress, staged_version=staged_version, targets=targets, marked=True)
     return approved.move(Edge.CORDONED)

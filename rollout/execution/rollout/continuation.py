@@ -256,6 +256,7 @@ def _policy_of_rest(
     """Return the policy with counts for percentages, and without finished canaries."""
     pools = pools_of(policy)
     plan = unfinished.record.plan
+    # Without pools, each node's pool is the empty name.
     default = ""
     sizes: Mapping[str, int] = {default: percentage_base}
     if policy.pools and plan is not None:

@@ -86,8 +86,8 @@ class Engine:
     def rescue(self) -> Rescue | None:
         return self.gates.ports.rescue
 
-    def run_node_command(self, context: NodeContext) -> None:
-        self.gates.run_node_command(context)
+    def run_gate_command(self, context: NodeContext) -> None:
+        self.gates.run_command_for_node(context)
 
     def is_window_closed(self, planned: PlannedNode) -> bool:
         return self.gates.is_window_closed(planned)

@@ -107,7 +107,7 @@ class Rollout:
 
     def _carry_out(self) -> RunResult:
         """Run all waves; the record stays if anything is left to continue."""
-        self.engine.gates.run_rollout_command()
+        self.engine.gates.run_command_for_rollout()
         if self.plan.policy.rollback:
             self.engine.memory.hold(self.plan.policy.rollback, self.holder)
         self._begin_record()
