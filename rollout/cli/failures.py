@@ -40,8 +40,8 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
         if first_word in getattr(program, "commands", ()):
             command = f"{name} {first_word}"
         with suppress(OSError):
-            report(error, verbose=_is_verbose(arguments), command=command)
-        return exit_code(error)
+            report_error(error, verbose=_is_verbose(arguments), command=command)
+        return error_exit_code(error)
     finally:
         flush_or_discard()
     return code if isinstance(code, int) else ExitCode.OK
@@ -53,7 +53,7 @@ def _is_verbose(arguments: Sequence[str]) -> bool:
     return any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments)
 
 
-def report(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> None:
+def report_error(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> None:
     """Write an error to standard error. `verbose` adds the causes, and the traceback of a bug."""
     lines = list(_message_lines(error, command))
     cause = error.__cause__
@@ -66,7 +66,7 @@ def report(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> No
     sys.stderr.write("".join(f"{fit_line(with_program_name(line))}\n" for line in lines))
 
 
-def exit_code(error: BaseException) -> ExitCode:
+def error_exit_code(error: BaseException) -> ExitCode:
     if isinstance(error, typer.Exit):
         return ExitCode(error.exit_code)
     if isinstance(error, RolloutError):

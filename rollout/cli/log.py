@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from rollout.cli.failures import exit_code
+from rollout.cli.failures import error_exit_code
 from rollout.cli.terminal import write_to_stderr
 from rollout.errors import ExitCode
 from rollout.model.text import printable
@@ -36,7 +36,7 @@ def log_command(command: str, verbosity: int) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        code = exit_code(error)
+        code = error_exit_code(error)
         raise
     finally:
         _STAGES.info(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.cli.failures import report
+from rollout.cli.failures import report_error
 from rollout.cli.signals import delay_interrupts
 from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
@@ -116,7 +116,7 @@ def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_the_system_denies_is_no_bug(capfd: pytest.CaptureFixture[str]) -> None:
-    report(RuntimeError("can't start new thread"), verbose=False)
+    report_error(RuntimeError("can't start new thread"), verbose=False)
     error, hint = capfd.readouterr().err.splitlines()
     assert error == "rollout: error: can't start new thread"
     assert hint.startswith(

@@ -140,7 +140,7 @@ def _prepare_and_run(request: "Request", *, asks: bool, dry_run: DryRun | None) 
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )
         result = execute.run_and_show(execution)
-        measured.code = execute.exit_code(execution, result)
+        measured.code = execute.run_exit_code(execution, result)
         return measured.code
 
 

@@ -91,7 +91,7 @@ def plan(
     new = preview.make_preview(inputs, date, settings.nodes.allow)
     preview.show_preview(connections.api, request, inputs.snapshot, preview=new, saved_to=out)
     preview.write_plan(new.plan, inputs.snapshot, out=out, markdown=markdown)
-    raise typer.Exit(preview.exit_code(new, detailed=detailed_exitcode))
+    raise typer.Exit(preview.plan_exit_code(new, detailed=detailed_exitcode))
 
 
 def _show_saved(file: Path, settings: CommandSettings, *, has_other_flags: bool) -> None:

@@ -105,7 +105,7 @@ def _confirm_and_run(execution: "Execution", unfinished: "Unfinished", *, yes: b
     if not yes:
         _confirm(prepared, wiring.cluster_place(settings, execution.connections.api))
     result = execute.run_and_show(execution)
-    return execute.exit_code(execution, result)
+    return execute.run_exit_code(execution, result)
 
 
 def _find_resumable(

@@ -46,7 +46,7 @@ from rollout.execution.lock import LockRequest
 from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.rollout.assembly import RunPorts, RunRequest, assemble_rollout
 from rollout.execution.rollout.ledger import Rehearsal
-from rollout.execution.rollout.rehearsal import rehearse as rehearse_on_server
+from rollout.execution.rollout.rehearsal import rehearse_on_server
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason
@@ -114,7 +114,7 @@ def stop_request(settings: Settings) -> StopRequest:
     return StopRequest(revert=settings.waves.stop is StopMode.REVERT)
 
 
-def exit_code(execution: Execution, result: RunResult) -> ExitCode:
+def run_exit_code(execution: Execution, result: RunResult) -> ExitCode:
     if execution.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = execution.gate_ports.confirmation

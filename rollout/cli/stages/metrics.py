@@ -42,7 +42,7 @@ def measure_code(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
     try:
         yield measured
     except BaseException as error:
-        measured.code = failures.exit_code(error)
+        measured.code = failures.error_exit_code(error)
         raise
     finally:
         if metrics:

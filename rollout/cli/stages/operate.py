@@ -115,7 +115,7 @@ class Operation:
                 except BrokenPipeError:
                     raise
                 except Exception as error:  # noqa: BLE001 - the next pass may succeed
-                    failures.report(error, verbose=bool(self.settings.output.verbose))
+                    failures.report_error(error, verbose=bool(self.settings.output.verbose))
                 self._await_next_pass(clock, next_pass_at)
             ignore_signals()
         # A KeyboardInterrupt skips the first call.

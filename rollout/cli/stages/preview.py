@@ -158,7 +158,7 @@ def write_plan(
         write_whole(markdown, plan_markdown(plan, zone_by_node=zone_by_node(snapshot)).encode())
 
 
-def exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
+def plan_exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
     """Without `detailed`, only blockers, a missed date or no reachable host are errors."""
     plan = preview.plan
     if preview.blockers or preview.is_late:
