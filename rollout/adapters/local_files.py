@@ -289,10 +289,9 @@ def make_folder(path: Path) -> None:
 
 
 def check_target(path: Path | None) -> None:
-    """Raise `InputError` before work that would be lost, if a file cannot be written.
+    """Raise `InputError` if there is no such folder, or the file may be another user's.
 
-    Tests only that its folder exists and, in a shared one, that the file is not another user's.
-    None is fine.
+    For use before work that would be lost.
     """
     if path is None:
         return

@@ -40,9 +40,9 @@ class NodeSilences:
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
-        """`label`: the alert label whose value is the node's name or its host's address.
+        """`label`: the alert label with the node's name, or the host's address, as its value.
 
-        The value may end in a port. `addresses` are the hosts', by node.
+        The value may end in a port. `addresses` are by node.
         """
         self._url = f"{check_url(url).rstrip('/')}/api/v2/silence"
         self._label = label

@@ -84,9 +84,10 @@ class ReflowingRender(LiveRender):
     def _reflow(self) -> None:
         if self._shape is None:
             return
+        _, drawn_height = self._shape
         width = max(1, self._console.width)
-        rows = sum(max(1, ceil(cells / width)) for cells in self._widths)
-        self._shape = (width, min(rows, max(self._shape[1], self._console.height)))
+        height = sum(max(1, ceil(cells / width)) for cells in self._widths)
+        self._shape = (width, min(height, max(drawn_height, self._console.height)))
 
 
 def share_console(live: Live) -> None:

@@ -253,7 +253,7 @@ def _finish_note(result: RunResult, state: RolloutState, *, unattended: bool) ->
 
 
 def _finish_lines(result: RunResult) -> Iterator[str]:
-    """Of the messages show only one, preferably of a node that was not started."""
+    """Show only one message, preferably of a node that was not started."""
     messages = [node.message for node in result.not_started]
     messages += [f"{node.node} {node.message}" for node in result.succeeded if node.message]
     if messages:

@@ -80,7 +80,6 @@ class FollowUp:
 
     @property
     def other_ways(self) -> Sequence[Way]:
-        """Return the alternatives to `command`."""
         return self.ways[1:]
 
 

@@ -196,7 +196,6 @@ class CommandQueue:
             run.cancel()
 
     def _start_run(self) -> PlaybookRun:
-        """Start `reboot.yml` for all hosts. It runs the commands written to their folders."""
         run = PlaybookRun(
             self._settings,
             find_playbooks() / "reboot.yml",

@@ -88,8 +88,6 @@ class _Course(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass, which may resume a rollout and start another."""
-
     operation: "Operation"
     connections: Connections
     request: Request

@@ -255,7 +255,7 @@ class _Drain:
 
 
 def _find_node_trouble(task: NodeTask) -> str:
-    """Return why no kubelet ends the pods, as a clause, or empty."""
+    """Return a clause, or empty."""
     try:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:

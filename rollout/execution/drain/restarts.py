@@ -31,7 +31,7 @@ _POLL_SECONDS = 5.0
 
 @dataclass(slots=True)
 class _StartedRestart:
-    """A restart that replaces the pods of one ReplicaSet, with its last status."""
+    """A restart that replaces the pods of one ReplicaSet."""
 
     origin: ReplicaSetOrigin
     status: Restarting | None = None
@@ -41,8 +41,6 @@ class _StartedRestart:
 
 @dataclass(slots=True)
 class Restarts:
-    """The restarts of one drain."""
-
     task: NodeTask
     deadline: Deadline
     # By the pods' ReplicaSet's UID; None if a restart does not help.

@@ -246,8 +246,6 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
 
 @dataclass
 class _ExpectedPods:
-    """Which pods the node should have now."""
-
     task: NodeTask
 
     def __post_init__(self) -> None:

@@ -74,8 +74,6 @@ class _StoredWave(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record as read from the cluster."""
-
     run: str = ""
     started_by: str = ""
     # By the starting process's clock.
@@ -123,7 +121,6 @@ def record_document(namespace: str) -> Document:
 
 
 def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
-    """Raises `ApiError`."""
     document = record_document(namespace)
     try:
         _, body = document.read(api)
@@ -245,8 +242,6 @@ _WAY_OUT = "Undo what it began and remove its record: rollout abort."
 
 @dataclass
 class RunRecord:
-    """Writes the record of one run."""
-
     cluster: PatientApi
     document: Document
     notice: Callable[[str], None]

@@ -15,7 +15,7 @@ from rollout.model.policy import Policy, Pool, Selection
 from rollout.model.progress import NodeResult, NotDone, Outcome, wrongly_left_out
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.candidates import is_control_plane, requested_nodes
-from rollout.planning.eligibility.pools import DEFAULT, Pools, pools_of
+from rollout.planning.eligibility.pools import DEFAULT, NO_POOL, Pools, pools_of
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.joining import (
     count_finished_waves,
@@ -30,8 +30,6 @@ from rollout.planning.plan.joining import (
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The rest of a rollout, planned."""
-
     plan: RolloutPlan
     inherited: Inheritance
     # How many nodes percentages refer to.
@@ -116,9 +114,9 @@ def plan_continuation(
         marked += unfinished.failed
     stranded_results = stranded(unfinished, marked, nodes_with_host)
     taken_up = _without_stranded(marked, stranded_results)
-    before = unfinished.record.plan
-    nodes = inputs.snapshot.nodes if before is None else requested_nodes(before)
-    percentage_base = len(nodes)
+    earlier_plan = unfinished.record.plan
+    requested = requested_nodes(earlier_plan) if earlier_plan else inputs.snapshot.nodes
+    percentage_base = len(requested)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     policy = _relax(rules_of(unfinished), skip_blocked=skip_blocked, include_held=include_held)
     inputs_of_pending = replace(
@@ -142,7 +140,7 @@ def plan_continuation(
         retry_failed=retry_failed,
     )
     present = {node.name for node in inputs.snapshot.nodes}
-    whole_plan = with_earlier_exclusions(plan, before, present)
+    whole_plan = with_earlier_exclusions(plan, earlier_plan, present)
     return Continuation(whole_plan, inherited, percentage_base, retried)
 
 
@@ -256,8 +254,7 @@ def _policy_of_rest(
     """Return the policy with counts for percentages, and without finished canaries."""
     pools = pools_of(policy)
     plan = unfinished.record.plan
-    # Without pools, each node's pool is the empty name.
-    default = ""
+    default = NO_POOL
     sizes: Mapping[str, int] = {default: percentage_base}
     if policy.pools and plan is not None:
         default = DEFAULT

@@ -38,6 +38,7 @@ What is stored where:
     journal   a local file: all events, for people; nothing is decided by it
 """
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,6 +55,7 @@ from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.waves import StopRule, WaveRunner, WaveState
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
+from rollout.model.cluster import Node
 from rollout.model.finding import ApiUnavailable, Finding, Unsettled
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
@@ -65,8 +67,6 @@ from rollout.wording.words import defect
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A plan and what it takes to `run` it once."""
-
     hosts: RolloutHosts
     engine: Engine
     stop_rule: StopRule
@@ -233,24 +233,24 @@ class Rollout:
         finished = {result.node for result in self.ledger.finished}
         if not any(node.name in finished for node in wave.nodes):
             return None
-        unsettled = self._wait_until_settled(before, wave.index, after=wave.index)
+        unsettled = self._wait_until_settled(before, wave.index, blamed_wave=wave.index)
         soak = self.plan.policy.gates.soak
         if unsettled or not soak:
             return unsettled
         self.engine.report.notice(f"wave {wave.index} is done; soaking for {soak}")
         self.engine.cluster.deadline(soak).sleep_unless(self.engine.stop)
-        return self._wait_until_settled(before, wave.index, after=wave.index)
+        return self._wait_until_settled(before, wave.index, blamed_wave=wave.index)
 
     def _wait_until_settled(
-        self, before: Health, index: int, *, after: int = 0
+        self, before: Health, index: int, *, blamed_wave: int = 0
     ) -> Unsettled | None:
-        """Return why no wave may follow. `after`: the wave that is blamed, 0 if unknown."""
+        """Return why no wave may follow. `blamed_wave`: 0 if unknown."""
         missing = self.engine.settler.wait_until_settled(
             before, index, self.ledger.left_cordoned, self.engine.stop
         )
         if not missing or self.engine.stop.is_due:
             return None
-        return Unsettled(self.plan.policy.settle_timeout, missing, wave=after)
+        return Unsettled(self.plan.policy.settle_timeout, missing, wave=blamed_wave)
 
     def _wave_runner(self) -> WaveRunner:
         engine = self.engine
@@ -272,6 +272,11 @@ class Rollout:
 
     def _read_unavailable(self) -> frozenset[str]:
         nodes = self.engine.cluster.ask(read_nodes)
+        self._warn_of_other_rollouts(nodes)
+        now = self.engine.cluster.api.server_time()
+        return frozenset(away_reasons(nodes, self.plan.policy, now))
+
+    def _warn_of_other_rollouts(self, nodes: Iterable[Node]) -> None:
         own = {self.plan.plan_id, *self.inherited.taken_up.values()}
         for node in nodes:
             run = node.annotations.get(marks.RUN, "")
@@ -283,8 +288,6 @@ class Rollout:
                     " lock.namespace: its nodes count as unavailable here. Give every command the"
                     " same lock.namespace"
                 )
-        now = self.engine.cluster.api.server_time()
-        return frozenset(away_reasons(nodes, self.plan.policy, now))
 
     def _run_and_report(self, planned: PlannedNode) -> NodeResult:
         engine = self.engine
@@ -344,6 +347,7 @@ class Rollout:
             return True
         if self.inheritance is not None or self.ledger.finished:
             return False
+        # A rollout that has started no node leaves nothing to continue.
         try:
             return not may_have_begun(self.plan.plan_id, self.engine.cluster.ask(read_nodes))
         except ApiError:

@@ -25,8 +25,6 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class NodeBaseline:
-    """The health before a node is started."""
-
     health: Health
     # The node's ready pods, by their owner's UID.
     pods: Mapping[str, int]
@@ -64,7 +62,7 @@ class ReadinessSnapshot:
         return shortages
 
     def describe_missing(self, shortages: Iterable[str], expected_ready: frozenset[str]) -> str:
-        """Return what is missing, or, if nothing is, what `gates.healthy` reports; else empty."""
+        """Return what is missing, or else what `gates.healthy` reports, or empty."""
         unready = sorted(expected_ready & self.unready_nodes)
         nodes = [f"node {name} is no longer Ready" for name in unready]
         missing = listed([*shortages, *nodes], _NAMED)

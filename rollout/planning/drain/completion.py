@@ -23,8 +23,6 @@ def pods_to_complete(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...
 
 @dataclass(frozen=True, slots=True)
 class CompletionForecast:
-    """Estimates how long pods are going to run."""
-
     # By UID.
     jobs: Mapping[str, Job]
     # In seconds, by CronJob (UID).

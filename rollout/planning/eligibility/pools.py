@@ -14,24 +14,27 @@ from rollout.model.selectors import parse_selector
 DEFAULT = "default"
 """The pool of the nodes that no pool matches: under the rollout's rules, after all others."""
 
+NO_POOL = ""
+"""The pool of all nodes in a policy without pools."""
+
 # A pool overrides fields of the same name.
 _POLICY_FIELDS = frozenset(rule.name for rule in fields(Policy))
 _OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in _POLICY_FIELDS)
 
 
 class Pools:
-    """Finds the pool of a node, and the rules of a pool; without pools, its name is empty."""
+    """Finds the pool of a node, and the rules of a pool."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self._selectors: Sequence[tuple[str, LabelSelector]] = [
             (pool.name, parse_selector(pool.selector)) for pool in policy.pools
         ]
-        self._rules = {"": policy} | {pool.name: _merge(policy, pool) for pool in policy.pools}
+        self._rules = {NO_POOL: policy} | {pool.name: _merge(policy, pool) for pool in policy.pools}
 
     def pool_of(self, labels: Mapping[str, str]) -> str:
         if not self._selectors:
-            return ""
+            return NO_POOL
         for name, selector in self._selectors:
             if selector.matches(labels):
                 return name

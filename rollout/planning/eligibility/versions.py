@@ -111,8 +111,6 @@ NO_IMAGES: Final = KnownImages()
 
 @dataclass(frozen=True, slots=True)
 class KnownVersions:
-    """The OS versions in the cluster."""
-
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
     # The versions that a staged update replaces, by stream.
     replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from msgspec import structs
 from rollout.model.cluster import Node
 from rollout.model.policy import Strategy
 from rollout.planning.eligibility.away import AwayLimit
-from rollout.planning.eligibility.pools import Pools, predecessors
+from rollout.planning.eligibility.pools import NO_POOL, Pools, predecessors
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits, pool_key
 from rollout.planning.layout.waves import Batch, Layout, join_wave, lay_out
 
@@ -33,7 +33,7 @@ class Quota:
 def quotas_of(pools: Pools, included: Sequence[Node], away_limit: AwayLimit) -> Mapping[str, Quota]:
     """Return the quotas by pool; percentages refer to the `included` nodes."""
     quotas = dict[str, Quota]()
-    for name, size in {"": 0, **pools.sizes(included)}.items():
+    for name, size in {NO_POOL: 0, **pools.sizes(included)}.items():
         ramp = tuple(step.of(size) for step in pools.rules(name).ramp)
         most = away_limit.limits.get(name, away_limit.most)
         quotas[name] = Quota(max(1, most), ramp)
@@ -41,10 +41,10 @@ def quotas_of(pools: Pools, included: Sequence[Node], away_limit: AwayLimit) -> 
 
 
 def with_pool_limits(limits: WaveLimits, quotas: Mapping[str, Quota]) -> WaveLimits:
-    """Add a limit for each pool stricter than `size`; the empty name is for nodes in no pool."""
+    """Add the limit of each pool that is stricter than `size`."""
     allowed = dict(limits.allowed)
     for name, quota in quotas.items():
-        if name and quota.most < limits.size:
+        if name != NO_POOL and quota.most < limits.size:
             allowed[pool_key(name)] = quota.most
     return replace(limits, allowed=allowed)
 
@@ -58,7 +58,7 @@ def lay_out_pools(
         pool_limits = replace(limits, size=min(limits.size, quota.size))
         layouts[name] = lay_out(in_pool, pool_limits, pools.rules(name), quota.ramp)
     if not pools.policy.pools:
-        return layouts[""]
+        return layouts[NO_POOL]
     before = predecessors(pools.policy.pools)
     queues = dict[str, list[Batch]]()
     for name in before:

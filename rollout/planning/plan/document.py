@@ -48,15 +48,15 @@ def _encode(value: object) -> object:
     return str(value)
 
 
-def _decode(kind: Any, value: Any) -> Any:
-    if kind is Count and type(value) is int:
+def _decode(wanted: Any, value: Any) -> Any:
+    if wanted is Count and type(value) is int:
         value = str(value)
     if isinstance(value, str):
         try:
-            return kind.parse(value)
+            return wanted.parse(value)
         except UsageError as error:
             raise ValueError(error.message) from error
-    raise ValueError(f"a {kind.__name__} is written as text")
+    raise ValueError(f"a {wanted.__name__} is written as text")
 
 
 def with_id(plan: RolloutPlan) -> RolloutPlan:
