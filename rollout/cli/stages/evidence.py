@@ -14,7 +14,7 @@ from rollout.planning.eligibility.evidence import (
     EvidenceRules,
     ProvenVersions,
     read_evidence,
-    why_not_to_cordon,
+    why_not_accepted,
 )
 from rollout.ports import ClusterApi
 
@@ -91,7 +91,7 @@ def _check_document(
         raise ValueError(why)
     document = read_evidence(signed.content)
     own_uid = read_identity(api).uid
-    why = why_not_to_cordon(document, rules, own=own_uid, seen=seen, now=api.server_time())
+    why = why_not_accepted(document, rules, own=own_uid, seen=seen, now=api.server_time())
     if why:
         raise ValueError(why)
     return document

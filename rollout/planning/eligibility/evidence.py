@@ -205,7 +205,7 @@ def read_evidence(content: bytes) -> Evidence:
     return document
 
 
-def why_not_to_cordon(
+def why_not_accepted(
     document: Evidence,
     rules: EvidenceRules,
     *,
