@@ -44,7 +44,7 @@ class NodeSilences:
 
         The value may end in a port. `addresses` are by node.
         """
-        self._url = f"{check_url(url).rstrip('/')}/api/v2/silence"
+        self._api = f"{check_url(url).rstrip('/')}/api/v2"
         self._label = label
         self._addresses = addresses
         self._clock = clock
@@ -124,7 +124,7 @@ class NodeSilences:
         }
         if silence_id:
             silence["id"] = silence_id
-        body = self._send("s", "POST", json_line(silence))
+        body = self._send("POST", "/silences", json_line(silence))
         try:
             return msgspec.json.decode(body, type=_PostedSilence).silence_id
         except NOT_READ as error:
@@ -137,13 +137,13 @@ class NodeSilences:
             if not silence_id:
                 return
             try:
-                self._send(f"/{silence_id}", "DELETE")
+                self._send("DELETE", f"/silence/{silence_id}")
             except ExchangeError as error:
                 if error.status == _NOT_FOUND:
                     return
                 effect = f"the silence of {node} ends by itself in {_SILENCE_LENGTH}"
                 self._say(f"warning: {effect}: Alertmanager {error}")
 
-    def _send(self, path: str, method: str, body: bytes | None = None) -> bytes:
+    def _send(self, method: str, path: str, body: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/json"}
-        return exchange(f"{self._url}{path}", _BOUNDS, headers, body=body, method=method)
+        return exchange(f"{self._api}{path}", _BOUNDS, headers, body=body, method=method)

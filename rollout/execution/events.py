@@ -52,7 +52,7 @@ REASON_OF_END = {
     Outcome.ABORTED: "GivenBack",
 }
 REASON_OF_FAILURE = "RolloutFailed"
-BLOCKED = "DrainBlocked"
+REASON_OF_BLOCKED_DRAIN = "DrainBlocked"
 
 
 @dataclass
@@ -125,7 +125,9 @@ class NodeEvents:
         if self._blocked_pods[blocked.node] != blocked.pod:
             return
         message = f"Pod {blocked.pod} is held back by {blocked.blocker_text}: {blocked.message}"
-        self.queue_event(blocked.node, BLOCKED, message, blocked.at, is_warning=True)
+        self.queue_event(
+            blocked.node, REASON_OF_BLOCKED_DRAIN, message, blocked.at, is_warning=True
+        )
 
     def _report_end(self, result: NodeFinished) -> None:
         node = self._planned.get(result.node)

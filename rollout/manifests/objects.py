@@ -165,7 +165,9 @@ def roles(installation: Installation) -> tuple[Json, ...]:
         # An access review names a Namespace as its own namespace. Only a ClusterRole can grant it.
         namespace = "" if right.resource == "namespaces" else right.namespace
         by_namespace.setdefault(namespace, []).append(right)
-    return tuple(_role(installation.name, *item) for item in by_namespace.items())
+    return tuple(
+        _role(installation.name, namespace, granted) for namespace, granted in by_namespace.items()
+    )
 
 
 def _role(name: str, namespace: str, rights: Iterable[Right]) -> Json:

@@ -104,7 +104,7 @@ def earlier_ineffective_reboots(node: Node, version: str, now: datetime | None) 
     """
     result = last_result(node)
     at = parse_timestamp(result.get("at", ""))
-    # After a longer pause, it is a new need for a reboot, not a repetition.
+    # A later reboot meets a new need.
     if at is None or now is None or abs(now - at) > _IN_A_ROW:
         return 0
     return ineffective_reboots(node) if result.get("version") == version else 0

@@ -152,9 +152,10 @@ class NoteMaker:
 
 
 def _describe_command(event: PodBlocked) -> str:
-    is_one = len(event.budgets) == 1
-    kind = "pdb" if is_one else "pod"
-    namespace, _, name = (event.budgets[0] if is_one else event.pod).partition("/")
+    has_one_budget = len(event.budgets) == 1
+    kind = "pdb" if has_one_budget else "pod"
+    key = event.budgets[0] if has_one_budget else event.pod
+    namespace, _, name = key.partition("/")
     return f"kubectl describe {kind} -n {namespace} {name}"
 
 

@@ -73,6 +73,7 @@ def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
     """Return the only node with this ID, or raise `Denied`."""
     nodes = tuple(nodes)
     matching = []
+    # Invalid machine IDs give an empty ID.
     if host_id:
         matching = [node for node in nodes if zincati_id(node.machine_id) == host_id]
     if not matching:

@@ -278,7 +278,7 @@ class SlotHost:
     def _may_be_rebooting(self, context: NodeContext) -> bool:
         if self.cached_slot.awaited in AWAITED_IN_REBOOT:
             return True
-        # The wait may not have been noted: look at the last marks of the deleted Node.
+        # If the wait was not noted, the deleted Node's last marks tell.
         last_seen = context.watched.last_seen if context.watched else None
         return last_seen is not None and has_grant(last_seen)
 

@@ -45,8 +45,6 @@ _DATE = "%a %Y-%m-%d %H:%M %Z"
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A new plan, and what prevents its run."""
-
     plan: RolloutPlan
     # When the plan ends with the limit that --finish-by chose, None without --finish-by.
     finish: Finish | None

@@ -123,8 +123,8 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
         raise
     except ApiError as error:
         if error.is_forbidden:
-            # Allowed: the caller has refused nodes that a FleetLock server has in flight already,
-            # because they have marks.
+            # Allowed: a node that a FleetLock server has in flight has marks, so the caller has
+            # refused already.
             return
         name = slots_document(namespace).name
         raise BlockedError(

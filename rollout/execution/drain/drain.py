@@ -135,8 +135,6 @@ def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _PodsLeft:
-    """The pods that keep a drain from its end."""
-
     to_evict: tuple[Pod, ...]
     awaited: tuple[Pod, ...]
 

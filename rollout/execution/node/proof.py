@@ -58,8 +58,6 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class MissingProof:
-    """Why a source does not prove the reboot."""
-
     source: Source
     why: str
     # Waiting does not help.

@@ -110,13 +110,13 @@ class Scheduler:
         """
         self.set_cordoned((*leaving, *also_cordoned))
         staying: Mapping[str, Sequence[Pod]] = leaving
-        count = sum(map(len, leaving.values()))
-        may_move_more = count > 0
+        pod_count = sum(map(len, leaving.values()))
+        may_move_more = pod_count > 0
         while may_move_more:
-            count_before = count
+            count_before = pod_count
             staying = {name: self._move_away(name, pods) for name, pods in staying.items()}
-            count = sum(map(len, staying.values()))
-            may_move_more = 0 < count < count_before
+            pod_count = sum(map(len, staying.values()))
+            may_move_more = 0 < pod_count < count_before
         return {name: pods for name, pods in staying.items() if pods}
 
     def put_back(self, leaving: Mapping[str, Sequence[Pod]]) -> None:
@@ -269,8 +269,7 @@ class Scheduler:
                 return
 
     def _nodes_matching(self, pod: Pod) -> MatchingNodes:
-        # Pods of a snapshot share equal selectors and placements, and it keeps them alive, so their
-        # ids are keys.
+        # Pods of a snapshot share selectors and placements, which it keeps alive: ids are keys.
         volumes = self._volumes_of(pod)
         selector_id = id(pod.node_selector) if pod.node_selector else 0
         key = (selector_id, id(pod.placement), volumes)

@@ -143,9 +143,9 @@ class KnownVersions:
         stream = _stream_of_host(facts)
         present = self.present.get(stream, frozenset[str]())
         if stream.os_id in _SCHEMES:
-            return _only_one(_with_highest_numbers(present))
+            return _only_one_or_empty(_with_highest_numbers(present))
         # Without an order, a version that an update replaces is older.
-        return _only_one(present - self.replaced.get(stream, frozenset[str]()))
+        return _only_one_or_empty(present - self.replaced.get(stream, frozenset[str]()))
 
     def after_staged(self, facts: HostFacts) -> str:
         """Return the newest version if the staged one is older, or empty.
@@ -238,7 +238,7 @@ def _is_downgrade(running: str, staged: str) -> bool:
     return bool(numbers) and numbers < _numbers(running)
 
 
-def _only_one(versions: frozenset[str]) -> str:
+def _only_one_or_empty(versions: frozenset[str]) -> str:
     return next(iter(versions)) if len(versions) == 1 else ""
 
 
@@ -257,6 +257,7 @@ def _compare(facts: HostFacts, newest: str) -> UpdateState:
         return UpdateState.UP_TO_DATE
     if not (running and newest):
         return UpdateState.IDLE
+    # Without an order, the newest is the one that no update replaces.
     if facts.os_id not in _SCHEMES:
         return UpdateState.BEHIND
     running_numbers = _numbers(running)

@@ -1,5 +1,3 @@
-"""How long steps are likely to take."""
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

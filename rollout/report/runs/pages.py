@@ -52,8 +52,6 @@ class Page(NamedTuple):
 
 
 class PastRun(NamedTuple):
-    """A row of the history."""
-
     # Empty if the run has no page.
     run: str
     cells: Sequence[str]
