@@ -111,7 +111,7 @@ def _import_apprise_silenced() -> ModuleType:
         module = import_module("apprise")
     except ImportError as error:
         raise UsageError(
-            "notifications to anything but http:// and https:// need Apprise, which is not"
+            "notification URLs other than http:// and https:// require Apprise, which is not"
             " installed",
             hint=f"{sys.executable} -m pip install 'apprise>=1.9'",
         ) from error

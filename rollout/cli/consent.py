@@ -50,7 +50,7 @@ class TerminalConfirmation:
         if not sys.stdin.isatty():
             raise DeclinedError(
                 "--interactive needs a terminal",
-                hint="Drop it, or hold waves with --set gates.command=COMMAND.",
+                hint="Drop it, or let a command confirm waves: --set gates.command=COMMAND.",
             )
         self._all_waves_confirmed = False
         self.is_declined = False

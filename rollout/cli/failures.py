@@ -90,10 +90,10 @@ def _message_lines(error: BaseException, command: str) -> Iterator[str]:
         # A group without a command prints its help.
         yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
-        yield f"{name}: error: {printable(error.format_message())}"
+        yield f"{name}: error: {printable(_usage_message(error))}"
         # Errors of the option parser have no context.
         path = getattr(getattr(error, "ctx", None), "command_path", command)
-        yield f"hint: {_advice_on_flag(error)}{path} --help"
+        yield f"hint: {_advice_on_flag(error)}See '{path} --help' for usage."
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{name}: interrupted"
     elif message := _system_message(error):
@@ -102,6 +102,14 @@ def _message_lines(error: BaseException, command: str) -> Iterator[str]:
     else:
         yield f"{name}: error: {type(error).__name__}: {printable(str(error))}"
         yield f"hint: {_BUG}"
+
+
+def _usage_message(error: typer.TyperException) -> str:
+    """Return typer's message in kubectl's words."""
+    message = error.format_message()
+    if message.startswith("No such command"):
+        return message.replace("No such", "unknown", 1).replace("'", '"')
+    return message.replace("No such option", "unknown flag", 1)
 
 
 def _system_message(error: BaseException) -> str:
@@ -122,7 +130,7 @@ def _advice_on_flag(error: typer.TyperException) -> str:
         return ""
     is_before_command = context.parent is None
     if is_before_command:
-        return "Flags come after the command, as in rollout plan --max-unavailable 3. See: "
+        return "Flags come after the command, as in rollout plan --max-unavailable 3. "
     takes_settings = any("--set" in option.opts for option in context.command.params)
     if not takes_settings:
         return ""
@@ -133,10 +141,10 @@ def _advice_on_flag(error: typer.TyperException) -> str:
     short = next((item for item in settings().values() if item.short == flag), None)
     similar = short or settings().get(nearest(flag.lstrip("-")))
     if similar and not similar.flag:
-        return f"{similar.name} has no flag: write --set {similar.name}=VALUE. See: "
+        return f"{similar.name} has no flag: write --set {similar.name}=VALUE. "
     if similar and similar.name in PLANNED and context.command.name == _RESUME:
         return (
             f"resume keeps the rules of the interrupted rollout, so --{similar.flag} cannot be"
-            " changed now. Drop it, or use rollout abort, then rollout apply. See: "
+            " changed now. Drop it, or use rollout abort, then rollout apply. "
         )
     return ""

@@ -8,13 +8,13 @@ PLUGIN = "kubectl node-rollout"
 _PLUGIN_FILE = "kubectl-node_rollout"
 
 COMMANDS: Mapping[str, str] = {
-    "status": "Show which nodes are pending a reboot, and why the others are not.",
+    "status": "Show which nodes are waiting for a reboot, and why others are not.",
     "plan": "Show what apply would do, or show a saved plan.",
     "apply": "Drain and reboot pending nodes, from a new or saved plan.",
-    "resume": "Continue an interrupted rollout, from any machine.",
+    "resume": "Continue an interrupted rollout; to end a pause, use unpause.",
     "operate": "Reboot pending nodes unattended, once or continuously.",
     "abort": "Undo what an interrupted rollout began.",
-    "rollback": "Take nodes back to their previous version.",
+    "rollback": "Roll nodes back to their previous version.",
     "pause": "Keep rollouts from rebooting these nodes, or all nodes.",
     "unpause": "End a pause.",
     "hold": "Keep rollouts from rebooting nodes into a version.",

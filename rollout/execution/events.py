@@ -124,7 +124,9 @@ class NodeEvents:
             self._blocked_pods[blocked.node] = blocked.pod
         if self._blocked_pods[blocked.node] != blocked.pod:
             return
-        message = f"Pod {blocked.pod} is held back by {blocked.blocker_text}: {blocked.message}"
+        message = (
+            f"Eviction of {blocked.pod} is blocked by {blocked.blocker_text}: {blocked.message}"
+        )
         self.queue_event(
             blocked.node, REASON_OF_BLOCKED_DRAIN, message, blocked.at, is_warning=True
         )

@@ -189,7 +189,7 @@ def _report_other_addresses(world: World, fleet: Fleet) -> None:
             continue
         if name not in fleet.machines:
             raise ScenarioError(
-                f"{kubelet.host.name} is to report the address of {name}, which is not a host"
+                f"{kubelet.host.name} must report the address of a host, but {name} is not one"
             )
         kubelet.report_address(fleet.machines[name].address)
 

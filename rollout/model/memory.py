@@ -15,7 +15,7 @@ LATEST_VERSIONS = 10
 # A version that failed on this many nodes is held anyway.
 MOST_NODES_OF_VERSION = 150
 _MOST_CHARACTERS = 400
-RESET_EFFECT = "Reset it, which ends every hold, rest and pause of all nodes"
+RESET_EFFECT = "Reset it, which ends every hold and back-off, and the pause of all nodes"
 RESET_COMMAND = "rollout release --all"
 RIGHTS_FIX = (
     "Ask an administrator to grant it: `rollout manifests roles` prints a ClusterRole and Roles"

@@ -246,7 +246,7 @@ class JsonLine(Struct, frozen=True, tag_field="type"):
 
 
 class WaveStarted(JsonLine, frozen=True, tag="wave_started"):
-    """A wave begins."""
+    """A wave starts."""
 
     index: int
     waves: int
@@ -316,7 +316,7 @@ class PodBlocked(JsonLine, frozen=True, tag="blocked"):
 
 
 class PodReleased(JsonLine, frozen=True, tag="released"):
-    """A pod that was blocked may go, or is gone."""
+    """A pod whose eviction was blocked can be evicted now, or is gone."""
 
     node: str
     pod: str
@@ -341,7 +341,7 @@ class PodsEvicted(JsonLine, frozen=True, tag="evicted"):
 
 
 class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
-    """A node's run ended.
+    """rollout finished with a node.
 
     `ssh_error`, `conditions` and `console` are set only if it did not succeed.
     """
@@ -399,13 +399,13 @@ class NodeRescued(JsonLine, frozen=True, tag="rescued"):
 
 
 class Notice(JsonLine, frozen=True, tag="notice"):
-    """A message about the whole run, such as an outage or a stop request."""
+    """A message about the whole rollout, such as an outage or a stop request."""
 
     message: str
 
 
 class VersionHeld(JsonLine, frozen=True, tag="version_held"):
-    """rollout begins no node with this version: it failed, or someone holds it."""
+    """rollout starts no nodes with this version: it failed, or someone holds it."""
 
     version: str
     nodes: tuple[str, ...]

@@ -329,7 +329,7 @@ _SENTENCES: Mapping[Rule, str] = {
     ),
     Rule.LIMIT: "{node} was cordoned while {others} were in flight: the limit is {most}",
     Rule.DRAINED: "{node} was not drained when its reboot was requested",
-    Rule.PROVEN: "{node} ended in the phase {phase}, and its boot was not proven",
+    Rule.PROVEN: "{node} ended in the phase {phase}, and its reboot was not verified",
     Rule.STARTED_ONCE: "{node} was started twice",
     Rule.ENDED_ONCE: "{node} ended twice",
     Rule.PLANNED: "{node} was cordoned before a wave with it had started",

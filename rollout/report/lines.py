@@ -46,7 +46,7 @@ class VersionLine(JsonLine, frozen=True, tag="version"):
     format_version: str
 
 
-class ToldSummary(Struct, frozen=True):
+class PlannedSummary(Struct, frozen=True):
     """Figures of a plan."""
 
     nodes: int = 0
@@ -60,7 +60,7 @@ class ToldPlan(Struct, frozen=True):
     cluster: ClusterIdentity = ClusterIdentity("", "", "")
     policy: dict[str, Any] | None = None
     waves: tuple[Wave, ...] = ()
-    summary: ToldSummary = ToldSummary()
+    summary: PlannedSummary = PlannedSummary()
     estimate: TimeEstimate = TimeEstimate()
 
 
@@ -118,7 +118,7 @@ class SummaryLine(JsonLine, frozen=True, tag="summary"):
 
 
 class JournalHeader(JsonLine, frozen=True, kw_only=True, tag="run"):
-    """A process begins to work on the rollout.
+    """A process starts to work on the rollout.
 
     Percentages of the policy are of the `selected` nodes.
     """

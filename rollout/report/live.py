@@ -165,7 +165,7 @@ class LiveProgress:
                 yield _in_a_line(f"{_INDENT}{line}", _BLOCKED_STYLE)
         hidden_count = len(evictions) - _MOST_BLOCKED
         if hidden_count > 0:
-            yield _in_a_line(f"{_INDENT}and {hidden_count} more are held back", _BLOCKED_STYLE)
+            yield _in_a_line(f"{_INDENT}and {hidden_count} more blocked evictions", _BLOCKED_STYLE)
 
     def _detail(self, node: NodeView) -> str:
         if not is_down(node):

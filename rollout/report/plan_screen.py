@@ -61,6 +61,8 @@ _WITHOUT_LABEL = (
     UpdateState.CHECK_FAILED,
     UpdateState.NOT_CHECKING,
 )
+# A plan does not tell an update that is verified from one that is downloaded.
+_LABELS: Mapping[str, str] = {UpdateState.UPDATING: "downloading"}
 _SEE_DOCTOR = " → rollout doctor"
 # The table and the heading show these.
 _SHOWN_ELSEWHERE = ("--max-unavailable", "--rollback")
@@ -263,7 +265,7 @@ def _exclusion_label(exclusion: Exclusion) -> str:
         return ""
     if update.state is UpdateState.BEHIND:
         return f"behind: the cluster has {update.newest_version}"
-    return update.state
+    return _LABELS.get(update.state, update.state)
 
 
 def _wave_rows(
@@ -479,7 +481,9 @@ def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
         return f"Nothing to do: {nodes} {'is' if len(excluded) == 1 else 'are'} up to date."
     states = Counter(entry.update.state for entry in excluded if entry.update)
     counts = [
-        f"{states[state]} {state.replace('-', ' ')}" for state in UpdateState if states[state]
+        f"{states[state]} {_LABELS.get(state, state).replace('-', ' ')}"
+        for state in UpdateState
+        if states[state]
     ]
     return f"Nothing to do: no update is staged on {joined(': ', nodes, ', '.join(counts))}."
 

@@ -52,7 +52,7 @@ def _window_lines(policy: WindowPolicy, now: datetime, pool: str = "") -> Iterat
         yield f"Freeze: {shortened(frozen)}: {state}{wait_clause}"
     elif policy.freezes:
         next_freeze = schedule.next_freeze(now)
-        state = f"begins {relative_and_exact(next_freeze.begin)}" if next_freeze else "over"
+        state = f"starts {relative_and_exact(next_freeze.begin)}" if next_freeze else "over"
         yield f"Freeze: {shortened(policy.freezes)}: {state}"
 
 

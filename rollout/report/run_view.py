@@ -31,7 +31,7 @@ from rollout.report.lines import (
     SummaryLine,
     ToldPlan,
 )
-from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, Stretch, WaveReport
+from rollout.report.runs.model import PART_OF, BlockedEviction, Interval, PhaseReport, WaveReport
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +109,7 @@ class RunView:
     # Seconds that pods took to terminate, by owner.
     pod_endings: dict[str, list[float]] = field(default_factory=dict)
     notices: list[Notice | VersionHeld | NodeRescued] = field(default_factory=list)
-    interruptions: list[Stretch] = field(default_factory=list)
+    interruptions: list[Interval] = field(default_factory=list)
     # None until the last command ends.
     summary: SummaryLine | None = None
     aborted: AbortedRecord | None = None
@@ -196,7 +196,7 @@ class RunView:
         self.aborted = None
         if self.last_at and event.at > self.last_at:
             self._end_activities(self.last_at)
-            self.interruptions.append(Stretch(self.last_at, event.at))
+            self.interruptions.append(Interval(self.last_at, event.at))
 
     def _end_activities(self, at: datetime) -> None:
         for node in self.nodes.values():

@@ -153,7 +153,7 @@ def pod_with_owner(pod: PodBlocked | EvictedPod) -> str:
 
 
 def why_blocked(event: PodBlocked) -> str:
-    """Return what the budget needs and has, and who has to act.
+    """Return what the budget needs and has, and what it waits for.
 
     A budget that has more than it needs has not counted its last evictions yet.
     """
@@ -165,7 +165,7 @@ def why_blocked(event: PodBlocked) -> str:
 
 
 def _who_acts(event: PodBlocked) -> str:
-    return f"{printable(event.controller)} has to act" if event.controller else ""
+    return f"waits for {printable(event.controller)}" if event.controller else ""
 
 
 def eviction_text(pod: EvictedPod) -> str:
@@ -221,7 +221,7 @@ def outcome_counts(succeeded: str, *, failed: int, not_done: int, not_started: i
         ", ",
         f"{succeeded} succeeded",
         f"{failed} failed" if failed else "",
-        f"{not_started} {_was(not_started)} not begun" if not_started else "",
+        f"{not_started} {_was(not_started)} not started" if not_started else "",
     )
     others = f"{counted(not_done, 'other node')} could not be rebooted" if not_done else ""
     return joined("; ", counts, others)

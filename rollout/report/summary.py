@@ -111,7 +111,7 @@ def _not_started_rows(result: RunResult, width: int | None) -> Iterator[_Finding
     not_done = {node.node for node in result.not_done}
     names_by_text: dict[str, list[str]] = {}
     left = [(node, "skipped") for node in result.skipped]
-    left += [(node, "not begun") for node in result.not_started]
+    left += [(node, "not started") for node in result.not_started]
     for node, state in left:
         if node.node not in not_done:
             names_by_text.setdefault(_why_left(node, state), []).append(node.node)

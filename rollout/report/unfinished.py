@@ -175,8 +175,8 @@ def _group_counts(unfinished: Unfinished) -> str:
         "in progress": unfinished.in_flight,
         "failed": [*unfinished.failed, *unfinished.failed_in_service],
         "done": unfinished.done,
-        "not begun": unfinished.untouched_nodes,
-        "with marks that are not understood": unfinished.unclear,
+        "not started": unfinished.untouched_nodes,
+        "with unreadable annotations": unfinished.unclear,
         "no longer in the cluster": unfinished.gone,
     }
     counts = reason_counts({label: len(nodes) for label, nodes in groups.items() if nodes})
@@ -235,7 +235,7 @@ def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, ready_time
             f"  rollout's conditions will be removed from {_counted_names(unfinished.conditioned)}"
         )
     if not unfinished.record.is_missing:
-        garbled = ", including what is not understood in it" if unfinished.is_garbled else ""
+        garbled = ", including the data that cannot be read" if unfinished.is_garbled else ""
         lines.append(f"  the record of the rollout will be deleted{garbled}")
     if not unfinished.is_only_taints:
         lines.append(_WILL_STOP_PASSES)
@@ -281,7 +281,9 @@ def aborted_text(aborted: Aborted, abort_command: str) -> str:
 def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
     sentences = ["No rollout is running or interrupted."]
     if lock.holder:
-        sentences.append(f"{name_excerpt(lock.holder)} holds the lock, and has begun no node yet.")
+        sentences.append(
+            f"{name_excerpt(lock.holder)} holds the lock, and has not started any node yet."
+        )
     if last:
         outcomes = reason_counts(dict(sorted(last.outcomes.items())))
         ended = f"{printable(last.run)}, until {printable(last.at)}"
@@ -302,7 +304,7 @@ def run_text(
         name = marked.node.name
         states[name] = joined(", ", marked.phase.value, wait_reasons.get(name, ""))
     for name, problem in unfinished.unclear.items():
-        states[name] = f"not understood: {printable(problem)}"
+        states[name] = f"unreadable annotations: {printable(problem)}"
     title, *details = _run_lines(unfinished, lock, states, alive=alive)
     is_idle = alive is False and (unfinished.blocks_others or unfinished.is_only_taints)
     return joined("\n", title, _idle_text(unfinished) if is_idle else "", *details)

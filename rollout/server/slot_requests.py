@@ -51,7 +51,7 @@ def grant(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
         _record_request_after_reboot(server, slot, node)
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
-            f"{slot.node} has rebooted, and is not proven to be back yet",
+            f"{slot.node} has rebooted, but its return is not verified yet",
         )
     _check_open(slot, node)
     phase = node.annotations.get(marks.PHASE, "")

@@ -102,7 +102,7 @@ _RULES = {
     PlacementRule.OWN_ANTI_AFFINITY: "its anti-affinity",
     PlacementRule.OTHERS_ANTI_AFFINITY: "another pod's anti-affinity",
     PlacementRule.POD_AFFINITY: "its pod affinity",
-    PlacementRule.TOPOLOGY_SPREAD: "its topology spread",
+    PlacementRule.TOPOLOGY_SPREAD: "its topology spread constraints",
 }
 
 
@@ -119,8 +119,7 @@ def obstacle(nowhere: Nowhere) -> str:
             )
             return f"{full}: {_shortage_text(shortage)}"
         case findings.RulesExclude(rules=rules):
-            verb = "rule" if len(rules) > 1 else "rules"
-            return f"{' and '.join(_RULES[rule] for rule in rules)} {verb} out every other node"
+            return f"no other node satisfies {' and '.join(_RULES[rule] for rule in rules)}"
         case _:
             assert_never(nowhere)
 

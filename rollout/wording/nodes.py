@@ -205,7 +205,7 @@ def _(finding: findings.NoEvidence) -> Words:
 
 @words.register
 def _(finding: findings.EvidenceShort) -> Words:
-    subject = f"version {finding.version} is not proven in {finding.cluster} yet"
+    subject = f"version {finding.version} is not verified in {finding.cluster} yet"
     failures = _failures(finding.failed) if finding.failed else ""
     nodes = ""
     if finding.nodes:

@@ -119,9 +119,9 @@ def _(finding: findings.BudgetSurged) -> Words:
 
 @words.register
 def _(finding: findings.DownMeanwhile) -> Words:
-    because = f"because {obstacle(finding.nowhere)}"
+    because = obstacle(finding.nowhere)
     remedy = f"{_remedy(finding.nowhere)} if it must keep running"
-    return Words(f"down until its node returns, {because}; {remedy}")
+    return Words(f"will be down until the node returns: {because}; {remedy}")
 
 
 def _remedy(nowhere: drain_finding.Nowhere) -> str:

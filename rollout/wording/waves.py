@@ -5,7 +5,7 @@ from rollout.model import wave_finding as findings
 from rollout.model.cluster import CRITICAL
 from rollout.model.quantity import Duration
 from rollout.model.text import counted, joined
-from rollout.model.warning_finding import DownMeanwhile, PlaceWarning
+from rollout.model.warning_finding import PlaceWarning
 from rollout.wording.words import Words, cause
 
 
@@ -45,7 +45,7 @@ def limit_words(limit: findings.WaveLimit) -> Words:
             phrase = Words("the remaining nodes", note="")
         case findings.NextOnReturn(in_flight=nodes):
             phrase = _with_same_note(
-                f"the next begins as soon as one of the {nodes} nodes in flight is back"
+                f"the next starts as soon as one of the {nodes} nodes in flight is back"
             )
         case findings.PoolsTogether():
             phrase = _with_same_note(
@@ -113,5 +113,4 @@ def _at_a_time(pods: int) -> str:
 
 
 def crowding_clause(crowded: PlaceWarning) -> str:
-    verb = "is " if isinstance(crowded.finding, DownMeanwhile) else ""
-    return f"together with these nodes, {crowded.subject} {verb}{cause(crowded.finding)}"
+    return f"together with these nodes, {crowded.subject} {cause(crowded.finding)}"

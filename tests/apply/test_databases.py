@@ -168,8 +168,8 @@ def test_a_primary_that_never_moves_fails_its_node_alone(
         line for line in ended.lines if line["type"] == "node_finished" and line["node"] == node
     ]
     assert failure["outcome"] == "drain-failed"
-    assert "held back by db/shop-primary" in failure["message"]
-    assert "the controller of Cluster db/shop did not open it" in failure["message"]
+    assert "blocked by db/shop-primary" in failure["message"]
+    assert "the controller of Cluster db/shop did not move the pod" in failure["message"]
     assert "kubectl describe cluster.postgresql.cnpg.io -n db shop" in failure["hint"]
     blocked = [line for line in ended.lines if line["type"] == "blocked"]
     assert {line["controller"] for line in blocked if line["pod"] == "db/shop-1"} == {

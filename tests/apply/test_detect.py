@@ -93,22 +93,22 @@ WITH_AGENTS = msgspec.structs.replace(
 PAIRS = {
     "annotation": (
         *("worker-1", "worker-2", ()),
-        f"the host rebooted, not proven by annotation: its annotation is still true: {FLUO}",
+        f"the host rebooted, but not verified by annotation: its annotation is still true: {FLUO}",
     ),
     "reboot-required": (
         *("worker-4", "worker-5", ()),
-        "the host rebooted, not proven by reboot-required: still /run/reboot-required",
+        "the host rebooted, but not verified by reboot-required: still /run/reboot-required",
     ),
     "rpm-ostree": (
         *("worker-6", "worker-7", ()),
         (
-            f"the host rebooted, not proven by rpm-ostree: deployment {OLD_SUM} is booted, not"
+            f"the host rebooted, but not verified by rpm-ostree: deployment {OLD_SUM} is booted, not"
             f" {NEW_SUM}"
         ),
     ),
     "command": (
         *("worker-8", "worker-9", COMMAND),
-        "the host rebooted, not proven by command: still the detect.command exited with 0",
+        "the host rebooted, but not verified by command: still the detect.command exited with 0",
     ),
 }
 
@@ -199,10 +199,12 @@ def test_another_boot_and_silence_prove_nothing(
     process = command(
         lab, tmp_path, "apply", *flags, "--yes", "-o", "json", "--set", "waves.health-checks=1"
     )
-    heard(process, "waiting for its proof")
+    heard(process, "waiting for verification")
     lab.call(lambda: meanwhile(lab, "worker-9"))
     (end,) = [line for line in end_of(process).lines if line["type"] == "node_finished"]
-    assert (end["outcome"], "not proven by command" in end["message"]) == ("rolled-back", True), end
+    assert (end["outcome"], "not verified by command" in end["message"]) == ("rolled-back", True), (
+        end
+    )
     assert why in end["message"]
 
 

@@ -198,7 +198,7 @@ def test_keys_and_credentials_that_fail_after_the_boot_hold_no_version(
     said, told = process.communicate(timeout=120)
     assert process.returncode == code, told
     assert cause in said, said
-    assert "not begun" not in said
+    assert "not started" not in said
     assert "is held" not in said + told + rollout(lab, "status").stdout
 
 

@@ -47,7 +47,7 @@ def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(
     line = rf"shop/{name} \({of}\): eviction blocked by PDB {BUDGET} · (\d+)s left · needs 2 healthy, has 2"
     assert re.search(rf"^[\dTZ:-]+ {node}: {line}$", ended.stderr, re.MULTILINE), ended.stderr
     assert re.search(
-        rf"1 pod left after --drain-timeout 2s: .* held back by {BUDGET}, which needs 2",
+        rf"1 pod left after --drain-timeout 2s: .* blocked by {BUDGET}, which needs 2",
         ended.stderr,
     )
 
@@ -59,7 +59,7 @@ def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(
 
     process = command(lab, tmp_path, *flags, "--drain-timeout", "90s", "-o", "json")
     wait_until(lambda: written() or process.poll() is not None, 60)
-    why = f"Pod shop/{name} is held back by PDB {BUDGET}: needs 2 healthy pods and has 2 (rollout "
+    why = f"Eviction of shop/{name} is blocked by PDB {BUDGET}: needs 2 healthy pods and has 2 (rollout "
     (event,) = written()
     assert event["message"].startswith(why)
     assert event["type"] == "Warning"
@@ -168,7 +168,7 @@ def test_the_plan_names_the_rule_that_never_lets_go_and_the_drain_waits_for_it_i
     )
     ended = rollout(lab, *forced).ends(ExitCode.PARTIAL)
     assert (
-        f"held back by {RULE}, which needs {len(pods)} healthy pods and has {len(pods)}"
+        f"blocked by {RULE}, which needs {len(pods)} healthy pods and has {len(pods)}"
         in ended.stderr
     )
     assert f"kubectl get pods -n shop -l app={APP}" in ended.stdout

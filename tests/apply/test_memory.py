@@ -194,7 +194,7 @@ def test_whoever_may_not_read_it_begins_nothing_and_may_plan(
 
 @pytest.mark.sample
 @pytest.mark.parametrize(
-    ("text", "why"), [("{", "is not understood"), ('{"format_version": "7.0"}', "format 7.0")]
+    ("text", "why"), [("{", "is invalid"), ('{"format_version": "7.0"}', "format 7.0")]
 )
 def test_what_goes_by_a_memory_that_cannot_be_read_does_not_begin_until_it_is_reset(
     started: Started, rollout: Rollout, text: str, why: str

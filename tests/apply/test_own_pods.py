@@ -128,7 +128,7 @@ def test_what_blocks_others_keeps_no_node_that_is_under_way(
     lab.call(lambda: set_well(lab, "cp-1", "etcd", well=False))
     resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert resumed.summary["succeeded"] == ["worker-1"]
-    assert resumed.summary["reasons"] == {"cp-2": "blocked on 1 node"}
+    assert resumed.summary["reasons"] == {"cp-2": "1 node has blockers"}
     assert "cp-2  pod kube-system/etcd-cp-1  is not Ready on cp-1" in resumed.stderr
     assert not is_cordoned(lab, "worker-1")
     assert rebooted(lab) == {"worker-1"}

@@ -192,10 +192,7 @@ def test_a_resume_without_a_readable_memory_gives_back_what_has_not_rebooted(
     node = killed_at(lab, tmp_path, "drained", *APPLY, "--set", "lock.duration=1s")
     stands(lab, {"memory.json": "{"})
     ended = rollout(lab, "resume", "--yes", "-o", "json").ends(4)
-    assert (
-        "ConfigMap kube-system/node-rollout-memory is not understood"
-        in ended.summary["reasons"][node]
-    )
+    assert "ConfigMap kube-system/node-rollout-memory is invalid" in ended.summary["reasons"][node]
     assert harmed(lab) == []
     assert lab.scoreboard().cordons_left == ()
     assert "rollout release --all" in rollout(lab, *APPLY).ends(6).stderr

@@ -151,7 +151,7 @@ def test_on_a_terminal_it_waits_for_one_to_begin_and_follows_it(
     applying: list[subprocess.Popen[str]] = []
 
     def begin_one(lines: Sequence[str], _process: subprocess.Popen[bytes]) -> None:
-        if not applying and "waiting for a rollout to begin" in " ".join(lines):
+        if not applying and "waiting for a rollout to start" in " ".join(lines):
             applying.append(command(lab, tmp_path, *APPLY))
 
     screen = shown(tmp_path, lab.environment, ("status", "--watch"), 200, heed=begin_one)

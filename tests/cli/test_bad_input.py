@@ -14,7 +14,7 @@ from tests.state import untouched
 
 USAGE = [
     (("apply", "--yes", "--set", "lock.duration=999999999h"), "lock.duration", "is too long"),
-    (("plan", "--max-unavailble", "3"), "No such option", "--max-unavailable"),
+    (("plan", "--max-unavailble", "3"), "unknown flag", "--max-unavailable"),
     (
         ("plan", "--soak", "3m"),
         "waves.soak has no flag: write --set waves.soak=VALUE.",
@@ -31,7 +31,7 @@ USAGE = [
         "rollout abort, then rollout apply",
     ),
     (("history", "-c", "missing.toml"), "cannot read missing.toml", ""),
-    (("paln",), "No such command", "plan"),
+    (("paln",), "unknown command", "plan"),
     (("--yes", "apply"), "Flags come after the command", "rollout --help"),
     (("operate", "worker-1"), "unexpected extra argument", "rollout operate --help"),
     (

@@ -131,7 +131,10 @@ def test_no_dry_run_asks_for_consent(command: Command, tiny: Lab) -> None:
 
 
 def test_the_hint_of_a_wrong_flag_names_the_help_of_its_command(command: Command) -> None:
-    assert "hint: rollout apply --help" in command("apply", "--yes=3").ends(ExitCode.USAGE).stderr
+    assert (
+        "hint: See 'rollout apply --help' for usage."
+        in command("apply", "--yes=3").ends(ExitCode.USAGE).stderr
+    )
 
 
 @pytest.mark.parametrize(

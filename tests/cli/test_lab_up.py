@@ -73,6 +73,6 @@ def test_a_scenario_is_planned_with_its_own_flags(command: Command) -> None:
     assert "About " in shown
     # one of them goes on saying so after its reboot, which ends the rollout
     assert ended.code == ExitCode.PARTIAL
-    assert "✘ worker-5  the host rebooted, not proven by reboot-required" in ended.stdout
+    assert "✘ worker-5  the host rebooted, but not verified by reboot-required" in ended.stdout
     # and of those that were to reboot, and not to change, no old version is told
     assert "on its old version" not in ended.stdout

@@ -59,7 +59,7 @@ def test_help_is_that_of_the_command(command: Command) -> None:
     assert (
         command("help", "lab", "up").ends(0).stdout == command("lab", "up", "--help").ends(0).stdout
     )
-    assert "there is no command paln" in command("help", "paln").ends(64).stderr
+    assert 'unknown command "paln"' in command("help", "paln").ends(64).stderr
 
 
 def test_the_pages_are_written_into_a_folder(command: Command, home: Path) -> None:

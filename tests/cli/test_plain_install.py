@@ -123,7 +123,7 @@ def test_a_plain_install_runs_ansible(
     ("words", "code", "line"),
     [
         (("plan", "--help"), 0, "Usage: kubectl node-rollout plan [OPTIONS] [FILE|NODE]..."),
-        (("plann",), 64, "hint: kubectl node-rollout --help"),
+        (("plann",), 64, "hint: See 'kubectl node-rollout --help' for usage."),
         (("--help",), 0, "Without a cluster:  kubectl node-rollout demo"),
         (
             ("apply",),

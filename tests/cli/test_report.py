@@ -145,7 +145,7 @@ DAMAGED: Mapping[str, tuple[Callable[[bytes], bytes], Sequence[str]]] = {
     "cut-off": (
         lambda data: data[:-700],
         [
-            "Left out of the journal: 1 line cut off, damaged or not understood.",
+            "Left out of the journal: 1 line cut off, damaged or unknown to this version of rollout.",
             "The journal has no end",
         ],
     ),

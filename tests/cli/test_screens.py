@@ -204,7 +204,7 @@ def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(
         "Ctrl-C again quits now" in " ".join(map(str.strip, lines)) for lines in screen.moments
     )
     assert "1 of 3 nodes done in " in screen.text
-    assert "not begun: stopped on request\nNext:\n    rollout resume\n" in screen.text
+    assert "not started: stopped on request\nNext:\n    rollout resume\n" in screen.text
     assert "Ctrl-C again" not in screen.text
 
 

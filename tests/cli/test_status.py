@@ -151,7 +151,7 @@ def test_what_blocks_is_said_once_and_the_plan_ends_with_it(
     assert allowed.stdout.splitlines()[-1] == "    rollout apply --allow blocked"
     refused = command("apply", "--yes", lab=lab).ends(ExitCode.BLOCKED)
     error = " ".join(refused.stderr.split()).partition("rollout: error: ")[2]
-    assert error.startswith(f"not started: blocked on 2 nodes {blocker} hint: ")
+    assert error.startswith(f"not started: 2 nodes have blockers {blocker} hint: ")
 
 
 def test_pools_outside_their_windows_are_named(command: Command, mixed: Lab, home: Path) -> None:

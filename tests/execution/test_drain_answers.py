@@ -127,7 +127,7 @@ def test_a_drain_that_a_webhook_denies_fails_with_its_name_and_its_words(
     with pytest.raises(DrainError) as failed:
         drained(20)
     assert (
-        "default/p: held back by the admission webhook policy.lab: it is frozen"
+        "default/p: blocked by the admission webhook policy.lab: it is frozen"
         in failed.value.message
     )
 

@@ -95,7 +95,7 @@ def test_budgets_that_may_not_be_seen_are_asked_by_evictions(
             lambda verb=verb: server.server.access.denials.add(Denial(verb, "poddisruptionbudgets"))  # type: ignore[misc]
         )
     with pytest.raises(
-        DrainError, match="default/p: held back by default/p, which needs 1 healthy pods and has 1"
+        DrainError, match="default/p: blocked by default/p, which needs 1 healthy pods and has 1"
     ):
         drained(30)
     assert 2 <= len(statuses(server)) <= 6

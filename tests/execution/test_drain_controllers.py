@@ -87,8 +87,8 @@ def test_a_primary_that_stays_fails_the_drain_with_its_budget_and_its_controller
     with pytest.raises(DrainError) as failed:
         drained(40)
     message = failed.value.message
-    assert "default/shop-1: held back by default/shop-primary" in message
-    assert "the controller of Cluster default/shop did not open it" in message
+    assert "default/shop-1: blocked by default/shop-primary" in message
+    assert "the controller of Cluster default/shop did not move the pod" in message
     assert "no other pod" not in message
     assert "kubectl describe pdb -n default shop-primary" in failed.value.hint
     assert "kubectl describe cluster.postgresql.cnpg.io -n default shop" in failed.value.hint

@@ -49,7 +49,7 @@ def test_an_hour_of_waiting_costs_little_more_than_a_minute(
     """Eighty held-back pods for an hour by the drain's clock: now and then one that is asked for."""
     fill(server, 80)
     add_budget(server, "web", allowed=0, needs=80, has=80)
-    with pytest.raises(DrainError, match=r"80 pods left.*held back by default/web.*; and 75 more"):
+    with pytest.raises(DrainError, match=r"80 pods left.*blocked by default/web.*; and 75 more"):
         drained(3600, speed=1200)
     assert len(asked(server, "create", "pods/eviction")) <= 10
     # Two more for the last look.

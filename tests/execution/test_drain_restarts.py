@@ -163,7 +163,7 @@ def test_without_the_setting_nothing_is_restarted(
     server: StandaloneApi, restarting: Restarting
 ) -> None:
     add_deployment(server)
-    with pytest.raises(DrainError, match="held back by default/web"):
+    with pytest.raises(DrainError, match="blocked by default/web"):
         restarting(20, restart=Restart.NEVER)
     assert restarts(server) == []
 
@@ -191,7 +191,7 @@ def test_a_deployment_that_would_end_the_pod_first_is_not_restarted(
     spec: Json, server: StandaloneApi, restarting: Restarting
 ) -> None:
     add_deployment(server, **spec)
-    with pytest.raises(DrainError, match="held back by default/web"):
+    with pytest.raises(DrainError, match="blocked by default/web"):
         restarting(20)
     assert restarts(server) == []
 
@@ -215,7 +215,7 @@ def test_a_replica_set_of_its_own_is_not_restarted(
 ) -> None:
     add_deployment(server)
     server.call(lambda: server.store.remove(REPLICASETS, "web-1", "default"))
-    with pytest.raises(DrainError, match="held back by default/web"):
+    with pytest.raises(DrainError, match="blocked by default/web"):
         restarting(20)
     assert restarts(server) == []
 

@@ -105,7 +105,7 @@ def test_one_of_the_pods_that_a_budget_holds_back_is_told_until_it_goes(api: Clu
     assert told["reason"] == "DrainBlocked"
     assert (
         told["message"]
-        == "Pod shop/c is held back by PDB shop/web: needs 2 healthy pods and has 2 (rollout run-1)"
+        == "Eviction of shop/c is blocked by PDB shop/web: needs 2 healthy pods and has 2 (rollout run-1)"
     )
 
 
@@ -118,7 +118,8 @@ def test_a_denied_eviction_names_the_webhook_and_its_message(api: ClusterApi) ->
     (told,) = written(api)
     holder = "admission webhook guard.example.com"
     assert (
-        told["message"] == f"Pod shop/a is held back by {holder}: it is being moved (rollout run-1)"
+        told["message"]
+        == f"Eviction of shop/a is blocked by {holder}: it is being moved (rollout run-1)"
     )
 
 

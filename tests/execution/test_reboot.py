@@ -649,7 +649,7 @@ def test_a_partition_is_proven_by_its_version(asking: Asking) -> None:
     assert host.asked == 0
     # An image is no device, so the host is asked which one it has booted.
     image = replace(progress, targets={Source.ROLLBACK: f"sha256:{'a' * 64}"})
-    with pytest.raises(NodeFailure, match="not proven by rollback"):
+    with pytest.raises(NodeFailure, match="not verified by rollback"):
         prove_detected(context, cast("SshHost", context.host), image)
 
 

@@ -116,7 +116,7 @@ def test_production_takes_what_staging_has_proved_and_waits_for_the_rest(
     assert len(document["nodes"]) == 4
     waiting = requires(keys, file, nodes=5, hours=2)
     ended = rollout(production, *ONCE, *waiting).ends(0)
-    lacking = f"version {VERSION} is not proven in staging yet: 4 of 5 nodes, 0 of 2 h"
+    lacking = f"version {VERSION} is not verified in staging yet: 4 of 5 nodes, 0 of 2 h"
     assert lacking in str(ended.lines)
     assert_untouched(production)
     shown = rollout(

@@ -76,7 +76,7 @@ def test_a_pass_that_goes_on_without_a_memory_finishes_what_is_begun_and_no_more
 
 @pytest.mark.sample
 @pytest.mark.parametrize(
-    ("text", "why"), [("{", "is not understood"), ('{"format_version": "7.0"}', "format 7.0")]
+    ("text", "why"), [("{", "is invalid"), ('{"format_version": "7.0"}', "format 7.0")]
 )
 def test_beside_slots_of_fleetlock_that_are_not_understood_nothing_begins(
     started: Started, rollout: Rollout, text: str, why: str

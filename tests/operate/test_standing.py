@@ -300,7 +300,7 @@ def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
     from_log: dict[str, Any] = json.loads(told.stdout)
     from_journal: dict[str, Any] = json.loads(rollout(lab, "report", "-o", "json").stdout)
     assert from_log.pop("gaps") == [
-        "Left out of the journal: 3 lines cut off, damaged or not understood."
+        "Left out of the journal: 3 lines cut off, damaged or unknown to this version of rollout."
     ]
     assert from_journal.pop("gaps") == []
     assert len(from_log["commands"]) == 2

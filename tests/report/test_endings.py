@@ -62,7 +62,7 @@ def test_a_node_that_was_begun_and_given_up_is_not_called_not_started() -> None:
     )
     text = "\n".join(lines_of(RunResult((), skipped=skipped)))
     assert "node-2  its Node was deleted" in text
-    assert "not begun" not in text
+    assert "not started" not in text
 
 
 def test_the_retry_of_a_drain_has_the_timeout_that_its_pods_need() -> None:
@@ -113,7 +113,7 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
         "    → its console",
         "    openstack console log show 1b2c",
         "! node-7    unreachable: the connection was refused\\x1b[2J",
-        "· node-4    not begun: 1 node failed",
+        "· node-4    not started: 1 node failed",
         "Next:",
         "    rollout doctor",
         "After fixing worker-2, node-3:",
@@ -261,7 +261,7 @@ def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
     assert max(map(len, lines)) <= 80
     assert lines[-6:] == [
         "✘ 16 other nodes  failed too   → rollout history",
-        "· worker-131, worker-132, worker-133 and 67 more  not begun: 1 node failed",
+        "· worker-131, worker-132, worker-133 and 67 more  not started: 1 node failed",
         "After fixing worker-97, worker-98 and 32 more:",
         "    rollout resume --retry-failed",
         "To go on without worker-97, worker-98 and 32 more:",

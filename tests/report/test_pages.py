@@ -191,7 +191,7 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
         ),
         *("sudo asks", "shop/ledger-0", "needs 2 healthy, has 2", "deployment shop/cart"),
         *("Where the time went", "estimated 10m00s, took 7m52s", "3975.2.0 → 4081.2.1"),
-        *("waiting for the API server", "window open", "an eviction was held"),
+        *("waiting for the API server", "window open", "an eviction was blocked"),
         "15 pods had to be evicted: 7 evictions",
     ):
         assert text in words, text

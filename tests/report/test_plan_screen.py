@@ -183,11 +183,11 @@ def test_equal_findings_are_told_once_with_a_count() -> None:
     lost = [
         PlanWarning("node-1", f"pod/shop/web-6d4cf56db6-abcd{n}", "loses its data") for n in "efg"
     ]
-    alone = PlanWarning("node-2", "pod/shop/db-0", "down until its node returns")
+    alone = PlanWarning("node-2", "pod/shop/db-0", "will be down until the node returns")
     of_node = PlanWarning("node-3", "node/node-3", "two users are logged in")
     assert list(finding_lines([*lost, alone, of_node])) == [
         "3 pods: shop/web  loses its data",
-        "node-2  pod shop/db-0  down until its node returns",
+        "node-2  pod shop/db-0  will be down until the node returns",
         "node-3  two users are logged in",
     ]
 

@@ -340,12 +340,12 @@ PRIMARY = structs.replace(LEDGER, controller="Cluster shop/ledger")
 
 @pytest.mark.parametrize("width", [46, 76, 80, 100, 160])
 def test_who_has_to_open_a_budget_is_never_cut(width: int) -> None:
-    assert "Cluster shop/ledger has to act" in " ".join(blocked_lines(PRIMARY, width))
+    assert "waits for Cluster shop/ledger" in " ".join(blocked_lines(PRIMARY, width))
 
 
 def test_a_budget_that_another_controller_opens_shows_its_figures_if_there_is_room() -> None:
     assert blocked_lines(PRIMARY, 160)[0].endswith(
-        "needs 2 healthy, has 2; Cluster shop/ledger has to act"
+        "needs 2 healthy, has 2; waits for Cluster shop/ledger"
     )
 
 

@@ -320,7 +320,7 @@ PACKED: dict[str, tuple[Damage, str]] = {
     ),
     "two plans": (
         lambda record: {**record, "binaryData": {"plan.json.gz": packed(b"{}")}},
-        "it holds two plans",
+        "it contains two plans",
     ),
     "a bomb": (
         lambda record: {**record, "data": {}, "binaryData": {"plan.json.gz": bomb()}},

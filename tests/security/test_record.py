@@ -183,6 +183,6 @@ def test_an_id_on_a_node_is_no_path_either(
         mark(lab, node, run="../../../../evil")
         rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab)).ends(6)
         undone = rollout(lab, "abort", "--yes").ends(4)
-        assert f"{node}: its marks are not understood" in undone.stdout
+        assert f"{node}: its rollout annotations cannot be read" in undone.stdout
         assert not list(tmp_path.rglob("evil*"))
         assert marks_of(lab, node)["run"] == "../../../../evil"

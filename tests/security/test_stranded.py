@@ -47,7 +47,7 @@ def test_a_begun_node_without_a_host_stays_begun(
     ended = rollout(lab, *words).ends(4)
     assert ended.outcomes[node] == "stranded"
     assert (
-        "no host is known for it now; its cordon and its marks stay"
+        "no host is known for it now; its cordon and its rollout annotations stay"
         in ended.failures[node]["message"]
     )
     assert "inventory (-i)" in ended.failures[node]["hint"]

@@ -154,7 +154,7 @@ def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
     ("text", "why"),
     [
         ('{"format_version": "2.0", "held": [{"anything": 1}]}', "of another version of rollout"),
-        ('{"format_version": "1.0", "held": [{"group": "default"}]}', "is not understood"),
+        ('{"format_version": "1.0", "held": [{"group": "default"}]}', "is invalid"),
     ],
 )
 def test_slots_that_are_not_understood_are_no_free_slots_and_stay_as_they_are(

@@ -74,7 +74,7 @@ class Told:
             wave for line in self.lines if line["type"] == "plan" for wave in line["plan"]["waves"]
         ]
         begun = (
-            wave["nodes"] for wave in waves if wave["because"] == "begun before the interruption"
+            wave["nodes"] for wave in waves if wave["because"] == "started before the interruption"
         )
         return frozenset(node["name"] for nodes in begun for node in nodes)
 

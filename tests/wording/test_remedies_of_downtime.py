@@ -1,4 +1,4 @@
-"""What helps a pod that is down until its node returns depends on why it fits nowhere else."""
+"""What helps a pod that will be down until the node returns depends on why it fits nowhere else."""
 
 import pytest
 

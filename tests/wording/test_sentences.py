@@ -55,10 +55,11 @@ def readings(source: str) -> Iterator[int]:
             yield found.lineno
 
 
-# Files that read what another program wrote: ansible, CEL, the API server, sudo, msgspec.
+# Files that read what another program wrote: ansible, CEL, the API server, sudo, msgspec, typer.
 FOREIGN = {
     "adapters/ansible/answers.py",
     "adapters/cel.py",
+    "cli/failures.py",
     "execution/drain/eviction.py",
     "gather/cluster/documents.py",
     "gather/cluster/failure.py",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _FILENAME = option(None, "Run this saved plan", "FILE", "--filename", "-f")
 _DRY_RUN = option(
-    None, "Do not change anything: none, client or server, as in kubectl [server]", "MODE"
+    None, "Must be none, server or client; --dry-run alone means server [none]", "MODE"
 )
 _ROLLED_BACK = argument(
     ...,
@@ -213,4 +213,4 @@ def _confirm(prepared: "PreparedRun", place: str) -> None:
         question = f"{verb} {counted(prepared.plan.summary.nodes, 'node')} of {place}"
         consent.ask(question, start_notes(prepared.plan, prepared.request.policy))
     elif prepared.defers_own_node:
-        consent.ask("Mark the node under this process for the next run")
+        consent.ask("Mark the node that runs this process for the next run")

@@ -44,11 +44,9 @@ def help(  # noqa: A001 - the command's name
     target: Any = root.command
     parent: Any = root
     for word in command or ():
-        subcommands = getattr(target, "commands", {})
-        if word not in subcommands:
-            name = " ".join(command or ())
-            raise UsageError(f"there is no command {name}", hint=f"{PROGRAM} --help")
-        target = subcommands[word]
+        if not hasattr(target, "commands"):
+            raise UsageError(f"{parent.command_path} has no subcommands")
+        target = target.resolve_command(parent, [word])[1]
         parent = typer.Context(target, info_name=word, parent=parent)
     show(target.get_help(parent))
 

@@ -220,8 +220,8 @@ def hold(
 ) -> None:
     """Keep rollouts from rebooting nodes into these versions, until you release them.
 
-    Nodes that already run a version keep it: rollout rollback takes them back. Nodes in flight are
-    returned if their reboot has not been requested.
+    Nodes that already run a version keep it; to roll them back, use `rollout rollback`. Nodes in
+    flight are uncordoned if their reboot has not been requested.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ def operate(
 
     Each pass first resumes an interrupted one, then does what apply does, without asking for
     confirmation. Outside a window, with nothing staged, during another rollout, or after someone
-    stopped a rollout, a pass prints the reason and exits 0. Skips nodes with blockers, unless
+    aborted a rollout, a pass prints the reason and exits 0. Skips nodes with blockers, unless
     --allow blocked is given. With `skip = []` in the settings file, it refuses to start instead.
 
     \b

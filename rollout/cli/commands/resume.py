@@ -50,7 +50,7 @@ def resume(
     All state is in the cluster. Nodes in flight continue from where they are, with the settings of
     the interrupted rollout, and the others are planned again. You can change only the timeouts, and
     later resumes keep the new values. Resumes nothing if the record is missing or unreadable (exit
-    code 6).
+    code 6). Does not end a pause: use `rollout unpause`.
 
     \b
     Examples:

@@ -93,7 +93,7 @@ class Skip(StrEnum):
 
 
 class Allow(StrEnum):
-    """What `--allow` overrides, besides the names of other reboot coordinators."""
+    """The conditions of `--allow`, besides the names of other reboot coordinators."""
 
     BLOCKED = "blocked"
     CORDONED = "cordoned"
@@ -118,7 +118,7 @@ class LockSettings(SettingsTable):
     """The Lease that keeps rollouts from running at the same time."""
 
     namespace: Namespace = setting(
-        LEASE_NAMESPACE, "Namespace of the Lease, the record and the failure memory"
+        LEASE_NAMESPACE, "Namespace of the Lease, the record and the failure history"
     )
     duration: Duration = setting(Duration(30), "How long the Lease stays valid without a renewal")
 
@@ -134,10 +134,10 @@ class NodesSettings(SettingsTable):
     selector: Selector = flag("", "Only nodes that match this label selector", short="-l")
     node: tuple[NodeName, ...] = flag((), "Only this node; repeatable")
     exclude: tuple[NodeName, ...] = flag((), "Skip this node or glob pattern; repeatable")
-    allow: tuple[Annotated[str, Setting("REFUSAL", words=(*Allow, *RIVALS))], ...] = flag(
+    allow: tuple[Annotated[str, Setting("CONDITION", words=(*Allow, *RIVALS))], ...] = flag(
         (),
-        "Override a refusal: blocked, cordoned, held, idle, unhealthy, or a reboot coordinator such"
-        " as kured; repeatable",
+        "Proceed despite a condition, or include nodes with it: blocked, cordoned, held, idle,"
+        " unhealthy, or a reboot coordinator such as kured; repeatable",
     )
     skip: tuple[Skip, ...] | None = flag(None, "Skip nodes that have blockers", metavar="blocked")
 
@@ -195,11 +195,9 @@ class WavesSettings(SettingsTable):
     max_unavailable: Count | None = flag(
         None, "Maximum number of nodes unavailable at once, such as 3 or 25% [1]"
     )
-    max_failures: Count = flag(
-        _POLICY.max_failures, "Stop taking on nodes after this many failures"
-    )
+    max_failures: Count = flag(_POLICY.max_failures, "Start no more nodes after this many failures")
     strategy: Strategy = flag(
-        _POLICY.strategy, "Begin nodes in waves, or rolling", metavar="STRATEGY"
+        _POLICY.strategy, "How to start nodes: waves or rolling", metavar="STRATEGY"
     )
     canary: int = flag(_POLICY.canary, "Reboot this many nodes first, one at a time", least=0)
     spread_by: Label = flag(
@@ -250,7 +248,7 @@ class DrainSettings(SettingsTable):
         _DRAIN.disable_eviction, "Delete pods, bypassing PodDisruptionBudgets"
     )
     pod_selector: Selector = flag(
-        _DRAIN.pod_selector, "Evict only matching pods; the reboot kills others"
+        _DRAIN.pod_selector, "Evict only matching pods; the reboot stops others"
     )
     skip_wait_for_delete_timeout: Seconds = setting(
         _DRAIN.skip_wait_for_delete_timeout,
@@ -326,32 +324,32 @@ class RebootSettings(SettingsTable):
 
 
 class GatesSettings(SettingsTable):
-    """What may hold a node before its drain, its reboot or its return."""
+    """What a node may have to wait for before its drain, its reboot or its return."""
 
     window: tuple[Window, ...] = flag(
-        (), "Begin nodes only in this window: [DAYS] HH:MM DURATION [ZONE]; repeatable"
+        (), "Start draining nodes only in this window: [DAYS] HH:MM DURATION [ZONE]; repeatable"
     )
     freeze: tuple[Freeze, ...] = setting(
         (),
-        "Begin no node in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04 (each"
+        "Start no nodes in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04 (each"
         " year) or last fri; add HH:MM DURATION for a part of the day, and a ZONE",
     )
     calendar: Path | None = setting(
-        None, "Begin no node during the events of this iCalendar file, which each pass reads again"
+        None, "Start no nodes during the events of this iCalendar file, which each pass reads again"
     )
     wait_window: bool = setting(
         False, "Wait for the next window instead of ending while nodes remain"
     )
     interactive: bool = flag(False, "Ask for confirmation before each wave")
     command: OperatorCommand = setting(
-        "", "Command that holds the rollout, each wave and each node until it exits 0"
+        "", "Command that must exit 0 before the rollout, each wave and each node can start"
     )
     timeout: Duration = setting(
         _GATES.timeout,
-        "How long pods, alerts, unhealthy objects or the gate command may hold a node",
+        "How long a node may wait for pods, alerts, unhealthy objects or the gate command",
     )
     blocking_pod_selector: tuple[Selector, ...] = setting(
-        (), "Begin no node that runs a pod matching this label selector"
+        (), "Start no nodes that run a pod matching this label selector"
     )
     before_reboot_annotations: tuple[Annotation, ...] = setting(
         (), "Drain a node once its checks set these annotations to true"
@@ -426,10 +424,10 @@ class OutputSettings(SettingsTable):
 
 
 class AlertsSettings(SettingsTable):
-    """Alerts in Prometheus that hold nodes."""
+    """Alerts in Prometheus that keep nodes from starting."""
 
     prometheus_url: PrometheusUrl = setting(
-        "", "Begin no node while alerts fire in this Prometheus, or while it cannot be reached"
+        "", "Start no nodes while alerts fire in this Prometheus, or while it cannot be reached"
     )
     alertmanager_url: PrometheusUrl = setting(
         "", "Ignore alerts that this Alertmanager has silenced"
@@ -487,7 +485,7 @@ class NotifySettings(SettingsTable):
         tuple(NotifyEvent), "Notify only about these events; default: all", metavar="EVENT"
     )
     held_after: Duration = setting(
-        Duration(600), "Notify when an eviction has been refused for this long"
+        Duration(600), "Notify when an eviction has been blocked for this long"
     )
 
 
@@ -498,17 +496,17 @@ class OperateSettings(SettingsTable):
         Duration(600), "Time from the start of one pass to the start of the next"
     )
     active_deadline: Duration | None = flag(
-        None, "Maximum length of a pass: begin only nodes that can finish in time"
+        None, "Maximum length of a pass: start only nodes that can finish in time"
     )
     finish_by: Time = flag("", "Deadline for all nodes; warns when the forecast misses it")
 
 
 class EvidenceSettings(SettingsTable):
-    """What another cluster must prove about a version before operate uses it."""
+    """What another cluster must have verified about a version before operate uses it."""
 
     source: EvidenceSource = flag(
         "",
-        "Reboot only into versions proven in a file, directory, URL or configmap",
+        "Reboot only into versions with evidence in a file, directory, URL or configmap",
         "require-evidence",
     )
     cluster: Principal = setting(
@@ -558,18 +556,18 @@ class PoolSettings(SettingsTable):
 
     name: PoolName = setting("", "Name of the pool, such as web", is_required=True)
     selector: Selector = setting("", "Label selector of its nodes", is_required=True)
-    after: tuple[Name, ...] = setting((), "Pools that must be done before rollout begins this one")
+    after: tuple[Name, ...] = setting((), "Pools that must be done before this one starts")
     max_unavailable: Count | None = setting(None, "Maximum number of its nodes unavailable at once")
     canary: int | None = setting(None, "Reboot this many nodes first, one at a time", least=0)
     ramp: tuple[Count, ...] | None = setting(None, "Sizes of its first waves, such as 1,10%,25%")
-    strategy: Strategy | None = setting(None, "Begin nodes in waves, or rolling")
+    strategy: Strategy | None = setting(None, "How to start nodes: waves or rolling")
     spread_by: Label | None = setting(None, "Keep each wave within one value of this node label")
     reboot_idle: bool | None = setting(None, "Also reboot nodes with no staged update")
     drain_timeout: Duration | None = setting(None, "How long to wait for pods to terminate")
     reboot_timeout: Duration | None = setting(None, "How long to wait for a host to come back")
     ready_timeout: Duration | None = setting(None, "How long a node may take to become Ready")
     window: tuple[Window, ...] = setting(
-        (), "Begin its nodes only in this window, and within gates.window"
+        (), "Start draining its nodes only in this window, and within gates.window"
     )
 
 

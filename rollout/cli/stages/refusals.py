@@ -169,7 +169,7 @@ def warn_of_blocked_rest(plan: RolloutPlan, allow: Container[str]) -> RestBlocke
     if not blockers:
         return None
     blocked = _blocked_text(blockers)
-    say(f"warning: {blocked}: nodes in progress will be finished, but no others will be started")
+    say(f"warning: {blocked}; nodes in progress will be finished, but no others will be started")
     for line in finding_lines(blockers):
         say(f"  {line}")
     return RestBlocked(blocked)
@@ -189,4 +189,5 @@ def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
 
 def _blocked_text(blockers: Sequence[Blocker]) -> str:
     nodes = {blocker.node for blocker in blockers if blocker.node}
-    return f"blocked on {counted(len(nodes), 'node')}" if nodes else "blocked"
+    verb = "have" if len(nodes) > 1 else "has"
+    return f"{counted(len(nodes), 'node')} {verb} blockers" if nodes else "the plan has blockers"

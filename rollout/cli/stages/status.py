@@ -381,7 +381,7 @@ def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole"
                     has_begun = has_begun or not rollout.is_over
                     note = _HOW_TO_LEAVE
                     if not has_begun:
-                        note = f"waiting for a rollout to begin · {_HOW_TO_LEAVE}"
+                        note = f"waiting for a rollout to start · {_HOW_TO_LEAVE}"
                 with delay_interrupts():
                     live.update(Group(colorize(last_text), Text(note, style="dim")), refresh=True)
         finally:

@@ -147,11 +147,11 @@ class HeldPods:
             return ""
         if reason.restart is not None:
             return reason.message
-        held_back = f"held back by {reason.blocker_text}"
+        blocked = f"blocked by {reason.blocker_text}"
         if reason.managing_owner is None:
-            return held_back
+            return blocked
         owner = reason.managing_owner.named_in(pod.namespace)
-        return f"{held_back}; the controller of {owner} did not open it"
+        return f"{blocked}; the controller of {owner} did not move the pod"
 
     def report(self) -> None:
         now = self.task.now

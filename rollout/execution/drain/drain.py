@@ -111,7 +111,7 @@ def pods_to_remove(
         )
         why = "no pods were evicted: some pods must not be"
         if begun:
-            why = "new pods arrived that must not be evicted"
+            why = "some new pods must not be evicted"
         raise DrainError(f"{why}: {reasons}")
     return tuple(
         verdict.pod for verdict in verdicts if verdict.action in (Action.EVICT, Action.WAIT)

@@ -195,7 +195,9 @@ def _check_is_as_planned(task: NodeTask, node: Node) -> None:
     """`NotStartedError` if this is not the planned Node, or was cordoned since."""
     problem = annotation_problem(node)
     if problem:
-        raise NotStartedError(f"its marks are not understood: {cause(problem)}", problem.kind)
+        raise NotStartedError(
+            f"its rollout annotations cannot be read: {cause(problem)}", problem.kind
+        )
     if node.uid != task.planned.node_uid:
         raise NotStartedError("the Node was deleted and created again since it was planned")
     if node.boot_id != task.planned.boot_id:
@@ -229,7 +231,8 @@ def take_up(context: NodeContext) -> Progress:
     node = context.read_node()
     if node.annotations.get(marks.RUN) != context.run_id:
         raise NodeFailure(
-            Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed"
+            Outcome.SKIPPED,
+            "its rollout annotations are gone: another process finished it, or they were removed",
         )
     problem = annotation_problem(node)
     if problem:
@@ -252,7 +255,7 @@ def take_up(context: NodeContext) -> Progress:
         raise NodeFailure(
             Outcome.STRANDED,
             "its reboot may have been requested, and this process runs on it: its cordon and its"
-            " marks stay",
+            " rollout annotations stay",
             hint="Continue from another node: rollout resume.",
         )
     return progress.move(Edge.TAKEN_UP)

@@ -119,7 +119,7 @@ def _explain_deletion(
         return error
     return NodeFailure(
         Outcome.FAILED,
-        f"its reboot is not proven: {message} after the reboot was requested",
+        f"its reboot is not verified: {message} after the reboot was requested",
         hint=f"Look at its host; once its Node is Ready: rollout apply --node {context.name}",
     )
 
@@ -140,7 +140,7 @@ def _leave_node(context: NodeContext, progress: Progress, outcome: Outcome) -> _
     except (MarksGoneError, ApiNotFoundError):
         return _NodeLeft(None, is_cordoned=is_cordoned_now(context))
     except RolloutError as error:
-        trouble = f"; and its marks could not be removed: {error.message}"
+        trouble = f"; and its rollout annotations could not be removed: {error.message}"
         return _NodeLeft(None, is_cordoned=True, trouble=trouble)
     return _NodeLeft(edge, is_cordoned=edge is Edge.FAILED)
 

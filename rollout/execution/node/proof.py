@@ -78,10 +78,10 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
         if missing.is_final or deadline.expired:
             raise NodeFailure(
                 Outcome.ROLLED_BACK,
-                f"the host rebooted, not proven by {missing.source}: {missing.why}",
+                f"the host rebooted, but not verified by {missing.source}: {missing.why}",
                 see=_SEE.get(missing.source, ()),
             )
-        context.report_step(Phase.READY, f"waiting for its proof: {missing.why}")
+        context.report_step(Phase.READY, f"waiting for verification: {missing.why}")
         deadline.pause(_PAUSE)
 
 

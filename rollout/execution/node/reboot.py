@@ -110,7 +110,7 @@ def _check_empty(task: NodeTask, deadline: Deadline) -> None:
     leaving = pods_to_remove(present, DrainRules.of(task.policy.drain, daemon_sets, now=now))
     pods = without_returning(leaving, task.returning_owners)
     if pods:
-        raise RefilledError(f"{pods[0].key} arrived on {task.name} after it was drained")
+        raise RefilledError(f"{pods[0].key} was scheduled on {task.name} after the drain")
 
 
 def _await_detached(task: NodeTask) -> None:

@@ -253,11 +253,11 @@ class RunMemory:
         try:
             memory = self.cluster.ask(lambda api: read_memory(api, self.namespace))
         except ApiError as error:
-            self._warn(f"cannot read the memory of earlier rollouts: {error.message}")
+            self._warn(f"cannot read the failure history: {error.message}")
         else:
             self._seen = self._with_pending(memory)
             if memory.problem:
-                self._warn(f"{memory.problem}: rollout begins no further nodes")
+                self._warn(f"{memory.problem}: rollout starts no more nodes")
         self._seen_at = now
         return self._seen
 

@@ -207,7 +207,7 @@ def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
             f"its key {unknown[0][:_EXCERPT]!r} is unknown to this version of rollout"
         )
     if {PLAN_KEY, PACKED_KEY} <= config_map.parts:
-        raise NotUnderstoodError("it holds two plans")
+        raise NotUnderstoodError("it contains two plans")
     packed = (config_map.binary_data or {}).get(PACKED_KEY)
     document = (config_map.data or {}).get(PLAN_KEY, "").encode()
     if packed is not None:
@@ -299,7 +299,7 @@ class RunRecord:
         """`BlockedError` if it is another run's that is unfinished, or not understood."""
         if stored.problem:
             raise BlockedError(
-                f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT
+                f"the record of a rollout cannot be used: {stored.problem}", hint=_WAY_OUT
             )
         if stored.run == run or stored.ended:
             return

@@ -23,9 +23,9 @@ from rollout.model.soft_taint import has_soft_taint
 from rollout.ports import ClusterApi
 from rollout.wording import cause
 
-_GONE = "its record is gone, or stands in another lock.namespace"
+_GONE = "its record is gone, or is in another lock.namespace"
 _ABORTED = "it was aborted, which removed its record"
-_STAYS = "its cordon and its marks stay"
+_STAYS = "its cordon and its rollout annotations stay"
 _NO_HOST = (
     "Add its host to the inventory (-i) and run rollout resume again, or return it with rollout"
     " abort."
@@ -273,7 +273,9 @@ def stranded(
     results = []
     for name, why in unfinished.unclear.items():
         hint = UNCLEAR_HINT.format(name=name)
-        results.append(_result(name, Phase.FAILED, f"its marks are not understood: {why}", hint))
+        results.append(
+            _result(name, Phase.FAILED, f"its rollout annotations cannot be read: {why}", hint)
+        )
     record = unfinished.record
     planned = {node.name for node in record.plan.nodes} if record.plan else set()
     for entry in marked:
@@ -283,7 +285,7 @@ def stranded(
             message = f"it was started by rollout {entry.run}, and the record is of another rollout"
             results.append(_result(name, entry.phase, message, _NOT_OURS))
         elif is_checked and name not in planned:
-            message = "it carries the rollout's marks, but is not in its plan"
+            message = "it has annotations of the rollout, but is not in its plan"
             results.append(_result(name, entry.phase, message, _NOT_OURS))
         elif name not in hosts:
             message = "it was started, but no host is known for it now"

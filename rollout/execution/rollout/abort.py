@@ -170,7 +170,7 @@ class _Undoing:
             change_memory(self.cluster.api, self.lock.namespace, partial(replace, aborted=aborted))
         except ApiError as error:
             self.report.notice(
-                f"warning: `rollout operate` may begin another by itself: {error.message}"
+                f"warning: `rollout operate` may start another by itself: {error.message}"
             )
 
     def _undo_node(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:

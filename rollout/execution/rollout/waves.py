@@ -172,7 +172,7 @@ class NodeThreads:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Exception) and self._running:
             nodes = shortened(sorted(self.nodes), _NAMED)
-            outcome = "rollout begins no further nodes and finishes those in flight"
+            outcome = "rollout starts no more nodes and finishes those in flight"
             self.notice(f"internal error: {outcome}: {nodes}")
         # Not after a KeyboardInterrupt: a host may hang, and its node stops at the lock.
         if error is None or isinstance(error, Exception):

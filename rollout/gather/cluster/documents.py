@@ -98,13 +98,9 @@ class Document:
             config_map = msgspec.json.decode(body, type=dict[str, Any])
             known = msgspec.convert(config_map, type=_ConfigMapData)
         except NOT_READ as error:
-            raise NotUnderstoodError(
-                f"{self.origin} is not understood: {excerpt(str(error))}"
-            ) from error
+            raise NotUnderstoodError(f"{self.origin} is invalid: {excerpt(str(error))}") from error
         if self.key in (known.binary_data or {}):
-            raise NotUnderstoodError(
-                f"{self.origin} is not understood: it has {self.key} in binaryData"
-            )
+            raise NotUnderstoodError(f"{self.origin} is invalid: it has {self.key} in binaryData")
         return StoredText((known.data or {}).get(self.key), config_map)
 
     def parse(self, text: str, shape: type[T], why_implausible: Callable[[T], str]) -> T:
@@ -123,10 +119,11 @@ class Document:
             problem = why_implausible(content)
         except NOT_READ as error:
             raise NotUnderstoodError(
-                f"{self.origin} is not understood: {excerpt(str(error))}"
+                f"{self.origin} is invalid or was written by another version of rollout:"
+                f" {excerpt(str(error))}"
             ) from error
         if problem:
-            raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(problem)}")
+            raise NotUnderstoodError(f"{self.origin} is invalid: {excerpt(problem)}")
         return content
 
     def with_content(self, content: object, config_map: dict[str, Any] | None) -> dict[str, Any]:
@@ -262,7 +259,7 @@ def _why_memory_implausible(memory: Memory) -> str:
 
 def _find_implausible(memory: Memory) -> Iterator[str]:
     if memory.problem or memory.denied:
-        yield "it says of itself that it is not understood"
+        yield "it contains a field that rollout never stores"
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
         yield f"it has {len(memory.nodes)} nodes and {len(memory.versions)} versions"
     yield from _find_implausible_nodes(memory.nodes)

@@ -175,16 +175,22 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tupl
         *(restart if policy.drain.restarts else ()),
         *_rights("get list", controllers, "see that evicted pods run again"),
         *stored(
-            "get create update", "leases.coordination.k8s.io", "one rollout at a time", name=record
+            "get create update",
+            "leases.coordination.k8s.io",
+            "allow only one rollout at a time",
+            name=record,
         ),
         *stored(
-            "get create update delete", "configmaps", "be resumable from any machine", name=record
+            "get create update delete",
+            "configmaps",
+            "store the rollout, so that any machine can resume it",
+            name=record,
         ),
         *stored("get", "configmaps", _MEMORY_PURPOSE, name=memory),
-        *optional("update", "configmaps", "remember that for later rollouts", name=memory),
+        *optional("update", "configmaps", "store that for later rollouts", name=memory),
         *optional("get", "configmaps", "know which hosts hold FleetLock slots", name=slots),
         *optional("update", "configmaps", "grant and revoke these slots", name=slots),
-        *optional("get", "configmaps", "know what other clusters have proved", name=evidence),
+        *optional("get", "configmaps", "know what other clusters have verified", name=evidence),
         *_rights(
             "watch",
             "poddisruptionbudgets.policy",

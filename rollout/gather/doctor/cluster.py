@@ -129,11 +129,11 @@ def unwritable_checks(
     """Each document comes with its error, None if it can be written."""
     document, why = record
     if why:
-        message = f"cannot be written, so no rollout can begin: {why.message}"
+        message = f"cannot be written, so no rollout can start: {why.message}"
         yield failed(CheckName.LOCK, document.origin, message, Fix(document.hint_for(why)))
     document, why = memory
     if why:
-        without = "failures are not remembered, and no pass of operate begins"
+        without = "failures are not remembered, and no pass of operate starts"
         message = f"cannot be written, so {without}: {why.message}"
         yield warned(CheckName.MEMORY, document.origin, message, Fix(document.hint_for(why)))
 

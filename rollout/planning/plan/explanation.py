@@ -20,7 +20,7 @@ from rollout.wording.waves import crowding_clause, limit_words, title
 
 
 @dataclass(frozen=True, slots=True)
-class NotThere:
+class EarlierWave:
     """An earlier wave, and why the node is not in it."""
 
     wave: int
@@ -47,7 +47,7 @@ class Explanation:
     wave: int
     because: str
     together_with: tuple[str, ...] = ()
-    not_earlier: tuple[NotThere, ...] = ()
+    not_earlier: tuple[EarlierWave, ...] = ()
     arrivals: int = 0
     pods: tuple[PodFate, ...] = ()
     blockers: tuple[Blocker, ...] = ()
@@ -83,17 +83,17 @@ def _explain_planned(decisions: Decisions, wave: Wave, planned: PlannedNode) -> 
     )
 
 
-def _not_earlier(decisions: Decisions, index: int, name: str) -> tuple[NotThere, ...]:
+def _not_earlier(decisions: Decisions, index: int, name: str) -> tuple[EarlierWave, ...]:
     *earlier_waves, own_wave = decisions.waves[:index]
     demand = next(demand for demand in own_wave.demands if demand.name == name)
-    reasons = list[NotThere]()
+    reasons = list[EarlierWave]()
     for number, wave in enumerate(earlier_waves, start=1):
         if wave.parts == own_wave.parts:
             because = _why_not_in(wave, demand, decisions.limits)
         else:
             part = title(wave.parts) or "worker nodes"
             because = (f"that wave is for another part of the rollout ({part})",)
-        reasons.append(NotThere(number, because))
+        reasons.append(EarlierWave(number, because))
     return tuple(reasons)
 
 

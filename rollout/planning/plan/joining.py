@@ -23,7 +23,7 @@ from rollout.model.policy import (
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.pools import pools_of
 
-_BECAUSE = "begun before the interruption"
+_BECAUSE = "started before the interruption"
 
 
 def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:

@@ -15,7 +15,7 @@ from rollout.model.progress import (
     PodBlocked,
     VersionHeld,
 )
-from rollout.report.lines import ToldSummary
+from rollout.report.lines import PlannedSummary
 
 
 class Ending(StrEnum):
@@ -65,7 +65,7 @@ PART_OF: Mapping[Phase, Part] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Interval:
     """A span of time."""
 
     begin: datetime
@@ -199,7 +199,7 @@ class RunReport:
     succeeded: int
     failed: int
     # What the first plan estimated, without waits for windows.
-    planned: ToldSummary
+    planned: PlannedSummary
     estimate: TimeEstimate
     parts: Sequence[PartReport]
     waves: Sequence[WaveReport]
@@ -208,9 +208,9 @@ class RunReport:
     holds: Sequence[BlockedEviction]
     notices: Sequence[Notice | VersionHeld | NodeRescued]
     # When windows were open.
-    openings: Sequence[Stretch]
+    openings: Sequence[Interval]
     # When no process worked on the run.
-    interruptions: Sequence[Stretch]
+    interruptions: Sequence[Interval]
     # Reasons by node.
     not_done: Mapping[str, str]
     not_started: Mapping[str, str]

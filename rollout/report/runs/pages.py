@@ -23,9 +23,9 @@ from rollout.report.runs.model import (
     PART_OF,
     BlockedEviction,
     Ending,
+    Interval,
     NodeReport,
     RunReport,
-    Stretch,
 )
 from rollout.report.runs.tables import NODE_PARTS, clock, outcome_text
 from rollout.report.sentences import sentence, wave_title
@@ -112,7 +112,7 @@ def timeline(report: RunReport) -> Chart:
     visible = [node for node in begun if node.node in shown_names]
     phases = [phase for node in begun for phase in node.phases]
     begin = min((phase.begin for phase in phases), default=report.begun_at)
-    whole = Stretch(begin, max((phase.end for phase in phases), default=report.heard_at))
+    whole = Interval(begin, max((phase.end for phase in phases), default=report.heard_at))
     holds_by_node = grouped((hold.event.node, hold) for hold in report.holds)
     sections = list[tuple[str, Sequence[TimelineRow]]]()
     # Nodes are in the order of their waves.
@@ -135,7 +135,7 @@ def timeline(report: RunReport) -> Chart:
     )
 
 
-def _ticks(whole: Stretch) -> Iterator[tuple[float, str]]:
+def _ticks(whole: Interval) -> Iterator[tuple[float, str]]:
     form = "%a %H:%M"
     if whole.seconds < _HOUR:
         form = "%H:%M:%S"
@@ -146,7 +146,7 @@ def _ticks(whole: Stretch) -> Iterator[tuple[float, str]]:
         yield 100 * number / _TICKS, f"{at.astimezone():{form}}"
 
 
-def _bars(whole: Stretch, spans: Iterable[tuple[str, datetime, datetime]]) -> Iterator[Bar]:
+def _bars(whole: Interval, spans: Iterable[tuple[str, datetime, datetime]]) -> Iterator[Bar]:
     percent = timedelta(seconds=max(whole.seconds, 0.001) / 100)
     for kind, since, until in spans:
         begin = max(since, whole.begin)
@@ -167,7 +167,7 @@ def _wave_title(report: RunReport, position: int) -> str:
 
 
 def _timeline_row(
-    whole: Stretch, node: NodeReport, holds: Sequence[BlockedEviction]
+    whole: Interval, node: NodeReport, holds: Sequence[BlockedEviction]
 ) -> TimelineRow:
     has_failed = bool(node.outcome) and node.outcome != Outcome.SUCCEEDED
     spans = [(PART_OF[phase.phase].value, phase.begin, phase.end) for phase in node.phases]
@@ -260,7 +260,7 @@ def _eviction_tables(report: RunReport) -> Iterator[tables.ReportTable]:
 def _legend(report: RunReport) -> Iterator[tuple[str, str]]:
     yield from ((part, part.heading) for part in NODE_PARTS)
     if report.holds:
-        yield "held", "an eviction was held"
+        yield "held", "an eviction was blocked"
     if report.failures:
         yield "failed", "failed"
     if report.openings:

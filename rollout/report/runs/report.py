@@ -23,11 +23,11 @@ from rollout.report.runs.model import (
     CommandReport,
     Ending,
     EvictionReport,
+    Interval,
     NodeReport,
     Part,
     PartReport,
     RunReport,
-    Stretch,
 )
 
 
@@ -83,13 +83,13 @@ def report_of(
     )
 
 
-def _extent(view: RunView, origin: str) -> Stretch:
+def _extent(view: RunView, origin: str) -> Interval:
     if view.begun_at is None or view.last_at is None or not (view.records or view.plans):
         raise InputError(
             f"no run is recorded in {origin}",
             hint="Is it a journal? --set output.journal=FILE writes one.",
         )
-    return Stretch(view.begun_at, view.last_at)
+    return Interval(view.begun_at, view.last_at)
 
 
 def _run_id(view: RunView) -> str:
@@ -200,14 +200,14 @@ def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
         known = f"this program knows {FORMAT_VERSION}, and shows that much"
         yield f"The journal has the format {printable(version)}; {known}."
     if not view.records:
-        yield "The journal does not say who began the run: its first line is missing."
+        yield "The journal does not say who started the run: its first line is missing."
     if not view.plans:
-        yield "The journal has no plan: what was to be done is not known."
+        yield "The journal has no plan, so it is not known what was planned."
     damaged = unreadable + view.unknown_record_count
     if damaged:
         yield (
-            f"Left out of the journal: {counted(damaged, 'line')} cut off, damaged or not"
-            " understood."
+            f"Left out of the journal: {counted(damaged, 'line')} cut off, damaged or unknown to"
+            " this version of rollout."
         )
     if view.summary or view.aborted:
         return
@@ -225,10 +225,10 @@ _LONGEST_RUN = timedelta(days=400)
 
 
 def _part_reports(
-    whole: Stretch,
+    whole: Interval,
     nodes: Sequence[NodeReport],
-    openings: Sequence[Stretch] | None,
-    interruptions: Sequence[Stretch],
+    openings: Sequence[Interval] | None,
+    interruptions: Sequence[Interval],
 ) -> Sequence[PartReport]:
     """Return the time of each part. Nodes in several parts at once share it."""
     # How many nodes enter a part at a time, less those that leave it.
@@ -262,8 +262,8 @@ def _part_reports(
 
 def _idle_part(
     at: datetime,
-    openings: Sequence[Stretch] | None,
-    interruptions: Sequence[Stretch],
+    openings: Sequence[Interval] | None,
+    interruptions: Sequence[Interval],
     *,
     has_worked: bool,
 ) -> Part:
@@ -288,7 +288,7 @@ def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> Par
     )
 
 
-def _window_openings(document: object, whole: Stretch) -> Sequence[Stretch] | None:
+def _window_openings(document: object, whole: Interval) -> Sequence[Interval] | None:
     """Return when windows were open during the run, None if unknown."""
     policy = read_policy(document)
     try:
@@ -298,7 +298,9 @@ def _window_openings(document: object, whole: Stretch) -> Sequence[Stretch] | No
     if not schedule or whole.end - whole.begin > _LONGEST_RUN:
         return None
     openings = schedule.openings(whole.begin, whole.end)
-    clipped = (Stretch(max(item.begin, whole.begin), min(item.end, whole.end)) for item in openings)
+    clipped = (
+        Interval(max(item.begin, whole.begin), min(item.end, whole.end)) for item in openings
+    )
     return [stretch for stretch in clipped if stretch.begin < stretch.end]
 
 

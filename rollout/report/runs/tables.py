@@ -110,7 +110,7 @@ def _eviction_differences(report: RunReport) -> Iterator[str]:
         (untouched, "on nodes that were not drained"),
         (drain_failed, "on nodes whose drain failed"),
         (gone, "gone before the drain reached them"),
-        (arrived, "of the evicted pods arrived on their node after the plan"),
+        (arrived, "of the evicted pods were scheduled after the plan was made"),
     )
     for pods, clause in differences:
         if pods:
@@ -179,7 +179,7 @@ def wave_table(report: RunReport) -> ReportTable:
 def hold_table(report: RunReport) -> ReportTable:
     longest_first = sorted(report.holds, key=lambda hold: -hold.seconds)
     holds_by_blocker = grouped((hold.event.blocker_text, hold) for hold in longest_first)
-    headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Not released")
+    headings = ("Blocked by", "Pods", "Nodes", "Longest", "Why", "Not evicted")
     rows = [
         (
             blocker,
@@ -191,8 +191,8 @@ def hold_table(report: RunReport) -> ReportTable:
         )
         for blocker, holds in holds_by_blocker.items()
     ]
-    note = "Each hold by itself: -o json."
-    return ReportTable("Held evictions", headings, rows, note)
+    note = "For each eviction, use -o json."
+    return ReportTable("Blocked evictions", headings, rows, note)
 
 
 def figure_tables(report: RunReport) -> Iterator[ReportTable]:
@@ -258,7 +258,7 @@ def _node_row(node: NodeReport, report: RunReport) -> Sequence[str]:
 def outcome_text(node: NodeReport) -> str:
     if node.outcome:
         return node.outcome
-    return f"in phase {node.phases[-1].phase}" if node.phases else "not begun"
+    return f"in phase {node.phases[-1].phase}" if node.phases else "not started"
 
 
 def failure_table(report: RunReport) -> ReportTable:
@@ -272,7 +272,7 @@ def failure_table(report: RunReport) -> ReportTable:
         outcome = joined(", ", f"{failure.outcome} in phase {failure.phase}", end)
         rows.append((failure.node, clock(failure.at), outcome, reason, failure.hint or NOTHING))
     left_over = [(("not done", reason), node) for node, reason in report.not_done.items()]
-    left_over += [(("not begun", reason), node) for node, reason in report.not_started.items()]
+    left_over += [(("not started", reason), node) for node, reason in report.not_started.items()]
     for (state, reason), names in grouped(left_over).items():
         rows.append((shortened(names), NOTHING, state, reason, NOTHING))
     return ReportTable("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows)
