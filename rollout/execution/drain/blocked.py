@@ -48,7 +48,7 @@ class BlockedReason:
 
     @property
     def blocker_text(self) -> str:
-        """Complete "held back by": `shop/web, which needs 3 healthy pods and has 2`."""
+        """Complete "blocked by": `shop/web, which needs 3 healthy pods and has 2`."""
         if self.figures:
             needs, has = self.figures
             blocker = self.budget or "a disruption budget"
