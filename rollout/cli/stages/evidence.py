@@ -23,8 +23,8 @@ def evidence_rules(settings: Settings) -> EvidenceRules:
     evidence = settings.evidence
     if not evidence.cluster or evidence.allowed_signers is None:
         hint = (
-            "evidence.cluster names the cluster that verifies versions, evidence.allowed-signers the"
-            " file with its SSH key."
+            "evidence.cluster names the cluster that verifies versions, evidence.allowed-signers"
+            " the file with its SSH key."
         )
         raise UsageError("--require-evidence does not say whose evidence", hint=hint)
     return EvidenceRules(evidence.cluster, evidence.nodes, evidence.hours, evidence.max_age)
