@@ -331,8 +331,8 @@ class GatesSettings(SettingsTable):
     )
     freeze: tuple[Freeze, ...] = setting(
         (),
-        "Start no nodes in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04 (each"
-        " year) or last fri; add HH:MM DURATION for a part of the day, and a ZONE",
+        "Start no nodes in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04"
+        " (each year) or last fri; add HH:MM DURATION for a part of the day, and a ZONE",
     )
     calendar: Path | None = setting(
         None, "Start no nodes during the events of this iCalendar file, which each pass reads again"
