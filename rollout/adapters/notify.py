@@ -188,7 +188,9 @@ class _DeliveryQueue:
         """Wait for the thread until the deadline, after which it does no more."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
-            self._warn_once("what was left is not sent, as it did not respond in time")
+            self._warn_once(
+                "the remaining notifications are not sent, because it did not respond in time"
+            )
         self._ended.set()
 
     def _send_all(self) -> None:

@@ -197,7 +197,7 @@ def page_application(pages: Pages, *, other_paths: str = "") -> Application:
             return plain(respond, "421 Misdirected Request", "open it at its address on loopback")
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             allow = ("Allow", "GET, HEAD")
-            return plain(respond, "405 Method Not Allowed", "this only shows something", allow)
+            return plain(respond, "405 Method Not Allowed", "this page is read-only", allow)
         refreshes = environ.get("QUERY_STRING", "") != _NOT_REFRESHED
         try:
             page = pages(environ["PATH_INFO"], refreshes=refreshes)
@@ -205,7 +205,7 @@ def page_application(pages: Pages, *, other_paths: str = "") -> Application:
             kind = type(error).__name__
             return plain(respond, "500 Internal Server Error", f"internal error: {kind}")
         if page is None:
-            return plain(respond, "404 Not Found", f"there are: / {other_paths}".rstrip())
+            return plain(respond, "404 Not Found", f"available paths: / {other_paths}".rstrip())
         body = page.html.encode()
         respond("200 OK", _page_headers(page, len(body)))
         return [body]

@@ -280,7 +280,7 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
     activity = "a rollout is running"
     watch_command = "rollout status --watch"
     if is_fleetlock_run(lease.run):
-        activity = "the FleetLock server is taking hosts through their reboots"
+        activity = "the FleetLock server is draining and rebooting hosts"
         watch_command = "rollout fleetlock status"
     location = holder
     remarks = []

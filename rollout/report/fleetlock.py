@@ -72,7 +72,7 @@ def phase_of(slot: Slot, node: Node | None) -> str:
 
 def _note_of(slot: Slot, node: Node | None) -> str:
     if node is None or node.uid != slot.node_uid:
-        return "its Node is gone: the slot is about to be free"
+        return "its Node is gone: the slot will be freed soon"
     if slot.is_given_up:
         return "its slot is being freed"
     match slot.state:

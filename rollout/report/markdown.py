@@ -73,7 +73,9 @@ def _section(table: ReportTable, most: int = _MOST_ROWS) -> Iterator[str]:
     yield tabulate(rows, headers=table.headings, tablefmt="github", disable_numparse=True)
     hidden_count = len(table.rows) - most
     more = (
-        f"{hidden_count} more rows stand in the page and in the JSON." if hidden_count > 0 else ""
+        f"{hidden_count} more rows are in the HTML page and in the JSON."
+        if hidden_count > 0
+        else ""
     )
     note = joined(" ", table.note, more)
     if note:

@@ -96,7 +96,7 @@ class RunFamilies:
         )
         self.finished = gauge(
             "finished_nodes",
-            "Planned nodes of the current or last rollout that are done, by outcome.",
+            "Planned nodes that the current or last rollout has finished with, by outcome.",
             labels=("outcome", "pool"),
         )
         self.excluded = gauge(
@@ -112,7 +112,9 @@ class RunFamilies:
         self.wave = gauge("wave", "Number of the current or last wave; 0 before the first.")
         self.waves = gauge("waves", "Number of waves of the current or last rollout.")
         self.held_evictions = gauge(
-            "held_evictions", "Evictions that wait now, by disruption budget.", labels=("budget",)
+            "held_evictions",
+            "Evictions that are blocked now, by disruption budget.",
+            labels=("budget",),
         )
         self.drain = drain_histogram(
             "drain_duration_seconds", "How long drains took.", labels=("pool",)
@@ -191,10 +193,12 @@ class FleetLockMetrics(Collector):
             labels=("request", "kind"),
         )
         self._held = gauge(
-            "fleetlock_slots_held", "Slots that are held, as seen last.", labels=("group", "state")
+            "fleetlock_slots_held",
+            "Slots that were held at the last check.",
+            labels=("group", "state"),
         )
         self._in_hand = gauge(
-            "fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now."
+            "fleetlock_nodes_in_hand", "Nodes that this server is draining or rebooting."
         )
 
     def count_response(self, request: str, kind: str) -> None:

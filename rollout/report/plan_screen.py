@@ -177,7 +177,7 @@ def consequence_text(plan: RolloutPlan) -> str:
     version = printable(plan.policy.rollback)
     if version:
         return (
-            f"This holds {version}, and drains and reboots {nodes} to take them back from it,"
+            f"This holds {version}, and drains and reboots {nodes} to roll them back from it,"
             f" {pace}{takes}."
         )
     return f"This drains and reboots {nodes}, {pace}{takes}."
@@ -234,7 +234,7 @@ def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
             yield f"check failed: {exclusion.message}", exclusion.node
         elif update and update.state is UpdateState.NOT_CHECKING:
             trouble = check_trouble(update, parse_timestamp(plan.created_at))
-            yield f"does not get its updates: {trouble}", exclusion.node
+            yield f"does not get updates: {trouble}", exclusion.node
 
 
 def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:

@@ -98,7 +98,7 @@ def status_text(
 ) -> str:
     """Return the table of nodes; without a `width` all columns, within `room`."""
     if not statuses:
-        return "No node is left to show: all that are selected are excluded."
+        return "No nodes to show: all selected nodes are excluded."
     follow_ups = [*_memory_follow_ups(memory, statuses, now), FollowUp(why_closed), rollout]
     rows = [status for status in statuses if status.is_pending or not only_pending]
     notes = [_note_of(status, memory, now, is_wide=width is None) for status in rows]

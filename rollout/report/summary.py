@@ -193,7 +193,7 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
     command = _continue_command(result)
     if result.deferred and _has_only_deferred_left(result):
         # This process runs on a node that it cannot reboot.
-        yield _Step("go on from another node", command)
+        yield _Step("continue from another node", command)
         return
     is_trouble = _has_new_trouble(result)
     release = _release_command(result)
@@ -256,7 +256,7 @@ def _steps_without_failed(result: RunResult) -> Iterator[_Step]:
         yield _Step(f"to end the rollout without {failed}", "rollout abort")
         return
     release = _release_command(result)
-    yield _Step(f"to go on without {failed}", release or "rollout resume")
+    yield _Step(f"to continue without {failed}", release or "rollout resume")
     if release:
         yield _Step(_THEN, "rollout resume")
 

@@ -49,16 +49,16 @@ def unfinished_heading(unfinished: Unfinished, state: RunState = RunState.UNFINI
             left = f"soft taint, on {_counted_names(unfinished.tainted)}"
         else:
             left = f"conditions, on {_counted_names(unfinished.conditioned)}"
-        return f"nothing is left of a rollout but its {left}"
+        return f"a rollout has left only its {left}"
     run = printable(unfinished.run)
     if unfinished.is_aborted:
         names = _left_names(unfinished)
         verb = "is" if len(names) == 1 else "are"
         return f"{shortened(names)} {verb} still cordoned by the aborted rollout {run}"
     if is_of_fleetlock(unfinished):
-        activity = "has left nodes over"
+        activity = "has left unfinished nodes"
         if unfinished.blocks_others:
-            activity = "is taking hosts through their reboots"
+            activity = "is draining and rebooting hosts"
         return f"the FleetLock server {activity}, run {run}: {_group_counts(unfinished)}"
     return _rollout_heading(unfinished, state)
 
@@ -261,7 +261,7 @@ def aborted_text(aborted: Aborted, abort_command: str) -> str:
         nodes = counted(len(aborted.reverted), "node")
         lines.append(f"{nodes} returned: {shortened(aborted.reverted)}")
     elif not left:
-        lines.append("No node had to be undone; what was left of the rollout was removed.")
+        lines.append("No node had to be returned; the rest of the rollout was removed.")
     if aborted.untainted:
         lines.append(f"The soft taint was removed from {_counted_names(aborted.untainted)}")
     if left:
@@ -337,7 +337,7 @@ def _idle_text(unfinished: Unfinished) -> str:
 
 
 class UnfinishedRun(TypedDict):
-    """A rollout that is running, was interrupted, or has left nodes over."""
+    """A rollout that is running, was interrupted, or has left unfinished nodes."""
 
     run: str
     state: Literal["running", "interrupted", "ended"]

@@ -109,7 +109,7 @@ class SlotLimits:
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
                 AnswerKind.NOT_NOW,
-                f"control-plane nodes reboot one at a time, and {other.name} is under way",
+                f"control-plane nodes reboot one at a time, and {other.name} is in progress",
             )
         # Nodes in flight share one value, like a wave's.
         label = rules.spread_by
@@ -118,7 +118,7 @@ class SlotLimits:
             raise Denied(
                 AnswerKind.NOT_NOW,
                 f"--spread-by {label}: nodes of one value reboot at a time, and {other.name} of"
-                f" {other_value} is under way",
+                f" {other_value} is in progress",
             )
 
 

@@ -93,7 +93,7 @@ class _Handlers:
         A request counts toward the limits once its body has arrived.
         """
         if self.stopping:
-            raise Denied(AnswerKind.SERVER_STOPPING, "this server is about to end")
+            raise Denied(AnswerKind.SERVER_STOPPING, "this server is stopping")
         check_request(request.method, request.headers.get(HEADER))
         body = await _read_body(request)
         address = normalize_address(request.remote or "")
@@ -117,7 +117,7 @@ class _Handlers:
                     del self._under_way[address]
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        why = "this server is about to end" if self.stopping else self._service.why_not_ready()
+        why = "this server is stopping" if self.stopping else self._service.why_not_ready()
         return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -167,7 +167,7 @@ async def _errors_as_answers(
     try:
         return await handler(request)
     except web.HTTPNotFound:
-        message = "there are: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics"
+        message = "available paths: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics"
         return _json(FleetLockAnswer(AnswerKind.NOT_FOUND, message))
     except web.HTTPMethodNotAllowed:
         message = f"{request.method} is not known here"

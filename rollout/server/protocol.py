@@ -113,7 +113,7 @@ class _RequestBody(msgspec.Struct):
 
 def check_request(method: str, header: str | None) -> None:
     if method != "POST":
-        raise Denied(AnswerKind.METHOD_NOT_ALLOWED, f"{method}: the protocol knows POST only")
+        raise Denied(AnswerKind.METHOD_NOT_ALLOWED, f"{method}: the protocol supports only POST")
     if (header or "").strip().lower() != "true":
         raise Denied(AnswerKind.MISSING_HEADER, f"the header {HEADER}: true is missing")
 
@@ -127,8 +127,8 @@ def parse_request(body: bytes) -> HostRequest:
     if not is_group(parameters.group):
         raise Denied(
             AnswerKind.INVALID_CLIENT_IDENTITY,
-            "the group is empty, or none: letters, digits, dots and dashes",
+            "the group is empty or invalid: use letters, digits, dots and dashes",
         )
     if not _ID.fullmatch(parameters.id):
-        raise Denied(AnswerKind.INVALID_CLIENT_IDENTITY, "the ID is empty, or none")
+        raise Denied(AnswerKind.INVALID_CLIENT_IDENTITY, "the ID is empty or invalid")
     return HostRequest(parameters.id.replace("-", "").lower(), parameters.group)

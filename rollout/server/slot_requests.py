@@ -136,7 +136,7 @@ def _check_still_ours(slot: Slot, node: Node) -> None:
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
-            f"{slot.node} was deleted and created again; its slot is about to be free",
+            f"{slot.node} was deleted and created again; its slot will be freed soon",
         )
     if is_returned_by(node, slot.run_id):
         raise Denied(
@@ -149,7 +149,7 @@ def _check_open(slot: Slot, node: Node) -> None:
     if slot.state is not SlotState.HELD:
         raise Denied(
             AnswerKind.NODE_FAILED,
-            f"{slot.node} ended badly: {last_result(node).get('outcome', 'unknown')}",
+            f"{slot.node} failed: {last_result(node).get('outcome', 'unknown')}",
         )
     if _is_ending(slot):
         raise _about_to_be_freed(slot)
@@ -274,7 +274,7 @@ def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
 
 def _why_unproven(slot: Slot, node: Node | None) -> str:
     if node is None:
-        return "its Node is gone, and its slot is about to be free"
+        return "its Node is gone, and its slot will be freed soon"
     if node.boot_id == slot.boot_id:
         return (
             "its kubelet still reports the boot from before:"

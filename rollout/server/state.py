@@ -196,7 +196,7 @@ class Troubles:
 
     def end(self, subject: str) -> None:
         if self.message_by_subject.pop(subject, None) is not None:
-            self.notice(f"{subject}: going on")
+            self.notice(f"{subject}: continuing")
 
 
 @dataclass(slots=True)

@@ -98,7 +98,7 @@ def test_one_that_hangs_delays_nobody_and_is_told_at_the_end(hung: threading.Eve
     assert time.monotonic() - began < 30
     assert warnings == [
         (
-            "warning: notifications to https://a: what was left is not sent, as it did not respond"
+            "warning: notifications to https://a: the remaining notifications are not sent, because it did not respond"
             " in time"
         )
     ]

@@ -29,7 +29,7 @@ PATIENCE = {
 NEXT = "Next:"
 KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
 # What goes on although nothing was repaired.
-WITHOUT = ("To go on without", "To end the rollout without")
+WITHOUT = ("To continue without", "To end the rollout without")
 VARYING = re.compile(r"\d+(?:\.\d+)?|[0-9a-f]{16}")
 MOST_STEPS = 12
 # Those that led in circles, or beside an unfinished record, or nowhere.
@@ -145,7 +145,7 @@ def test_doctor_beside_an_unfinished_rollout_leads_to_it_and_the_next_steps_have
     steps = steps_in(typed(lab, tmp_path, "rollout doctor --node worker-2").stdout)
     commands = [(step.lead, step.command) for step in steps]
     assert commands[0] == ("After fixing worker-2:", "rollout resume --retry-failed")
-    assert commands[1:] == [("To go on without worker-2:", "rollout resume")]
+    assert commands[1:] == [("To continue without worker-2:", "rollout resume")]
     replaced = typed(lab, tmp_path, "rollout apply --node cp-1").ends(0)
     assert "ended unfinished: 1 failed" in replaced.stderr
     assert "This rollout replaces it" in replaced.stderr

@@ -136,7 +136,7 @@ def test_an_api_server_that_is_away_is_told_of_and_waited_for(
     assert screen.code == 0
     moments = ["\n".join(lines) for lines in screen.moments]
     assert any(
-        "the API server does not respond: this is how it was last seen" in text for text in moments
+        "the API server does not respond: showing the last known state" in text for text in moments
     )
     assert "4 succeeded" in screen.text
     assert "last seen" not in screen.text

@@ -109,7 +109,7 @@ def test_a_run_that_goes_on(start_lab: StartLab, command: Command, home: Path) -
         process.communicate()
     check("report", told)
     assert told["ending"] == "running"
-    assert "The run goes on. This is how far it has come." in told["gaps"]
+    assert "The run has not ended. This report shows its progress so far." in told["gaps"]
     assert any(node["phases"] for node in told["nodes"])
 
 

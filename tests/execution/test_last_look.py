@@ -79,7 +79,7 @@ def test_whatever_was_undone_stops_it(server: StandaloneApi, task: NodeTask) -> 
 
 def test_a_pod_that_came_has_it_drained_again(server: StandaloneApi, task: NodeTask) -> None:
     add_pod(server, NODE, "late", owned=owner("ReplicaSet"))
-    with pytest.raises(RefilledError, match="default/late arrived on n1"):
+    with pytest.raises(RefilledError, match="default/late was scheduled on n1"):
         check_drained_and_detached(task)
 
 
@@ -141,6 +141,6 @@ def test_nothing_is_written_once_the_lock_or_the_node_has_changed_since_it_was_r
     taken = {**DRAINED, marks.RUN: "run-2"}
     stolen.happens = lambda: change(server, NODES, NODE, metadata={"annotations": taken})
     fence.good = 1000
-    with pytest.raises(FencedError, match="is marked by the rollout run-2"):
+    with pytest.raises(FencedError, match="has the annotations of the rollout run-2"):
         mark_phase(writing, Phase.REBOOTING)
     assert stored(server, NODES, NODE)["metadata"]["annotations"] == taken

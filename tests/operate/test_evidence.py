@@ -108,7 +108,7 @@ def test_production_takes_what_staging_has_proved_and_waits_for_the_rest(
     production = started("default", 4)
     nothing = rollout(staging, "evidence", *STAGING)
     assert nothing.code == 1
-    assert "no node has been rebooted into another version here" in nothing.stderr
+    assert "no node here was rebooted into another version" in nothing.stderr
     file = proved(staging, keys, rollout)
     document = json.loads(file.read_text())
     assert document["version"] == VERSION
@@ -229,10 +229,10 @@ def test_evidence_that_is_not_what_it_says_is_refused(
     own = str(good["cluster"]["uid"]).removeprefix("not-")
     cases = {
         "its signature is not one of staging": signed(keys, good, "stolen.json", key="other"),
-        "it is of the cluster dev, not of staging": signed(
+        "it is from the cluster dev, not of staging": signed(
             keys, {**good, "cluster": {"uid": "u", "name": "dev"}}, "d.json"
         ),
-        "it was made in this very cluster": signed(
+        "it was made in this cluster": signed(
             keys, {**good, "cluster": {"uid": own, "name": "staging"}}, "own.json"
         ),
         "it is stale: made ": signed(keys, {**good, "made_at": ago(days=8)}, "stale.json"),

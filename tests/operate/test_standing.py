@@ -171,7 +171,10 @@ def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(
         past = re.search(r'href="(/runs/\w+)"', answer(port, "/")[1])
         assert past
         assert "completed: 4 nodes done" in answer(port, past[1])[1]
-        assert answer(port, "/runs/0")[:2] == (404, "there are: / /metrics /healthz /readyz\n")
+        assert answer(port, "/runs/0")[:2] == (
+            404,
+            "available paths: / /metrics /healthz /readyz\n",
+        )
         assert answer(port, "/", Host="evil.example")[0] == 421
         process.send_signal(signal.SIGTERM)
         end_of(process).ends(0)

@@ -118,7 +118,7 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
         "    rollout doctor",
         "After fixing worker-2, node-3:",
         "    rollout resume --retry-failed",
-        "To go on without worker-2, node-3:",
+        "To continue without worker-2, node-3:",
         "    rollout resume",
     ]
 
@@ -264,7 +264,7 @@ def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
         "· worker-131, worker-132, worker-133 and 67 more  not started: 1 node failed",
         "After fixing worker-97, worker-98 and 32 more:",
         "    rollout resume --retry-failed",
-        "To go on without worker-97, worker-98 and 32 more:",
+        "To continue without worker-97, worker-98 and 32 more:",
         "    rollout resume",
     ]
     assert "worker-200" in lines_of(result, None)[-5]
@@ -276,7 +276,7 @@ def test_going_on_without_a_failed_node_releases_its_version_first() -> None:
         "After fixing node-1:",
         "    rollout release 4.1",
         "    rollout resume --retry-failed",
-        "To go on without node-1:",
+        "To continue without node-1:",
         "    rollout release 4.1",
         "    rollout resume",
     ]

@@ -218,7 +218,7 @@ def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
 
 def test_status_offers_to_go_on_without_a_failed_node_after_the_release() -> None:
     retry = Way("After fixing node-1", "rollout resume --retry-failed", starts_nodes=True)
-    without = Way("To go on without node-1", "rollout resume", starts_nodes=True)
+    without = Way("To continue without node-1", "rollout resume", starts_nodes=True)
     beside = FollowUp.of_ways("Left over.", (retry, without), is_first=False)
     held = Memory(
         versions={"2": VersionFailures(("node-1",), "", held_since="2026-11-23T01:00:00Z")}
@@ -228,7 +228,7 @@ def test_status_offers_to_go_on_without_a_failed_node_after_the_release() -> Non
         "After fixing node-1:",
         "    rollout release 2",
         "    rollout resume --retry-failed",
-        "To go on without node-1:",
+        "To continue without node-1:",
         "    rollout release 2",
         "    rollout resume",
     ]

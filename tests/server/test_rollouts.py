@@ -31,14 +31,14 @@ def test_apply_is_refused_while_a_server_works_and_names_it(
     client.await_grant(server)
     refused = rollout(lab, *APPLY).ends(6)
     assert (
-        "the FleetLock server is taking hosts through their reboots on fleetlock-server/"
+        "the FleetLock server is draining and rebooting hosts on fleetlock-server/"
         in refused.stderr
     )
     assert "To watch it:     rollout fleetlock status" in refused.stderr
     assert "fleetlock-server/" in rollout(lab, "operate", "--once").stdout
     shown = rollout(lab, "status", "--run")
     assert shown.stdout.startswith(
-        "The FleetLock server is taking hosts through their reboots, run fleetlock-"
+        "The FleetLock server is draining and rebooting hosts, run fleetlock-"
     )
     assert f"{client.node}: rebooting" in shown.stdout
     client.reboot()

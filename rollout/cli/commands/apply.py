@@ -84,7 +84,7 @@ def rollback(
     yes: bool = YES,
     dry_run: DryRun | None = _DRY_RUN,
 ) -> None:
-    """Take the nodes that run a version back to their previous one, and hold the version.
+    """Roll the nodes that run a version back to their previous one, and hold the version.
 
     Cordons, drains, reboots, verifies and uncordons each node, as apply does. Leaves out nodes that
     have no earlier version to boot. No rollout boots nodes into the version again until you

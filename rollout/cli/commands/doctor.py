@@ -283,7 +283,7 @@ def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> I
             yield warned(
                 CheckName.NOTIFICATIONS,
                 place.name,
-                f"the test did not arrive: {error}",
+                f"the test was not delivered: {error}",
                 Fix("Check its URL in notify.url."),
             )
         else:

@@ -208,7 +208,7 @@ def demo(
         saved = str(lab.directory / "demo.plan")
         nodes_text = f"{len(lab.machines)} nodes, simulated on this machine"
         show(f"{nodes_text}; their time passes {speed:g} times faster.")
-        show("So do the demo's time-outs; how long a plan takes is estimated for real machines.")
+        show("The demo's timeouts are shortened, too; plans estimate times for real machines.")
         _run_command(program, *status)
         _run_command(program, "plan", *flags, "--out", saved)
         code = _run_command(program, "apply", saved)
@@ -294,7 +294,7 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
     ]
     troubles = {
         "pods killed without eviction": scores.killed,
-        "disruption budgets broken": [budget.name for budget in scores.budgets_broken],
+        "disruption budgets violated": [budget.name for budget in scores.budgets_broken],
         "cordons left": scores.cordons_left,
         "taints left": scores.taints_left,
         "nodes left out of load balancers": scores.exclusions_left,

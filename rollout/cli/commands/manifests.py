@@ -244,7 +244,7 @@ def _next_steps(installation: Installation) -> Iterator[str]:
         return
     if not installation.names_registry:
         image = installation.image
-        yield f"warning: {image} names no registry: load it on every node, for it is not pulled"
+        yield f"warning: {image} names no registry, so it is never pulled: load it on every node"
     create = f"next, unless it exists: kubectl -n {installation.namespace} create secret"
     if installation.kind is not InstallationKind.FLEETLOCK:
         key = f"--type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"

@@ -284,7 +284,7 @@ def release(
     if before.problem:
         memory = memory_document(settings.lock.namespace).origin
         lines.append(f"Reset: {memory}. Nodes are not paused with --all.")
-    text = "\n".join(lines or ["Nothing to release: no failure is remembered."])
+    text = "\n".join(lines or ["Nothing to release: no failure is stored."])
     document = ReleaseReport(
         versions=released, nodes=forgotten, unknown=unknown, reset=bool(before.problem)
     )

@@ -121,7 +121,7 @@ def settings_without_effect(
                 yield f"{place} has no effect: {rule} stays as it was planned{value}"
     for table, rule in _RULE_OF_TABLE.items():
         if getattr(current, table) and current_rules.get(rule) != planned_rules.get(rule):
-            stays = "stays as it was planned, but for time-outs"
+            stays = "stays as planned; only timeouts can change"
             yield f"{current.file} has no effect on {rule}, which {stays}"
 
 

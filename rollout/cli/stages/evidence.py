@@ -58,7 +58,7 @@ def read_and_remember_proven(api: ClusterApi, settings: Settings) -> ProvenVersi
     try:
         change_memory(api, settings.lock.namespace, with_latest)
     except ApiError as error:
-        problem = f"evidence cannot be remembered: {error.message}"
+        problem = f"the time of the evidence cannot be stored: {error.message}"
         return ProvenVersions(proven.rules, {}, (*proven.problems, problem))
     return proven
 

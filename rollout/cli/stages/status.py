@@ -62,7 +62,7 @@ _LONGEST_PAUSE_OF_PAGE = 30.0
 _FOREVER = 10.0 * 365 * 24 * 3600
 _WEB_ADDRESS = "127.0.0.1:0"
 _HOW_TO_LEAVE = "Ctrl-C ends this view, not the rollout"
-_NO_RESPONSE = "the API server does not respond: this is how it was last seen"
+_NO_RESPONSE = "the API server does not respond: showing the last known state"
 
 
 _AwaitedByNode = Mapping[str, Sequence[AwaitedPod]]
@@ -167,7 +167,7 @@ def _follow_up_after_failures(
     names = shortened(failed, 3)
     ways = [Way(f"After fixing {names}", "rollout resume --retry-failed", starts_nodes=True)]
     if unfinished.untouched_nodes:
-        ways.append(Way(f"To go on without {names}", "rollout resume", starts_nodes=True))
+        ways.append(Way(f"To continue without {names}", "rollout resume", starts_nodes=True))
     return FollowUp.of_ways(sentence, ways, is_first=prevents_apply(unfinished))
 
 

@@ -119,7 +119,7 @@ def _await_detached(task: NodeTask) -> None:
     while attached := _attachments(task, deadline):
         if deadline.expired:
             task.report.notice(
-                f"{task.name}: the volume {attached[0].volume} is still attached; going on"
+                f"{task.name}: the volume {attached[0].volume} is still attached; continuing"
             )
             return
         detail = f"waiting for {len(attached)} volumes to detach"

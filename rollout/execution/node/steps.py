@@ -221,7 +221,7 @@ def _with_restaging(progress: Progress) -> Progress:
     Raises `WithheldError` after too many.
     """
     if progress.restagings >= _MOST_RESTAGINGS:
-        raise WithheldError("its host stages another update again and again")
+        raise WithheldError("its host keeps staging other updates")
     counted = replace(progress, restagings=progress.restagings + 1, endings=())
     return counted.move(Edge.RESTAGED)
 

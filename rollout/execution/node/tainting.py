@@ -52,7 +52,8 @@ class Tainting:
             failed = self._write(waiting, self._taint_patch)
             if failed:
                 self.report.notice(
-                    f"no soft taint on {_name_failed(failed)}. Pods may move there and once more"
+                    f"no soft taint on {_name_failed(failed)}. Pods may be scheduled there and have"
+                    " to move again"
                 )
         try:
             yield kept

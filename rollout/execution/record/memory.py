@@ -269,7 +269,7 @@ class RunMemory:
         except FencedError:
             return
         except ApiError as error:
-            self._warn(f"this cannot be remembered for later rollouts: {error.message}")
+            self._warn(f"this cannot be stored for later rollouts: {error.message}")
             self._seen = self._with_pending(self._seen)
         else:
             self._pending.clear()

@@ -317,7 +317,7 @@ class RunRecord:
         if stored is None or stored.problem or stored.plan is None or stored.run != run:
             raise LockedError(
                 f"the record of the rollout {run} was changed or removed since it was read",
-                hint="See how it stands: rollout status --run.",
+                hint="See its state: rollout status --run.",
             )
         self._last_wave = stored.last_wave
         policy = with_timeouts_of(stored.plan.policy, rules)

@@ -94,7 +94,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
 def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
     """Return a retriable error: a proxy may answer only for a while."""
     return ApiUnavailableError(
-        f"the answer to {origin} is not what an API server gives: {why}",
+        f"the answer to {origin} is not a response of a Kubernetes API server: {why}",
         status=_OK,
         hint="Check whether a proxy or a login page answers instead of the API server.",
     )

@@ -8,7 +8,7 @@ from rollout.ports import ClusterApi
 
 JOBS = "/apis/batch/v1/jobs"
 _CRON_JOB = "CronJob"
-_UNSEEN_WARNING = "Jobs cannot be seen, so the plan does not know how long their pods will run"
+_UNSEEN_WARNING = "Jobs cannot be listed, so the plan does not know how long their pods will run"
 
 
 class _JobSpec(wire.Wire, frozen=True):

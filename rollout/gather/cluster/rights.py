@@ -187,7 +187,12 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tupl
             name=record,
         ),
         *stored("get", "configmaps", _MEMORY_PURPOSE, name=memory),
-        *optional("update", "configmaps", "store that for later rollouts", name=memory),
+        *optional(
+            "update",
+            "configmaps",
+            "store failures, holds and pauses for later rollouts",
+            name=memory,
+        ),
         *optional("get", "configmaps", "know which hosts hold FleetLock slots", name=slots),
         *optional("update", "configmaps", "grant and revoke these slots", name=slots),
         *optional("get", "configmaps", "know what other clusters have verified", name=evidence),

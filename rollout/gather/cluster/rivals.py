@@ -58,7 +58,7 @@ _AIRLOCK = "airlock"
 # rollout's own, whose FleetLock server shares its lock.
 _OWN_LABEL = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
-_UNSEEN_WARNING = "some other reboot coordinators cannot be looked for"
+_UNSEEN_WARNING = "rollout cannot check for some other reboot coordinators"
 # kured's `--lock-annotation` usually changes only the prefix.
 _LOCK_SUFFIX = "kured-node-lock"
 _DEFAULT_LOCK = f"weave.works/{_LOCK_SUFFIX}"

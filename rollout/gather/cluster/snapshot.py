@@ -42,11 +42,11 @@ NAMESPACES = "/api/v1/namespaces"
 KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 VERSION = "/version"
 
-_UNSEEN_ATTACHMENTS = "volumes cannot be seen, so their detaching is not waited for"
+_UNSEEN_ATTACHMENTS = "volumes cannot be listed, so rollout does not wait until they are detached"
 _UNSEEN_NAMESPACES = (
-    "namespaces cannot be seen, so affinities that select them by labels count only by name"
+    "namespaces cannot be listed, so affinities that select them by labels count only by name"
 )
-_UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes they attach to"
+_UNSEEN_VOLUMES = "volumes cannot be listed, so the plan does not know which nodes they attach to"
 
 T = TypeVar("T")
 K = TypeVar("K", bound=wire.Object)

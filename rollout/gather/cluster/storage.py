@@ -19,7 +19,7 @@ REPLICAS = "/apis/longhorn.io/v1beta2/replicas"
 LONGHORN_SETTINGS = "/apis/longhorn.io/v1beta2/settings"
 CEPH_CLUSTERS = "/apis/ceph.rook.io/v1/cephclusters"
 _UNSEEN_WARNING = (
-    "storage cannot be seen, so its last healthy copies are spared by its own budgets alone"
+    "storage cannot be listed, so only its own budgets protect the last healthy copies"
 )
 _DRAIN_POLICY = "node-drain-policy"
 _STRICT_POLICY = "block-if-contains-last-replica"

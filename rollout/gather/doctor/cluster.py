@@ -29,7 +29,8 @@ _NO_NODE_FIX = Fix.with_commands(
     "kubectl get nodes --show-labels",
 )
 _IN_NONE_FIX = Fix(
-    "They go last, by the rules outside of [[pool]]: add a pool for them, unless you intend that."
+    "They are rebooted last, with the rules outside of [[pool]]: add a pool for them, unless you"
+    " intend that."
 )
 
 
@@ -80,7 +81,10 @@ def lock_check(
     if holder_is_alive:
         fix = Fix.with_commands("Wait until it has ended", "rollout status --run")
         return warned(
-            CheckName.LOCK, subject, f"held by {name_excerpt(holder)}: a rollout is under way", fix
+            CheckName.LOCK,
+            subject,
+            f"held by {name_excerpt(holder)}: a rollout is in progress",
+            fix,
         )
     if unfinished:
         verdict = failed if blocks_others else warned
@@ -103,7 +107,7 @@ def unreadable_lock_check(subject: str, error: ApiError) -> Check:
     namespace, _, name = subject.partition("/")
     try_it = Fix.with_commands("Try", f"kubectl -n {namespace} get lease {name}")
     fix = Fix(error.hint) if error.hint else try_it
-    return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {error.message}", fix)
+    return warned(CheckName.LOCK, subject, f"the lock cannot be read: {error.message}", fix)
 
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
@@ -133,7 +137,7 @@ def unwritable_checks(
         yield failed(CheckName.LOCK, document.origin, message, Fix(document.hint_for(why)))
     document, why = memory
     if why:
-        without = "failures are not remembered, and no pass of operate starts"
+        without = "failures are not stored, and no pass of operate starts"
         message = f"cannot be written, so {without}: {why.message}"
         yield warned(CheckName.MEMORY, document.origin, message, Fix(document.hint_for(why)))
 
@@ -174,7 +178,7 @@ def selection_check(subject: str, selected: int, nodes: int) -> Check:
     message = f"{selected} of {counted(nodes, 'node')} are selected"
     if selected:
         return passed(CheckName.NODES, subject, message)
-    return warned(CheckName.NODES, subject, f"{message}: no host is asked", _ALL_EXCLUDED_FIX)
+    return warned(CheckName.NODES, subject, f"{message}: no host was contacted", _ALL_EXCLUDED_FIX)
 
 
 def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[Check]:

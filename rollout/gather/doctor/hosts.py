@@ -163,7 +163,10 @@ def _source_fix(source: Source, node: str, facts: HostFacts) -> Fix:
             )
             fix = Fix.with_commands(text, f"sudo -n {BOOTC_CALL}")
         case Source.COMMAND:
-            fix = Fix("Run it on the host as the SSH user: it has to end within 15 s, with 0 or 1.")
+            fix = Fix(
+                "Run it on the host as the SSH user: it must end within 15 s, with exit status 0 or"
+                " 1."
+            )
         case Source.ROLLBACK:
             # Only a rollback asks it.
             fix = NO_FIX
@@ -181,7 +184,7 @@ def _engine_fix(facts: HostFacts) -> Fix:
             rule = f"{user} ALL=(root) NOPASSWD: /usr/bin/{_ENGINE_CALL}"
             text = f"Allow the one command that asks it in /etc/sudoers.d/rollout: {rule}"
             if user not in _ADMITTED:
-                text += f"; or connect as {DEFAULT_SSH_USER}, whom its bus admits"
+                text += f"; or connect as {DEFAULT_SSH_USER}, which its bus policy allows"
             return Fix(text)
         case EngineTrouble.SILENT:
             look = "systemctl status dbus update-engine"
@@ -255,7 +258,7 @@ def _check_unit_state(node: str, standing: UpdateStanding) -> Iterator[Check]:
     has_failed_check = standing.checks is CheckState.FAILED and unit.endswith(".service")
     if standing.checks is CheckState.STALE or has_failed_check:
         fix = _CHECK_FIXES[unit.partition(".")[0]]
-        yield warned(name, node, f"it does not get its updates: {trouble}", fix)
+        yield warned(name, node, f"it does not get updates: {trouble}", fix)
     elif standing.checks.is_off and unit != UPDATE_ENGINE_UNIT:
         command = f"sudo systemctl unmask {unit} && sudo systemctl enable --now {unit}"
         fix = Fix(commands=(command,))

@@ -82,8 +82,8 @@ def make_evidence(
     reboots = _reboot_times(proving)
     if not is_version(version) or not reboots:
         raise InputError(
-            f"no node has been rebooted into {version or 'another version'} here, and runs it",
-            hint="Evidence is made where a rollout has succeeded: rollout history, rollout status.",
+            f"no node here was rebooted into {version or 'another version'} and is running it",
+            hint="Export evidence where a rollout has succeeded: rollout history, rollout status.",
         )
     failed = _failed_nodes(version, nodes, memory)
     for node in updated:
@@ -220,10 +220,10 @@ def why_not_accepted(
     cluster = document.cluster
     if rules.cluster not in (cluster.uid, cluster.name):
         return (
-            f"it is of the cluster {excerpt(cluster.name or cluster.uid)}, not of {rules.cluster}"
+            f"it is from the cluster {excerpt(cluster.name or cluster.uid)}, not of {rules.cluster}"
         )
     if cluster.uid == own:
-        return "it was made in this very cluster"
+        return "it was made in this cluster"
     return _why_untimely(document, rules, seen.get(document.version, ""), now)
 
 

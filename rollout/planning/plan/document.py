@@ -121,7 +121,7 @@ def _decode_error(problem: str, origin: str) -> PlanFileError:
     hint = _MAKE_ANEW
     if problem.startswith(_UNKNOWN_ENUM_VALUE):
         word = problem.removeprefix(_UNKNOWN_ENUM_VALUE).strip()
-        problem = f"it has a word that this program does not know: {word}"
+        problem = f"it has a value that this version of rollout does not know: {word}"
         hint = _OTHER_VERSION
     return PlanFileError(f"{origin} is not a complete plan: {problem}", hint=hint)
 
@@ -131,7 +131,7 @@ def _check_size(data: bytes, origin: str) -> None:
         most = f"{LARGEST_DOCUMENT >> 20} MiB"
         raise PlanFileError(f"{origin} is larger than {most}", hint=_MAKE_ANEW)
     if sum(data.count(sign) for sign in (b",", b"[", b"{")) > _MOST_VALUES:
-        raise PlanFileError(f"{origin} holds more than {_MOST_VALUES} values", hint=_MAKE_ANEW)
+        raise PlanFileError(f"{origin} contains more than {_MOST_VALUES} values", hint=_MAKE_ANEW)
 
 
 def _check_version(data: bytes, origin: str) -> None:
@@ -205,7 +205,7 @@ def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
 def _rolling_problems(wave: Wave, rules: Rolling) -> Iterator[str]:
     names = {node.name for node in wave.nodes}
     for name in sorted({*rules.holds, *rules.begins} - names):
-        yield f"wave {wave.index} rolls over {name!r}, which is none of its nodes"
+        yield f"wave {wave.index} rolls over {name!r}, which is not one of its nodes"
     keys = set(chain.from_iterable(rules.holds.values()))
     for key in sorted(keys - rules.capacity.keys()):
         yield f"wave {wave.index} does not say how much there is of {key!r}"

@@ -124,7 +124,7 @@ def _relaxed_drain(drain: DrainPolicy) -> Iterator[RelaxedRule]:
 
 def _relaxed_selection(policy: Policy) -> Iterator[RelaxedRule]:
     if policy.rollback:
-        effect = "its nodes go back to their previous version, and it is held"
+        effect = "its nodes are rolled back to their previous version, and it is held"
         yield RelaxedRule("--rollback", policy.rollback, effect)
     if policy.include_cordoned:
         effect = "nodes that were cordoned manually are rebooted, too"

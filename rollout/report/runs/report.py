@@ -212,11 +212,11 @@ def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
     if view.summary or view.aborted:
         return
     if is_running:
-        yield "The run goes on. This is how far it has come."
+        yield "The run has not ended. This report shows its progress so far."
     else:
         yield (
-            "The journal has no end: the run goes on, or was interrupted. This is how far it had"
-            " come."
+            "The journal has no end: the run has not ended, or was interrupted. This report shows"
+            " its progress so far."
         )
 
 

@@ -141,7 +141,7 @@ def part_table(report: RunReport) -> ReportTable:
         )
         for part in report.parts
     ]
-    note = "Where nodes did several things at once, each has its share of that time."
+    note = "If nodes did several things at once, each gets its share of that time."
     headings = ("Part", "Of the run", "Share", "Median of a node", "Longest")
     return ReportTable("Where the time went", headings, rows, note)
 
