@@ -1,6 +1,6 @@
 #!/bin/sh
-# Print what is written down for a turn, as soon as it is; the end once the folder, or the process that writes, is gone.
-# A turn that is long in coming is looked for less often: a drain takes its time.
+# Print the command of a turn as soon as its file exists, or the final one once the folder or the writing process is gone.
+# After a while it polls less often, because drains take time.
 # usage: next_turn.sh FOLDER TURN PROCESS
 looks=0
 while kill -0 "$3" 2>/dev/null && [ -d "$1" ]; do
