@@ -30,9 +30,7 @@ def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) ->
     assert seen.reboots == dict.fromkeys(NAMES, 1)
     assert seen.most_unavailable <= 2
     assert not seen.rebooted_undrained
-    assert ("drained", "pre-reboot playbook: Show the planned update") in ended.steps(
-        "worker-1"
-    )
+    assert ("drained", "pre-reboot playbook: Show the planned update") in ended.steps("worker-1")
 
 
 def test_host_key_that_changed_during_the_reboot(
