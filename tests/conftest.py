@@ -47,11 +47,12 @@ TABLE = 12
 MORE_EXAMPLES = 100
 EXHAUSTIVE_SECONDS = 600
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As in a background job. What is ignored stays ignored in every process that is started from
-    # here; what is handled is the default again in them. pytest itself goes on without an
-    # interruption, as whoever started it wants.
-    signal.signal(signal.SIGINT, lambda _number, _frame: None)
+# A background job ignores SIGINT, and nohup has it ignore SIGHUP. What is ignored stays ignored in
+# every process that is started from here; what is handled is the default again in them. pytest
+# itself still survives the signal.
+for ignored in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, lambda _number, _frame: None)
 
 
 # The same examples each time, so that what fails has changed; the exhaustive tier hunts for new

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
+
+from msgspec import Struct
 
 from rollout.model.deployment import Deployment
 from rollout.model.memory import NO_MEMORY, Memory
@@ -164,9 +167,11 @@ class PodPhase(StrEnum):
 _ENDED = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """A pod, reduced. Times are RFC 3339, or empty."""
+class Pod(Struct, frozen=True, gc=False):
+    """A pod, reduced. Times are RFC 3339, or empty.
+
+    Clusters have hundreds of thousands: a struct takes a quarter of a dataclass's time to make.
+    """
 
     namespace: str
     name: str
@@ -186,7 +191,7 @@ class Pod:
     grace_period: int = 30
     deletion_grace: int | None = None
     finalizers: tuple[str, ...] = ()
-    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = {}
     # The volume claims that a replacement also uses.
     claims: tuple[str, ...] = ()
     placement: Placement = ANYWHERE
@@ -227,7 +232,7 @@ class Pod:
         return bool(self.deleted_at)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Budget:
     """A PodDisruptionBudget with its status, or a rule of drain.critical."""
 
@@ -251,7 +256,7 @@ class Budget:
     uid: str = field(default="", compare=False)
     version: str = field(default="", compare=False)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Return `namespace/name`, or `critical/namespace/selector` for a rule."""
         prefix = CRITICAL if self.critical else ""

@@ -3,11 +3,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from rollout.adapters.kube.api import KubeApi, connect
 from rollout.errors import ApiError
@@ -179,7 +179,7 @@ def test_attachments_of_one_node(tmp_path: Path) -> None:
 def test_a_storage_that_is_not_known_hides_no_other(tmp_path: Path) -> None:
     """Longhorn's kinds are of another version."""
     osds = [
-        replace(pod(f"osd-{number}", f"n{number}", app="rook-ceph-osd"), namespace="rook")
+        structs.replace(pod(f"osd-{number}", f"n{number}", app="rook-ceph-osd"), namespace="rook")
         for number in (1, 2)
     ]
     owner = OwnerRef("longhorn.io/v1beta3", "InstanceManager", "manager", "uid")
@@ -188,7 +188,7 @@ def test_a_storage_that_is_not_known_hides_no_other(tmp_path: Path) -> None:
         "status": {"ceph": {"health": "HEALTH_OK"}},
     }
     with scripted(serving({CEPH_CLUSTERS: listed(ceph)})) as server:
-        manager = replace(pod("manager", "n1", owner=""), owner=owner)
+        manager = structs.replace(pod("manager", "n1", owner=""), owner=owner)
         stored, unseen = read_stored_data(client(tmp_path, server), [manager, *osds])
     assert [f"NotFound: {LONGHORN_SETTINGS}" in why for why in unseen] == [True]
     assert [(data.object, data.spare) for data in stored] == [

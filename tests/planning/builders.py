@@ -90,7 +90,7 @@ def pod(
         has_empty_dir=False,
         requests=Resources(),
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return structs.replace(plain, **changes)
 
 
 def budget(app: str, *, allowed: int, expected: int = 10, **changes: object) -> Budget:

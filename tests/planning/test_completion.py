@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from rollout.model.cluster import Job, OwnerRef, Pod
 from rollout.model.plan import RolloutPlan, WarningKind
@@ -36,7 +37,7 @@ def job_pod(on: str, name: str = "train", deadline: int | None = None) -> Pod:
     owner = OwnerRef("batch/v1", "Job", name, f"uid-{name}")
     labels = {"job-name": name}
     plain = pod(f"{name}-x", on, labels=labels, started_at=ago(600), active_deadline=deadline)
-    return replace(plain, owner=owner)
+    return structs.replace(plain, owner=owner)
 
 
 def job(name: str = "train", **changes: object) -> Job:

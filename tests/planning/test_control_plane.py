@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from rollout.model import marks
 from rollout.model.cluster import CONTROL_PLANE_LABELS, ConditionStatus, Node, PodPhase
@@ -126,7 +127,7 @@ def test_the_last_api_server_stays() -> None:
     given = control_plane(*THREE)
     alone = replace(given, snapshot=replace(given.snapshot, pods=(*given.snapshot.pods, server)))
     assert blocked(alone) == {"cp-1": {"pod/shop/kube-apiserver-cp-1"}}
-    second = replace(server, name="kube-apiserver-cp-2", uid="second", node="cp-2")
+    second = structs.replace(server, name="kube-apiserver-cp-2", uid="second", node="cp-2")
     assert not blocked(
         replace(alone, snapshot=replace(alone.snapshot, pods=(*alone.snapshot.pods, second)))
     )
@@ -234,7 +235,7 @@ def test_a_control_plane_without_static_pods_is_not_blocked() -> None:
 
 def test_a_static_pod_that_has_done_its_work_is_no_concern() -> None:
     given = control_plane(*THREE)
-    done = replace(
+    done = structs.replace(
         given.snapshot.pods[0], name="installer-cp-1", ready=False, phase=PodPhase.SUCCEEDED
     )
     assert not blocked(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from rollout.model.cluster import Budget, LabelSelector, OwnerRef, Pod
 from rollout.model.plan import BlockerKind, PlanWarning, RolloutPlan, WarningKind
@@ -25,7 +26,7 @@ def instance(
     number: int, on: str, role: str = "replica", *, owner: OwnerRef | None = CLUSTER
 ) -> Pod:
     labels = {"app": "db", "role": role}
-    return replace(pod(f"db-{number}", on), labels=labels, owner=owner)
+    return structs.replace(pod(f"db-{number}", on), labels=labels, owner=owner)
 
 
 def guard(role: str, *, allowed: int, expected: int, owner: OwnerRef | None = None) -> Budget:
@@ -105,7 +106,7 @@ def test_the_api_group_of_the_owner_decides(
 
 def test_zalandos_pods_are_known_by_their_label() -> None:
     master = instance(0, "w-1", "primary", owner=STATEFUL_SET)
-    spilo = replace(master, labels={**master.labels, "application": "spilo"})
+    spilo = structs.replace(master, labels={**master.labels, "application": "spilo"})
     plan = build_plan(database([spilo], [PRIMARY]))
     assert plan.blockers == ()
     assert "controller of postgresql shop/db" in managed(plan)[0].message
@@ -117,14 +118,14 @@ def test_every_pod_of_the_budget_on_the_node_needs_such_a_controller() -> None:
     both = guard("primary", allowed=0, expected=2)
     plan = build_plan(database(pods, [both]))
     assert [blocker.kind for blocker in plan.blockers] == [BlockerKind.BUDGET_NEVER]
-    apart = [pods[0], replace(pods[1], node="w-2")]
+    apart = [pods[0], structs.replace(pods[1], node="w-2")]
     assert [blocker.node for blocker in build_plan(database(apart, [both])).blockers] == ["w-2"]
 
 
 def test_unready_replicas_close_a_managed_budget_without_blocking() -> None:
     pods = [
         instance(1, "w-1", "primary"),
-        replace(instance(2, "w-2"), ready=False, unready_since=ago(3600)),
+        structs.replace(instance(2, "w-2"), ready=False, unready_since=ago(3600)),
         instance(3, "w-3"),
     ]
     closed = replace(REPLICAS, disruptions_allowed=0, current_healthy=1, desired_healthy=1)

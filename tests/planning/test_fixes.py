@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from rollout.cli.settings.schema import Allow
 from rollout.cli.stages.refusals import blockers_not_allowed
@@ -116,7 +117,7 @@ def with_drain(given: PlanInputs, **changes: Any) -> PlanInputs:
 def scale(given: PlanInputs, more: int) -> PlanInputs:
     first = given.snapshot.pods[0]
     new = [
-        replace(first, name=f"new-{i}", uid=f"uid-new-{i}", node="w-2", ready=True)
+        structs.replace(first, name=f"new-{i}", uid=f"uid-new-{i}", node="w-2", ready=True)
         for i in range(more)
     ]
     return with_pods(given, [*given.snapshot.pods, *new])
@@ -124,7 +125,7 @@ def scale(given: PlanInputs, more: int) -> PlanInputs:
 
 def ready(given: PlanInputs) -> PlanInputs:
     return with_pods(
-        given, [replace(each, ready=True, unready_since="") for each in given.snapshot.pods]
+        given, [structs.replace(each, ready=True, unready_since="") for each in given.snapshot.pods]
     )
 
 
@@ -371,7 +372,7 @@ def lone_replica() -> PlanInputs:
     """Of a Deployment that can be restarted without a gap."""
     owner = OwnerRef("apps/v1", "ReplicaSet", "web-5d4f", "uid-rs")
     labels = {"app": "web", "pod-template-hash": "5d4f"}
-    alone = replace(pod("web-0", "w-1"), owner=owner, labels=labels)
+    alone = structs.replace(pod("web-0", "w-1"), owner=owner, labels=labels)
     return with_snapshot(guarded([alone], min_available="1"), deployments=(deployment(),))
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from rollout.model.cluster import LabelSelector, OwnerRef, Pod, PodPhase, Resources
 from rollout.model.placement import ANYWHERE, Placement, PodTerm, Spread, Toleration
@@ -72,7 +73,7 @@ def test_what_has_never_run_is_evicted_under_two_budgets_as_well(
 
 def test_longhorns_budget_is_no_blocker_for_it_goes_with_the_cordon() -> None:
     manager = OwnerRef("longhorn.io/v1beta2", "InstanceManager", "im-1", "uid-im-1")
-    of_longhorn = replace(pod("im-1", "w-1"), owner=manager)
+    of_longhorn = structs.replace(pod("im-1", "w-1"), owner=manager)
     guard = budget("web", allowed=0, expected=1, min_available="1", max_unavailable="")
     plan = build_plan(inputs(TWO, pods=[of_longhorn], budgets=[guard]))
     assert kinds(plan) == []
@@ -238,16 +239,20 @@ def test_room_that_is_free_only_in_pieces_is_told_as_such() -> None:
         full(budgets=[BUDGETS[0]]),
         full(budgets=[BUDGETS[0], budget("large", allowed=2, expected=4)]),
         full(nodes=[*NODES, node("w-3", allocatable=Resources(700, 8 << 30, 110))]),
-        full([*SMALL[:-2], *(replace(one, owner=None) for one in SMALL[-2:]), *LARGE]),
+        full([*SMALL[:-2], *(structs.replace(one, owner=None) for one in SMALL[-2:]), *LARGE]),
         full(
             [
                 *SMALL[:-2],
-                *(replace(one, deleted_at="2026-01-01T00:00:00Z") for one in SMALL[-2:]),
+                *(structs.replace(one, deleted_at="2026-01-01T00:00:00Z") for one in SMALL[-2:]),
                 *LARGE,
             ]
         ),
         full(
-            [*SMALL[:-2], *(replace(one, phase=PodPhase.SUCCEEDED) for one in SMALL[-2:]), *LARGE]
+            [
+                *SMALL[:-2],
+                *(structs.replace(one, phase=PodPhase.SUCCEEDED) for one in SMALL[-2:]),
+                *LARGE,
+            ]
         ),
         full(spread("small", 8, 300, placement=ANYWHERE_AT_ALL) + LARGE),
         full(policy=Policy(drain=DrainPolicy(disable_eviction=True))),
@@ -293,7 +298,7 @@ def test_what_is_critical_is_played_as_a_budget_is(seed: int) -> None:
     """Whatever is unready: the same waves, times and findings, but for who is named."""
     random = Random(seed)  # noqa: S311
     made = random_cluster(seed, 9, 6, demanding=seed % 2 == 1)
-    pods = tuple(replace(one, ready=random.random() > 0.1) for one in made.snapshot.pods)
+    pods = tuple(structs.replace(one, ready=random.random() > 0.1) for one in made.snapshot.pods)
     apps = sorted({one.labels["app"] for one in pods})
     rules = tuple(Critical("shop", f"app={app}", random.randint(1, 4)) for app in apps)
     budgets = [

@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from rollout.model.cluster import ZONE_LABEL, LabelSelector, Node, PersistentVolume, Pod, Resources
 from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread
@@ -52,7 +53,7 @@ def place(
 
 
 def demanding(**demands: object) -> Pod:
-    return replace(MOVING, placement=Placement(**demands))  # type: ignore[arg-type]
+    return structs.replace(MOVING, placement=Placement(**demands))  # type: ignore[arg-type]
 
 
 def test_it_keeps_away_from_those_whom_its_anti_affinity_names() -> None:
@@ -67,7 +68,9 @@ def test_others_keep_it_away_by_theirs() -> None:
         "db-0", "w-2", app="db", placement=Placement(repulsions=(PodTerm(HOSTNAME, app("web")),))
     )
     assert place(MOVING, [guard]) == {"w-3"}
-    assert place(MOVING, [replace(guard, labels={"app": "other"}, namespace="elsewhere")]) == {
+    assert place(
+        MOVING, [structs.replace(guard, labels={"app": "other"}, namespace="elsewhere")]
+    ) == {
         "w-2",
         "w-3",
     }
@@ -140,7 +143,8 @@ def test_a_term_takes_in_the_values_of_its_pod(
     keys: dict[str, tuple[str, ...]], expected: set[str]
 ) -> None:
     labels = {"app": "web", "hash": "1"}
-    shy = replace(demanding(repulsions=(PodTerm(HOSTNAME, app("web"), **keys),)), labels=labels)  # type: ignore[arg-type]
+    term = PodTerm(HOSTNAME, app("web"), **keys)  # type: ignore[arg-type]
+    shy = structs.replace(demanding(repulsions=(term,)), labels=labels)
     same = pod("web-1", "w-2", labels=labels)
     other = pod("web-2", "w-3", labels={**labels, "hash": "2"})
     assert place(shy, [same, other]) == expected
@@ -199,7 +203,7 @@ def test_a_node_without_the_key_is_no_place_for_a_spread_and_one_for_a_distance(
 
 
 def test_volumes_of_a_zone_keep_to_it() -> None:
-    stateful = replace(MOVING, claims=("data",))
+    stateful = structs.replace(MOVING, claims=("data",))
     here = NodeTerm((Requirement(ZONE_LABEL, SelectorOperator.IN, ("a",)),))
     snapshot = inputs(NODES, pods=[stateful]).snapshot
     rooms = Scheduler.of(replace(snapshot, volumes=(PersistentVolume("pv", "shop/data", (here,)),)))
@@ -229,7 +233,9 @@ def test_counting_as_pods_move_is_counting_anew(seed: int) -> None:
 
 
 def moved(made: PlanInputs, where: Mapping[str, str]) -> PlanInputs:
-    pods = tuple(replace(each, node=where.get(each.uid, each.node)) for each in made.snapshot.pods)
+    pods = tuple(
+        structs.replace(each, node=where.get(each.uid, each.node)) for each in made.snapshot.pods
+    )
     return replace(made, snapshot=replace(made.snapshot, pods=pods))
 
 
@@ -315,7 +321,7 @@ def test_a_budget_does_not_wait_in_vain_for_pods_that_follow_another() -> None:
     ]
     guarded = inputs(nodes, pods=pods, budgets=[budget("f", allowed=1, expected=2)])
     assert not build_plan(guarded).blockers
-    pinned = [*pods[:2], replace(pods[2], node_selector={HOSTNAME: "w-1"})]
+    pinned = [*pods[:2], structs.replace(pods[2], node_selector={HOSTNAME: "w-1"})]
     plan = build_plan(inputs(nodes, pods=pinned, budgets=[budget("f", allowed=1, expected=2)]))
     assert [found.kind for found in plan.blockers] == [BlockerKind.FITS_NOWHERE]
     assert "its pod affinity" in plan.blockers[0].message

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from rollout.model.cluster import CONTROL_PLANE_LABELS, OwnerRef, Pod, PodPhase, StoredData
 from rollout.model.host import LoggedInUser, UpdateOperation, UpdateStatus
@@ -93,7 +94,7 @@ def with_lone_replica() -> PlanInputs:
     """Of a Deployment that can be restarted without a gap."""
     owner = OwnerRef("apps/v1", "ReplicaSet", "web-5d4f", "uid-rs")
     labels = {"app": "web", "pod-template-hash": "5d4f"}
-    alone = replace(WEB, owner=owner, labels=labels)
+    alone = structs.replace(WEB, owner=owner, labels=labels)
     given = with_pods(alone, allowed=0, expected=1, drain=DrainPolicy(restart=Restart.BLOCKED))
     return replace(given, snapshot=replace(given.snapshot, deployments=(deployment(),)))
 
@@ -113,7 +114,9 @@ BLOCKERS = {
     BlockerKind.TWO_BUDGETS: (inputs(NODES, pods=[WEB], budgets=TWO), ("delete all but one",)),
     BlockerKind.UNMANAGED_POD: (with_pods(NAKED), ("--force",)),
     BlockerKind.LOCAL_STORAGE: (
-        with_pods(replace(WEB, has_empty_dir=True), drain=DrainPolicy(delete_emptydir_data=False)),
+        with_pods(
+            structs.replace(WEB, has_empty_dir=True), drain=DrainPolicy(delete_emptydir_data=False)
+        ),
         ("--delete-emptydir-data",),
     ),
     BlockerKind.DAEMONSET_GONE: (with_pods(DAEMON), ("--force",)),
@@ -122,7 +125,7 @@ BLOCKERS = {
         ("make it ready", "AlwaysAllow", "--disable-eviction"),
     ),
     BlockerKind.STUCK_TERMINATING: (
-        with_pods(replace(WEB, deleted_at=ago(900))),
+        with_pods(structs.replace(WEB, deleted_at=ago(900))),
         ("drain.skip-wait-for-delete-timeout",),
     ),
     BlockerKind.FITS_NOWHERE: (
@@ -153,14 +156,19 @@ BLOCKERS = {
     BlockerKind.RIVAL: (with_rival(), ("pause it", "--allow fluo")),
 }
 WARNINGS = {
-    WarningKind.POD: (with_pods(replace(WEB, has_empty_dir=True)), ("--no-delete-emptydir-data",)),
+    WarningKind.POD: (
+        with_pods(structs.replace(WEB, has_empty_dir=True)),
+        ("--no-delete-emptydir-data",),
+    ),
     WarningKind.BUDGET_WAITING: (
         with_pods(WEB, allowed=0, expected=3, desired_healthy=2, current_healthy=2),
         ("--drain-timeout", "why its pods are not ready"),
     ),
     WarningKind.BUDGET_MANAGED: (
         with_pods(
-            replace(WEB, owner=OwnerRef("postgresql.cnpg.io/v1", "Cluster", "web", "uid-web")),
+            structs.replace(
+                WEB, owner=OwnerRef("postgresql.cnpg.io/v1", "Cluster", "web", "uid-web")
+            ),
             allowed=0,
             expected=1,
         ),
@@ -171,16 +179,16 @@ WARNINGS = {
         ("restarts Deployment shop/web", "drain.restart"),
     ),
     WarningKind.TERMINATING: (
-        with_pods(replace(WEB, deleted_at=ago(60))),
+        with_pods(structs.replace(WEB, deleted_at=ago(60))),
         ("drain.skip-wait-for-delete-timeout",),
     ),
     WarningKind.LONG_GRACE: (
-        with_pods(replace(WEB, grace_period=3600)),
+        with_pods(structs.replace(WEB, grace_period=3600)),
         ("may take 1h", "10m", "--drain-timeout", "--grace-period"),
     ),
     WarningKind.LONG_COMPLETION: (
         with_pods(
-            replace(WEB, labels={"job-name": "train"}, active_deadline=9000),
+            structs.replace(WEB, labels={"job-name": "train"}, active_deadline=9000),
             drain=DrainPolicy(completion=CompletionPolicy(("job-name",))),
         ),
         ("may run for another 2h30m", "1h", "raise drain.wait-for-completion-timeout"),
@@ -229,8 +237,8 @@ def test_every_blocker_names_what_clears_it(kind: BlockerKind) -> None:
     assert all(remedy in plan.blockers[0].message for remedy in remedies), plan.blockers[0].message
 
 
-SLOW = replace(WEB, grace_period=3600)
-GOING = replace(SLOW, deleted_at=ago(-3000))
+SLOW = structs.replace(WEB, grace_period=3600)
+GOING = structs.replace(SLOW, deleted_at=ago(-3000))
 
 
 @pytest.mark.parametrize(
@@ -242,11 +250,11 @@ GOING = replace(SLOW, deleted_at=ago(-3000))
         (SLOW, DrainPolicy(grace_period=30), False),
         (WEB, DrainPolicy(grace_period=900), True),
         (SLOW, DrainPolicy(pod_selector="app=other"), False),
-        (replace(SLOW, phase=PodPhase.SUCCEEDED), DrainPolicy(), False),
+        (structs.replace(SLOW, phase=PodPhase.SUCCEEDED), DrainPolicy(), False),
         (GOING, DrainPolicy(), True),
         (GOING, DrainPolicy(skip_wait_for_delete_timeout=60), True),
         (GOING, DrainPolicy(grace_period=30), False),
-        (replace(SLOW, deleted_at=ago(-300)), DrainPolicy(), False),
+        (structs.replace(SLOW, deleted_at=ago(-300)), DrainPolicy(), False),
     ],
 )
 def test_a_grace_period_as_long_as_the_drain_is_warned_of(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from rollout.model.blocker_finding import SurgeObstacle
 from rollout.model.cluster import Budget, OwnerRef, PersistentVolume, Pod, Resources
@@ -24,7 +25,7 @@ ALONE = budget("web", allowed=0, expected=1, min_available="1", max_unavailable=
 
 def web(name: str = "web-5d4f-1", on: str = "w-1", **changes: Any) -> Pod:
     labels = {"app": "web", "pod-template-hash": "5d4f"}
-    return replace(pod(name, on), labels=labels, owner=REPLICA_SET, **changes)
+    return structs.replace(pod(name, on), labels=labels, owner=REPLICA_SET, **changes)
 
 
 def cluster(
@@ -108,7 +109,7 @@ def test_a_blocker_stays_and_says_why_a_restart_does_not_help(
 
 def test_a_stateful_set_is_named_as_such() -> None:
     owner = OwnerRef("apps/v1", "StatefulSet", "web", "uid-set")
-    (blocker,) = build_plan(cluster(pods=[replace(web(), owner=owner)])).blockers
+    (blocker,) = build_plan(cluster(pods=[structs.replace(web(), owner=owner)])).blockers
     assert "drain.restart does not help StatefulSet shop/web: it starts a pod only" in blocker.cause
 
 
@@ -134,7 +135,9 @@ def test_a_volume_has_to_be_one_that_several_nodes_can_mount(
     ],
 )
 def test_pods_of_other_owners_are_not_restarted(owner: OwnerRef | None) -> None:
-    plan = build_plan(cluster(pods=[replace(web(), owner=owner)], drain=replace(ON, force=True)))
+    plan = build_plan(
+        cluster(pods=[structs.replace(web(), owner=owner)], drain=replace(ON, force=True))
+    )
     assert restarts(plan) == []
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from rollout.errors import UsageError
 from rollout.model.cluster import DaemonSet, OwnerRef, Pod, PodPhase
@@ -35,7 +36,7 @@ AGENT = DaemonSet("default", "agent", "u2")
 
 
 def pod(**changes: Any) -> Pod:
-    return replace(builders.pod("p", "n"), **changes)
+    return structs.replace(builders.pod("p", "n"), **changes)
 
 
 def rules(*daemon_sets: DaemonSet, **flags: Any) -> DrainRules:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from rollout.model import marks
 from rollout.model.cluster import DaemonSet, Node, OwnerRef, Pod
@@ -57,11 +58,11 @@ def pods() -> list[Pod]:
     return [
         pod("web-1", "planned-0"),
         pod("bare-1", "planned-1", owner=""),
-        replace(pod("scratch-1", "planned-1"), has_empty_dir=True),
-        replace(pod("agent-1", "planned-1"), owner=agent, ready=False, node_critical=True),
-        replace(pod("etcd-1", "planned-1"), mirror=True),
-        replace(pod("gone-1", "planned-2"), owner=gone),
-        replace(pod("slow-1", "planned-3"), grace_period=86_400),
+        structs.replace(pod("scratch-1", "planned-1"), has_empty_dir=True),
+        structs.replace(pod("agent-1", "planned-1"), owner=agent, ready=False, node_critical=True),
+        structs.replace(pod("etcd-1", "planned-1"), mirror=True),
+        structs.replace(pod("gone-1", "planned-2"), owner=gone),
+        structs.replace(pod("slow-1", "planned-3"), grace_period=86_400),
         pod("pinned-1", "planned-3", node_selector={"disk": "none"}),
     ]
 

@@ -6,7 +6,7 @@ Evictions wait until a budget's status allows them, so that none is refused.
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.execution.base.deadline import Deadline, PatientApi
@@ -50,7 +50,6 @@ class BudgetView:
     def refresh(self) -> None:
         generation = self._view.generation
         if generation == self._generation:
-            self._index = replace(self._index, by_uid={})
             return
         self._generation = generation
         budgets = self._view.items()

@@ -23,6 +23,7 @@ Keys are `namespace/name` for a budget (its pods), `kind/namespace/name` for an 
 
 # A namespace, and the key and value of a label.
 _LabelKey = tuple[str, str, str]
+_PodLabels = tuple[str, tuple[tuple[str, str], ...]]
 # Zalando's postgres-operator sets no owner on budgets and StatefulSets by default, but a
 # StatefulSet has the name of its `postgresql`.
 SPILO = ("application", "spilo")
@@ -38,8 +39,8 @@ class BudgetIndex:
     by_label: Mapping[_LabelKey, Sequence[Budget]]
     # Budgets whose selectors require no label's value, by namespace.
     unselective: Mapping[str, Sequence[Budget]]
-    # Found so far, by pod UID.
-    by_uid: dict[str, tuple[Budget, ...]] = field(default_factory=dict)
+    # Found so far, by the namespace and labels that a workload's pods share.
+    found: dict[_PodLabels, tuple[Budget, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, budgets: Iterable[Budget]) -> "BudgetIndex":
@@ -56,9 +57,10 @@ class BudgetIndex:
         return cls(by_label, unselective)
 
     def covering(self, pod: Pod) -> tuple[Budget, ...]:
-        budgets = self.by_uid.get(pod.uid)
+        key = (pod.namespace, tuple(pod.labels.items()))
+        budgets = self.found.get(key)
         if budgets is None:
-            budgets = self.by_uid[pod.uid] = self._look_up(pod)
+            budgets = self.found[key] = self._look_up(pod)
         return budgets
 
     def _look_up(self, pod: Pod) -> tuple[Budget, ...]:

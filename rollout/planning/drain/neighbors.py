@@ -218,7 +218,10 @@ class Neighbors:
         if group is None:
             return
         before = self._moved_to.get(pod.uid, pod.node)
-        self._moved_to[pod.uid] = to
+        if to == pod.node:
+            self._moved_to.pop(pod.uid, None)
+        else:
+            self._moved_to[pod.uid] = to
         for tally in group.counted_by:
             if before:
                 tally.remove(before)

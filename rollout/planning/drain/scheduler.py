@@ -84,7 +84,10 @@ class Scheduler:
 
     def put(self, pod: Pod, node: str) -> None:
         self.nodes[node].add(pod.requests)
-        self._moved_to[pod.uid] = node
+        if node == pod.node:
+            self._moved_to.pop(pod.uid, None)
+        else:
+            self._moved_to[pod.uid] = node
         if self.neighbors.has_rules:
             self.neighbors.move(pod, to=node)
 

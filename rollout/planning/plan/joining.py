@@ -7,6 +7,8 @@ from itertools import zip_longest
 from operator import and_
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from rollout.model import marks
 from rollout.model.cluster import SELF_SET, ClusterSnapshot, ConditionStatus, Node, Pod
 from rollout.model.gates import AlertPolicy
@@ -42,7 +44,7 @@ def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> Cluster
     pods = list[Pod]()
     for pod in snapshot.pods:
         is_static_pod_back = pod.mirror and pod.node in names
-        pods.append(replace(pod, ready=True) if is_static_pod_back else pod)
+        pods.append(structs.replace(pod, ready=True) if is_static_pod_back else pod)
     return replace(snapshot, nodes=nodes, pods=tuple(pods))
 
 
