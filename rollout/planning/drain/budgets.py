@@ -5,7 +5,7 @@ role. Drains wait for that, so it is no blocker.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -41,6 +41,8 @@ class BudgetIndex:
     unselective: Mapping[str, Sequence[Budget]]
     # Found so far, by the namespace and labels that a workload's pods share.
     found: dict[_PodLabels, tuple[Budget, ...]] = field(default_factory=dict)
+    # Equal keys of budgets, once.
+    shared_keys: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, budgets: Iterable[Budget]) -> "BudgetIndex":
@@ -105,9 +107,12 @@ def bypasses_budget(pod: Pod, budget: Budget) -> bool:
     return budget.always_allow_unhealthy or budget.current_healthy >= budget.desired_healthy > 0
 
 
-def guarding_budgets(pod: Pod, index: BudgetIndex) -> Iterator[str]:
+def guarding_budgets(pod: Pod, index: BudgetIndex) -> tuple[str, ...]:
     """Return the keys of the budgets that the API server asks before it evicts the pod."""
-    return (budget.key for budget in index.covering(pod) if not bypasses_budget(pod, budget))
+    covering = index.covering(pod)
+    keys = tuple(budget.key for budget in covering if not bypasses_budget(pod, budget))
+    # Thousands of pods share the tuple.
+    return index.shared_keys.setdefault(keys, keys)
 
 
 def counts_selected_pods(budget: Budget) -> bool:

@@ -151,7 +151,7 @@ class DrainForecaster:
         completion = candidate.policy.drain.completion
         awaited = [verdict.pod for verdict in with_action(Action.WAIT, verdicts)]
         evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
-        budgets_of = {pod.uid: tuple(guarding_budgets(pod, self.index)) for pod in evicted}
+        budgets_of = {pod.uid: guarding_budgets(pod, self.index) for pod in evicted}
         completed_in = self.completion.completed_in(awaited, completion)
         surging = self._surging(evicted, budgets_of)
         surged = {uid: budgets_of[uid] for uid in surging}

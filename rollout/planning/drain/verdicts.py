@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from msgspec import Struct
+
 from rollout.model import drain_finding as findings
 from rollout.model.cluster import DaemonSet, LabelSelector, Pod
 from rollout.model.drain_finding import VerdictReason
@@ -41,8 +43,7 @@ class Action(StrEnum):
     REFUSE = "refuse"
 
 
-@dataclass(frozen=True, slots=True)
-class PodVerdict:
+class PodVerdict(Struct, frozen=True, gc=False):
     pod: Pod
     action: Action
     reason: VerdictReason

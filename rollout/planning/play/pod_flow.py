@@ -359,7 +359,7 @@ class PodFlow:
         return self._traits_by_pod[pod.uid]
 
     def _look_up_traits(self, pod: Pod) -> _Traits:
-        budgets = tuple(guarding_budgets(pod, self.index))
+        budgets = guarding_budgets(pod, self.index)
         uid = _owner_uid(pod)
         key = (uid, budgets, pod.grace_period)
         if key not in self._traits_cache:
