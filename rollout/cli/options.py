@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rollout.cli.program import with_program_name
-from rollout.cli.settings.setting import Setting
+from rollout.cli.settings.setting import Setting, is_blank
 from rollout.errors import UsageError
 from rollout.model.quantity import LONGEST
 
@@ -82,7 +82,7 @@ class PlainValue:
         items = (value or ()) if is_list else [value]
         texts = [item for item in items if isinstance(item, str)]
         is_given = value != param.default
-        if is_given and not all(text.strip(" ,;") for text in texts):
+        if is_given and any(map(is_blank, texts)):
             # An empty --node would select all nodes.
             why = "it is empty; was a shell variable unset?"
             raise typer.BadParameter(why, ctx=ctx, param=param)

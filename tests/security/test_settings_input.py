@@ -112,6 +112,8 @@ BAD = [
     (("plan", "--pod-selector", f"a={'b' * 64}"), "--pod-selector"),
     (("plan", "--spread-by", "a" * 64), "--spread-by"),
     (("plan", "--selector", "cores>many"), "--selector"),
+    # a kind without a name
+    (("plan", "--exclude", "node/"), "--exclude"),
 ]
 
 
@@ -128,6 +130,41 @@ def test_what_looks_well_and_is_not(home: Path) -> None:
     for arguments, named in (*BAD, *UNSET):
         ended = rollout(home, *arguments).ends(ExitCode.USAGE)
         assert named in ended.stderr
+
+
+BLANK_TABLES = [
+    ("[[pool]]\nname = 'a'\nselector = '{}'\n", 3),
+    ("[[critical]]\nnamespace = 'a'\nmin-available = 1\nselector = '{}'\n", 4),
+    ("[[gates.healthy]]\nresource = '{}'\nexpression = 'true'\n", 2),
+    ("[nodes]\nselector = '{}'\n", 2),
+]
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", " , "])
+def test_a_blank_value_is_neither_the_default_nor_everything(blank: str, home: Path) -> None:
+    for name in ("WINDOW", "NODE", "SELECTOR", "NOTIFY", "CONTEXT"):
+        ended = rollout(home, "plan", variables={f"ROLLOUT_{name}": blank}).ends(ExitCode.USAGE)
+        assert f"the variable ROLLOUT_{name}: {blank!r} is blank" in ended.stderr
+    for name in ("gates.window", "nodes.selector", "gates.command"):
+        ended = rollout(home, "plan", "--set", f"{name}={blank}").ends(ExitCode.USAGE)
+        assert f"--set {name}: {blank!r} is blank" in ended.stderr
+    for text, line in BLANK_TABLES:
+        (home / "own.toml").write_text(text.format(blank), encoding="utf-8")
+        ended = rollout(home, "plan", "-c", "own.toml").ends(ExitCode.USAGE)
+        assert f"own.toml:{line}: " in ended.stderr
+        assert f"{blank!r} is blank" in ended.stderr
+    assert "--node" in rollout(home, "plan", "--node", blank).ends(ExitCode.USAGE).stderr
+
+
+@pytest.mark.parametrize("value", ["5", "1.5", "['hosts']"])
+@pytest.mark.parametrize(
+    "name", ["output.journal", "metrics.textfile", "ssh.key", "reboot.pre-playbook"]
+)
+def test_a_path_is_text(name: str, value: str, home: Path) -> None:
+    (home / "own.toml").write_text(f"{name} = {value}\n", encoding="utf-8")
+    for arguments in (("plan",), ("manifests", "--image", "x/y:1", "--known-hosts", "hosts")):
+        ended = rollout(home, *arguments, "-c", "own.toml").ends(ExitCode.USAGE)
+        assert f"own.toml:1: {name}: expected a string" in ended.stderr
 
 
 def test_a_bad_value_is_named_by_its_variable(home: Path) -> None:

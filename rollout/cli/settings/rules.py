@@ -269,7 +269,7 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
                 ),
             )
     settings = merge_settings(file, {}, {})
-    reasons = ", ".join(_unfit_settings(file))
+    reasons = ", ".join(_unfit_settings(settings))
     if reasons:
         raise UsageError(
             f"{file.name} cannot be a pod's settings: {reasons}",
@@ -280,16 +280,15 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
     return settings, server_policy(readable) if serves else policy_of(readable)
 
 
-def _unfit_settings(file: SettingsFile) -> Iterator[str]:
+def _unfit_settings(settings: CommandSettings) -> Iterator[str]:
     for name, setting in every_setting().items():
         table, _, key = name.partition(".")
-        value = file.document.get(table, {}).get(key)
-        if value is None:
+        value = getattr(getattr(settings, table), key.replace("-", "_"))
+        if name not in settings.places or value is None:
             continue
-        is_path = setting.kind is Path and value != "none"
         if name in _UNFIT_FOR_PODS:
             yield f"{name} ({_UNFIT_FOR_PODS[name]})"
-        elif name in _WRITTEN_FILES and not Path(value).is_relative_to(_WRITABLE):
+        elif name in _WRITTEN_FILES and not value.is_relative_to(_WRITABLE):
             yield f"{name} (the pod can write only to {_WRITABLE})"
-        elif is_path and name not in _WRITTEN_FILES and not Path(value).is_absolute():
+        elif setting.kind is Path and not (value.is_absolute() or value == Path("none")):
             yield f"{name} (use an absolute path inside the pod, from the image or a volume)"

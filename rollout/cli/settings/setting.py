@@ -4,12 +4,19 @@ import re
 from collections.abc import Callable, Sequence
 from configparser import RawConfigParser
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rollout.model.quantity import LONGEST
 
 BOOLEANS = RawConfigParser.BOOLEAN_STATES
 _NUMBERS = {int: re.compile(r"-?[0-9]{1,10}"), float: re.compile(r"-?[0-9]{1,10}(\.[0-9]{1,10})?")}
+_BLANK = re.compile(r"[\s,;]*")
+
+
+def is_blank(text: str) -> bool:
+    """Whether the text has only spaces and separators, or nothing."""
+    return _BLANK.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class Setting:
         # A dict keeps the order, and drops repeated items.
         items: dict[Any, None] = {}
         for item in value if isinstance(value, list) else [value]:
-            texts = [part.strip() for part in _text(item).split(self.separator)]
+            texts = [part.strip() for part in self._text(item).split(self.separator)]
             items |= dict.fromkeys(self._read_item(text) for text in texts if text)
         if self.check is not None:
             self.check(tuple(items))
@@ -73,7 +80,9 @@ class Setting:
             if boolean is None:
                 raise ValueError("it is neither true nor false")
             return boolean
-        text = _text(value)
+        text = self._text(value)
+        if self.kind is Path and not text:
+            return self.default
         if self.parse is not None:
             return self.parse(text)
         if self.kind in _NUMBERS:
@@ -92,9 +101,13 @@ class Setting:
             raise ValueError(f"{number} is too large: at most {self.most}")
         return number
 
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        expected = "expected a string, or a list of strings if the setting is a list"
-        raise ValueError(expected)  # noqa: TRY004 - as any
-    return str(value)
+    def _text(self, value: Any) -> str:
+        kinds = str if self.kind is Path else str | int | float
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            expected = "expected a string, or a list of strings if the setting is a list"
+            raise ValueError(expected)  # noqa: TRY004 - as any
+        text = str(value)
+        # An empty text means the default, but a blank one is a mistake.
+        if text and is_blank(text):
+            raise ValueError(f"{text!r} is blank: give a value, or leave the setting out")
+        return text

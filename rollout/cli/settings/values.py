@@ -87,10 +87,11 @@ NODE_PREFIXES = ("node/", "nodes/")
 
 def node_name(value: str) -> str:
     """Return the name without the kind that kubectl writes: `node/worker-1`."""
-    for prefix in NODE_PREFIXES:
-        if value.startswith(prefix):
-            return value.removeprefix(prefix)
-    return value
+    prefix = next(filter(value.startswith, NODE_PREFIXES), "")
+    name = value.removeprefix(prefix)
+    if not name:
+        raise ValueError(f"{value!r} names no node. Write it as node/worker-1.")
+    return name
 
 
 def os_version(value: str) -> str:
