@@ -1,3 +1,4 @@
+import atexit
 import os
 import signal
 import subprocess
@@ -6,6 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from rollout.adapters.secrets import child_environment
+
+# A daemon thread may wait for them while the main thread ends.
+_RUNNING = set[int]()
 
 
 def run_program(
@@ -16,7 +20,7 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program; kill it and all that it started after `seconds`.
+    """Run a program; kill it and all that it started after `seconds`, or at exit.
 
     By default it gets our environment without secrets. Raises `OSError` and
     `subprocess.TimeoutExpired`.
@@ -30,10 +34,23 @@ def run_program(
         cwd=folder,
         start_new_session=True,
     ) as process:
+        _RUNNING.add(process.pid)
         try:
             stdout, stderr = process.communicate(stdin, timeout=seconds)
         except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process.pid)
             raise
+        finally:
+            _RUNNING.discard(process.pid)
     return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
+
+
+def _kill(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+@atexit.register
+def _kill_all() -> None:
+    for group in tuple(_RUNNING):
+        _kill(group)

@@ -386,22 +386,6 @@ def test_the_ordinary_import_gives_all_of_the_package_afterwards() -> None:
     assert said(script) == "well\n"
 
 
-def test_what_is_needed_later_is_the_real_thing_when_it_is_used() -> None:
-    """OpenID Connect renews a token by a session of requests_oauthlib, and tells one error of
-    oauthlib's.
-    """
-    script = (
-        f"{LOAD}session = parts.kube_config.OAuth2Session(client_id='a')\n"
-        "error = parts.kube_config.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError\n"
-        "client = parts.kube_config.ApiClient(configuration=parts.configuration.Configuration())\n"
-        "import oauthlib.oauth2, requests_oauthlib\n"
-        "assert type(session) is requests_oauthlib.OAuth2Session\n"
-        "assert error is oauthlib.oauth2.rfc6749.errors.InvalidClientIdError\n"
-        "print(type(client).__name__)"
-    )
-    assert said(script) == "ApiClient\n"
-
-
 @pytest.mark.parametrize(
     "otherwise",
     [
@@ -411,7 +395,7 @@ def test_what_is_needed_later_is_the_real_thing_when_it_is_used() -> None:
     ids=["loaded already", "not to be taken apart"],
 )
 def test_else_it_is_loaded_whole(otherwise: str) -> None:
-    whole = "import kubernetes.config.kube_config as whole\nprint(parts.kube_config is whole)"
+    whole = "import kubernetes.client.rest as whole\nprint(parts.rest is whole)"
     assert said(f"{otherwise}{LOAD}{whole}") == "True\n"
 
 

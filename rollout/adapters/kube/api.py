@@ -1,4 +1,4 @@
-"""A `ClusterApi` with credentials and connections of the `kubernetes` package.
+"""A `ClusterApi` over HTTP.
 
 Only a GET whose connection breaks is repeated here: other retries need a deadline.
 """

@@ -1,6 +1,7 @@
-"""Chooses and checks a kubeconfig and a context.
+"""Decodes and checks kubeconfigs, and chooses a context.
 
-The client library checks too little: it goes on without a missing user.
+The types are those of client-go (`clientcmd/api/v1`), and what it refuses is refused here. Messages
+show no values but names, paths and server addresses: others may be secret.
 """
 
 import os
@@ -9,14 +10,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
-from rollout.adapters.input_files import Trust, check_input, read_input
-from rollout.adapters.secrets import without_userinfo
+from rollout.adapters.input_files import Trust, read_input
 from rollout.errors import KubeconfigError
 from rollout.model.yaml_text import read_yaml
 
@@ -24,30 +25,45 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _DEFAULT_FILE = "~/.kube/config"
 _MOST_NAMES = 20
 _CHOOSE_HINT = "Name one with --kubeconfig or KUBECONFIG."
+_VIEW_HINT = "Check it with: kubectl config view"
 
-# Known to the client library, which silently ignores others.
-_AUTH_PROVIDERS = frozenset({"oidc", "gcp", "azure"})
+_OIDC = "oidc"
+_PROVIDER_PROBLEMS = {
+    "gcp": "which kubectl has removed: its `exec` program is now gke-gcloud-auth-plugin",
+    "azure": "which kubectl has removed: its `exec` program is now Azure's kubelogin",
+}
 # Left as they are in a header's name by client-go.
 _HEADER_NAME = "!#$&'*+-.^_`|~"
+_PATH_FIELDS = ("certificate_authority", "client_certificate", "client_key", "token_file")
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+class Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A variable of a program's environment."""
+
+    name: _Text
+    value: str | None = None
 
 
 class Program(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A credential program (`exec`), with every field that kubectl knows."""
 
-    command: str = ""
+    command: _Text
+    api_version: _Text
     args: tuple[str, ...] | None = None
-    env: tuple[Mapping[str, str], ...] | None = None
-    api_version: str | None = None
+    env: tuple[Variable, ...] | None = None
     install_hint: str | None = None
-    provide_cluster_info: bool = False
-    interactive_mode: str | None = None
+    provide_cluster_info: bool | None = None
+    interactive_mode: Literal["Never", "IfAvailable", "Always"] | None = None
 
 
 class AuthProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A login method of the client library."""
+    """A login method that was built into kubectl."""
 
-    name: str = ""
-    config: Mapping[str, Any] | None = None
+    name: _Text
+    config: Mapping[str, str] | None = None
 
 
 class UserEntry(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -85,11 +101,17 @@ class UserEntry(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fiel
         return tuple(headers)
 
 
-class ClusterEntry(msgspec.Struct, frozen=True, rename="kebab"):
+class ClusterEntry(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
     """A cluster entry."""
 
     server: str | None = None
+    tls_server_name: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
     proxy_url: str | None = None
+    disable_compression: bool | None = None
+    extensions: tuple[Mapping[str, Any], ...] | None = None
 
 
 class ContextEntry(msgspec.Struct, frozen=True, rename="kebab"):
@@ -122,19 +144,16 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The chosen context, with its cluster and user."""
+    """The chosen context, with its cluster and user, whose paths are absolute."""
 
-    files: tuple[Path, ...]
-    # Names the files in messages.
-    origin: str
+    # Empty in a pod.
     context: str
-    # Empty: the context has none.
-    user: str
-    # Prints the credentials, if not None.
-    program: Program | None
-    proxy: str
     server: str
-    impersonation: tuple[tuple[str, str], ...] = ()
+    cluster: ClusterEntry
+    user: UserEntry
+    # Name the entry and its file in messages.
+    cluster_origin: str
+    user_origin: str
 
 
 class _MergedKubeconfig:
@@ -144,8 +163,9 @@ class _MergedKubeconfig:
         self.files = files
         self.current: str | None = None
         self.contexts: dict[str, ContextEntry] = {}
-        self.clusters: dict[str, ClusterEntry] = {}
-        self.users: dict[str, Mapping[str, Any]] = {}
+        # With the files that have them.
+        self.clusters: dict[str, tuple[Path, ClusterEntry]] = {}
+        self.users: dict[str, tuple[Path, Mapping[str, Any]]] = {}
         # Earlier files' entries replace later ones'.
         for path in reversed(files):
             file = _read_file(path)
@@ -153,9 +173,9 @@ class _MergedKubeconfig:
             for entry in file.contexts or ():
                 self.contexts[entry.name] = entry.context or ContextEntry()
             for entry in file.clusters or ():
-                self.clusters[entry.name] = entry.cluster or ClusterEntry()
+                self.clusters[entry.name] = path, entry.cluster or ClusterEntry()
             for entry in file.users or ():
-                self.users[entry.name] = entry.user or {}
+                self.users[entry.name] = path, entry.user or {}
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.files))
@@ -167,53 +187,38 @@ class _MergedKubeconfig:
             raise self._choice_error(f"{self} has no current context")
         if name not in self.contexts:
             raise self._choice_error(f"{self} has no context {name!r}")
-        cluster = self.contexts[name].cluster
-        user = self.contexts[name].user
-        if not cluster:
+        cluster_name = self.contexts[name].cluster
+        user_name = self.contexts[name].user
+        if not cluster_name:
             raise self._choice_error(f"context {name!r} of {self} names no cluster")
         for kind, wanted, known in (
-            ("cluster", cluster, self.clusters.keys()),
-            ("user", user, self.users.keys()),
+            ("cluster", cluster_name, self.clusters.keys()),
+            ("user", user_name, self.users.keys()),
         ):
             if wanted and wanted not in known:
                 raise self._choice_error(
                     f"context {name!r} names {kind} {wanted!r}, which {self} does not define"
                 )
-        problem = _why_server_unusable(self.clusters[cluster].server or "")
+        file, cluster = self.clusters[cluster_name]
+        cluster_origin = f"cluster {cluster_name!r} of {file}"
+        problem = _why_cluster_unusable(cluster)
         if problem:
-            raise KubeconfigError(
-                f"cluster {cluster!r} of {self} has {problem}",
-                hint="Write it as `server: https://HOST:PORT`, or choose another context.",
-            )
-        login = self._require_valid_user(user) if user else UserEntry()
-        if login.token_file:
-            _check_token_file(self.files[0].parent / login.token_file)
+            hint = "Correct it, as in `server: https://HOST:PORT`, or choose another context."
+            raise KubeconfigError(f"{cluster_origin} has {problem}", hint=hint)
+        user, user_origin = UserEntry(), "the kubeconfig"
+        if user_name:
+            user_file, content = self.users[user_name]
+            user_origin = f"user {user_name!r} of {user_file}"
+            user = _with_paths(_decode_user(content, user_origin), user_file)
         return Login(
-            files=self.files,
-            origin=str(self),
             context=name,
-            user=user or "",
-            program=None if login.token or login.token_file else login.exec,
-            proxy=self.clusters[cluster].proxy_url or "",
-            server=self.clusters[cluster].server or "",
-            impersonation=login.impersonation(),
+            # The scheme in lower case.
+            server=urlsplit(cluster.server or "").geturl().rstrip("/"),
+            cluster=_with_paths(cluster, file),
+            user=user,
+            cluster_origin=cluster_origin,
+            user_origin=user_origin,
         )
-
-    def _require_valid_user(self, name: str) -> UserEntry:
-        """Return a user; `KubeconfigError` if the library would ignore a field."""
-        try:
-            user = msgspec.convert(self.users[name], UserEntry)
-        except msgspec.ValidationError as error:
-            raise KubeconfigError(
-                f"user {name!r} of {self}: {error}",
-                hint="An unknown field may select another identity. Remove it, or choose another"
-                " context.",
-            ) from error
-        problem = _why_user_unusable(user)
-        if problem:
-            message = f"user {name!r} of {self} {problem}"
-            raise KubeconfigError(message, hint="Check it with: kubectl config view")
-        return user
 
     def _choice_error(self, message: str) -> KubeconfigError:
         """Return an error whose hint lists the contexts."""
@@ -225,20 +230,58 @@ class _MergedKubeconfig:
         return KubeconfigError(message, hint=f"Name one with --context: {', '.join(names)}.")
 
 
+def _with_paths(entry: _Struct, file: Path) -> _Struct:
+    """Return an entry with absolute paths: they are relative to its file."""
+    folder = file.absolute().parent
+    changes: dict[str, Any] = {
+        name: str(folder / path) for name in _PATH_FIELDS if (path := getattr(entry, name, None))
+    }
+    program: Program | None = getattr(entry, "exec", None)
+    # Without a slash it is searched for in PATH.
+    if program and os.sep in program.command:
+        changes["exec"] = replace(program, command=str(folder / program.command))
+    return replace(entry, **changes)
+
+
+def _decode_user(content: Mapping[str, Any], origin: str) -> UserEntry:
+    """Return a user; `KubeconfigError` if a part of it would be ignored."""
+    try:
+        user = msgspec.convert(content, UserEntry)
+    except msgspec.ValidationError as error:
+        raise KubeconfigError(
+            f"{origin}: {error}",
+            hint="A field that is not understood may select another identity. Correct it, or choose"
+            " another context.",
+        ) from error
+    problem = _why_user_unusable(user)
+    if problem:
+        raise KubeconfigError(f"{origin} {problem}", hint=_VIEW_HINT)
+    return user
+
+
 def _why_user_unusable(user: UserEntry) -> str:
     """Return what is wrong with a user, as a sentence's end, or empty."""
-    if user.impersonation() and not user.impersonate:
-        return (
-            "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user"
-            " to impersonate"
-        )
-    provider = user.auth_provider.name if user.auth_provider else ""
-    if provider and provider not in _AUTH_PROVIDERS:
-        return f"logs in through the auth-provider {provider!r}, which rollout does not know"
+    has_token = bool(user.token or user.token_file)
+    has_certificate = bool(user.client_certificate_data or user.client_certificate)
+    has_key = bool(user.client_key_data or user.client_key)
     needs_terminal = user.exec is not None and user.exec.interactive_mode == "Always"
-    if needs_terminal and not (sys.stdin is not None and sys.stdin.isatty()):
-        return "logs in through a program with interactiveMode Always, and stdin is not a terminal"
-    return ""
+    provider = user.auth_provider.name if user.auth_provider else _OIDC
+    why_not_provider = _PROVIDER_PROBLEMS.get(provider, "which rollout does not know")
+    problems = {
+        "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user to"
+        " impersonate": bool(user.impersonation()) and not user.impersonate,
+        f"logs in through the auth-provider {provider!r}, {why_not_provider}": provider != _OIDC,
+        "has an auth-provider and a program (exec): only one is allowed": bool(
+            user.auth_provider and user.exec
+        ),
+        "has a token and a username: only one is allowed": has_token and bool(user.username),
+        "has only one of username and password": bool(user.username) != bool(user.password),
+        "has only one of client-certificate and client-key": has_certificate != has_key,
+        "logs in through a program with interactiveMode Always, and stdin is not a terminal": (
+            needs_terminal and not (sys.stdin is not None and sys.stdin.isatty())
+        ),
+    }
+    return next((text for text, is_true in problems.items() if is_true), "")
 
 
 def find_login(kubeconfig: Path | None, context: str | None) -> Login:
@@ -251,6 +294,26 @@ def in_cluster() -> bool:
     if os.environ.get("KUBECONFIG") or Path(_DEFAULT_FILE).expanduser().exists():
         return False
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
+
+
+def service_account_login(context: str | None) -> Login:
+    """Return the login of the pod that this runs in, or raise `KubeconfigError`."""
+    if context:
+        raise KubeconfigError(
+            f"there is no context {context!r}: the pod's service account is used",
+            hint="Drop --context, or name a --kubeconfig.",
+        )
+    host = os.environ["KUBERNETES_SERVICE_HOST"]
+    port = os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    origin = "the pod's service account"
+    return Login(
+        context="",
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        cluster=ClusterEntry(certificate_authority=str(SERVICE_ACCOUNT.with_name("ca.crt"))),
+        user=UserEntry(token_file=str(SERVICE_ACCOUNT)),
+        cluster_origin=origin,
+        user_origin=origin,
+    )
 
 
 def _find_files(kubeconfig: Path | None) -> tuple[Path, ...]:
@@ -284,39 +347,42 @@ def _read_file(path: Path) -> KubeconfigFile:
     if content is None:
         raise KubeconfigError(f"kubeconfig {path} is empty", hint=_CHOOSE_HINT)
     try:
-        return msgspec.convert(content, KubeconfigFile)
+        file = msgspec.convert(content, KubeconfigFile)
     except msgspec.ValidationError as error:
         message = f"kubeconfig {path} is not a kubeconfig: {error}"
-        raise KubeconfigError(message, hint="Check it with: kubectl config view") from error
-
-
-def _check_token_file(path: Path) -> None:
-    """Raise `KubeconfigError` for a file that would block; the client reports missing ones."""
-    try:
-        check_input(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        message = f"token file {path} cannot be read: {error.strerror}"
-        raise KubeconfigError(message, hint=_CHOOSE_HINT) from error
+        raise KubeconfigError(message, hint=_VIEW_HINT) from error
+    for section in ("clusters", "contexts", "users"):
+        names = [entry.name for entry in getattr(file, section) or ()]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            message = f"kubeconfig {path} has more than one entry {twice!r} in `{section}`"
+            raise KubeconfigError(message, hint="Remove all but one of them.")
+    return file
 
 
 def _why_not_yaml(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        return f"line {error.problem_mark.line + 1}: {error.problem or 'it cannot be read'}"
+        # What it quotes may be a password that begins with an exclamation mark.
+        problem = (error.problem or "it cannot be read").partition(" '")[0]
+        return f"line {error.problem_mark.line + 1}: {problem}"
     if isinstance(error, UnicodeDecodeError):
         return type(error).__name__
     return " ".join(str(error).split())
 
 
-def _why_server_unusable(server: str) -> str:
-    """Return what a cluster has instead of a valid address, or empty."""
+def _why_cluster_unusable(cluster: ClusterEntry) -> str:
+    """Return what a cluster has instead of a valid address or verification, or empty."""
+    server = cluster.server or ""
     if not server:
         return "no server address"
+    if cluster.insecure_skip_tls_verify and (
+        cluster.certificate_authority_data or cluster.certificate_authority
+    ):
+        return "insecure-skip-tls-verify and a certificate authority: only one is allowed"
+    if "@" in server:
+        return "a user and password in its server address: they belong to the user"
     with suppress(ValueError):
         parts = urlsplit(server)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            if "@" in parts.netloc:
-                return "a user and password in its server address: they belong to the user"
             return ""
-    return f"the server address {without_userinfo(server)!r}, which is not a URL"
+    return f"the server address {server!r}, which is not a URL"
