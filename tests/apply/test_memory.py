@@ -174,7 +174,7 @@ def test_no_rollout_is_lost_for_a_memory_that_cannot_be_written(
         for line in ended.lines
         if line["type"] == "notice" and "warning" in line["message"]
     ]
-    assert any("remember" in message and "forbidden" in message for message in told)
+    assert any("cannot be stored" in message and "forbidden" in message for message in told)
 
 
 def test_whoever_may_not_read_it_begins_nothing_and_may_plan(

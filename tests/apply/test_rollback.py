@@ -190,7 +190,9 @@ def test_a_saved_plan_goes_back_unless_the_other_partition_has_changed(
     refused = rollout(lab, "apply", str(file), *FINALIZES).ends(ExitCode.USAGE)
     assert "a rollback stages none" in refused.stderr
     applied = rollout(lab, "apply", str(file)).ends(0)
-    assert f"--rollback {BAD}: its nodes go back to their previous version" in applied.stdout
+    assert (
+        f"--rollback {BAD}: its nodes are rolled back to their previous version" in applied.stdout
+    )
     assert versions(lab) == {BEFORE}
     assert f"Version {BAD} has been held by" in rollout(lab, "status").stdout
 

@@ -117,7 +117,7 @@ def test_the_lock_is_shown_with_its_holder(
     _, checks = findings(command, lab)
     (lock,) = (check for check in checks if check["check"] == "lock")
     assert lock["verdict"] == "warn"
-    assert "a rollout is under way" in lock["message"]
+    assert "a rollout is in progress" in lock["message"]
     assert f"/{running.pid}" in lock["message"]
     running.kill()
     running.communicate()

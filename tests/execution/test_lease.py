@@ -433,5 +433,5 @@ def test_a_duration_that_no_lease_can_have_is_no_duration(seconds: str) -> None:
             spec = f'{{"holderIdentity": "ann", "leaseDurationSeconds": {seconds}}}'
             return f'{{"metadata": {{"name": "node-rollout"}}, "spec": {spec}}}'.encode()
 
-    with pytest.raises(ApiUnavailableError, match="is not what an API server gives"):
+    with pytest.raises(ApiUnavailableError, match="is not a response of a Kubernetes API server"):
         read_lease(cast("ClusterApi", Answers()), "kube-system")

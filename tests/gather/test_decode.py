@@ -322,7 +322,7 @@ def test_a_budget_in_full() -> None:
 def test_a_garbled_answer_names_where_it_came_from(body: bytes) -> None:
     project = partial(decode.pod, shared=decode.SharedValues())
     with pytest.raises(
-        ApiError, match="the answer to /api/v1/pods is not what an API server gives"
+        ApiError, match="the answer to /api/v1/pods is not a response of a Kubernetes API server"
     ):
         decode.decode_object(body, wire.WirePod, project, "/api/v1/pods")
 
@@ -355,7 +355,9 @@ def test_an_expired_version_inside_a_watch_is_gone() -> None:
     "body", [b"", b"{", b'{"type": "NEW", "object": {}}', b'{"type": "ADDED"}', b"x"]
 )
 def test_a_garbled_line_is_an_error(body: bytes) -> None:
-    with pytest.raises(ApiError, match=f"the answer to {PODS} is not what an API server gives"):
+    with pytest.raises(
+        ApiError, match=f"the answer to {PODS} is not a response of a Kubernetes API server"
+    ):
         read(body)
 
 
