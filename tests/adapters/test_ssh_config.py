@@ -50,24 +50,23 @@ def test_flags_and_inventory_go_before_the_file(tmp_path: Path) -> None:
     assert found.port == 22
 
 
-def test_jump_hosts_are_left_to_openssh(tmp_path: Path) -> None:
-    text = "Host far\n  User admin\n  ProxyJump me@a:2200,b\n"
+@pytest.mark.parametrize(
+    ("jump", "arguments"),
+    [
+        ("b", ("-W", "[far]:22", "--", "b")),
+        ("me@a:2200,b", ("-J", "me@a:2200", "-W", "[far]:22", "--", "b")),
+        ("me@[::1]:22", ("-W", "[far]:22", "-l", "me", "-p", "22", "--", "::1")),
+        ("me@there@10.0.0.9", ("-W", "[far]:22", "-l", "me@there", "--", "10.0.0.9")),
+        ("ssh://b:7", ("-W", "[far]:22", "-p", "7", "--", "b")),
+    ],
+)
+def test_jump_hosts_are_left_to_openssh(
+    tmp_path: Path, jump: str, arguments: tuple[str, ...]
+) -> None:
+    text = f"Host far\n  User admin\n  ProxyJump {jump}\n"
     config = str(tmp_path / "config")
-    assert configured(untold("a", "far"), tmp_path, text).proxy == (
-        *(
-            "ssh",
-            "-F",
-            config,
-            "-o",
-            "BatchMode=yes",
-            "-J",
-            "me@a:2200",
-            "-W",
-            "[far]:22",
-            "--",
-            "ssh://b",
-        ),
-    )
+    command = ("ssh", "-F", config, "-o", "BatchMode=yes", *arguments)
+    assert configured(untold("a", "far"), tmp_path, text).proxy == command
 
 
 def test_the_rest_that_is_followed(tmp_path: Path, home: Path) -> None:

@@ -58,6 +58,9 @@ _NO_CLIENT = "Install openssh-client, or ignore the configuration: --ssh-config 
 _SAFE_IN_COMMAND = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
+_JUMP = re.compile(
+    r"(?:(?P<user>.+)@)?(?:\[(?P<address>[^]]+)\]|(?P<name>[^]@:/[]+))(?::(?P<port>[0-9]+))?"
+)
 
 _OWN_FILE = Path("~/.ssh/config")
 _SYSTEM_FILE = Path("/etc/ssh/ssh_config")
@@ -324,7 +327,20 @@ def _proxy_command(
         return ("/bin/sh", "-c", f"exec {_expand(command, tokens)}")
     *earlier_jumps, last_jump = (name.strip() for name in _expand(jump, tokens).split(","))
     jump_option = ("-J", ",".join(earlier_jumps)) if earlier_jumps else ()
-    # ssh takes a host with a port as a URI.
-    uri = last_jump if last_jump.startswith("ssh://") else f"ssh://{last_jump}"
-    target = f"[{host.address}]:{host.port}"
-    return (PROGRAM, *files.arguments, "-o", "BatchMode=yes", *jump_option, "-W", target, "--", uri)
+    target = ("-W", f"[{host.address}]:{host.port}")
+    options = (*files.arguments, "-o", "BatchMode=yes", *jump_option, *target)
+    return (PROGRAM, *options, *_destination(last_jump))
+
+
+def _destination(jump: str) -> tuple[str, ...]:
+    """Return a jump host, as `ssh -G` prints it, as arguments.
+
+    As a URI, OpenSSH 9.2 would refuse an IPv6 address.
+    """
+    match = _JUMP.fullmatch(jump)
+    if match is None:
+        raise InputError(f"ProxyJump {jump!a} is not supported", hint=_UNSUPPORTED_HINT)
+    user, port, address, name = match.group("user", "port", "address", "name")
+    user_option = ("-l", user) if user else ()
+    port_option = ("-p", port) if port else ()
+    return (*user_option, *port_option, "--", address or name)
