@@ -1,6 +1,7 @@
 """The shell over real connections to another library's SSH servers."""
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,15 @@ from typing import Any
 import asyncssh
 import paramiko
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from rollout.adapters.ssh.keys import KeyRing
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import InputError, SshAuthError, SshError
+from rollout.model.host import Identities
 from tests.adapters.conftest import Process, shell
+from tests.adapters.openssh import MISSING, add_to_agent, is_here, new_key, ssh_agent
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
 
@@ -176,7 +181,7 @@ def test_a_key_in_every_format_of_openssh_logs_in(
     [
         (
             "-----BEGIN PRIVATE KEY-----\nbm90aGluZw==\n-----END PRIVATE KEY-----\n",
-            "rollout cannot read this private key",
+            "rollout cannot use this private key",
             "ssh-keygen -p -Z aes256-ctr -f ",
         ),
         ("PuTTY-User-Key-File-2: ssh-rsa\n", "a PuTTY key", "puttygen "),
@@ -193,6 +198,49 @@ def test_a_file_that_is_no_usable_key_says_what_helps(
     with pytest.raises(SshAuthError, match=what) as caught:
         KeyRing().load(str(path))
     assert hint in caught.value.hint
+
+
+RSA_OF_512_BITS = """\
+-----BEGIN RSA PRIVATE KEY-----
+MIIBPAIBAAJBAOHk6nEj3lOmPB2YCG3wigWiNV7sN3fsaoNrdvwRQFZi6D9osE2X
+RXnVSFtft81/ULKogBrdMV5x74bwL/tzQFECAwEAAQJBAKEg4yV+20g5jCnj1yds
+a1cnZABoaAxvo25Iil+0gnrazPDTR8/5znmwzNvR8U2deEZ4Kkde/RVM1v50s3NX
+8/0CIQD3aBp9x2NasKbIMQsJWBqWRiEG01isnUUB69WDo2gYiwIhAOm9hwE/SA/a
+JUrAcUAm8mfliUsSr7q+ZNsZkdwRzAoTAiEAgzisFFpU0B0x2KxqdiJMt7eqfLxM
+JAGmQEadkJxy8dECIQCsNsXnd1aCx3k+cDeAyrFDN21GcMgk0O7CNz6uZDZvHQIg
+OxBfFKsJqyFjHzlH48X8S+0HTjV1y0OI/eEh7vu1R+Y=
+-----END RSA PRIVATE KEY-----
+"""
+SECP256K1 = (
+    ec.generate_private_key(ec.SECP256K1())
+    .private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    .decode()
+)
+
+
+@pytest.mark.parametrize("text", [SECP256K1, RSA_OF_512_BITS], ids=["secp256k1", "rsa-512"])
+def test_a_key_that_ssh_has_no_signatures_of_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "id"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(SshAuthError, match="rollout cannot use this private key"):
+        KeyRing().load(str(path))
+
+
+@pytest.mark.skipif(not is_here(), reason=MISSING)
+@pytest.mark.parametrize("suffix", [".pub", "-cert.pub"])
+def test_a_named_pipe_beside_a_key_does_not_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """The agent has a key, so rollout looks for the public halves of the files."""
+    key = write_key(asyncssh.generate_private_key("ssh-ed25519"), tmp_path / "id")
+    agent = new_key(tmp_path / "other")
+    os.mkfifo(tmp_path / f"id{suffix}")
+    with ssh_agent(tmp_path / "agent"):
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+        add_to_agent(agent)
+        with KeyRing().open_keys(None, Identities((str(key),))) as keys:
+            assert keys[0].asbytes() == KeyRing().load(str(key)).asbytes()
 
 
 def test_passphrase_missing_or_wrong(tmp_path: Path) -> None:

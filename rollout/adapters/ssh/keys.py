@@ -27,7 +27,7 @@ from paramiko.agent import AgentKey, AgentSSH
 from paramiko.pkey import PublicBlob
 from typing_extensions import override
 
-from rollout.adapters.input_files import check_input
+from rollout.adapters.input_files import read_input
 from rollout.errors import SshAuthError
 from rollout.model.host import Identities
 from rollout.model.text import shell_word
@@ -41,6 +41,10 @@ _NO_FILE = "none"
 _MOST_TRIED = 5
 _OTHERS_BITS = 0o077
 _OPENSSH_HEADER = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+# Those of SSH (RFC 5656, section 10.1).
+_CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+# As for ssh; with fewer, a SHA-2 signature may not fit.
+_FEWEST_RSA_BITS = 1024
 _PUBLIC_KEYS = (b"ssh-", b"ecdsa-", b"sk-")
 _UNLOCK_HINT = "Run: ssh-add {} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
 _CERTIFICATE_SUFFIX = "-cert-v01@openssh.com"
@@ -139,7 +143,7 @@ def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
         return None
     for candidate in (file, f"{file}.pub"):
         with suppress(OSError, ValueError, paramiko.SSHException):
-            public = PublicBlob.from_file(Path(candidate).expanduser()).key_blob
+            public = PublicBlob.from_string(_read_public_file(candidate)).key_blob
             return next((key for key in agent_keys if key.asbytes() == public), None)
     return None
 
@@ -151,11 +155,14 @@ def _with_certificate(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
         copied: paramiko.PKey = HeldKey(key.agent, key.blob, key.comment)
     else:
         copied = copy.copy(key)
-    certificate = Path(f"{file.removesuffix('.pub')}-cert.pub").expanduser()
     with suppress(OSError, ValueError, paramiko.SSHException):
-        copied.load_certificate(str(certificate))
+        copied.load_certificate(_read_public_file(f"{file.removesuffix('.pub')}-cert.pub"))
         yield copied
     yield key
+
+
+def _read_public_file(file: str) -> str:
+    return read_input(Path(file).expanduser()).decode()
 
 
 def _public_key(key: paramiko.PKey) -> _PublicKey:
@@ -167,18 +174,17 @@ def _public_key(key: paramiko.PKey) -> _PublicKey:
 
 def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
     try:
-        check_input(file)
+        data = read_input(file)
         if _is_too_open(file):
             hint = f"Run: chmod 600 {file} (ssh refuses it as well)"
             raise SshAuthError(f"key file {file}: others may read it", hint=hint)
-        return _parse_file(file, passphrase)
+        return _parse_file(file, data, passphrase)
     except OSError as error:
         message = f"key file {file}: {error.strerror}"
         raise SshAuthError(message, hint="Name another with --ssh-key.") from error
 
 
-def _parse_file(file: Path, passphrase: str) -> paramiko.PKey:
-    data = file.read_bytes()
+def _parse_file(file: Path, data: bytes, passphrase: str) -> paramiko.PKey:
     try:
         return _parse_data(data, passphrase=None)
     except TypeError:
@@ -210,9 +216,9 @@ def _parse_data(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
     load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
     key = load(data, passphrase)
     match key:
-        case rsa.RSAPrivateKey():
+        case rsa.RSAPrivateKey() if key.key_size >= _FEWEST_RSA_BITS:
             return paramiko.RSAKey(key=key)
-        case ec.EllipticCurvePrivateKey():
+        case ec.EllipticCurvePrivateKey() if isinstance(key.curve, _CURVES):
             return paramiko.ECDSAKey(vals=(key, key.public_key()))
         case ed25519.Ed25519PrivateKey():
             # paramiko reads such keys only from files.
@@ -262,7 +268,10 @@ def _unusable_key_error(file: Path, data: bytes) -> SshAuthError:
         )
         hint = f"Run: ssh-add {name} (with ssh-agent), or use --executor ansible."
     elif b" PRIVATE KEY-----" in start[:64]:
-        problem = "rollout cannot read this private key (ed25519, ecdsa and rsa are supported)"
+        problem = (
+            "rollout cannot use this private key (supported are ed25519, ecdsa with a NIST curve,"
+            f" and rsa with at least {_FEWEST_RSA_BITS} bits)"
+        )
         hint = f"If ssh can use it, convert it: ssh-keygen -p -Z aes256-ctr -f {name}"
     return SshAuthError(f"key file {file}: {problem}", hint=hint)
 
