@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.errors import ApiError, KubeconfigError
+from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
 from rollout.lab.credentials import new_authority, server_context
 from tests.adapters.test_kube_config import authorization, program, refused
 from tests.adapters.test_kube_connections import mutual
@@ -230,6 +230,29 @@ def test_a_program_gets_what_kubectl_gives_it_and_no_secrets_of_rollout(
             "config": {"audience": "a"},
         },
     }
+
+
+def test_in_a_pod_the_token_is_read_for_each_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    monkeypatch.setattr("rollout.adapters.kube.kubeconfig.SERVICE_ACCOUNT", token)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    authority = new_authority(datetime.now(UTC))
+    (tmp_path / "ca.crt").write_bytes(authority.certificate)
+    with scripted(authorization, server_context(authority, tmp_path)) as server:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server_port))
+        token.write_text("first")
+        api = connect(None, None, timeouts=QUICK)
+        for content in ("first", "second"):
+            token.write_text(content)
+            assert json.loads(api.get("/x")) == {"authorization": f"Bearer {content}"}
+        token.unlink()
+        with pytest.raises(ApiUnavailableError, match="cannot be read"):
+            api.get("/x")
+        token.write_text("third")
+        assert json.loads(api.get("/x")) == {"authorization": "Bearer third"}
 
 
 def test_the_proxy_of_the_kubeconfig_is_used_in_spite_of_no_proxy(
