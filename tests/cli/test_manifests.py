@@ -186,6 +186,15 @@ def test_known_hosts_that_know_nobody_are_refused(
         ((*IMAGE, "--time-zone", "Europe/Berlinn"), "Did you mean Europe/Berlin?"),
         ((*IMAGE, "--name", "x" * 53), "at most 52"),
         ((*IMAGE, "--namespace", "Ops"), "is not a namespace name"),
+        *(
+            (("fleetlock", *IMAGE, "--cluster-ip", address), f"{address!r} is not an IP address")
+            for address in ("fd00::1%eth0", "0x0a.1", "10.96.0.15/16", "None", "::ffff:10.0.0.1")
+        ),
+        (("fleetlock", *IMAGE, "--cluster-ip", "127.0.0.1"), "cannot be a cluster IP"),
+        (("fleetlock", *IMAGE, "--hosts-network", "10.0.0.1/8"), "has host bits set"),
+        (("fleetlock", *IMAGE, "--hosts-network", "hosts"), "Write it as 10.1.0.0/16"),
+        (("fleetlock", *IMAGE, "--hosts-network", "fe80::%eth0/64"), "names a network interface"),
+        (("fleetlock", *IMAGE, "--tls-secret", "a b"), "is not the name of a Secret"),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -28,7 +28,7 @@ CLOSED = "http://127.0.0.1:1"
 
 FREE_TEXT = {
     **dict.fromkeys(
-        ("--env-secret", "--image-pull-secret", "--schedule", "--ssh-secret"),
+        ("--image-pull-secret", "--schedule", "--ssh-secret"),
         "of a manifest, which the API server judges where it is applied",
     ),
     "--context": "a name in the operator's kubeconfig",

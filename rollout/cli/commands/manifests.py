@@ -1,3 +1,4 @@
+import ipaddress
 import math
 import re
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from rollout.cli.settings.reading import CommandSettings, read_file
 from rollout.cli.settings.rules import read_pod_settings
 from rollout.cli.settings.schema import Executor
 from rollout.cli.settings.schema import settings as known_settings
-from rollout.cli.settings.values import matching, read_namespace
+from rollout.cli.settings.values import fitting, matching, read_namespace
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
 from rollout.manifests.cron import check_schedule
@@ -27,6 +28,7 @@ from rollout.manifests.objects import (
     manifest_text,
     objects,
 )
+from rollout.model.text import is_object_name
 from rollout.planning.eligibility.windows import check_zone
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -62,6 +64,34 @@ def fixed_image(value: str) -> str:
     return value
 
 
+def _cluster_ip(value: str) -> str:
+    """Return the address; raise `ValueError` unless a Service can have it."""
+    try:
+        address = ipaddress.ip_address(value.strip())
+    except ValueError:
+        address = None
+    # Kubernetes refuses a zone, and an IPv4 address in IPv6.
+    if address is None or "%" in value or getattr(address, "ipv4_mapped", None):
+        raise ValueError(f"{value!r} is not an IP address. Write it as 10.96.0.15, or fd00::15.")
+    is_special = address.is_loopback or address.is_link_local or address.is_multicast
+    if is_special or address.is_unspecified:
+        raise ValueError(f"{value!r} cannot be a cluster IP. Use one of the Service network.")
+    return str(address)
+
+
+def _network(value: str) -> str:
+    try:
+        network = ipaddress.ip_network(value.strip())
+    except ValueError as error:
+        raise ValueError(f"{error}. Write it as 10.1.0.0/16, or fd00:1::/64.") from None
+    if "%" in value:
+        raise ValueError(f"{value!r} names a network interface. Write it as fd00:1::/64.")
+    return str(network)
+
+
+_read_secret_name = fitting(is_object_name, "the name of a Secret")
+
+
 _KIND = argument(InstallationKind.CRONJOB, "What to install; roles prints only the roles.", "KIND")
 _IMAGE_TO_RUN = option(
     None,
@@ -79,9 +109,10 @@ _NAME = option(
     parser=_read_name,
 )
 _ENV_SECRET = option(
-    "",
+    None,
     "Secret whose keys become environment variables: secret settings, tokens, a passphrase",
     "NAME",
+    parser=_read_secret_name,
 )
 _SCHEDULE = option(
     DEFAULT_SCHEDULE,
@@ -90,12 +121,23 @@ _SCHEDULE = option(
     parser=check_schedule,
 )
 _TIME_ZONE = option(DEFAULT_ZONE, "cronjob: time zone of the schedule", "ZONE", parser=check_zone)
-_TLS_SECRET = option("", "fleetlock: Secret of type kubernetes.io/tls with the certificate", "NAME")
+_TLS_SECRET = option(
+    None,
+    "fleetlock: Secret of type kubernetes.io/tls with the certificate",
+    "NAME",
+    parser=_read_secret_name,
+)
 _CLUSTER_IP = option(
-    "", "fleetlock: cluster IP of the Service, for the configuration of the hosts", "ADDRESS"
+    None,
+    "fleetlock: cluster IP of the Service, for the configuration of the hosts",
+    "ADDRESS",
+    parser=_cluster_ip,
 )
 _HOSTS_NETWORK = option(
-    None, "fleetlock: accept requests only from these addresses; repeatable", "CIDR"
+    None,
+    "fleetlock: accept requests only from these addresses; repeatable",
+    "CIDR",
+    parser=_network,
 )
 
 
@@ -107,11 +149,11 @@ def manifests(
     image: str | None = _IMAGE_TO_RUN,
     namespace: str = _NAMESPACE,
     name: str | None = _NAME,
-    env_secret: str = _ENV_SECRET,
+    env_secret: str | None = _ENV_SECRET,
     schedule: str = _SCHEDULE,
     time_zone: str = _TIME_ZONE,
-    tls_secret: str = _TLS_SECRET,
-    cluster_ip: str = _CLUSTER_IP,
+    tls_secret: str | None = _TLS_SECRET,
+    cluster_ip: str | None = _CLUSTER_IP,
     hosts_network: list[str] | None = _HOSTS_NETWORK,
 ) -> None:
     """Print the manifests that run rollout in the cluster, for kubectl apply.
@@ -136,11 +178,11 @@ def manifests(
         name=name or _default_name(kind),
         namespace=namespace,
         image=image or "",
-        env_secret=env_secret,
+        env_secret=env_secret or "",
         schedule=schedule,
         time_zone=time_zone,
-        tls_secret=tls_secret,
-        cluster_ip=cluster_ip,
+        tls_secret=tls_secret or "",
+        cluster_ip=cluster_ip or "",
         networks=tuple(hosts_network or ()),
     )
     _refuse_flags_without_effect(choices, settings)
