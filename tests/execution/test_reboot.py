@@ -19,6 +19,7 @@ from rollout.errors import (
     SshError,
     SshNoRouteError,
     SshRefusedError,
+    SshTimeoutError,
     StepError,
 )
 from rollout.execution.base.deadline import Deadline, PatientApi
@@ -204,6 +205,41 @@ def test_only_the_machine_in_the_boot_from_before_is_asked_and_once(
     with pytest.raises(DrainError, match="was uncordoned outside this rollout"):
         ask(asking(host))
     assert host.rebooted == 0
+
+
+@dataclass
+class FailingRequests(Answers):
+    """A host whose first requests to reboot fail so: before the command is sent, or with it."""
+
+    failures: Sequence[SshError] = ()
+    is_sent: bool = False
+
+    def run_if(
+        self,
+        host: Host,
+        question: str,
+        agreed: Callable[[CommandResult], bool],
+        command: str,
+        *,
+        timeout: float,
+    ) -> CommandResult | None:
+        if not self.failures:
+            return super().run_if(host, question, agreed, command, timeout=timeout)
+        error, *self.failures = self.failures
+        if self.is_sent:
+            assert agreed(self.run(host, question, timeout=timeout))
+        raise error
+
+
+@pytest.mark.parametrize(("is_sent", "requests"), [(False, 1), (True, 0)])
+def test_only_a_command_that_was_sent_may_have_been_received(
+    asking: Asking, requests: int, *, is_sent: bool
+) -> None:
+    """No packet gets through while connecting, or its staged update is not told in time."""
+    late = SshTimeoutError("no response within 15 s")
+    host = FailingRequests([said(OLD)], failures=[late, late], is_sent=is_sent)
+    ask(asking(host))
+    assert host.rebooted == requests
 
 
 @pytest.mark.parametrize(

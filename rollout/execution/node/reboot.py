@@ -58,7 +58,7 @@ _SHUTDOWN_SECONDS = 120.0
 
 
 class _NotNowError(StepError):
-    """The last check could not be made in time, and nothing was sent."""
+    """The host could not be asked, or the Node not checked, in time: nothing was sent."""
 
 
 class _RequestResult(Enum):
@@ -188,8 +188,10 @@ def _request_reboot(
 ) -> CommandResult | None:
     """Send the reboot command to the planned machine; None if the old boot is over."""
     deadline = context.cluster.deadline(_REQUEST_SECONDS)
+    is_sent = False
 
     def may_reboot(answer: CommandResult) -> bool:
+        nonlocal is_sent
         boot = parse_boot(answer)
         if boot is None:
             raise _NotNowError("its answer has no boot ID")
@@ -201,15 +203,21 @@ def _request_reboot(
         _check_may_reboot(context, host, targets, answer)
         if deadline.remaining < _COMMAND_SECONDS:
             raise _NotNowError("the last check of the Node took too long")
+        is_sent = True
         return True
 
-    return host.shell.run_if(
-        host.host,
-        host.probe.last_question,
-        may_reboot,
-        host.reboot_command,
-        timeout=_REQUEST_SECONDS,
-    )
+    try:
+        return host.shell.run_if(
+            host.host,
+            host.probe.last_question,
+            may_reboot,
+            host.reboot_command,
+            timeout=_REQUEST_SECONDS,
+        )
+    except SshTimeoutError as error:
+        if is_sent:
+            raise
+        raise _NotNowError(error.message) from error
 
 
 def _check_may_reboot(
