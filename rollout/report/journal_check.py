@@ -235,10 +235,11 @@ class _JournalChecker:
     def _check_start(self, number: int, name: str) -> None:
         """Check that the node may be cordoned now, under the limits and in its wave."""
         process = self.process
-        others = tuple(sorted(process.in_flight - {name}))
-        if process.limit is not None and process.limit.why_full(name, others):
-            most = process.limit.most
-            self._report(Violation(number, Rule.LIMIT, name, other_nodes=others, most=most))
+        full = process.limit.why_full(name, process.in_flight) if process.limit else None
+        if full:
+            self._report(
+                Violation(number, Rule.LIMIT, name, other_nodes=full.nodes, most=full.limit)
+            )
         wave = process.wave_by_node.get(name)
         if wave is None:
             self._report(Violation(number, Rule.PLANNED, name))

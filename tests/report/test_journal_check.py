@@ -119,6 +119,14 @@ def _limit_of_one(lines: Lines) -> None:
     plan_of(lines)["policy"]["max_unavailable"] = 1
 
 
+def _limit_of_pool(lines: Lines) -> None:
+    plan = plan_of(lines)
+    plan["policy"]["pools"] = [{"name": "edge", "selector": "edge", "max_unavailable": 1}]
+    for wave in plan["waves"]:
+        for node in wave["nodes"]:
+            node["pool"] = "edge"
+
+
 def _smaller_share(lines: Lines) -> None:
     plan_of(lines)["policy"]["max_unavailable"] = "50%"
     lines[place(lines, type="run")]["selected"] = 2
@@ -186,6 +194,7 @@ def _wrong_summary(lines: Lines) -> None:
 
 BREAKS: list[tuple[Callable[[Lines], None], Rule, str]] = [
     (_limit_of_one, Rule.LIMIT, "worker-3"),
+    (_limit_of_pool, Rule.LIMIT, "worker-3"),
     (_smaller_share, Rule.LIMIT, "worker-3"),
     (_reboot_before_drain, Rule.DRAINED, "worker-3"),
     (_unproven_end, Rule.PROVEN, "worker-3"),
@@ -217,6 +226,12 @@ def test_a_broken_rule_is_found(
 
 def test_each_rule_has_a_journal_that_breaks_it() -> None:
     assert {rule for _, rule, _ in BREAKS} | {Rule.TRANSITION} == set(Rule)
+
+
+def test_a_violated_pool_limit_is_reported_with_that_limit(lines: Lines) -> None:
+    _limit_of_pool(lines)
+    found = [violation for violation in checked(lines).violations if violation.rule is Rule.LIMIT]
+    assert {violation.most for violation in found} == {1}
 
 
 def test_a_limit_of_unknown_many_nodes_is_not_verified(lines: Lines) -> None:
