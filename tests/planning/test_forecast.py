@@ -71,6 +71,12 @@ def test_what_has_never_run_is_evicted_under_two_budgets_as_well(
     assert kinds(build_plan(inputs(TWO, pods=pods, budgets=guards))) == expected
 
 
+def test_a_budget_whose_selector_repeats_a_value_is_one_budget() -> None:
+    repeated = Requirement("app", SelectorOperator.IN, ("web", "web"))
+    guard = budget("web", allowed=1, selector=LabelSelector((repeated,)))
+    assert kinds(build_plan(inputs(TWO, pods=[pod("web-0", "w-1")], budgets=[guard]))) == []
+
+
 def test_longhorns_budget_is_no_blocker_for_it_goes_with_the_cordon() -> None:
     manager = OwnerRef("longhorn.io/v1beta2", "InstanceManager", "im-1", "uid-im-1")
     of_longhorn = structs.replace(pod("im-1", "w-1"), owner=manager)

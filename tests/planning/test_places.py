@@ -176,6 +176,12 @@ def test_a_spread_counts_the_cordoned_node_too_unless_it_heeds_taints(
     } == expected
 
 
+def test_a_spread_whose_selector_repeats_a_value_counts_each_pod_once() -> None:
+    repeated = LabelSelector((Requirement("app", SelectorOperator.IN, ("web", "web")),))
+    spread = demanding(spreads=(Spread(HOSTNAME, max_skew=2, selector=repeated),))
+    assert place(spread, [pod("web-1", "w-2")]) == {"w-2", "w-3"}
+
+
 def test_too_few_places_count_as_if_one_were_empty() -> None:
     even = [pod("web-1", "w-2"), pod("web-2", "w-3"), pod("web-3", "w-1")]
     plain = demanding(spreads=(Spread(HOSTNAME, 1, app("web")),))

@@ -54,7 +54,8 @@ class BudgetIndex:
             if requirement is None:
                 unselective[budget.namespace].append(budget)
                 continue
-            for value in requirement.values:
+            # The API server accepts a selector that repeats a value.
+            for value in dict.fromkeys(requirement.values):
                 by_label[budget.namespace, requirement.key, value].append(budget)
         return cls(by_label, unselective)
 

@@ -345,7 +345,8 @@ class Neighbors:
         if requirement is None:
             candidates += self._by_namespace.get(namespace, ())
         else:
-            for value in requirement.values:
+            # The API server accepts a selector that repeats a value.
+            for value in dict.fromkeys(requirement.values):
                 candidates += self._by_label.get((namespace, requirement.key, value), ())
         return (group for group in candidates if selector.matches(group.labels))
 
