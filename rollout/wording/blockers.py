@@ -150,7 +150,7 @@ def _(finding: findings.PodRefused) -> Words:
 def _(finding: findings.StuckTerminating) -> Words:
     stuck = stuck_terminating(finding.overdue, finding.finalizers)
     cause = f"{stuck}, longer than --drain-timeout"
-    setting = f"--set drain.skip-wait-for-delete-timeout={finding.timeout}"
+    setting = f"--set drain.skip-wait-for-delete-timeout={round(finding.timeout)}"
     return Words(cause, f"see what blocks its deletion, or skip it with {setting}")
 
 

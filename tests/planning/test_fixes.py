@@ -27,7 +27,7 @@ from rollout.model.gates import GatePolicy
 from rollout.model.placement import NodeTerm
 from rollout.model.plan import Blocker, BlockerKind
 from rollout.model.policy import Critical, DrainPolicy, Policy, Pool, Restart
-from rollout.model.quantity import Count, Duration
+from rollout.model.quantity import Count
 from rollout.model.rivals import Coordinator, LockAnnotation, Rival
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
@@ -277,8 +277,8 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
         without_budgets_but(given, kept) for kept in range(len(given.snapshot.budgets))
     ],
     r"see what blocks its deletion": lambda given, _: [with_pods(given, given.snapshot.pods[1:])],
-    r"skip it with --set drain.skip-wait-for-delete-timeout=(\w+)": lambda given, match: [
-        with_drain(given, skip_wait_for_delete_timeout=Duration.parse(match[1]))
+    r"skip it with --set drain.skip-wait-for-delete-timeout=(\d+)": lambda given, match: [
+        with_drain(given, skip_wait_for_delete_timeout=int(match[1]))
     ],
     r"wait for its rebuild": lambda given, _: [rebuilt(given)],
     r"wait until it is": lambda given, _: [with_healthy_ceph(given)],

@@ -126,7 +126,7 @@ BLOCKERS = {
     ),
     BlockerKind.STUCK_TERMINATING: (
         with_pods(structs.replace(WEB, deleted_at=ago(900))),
-        ("drain.skip-wait-for-delete-timeout",),
+        ("drain.skip-wait-for-delete-timeout=600",),
     ),
     BlockerKind.FITS_NOWHERE: (
         with_pods(*(pinned(f"web-{i}") for i in range(2)), allowed=1),
