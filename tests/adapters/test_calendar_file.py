@@ -220,6 +220,52 @@ def test_an_occurrence_that_is_moved_freezes_where_it_is_now(tmp_path: Path) -> 
     )
 
 
+BERLIN_TIME = "TZID=Europe/Berlin"
+HALF_HOUR = f"DURATION:PT30M\r\nDTSTART;{BERLIN_TIME}"
+
+
+# On 2027-10-31, clocks in Berlin show 02:00 to 03:00 twice, until 01:00 UTC and after that. On
+# 2028-03-26 they skip that hour, at 01:00 UTC.
+@pytest.mark.parametrize(
+    ("event", "freezes"),
+    [
+        (
+            "DTSTART;TZID=Europe/Berlin:20271031T013000\r\nDTEND:20271031T013000Z",
+            ("2027-10-30T23:30..2027-10-31T01:30",),
+        ),
+        (
+            f"{HALF_HOUR}:20271031T021500\r\nRDATE:20271031T011500Z",
+            ("2027-10-31T00:15..2027-10-31T00:45", "2027-10-31T01:15..2027-10-31T01:45"),
+        ),
+        (
+            f"{HALF_HOUR}:20271031T021500\r\nEXDATE:20271031T011500Z",
+            ("2027-10-31T00:15..2027-10-31T00:45",),
+        ),
+        (
+            f"{HALF_HOUR}:20271031T021500\r\nRDATE;VALUE=PERIOD:20271031T011500Z/PT45M",
+            ("2027-10-31T00:15..2027-10-31T00:45", "2027-10-31T01:15..2027-10-31T02:00"),
+        ),
+        (
+            f"{HALF_HOUR}:20271030T021500\r\nRRULE:FREQ=DAILY;UNTIL=20271031T010500Z",
+            ("2027-10-30T00:15..2027-10-30T00:45", "2027-10-31T00:15..2027-10-31T00:45"),
+        ),
+        (
+            "DTSTART;TZID=Europe/Berlin:20280326T013000\r\nDURATION:PT2H",
+            ("2028-03-26T00:30..2028-03-26T02:30",),
+        ),
+        (f"{HALF_HOUR}:20280326T023000", ("2028-03-26T01:30..2028-03-26T02:00",)),
+        (
+            f"{HALF_HOUR}:20280325T120000\r\nRDATE;VALUE=PERIOD;{BERLIN_TIME}:20280326T013000/PT2H",
+            ("2028-03-25T11:00..2028-03-25T11:30", "2028-03-26T00:30..2028-03-26T02:30"),
+        ),
+    ],
+)
+def test_a_freeze_is_not_shorter_when_clocks_change(
+    event: str, freezes: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert read(tmp_path, event) == freezes
+
+
 NOT_UNDERSTOOD = [
     (f"{HOUR}\r\nRDATE;VALUE=PERIOD:20261226T100000Z/-PT9H", 6),
     (f"{HOUR}\r\nRDATE;VALUE=PERIOD:20261226T100000Z/20261225T100000Z", 6),
@@ -277,6 +323,10 @@ NOT_UNDERSTOOD = [
             "FREQ=MONTHLY;BYDAY=XX",
             "FREQ=MONTHLY;BYSETPOS=1",
             "FREQ=DAILY;WKST=1",
+            # 3.3.10: not of a DTSTART that is a date
+            "FREQ=DAILY;BYHOUR=5",
+            "FREQ=DAILY;BYMINUTE=0",
+            "FREQ=DAILY;BYSECOND=0",
             "FREQ=DAILY;BYHOUR=1,2,3,4,5;BYMINUTE=1,2,3,4,5",
         )
     ),

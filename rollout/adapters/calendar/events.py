@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cached_property
+from heapq import merge
 from typing import cast
 
 from rollout.adapters.calendar.lines import Block, ContentLine
@@ -53,6 +54,7 @@ _LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
 Period = tuple[datetime, datetime | timedelta]
 Value = date | timedelta | Period
+_FoldKey = tuple[datetime, int]
 
 
 @dataclass(frozen=True)
@@ -140,48 +142,49 @@ class CalendarEvent:
         first = _local_time(self.start, self.zone)
         horizon_end = _local_time(horizon.end, self.zone)
         length_by_clocks = self._end - first
-        exact_length = _to_utc(self._end, self.zone) - _to_utc(first, self.zone)
         period_ends = self._period_ends()
         for local_begin in self._occurrence_starts(first, period_ends, replaced):
             if local_begin > horizon_end:
                 return
             begin = _to_utc(local_begin, self.zone)
-            ends = [*period_ends.get(local_begin, ())]
+            ends = [*period_ends.get(_fold_key(local_begin), ())]
             # If clocks change meanwhile, the longer length counts.
             ends.append(_to_utc(_add_clamped(local_begin, length_by_clocks), self.zone))
             if not self.is_whole_days:
-                ends.append(begin + min(exact_length, _LATEST - begin))
+                ends.append(begin + min(self._exact_length, _LATEST - begin))
             end = max(ends)
             is_within = begin < end and begin < horizon.end and horizon.begin < end
             yield Interval(begin, end) if is_within else None
 
     def _occurrence_starts(
-        self, first: datetime, periods: Iterable[datetime], replaced: Iterable[ContentLine]
+        self, first: datetime, periods: Iterable[_FoldKey], replaced: Iterable[ContentLine]
     ) -> Iterator[datetime]:
-        from dateutil.rrule import rruleset, rrulestr  # noqa: PLC0415 - slow to import
+        from dateutil.rrule import rrulestr  # noqa: PLC0415 - slow to import
 
-        begins = rruleset()
-        begins.rdate(first)
+        rules = list[Iterable[datetime]]()
         for line in self.block.all("RRULE"):
-            rule = read_rule(line)
+            rule = read_rule(line, has_times=not self.is_whole_days)
             repeats = rrulestr(rule.text, dtstart=first)
             if rule.until:
                 repeats = repeats.replace(until=self._rule_end(line, rule))
-            begins.rrule(repeats)
-        for begin in periods:
-            begins.rdate(begin)
+            rules.append(repeats)
+        dates = [first, *(begin for begin, _ in periods)]
         for line in self.block.all("RDATE"):
             if not _is_period(line):
-                for begin in self.local_times(line):
-                    begins.rdate(begin)
-        for line in (*self.block.all("EXDATE"), *replaced):
-            for begin in self.local_times(line):
-                begins.exdate(begin)
-        return iter(begins)
+                dates += self.local_times(line)
+        done = {
+            _fold_key(begin)
+            for line in (*self.block.all("EXDATE"), *replaced)
+            for begin in self.local_times(line)
+        }
+        # dateutil's rruleset takes two equal local times for one.
+        for begin in merge(sorted(dates, key=_fold_key), *rules, key=_fold_key):
+            if _fold_key(begin) not in done:
+                yield begin
 
-    def _period_ends(self) -> dict[datetime, list[datetime]]:
+    def _period_ends(self) -> dict[_FoldKey, list[datetime]]:
         """Return the ends, in UTC, of RDATE's periods, by local start."""
-        periods = dict[datetime, list[datetime]]()
+        periods = dict[_FoldKey, list[datetime]]()
         for line in filter(_is_period, self.block.all("RDATE")):
             for begin, end in cast("Sequence[Period]", self.values(line)):
                 self._check_form(line, begin)
@@ -190,8 +193,11 @@ class CalendarEvent:
                     line.refuse("one end of a period has a time zone, the other has none")
                 if until <= begin:
                     line.refuse("a period ends before it begins")
-                ends = periods.setdefault(_local_time(begin, self.zone), [])
+                start = _local_time(begin, self.zone)
+                ends = periods.setdefault(_fold_key(start), [])
                 ends.append(_instant_in_utc(until, self.zone))
+                if isinstance(end, timedelta):
+                    ends.append(min(_add_clamped(_to_utc(start, self.zone), end), _LATEST))
         return periods
 
     def _rule_end(self, line: ContentLine, rule: RecurrenceRule) -> datetime:
@@ -208,6 +214,10 @@ class CalendarEvent:
             return day if self.is_whole_days else _add_clamped(day, _LAST_OF_DAY)
         as_written = until.replace(tzinfo=None)
         by_clocks = _local_time(until.replace(tzinfo=until.tzinfo or UTC), self.zone)
+        if by_clocks.fold:
+            # Clocks showed the whole hour once already, also the part after this time.
+            repeated = by_clocks.replace(fold=0)
+            by_clocks += _to_utc(by_clocks, self.zone) - _to_utc(repeated, self.zone)
         if not self.is_whole_days and (until.tzinfo or not self._own_zone):
             return by_clocks if until.tzinfo else as_written
         return max(as_written, by_clocks)
@@ -236,18 +246,26 @@ class CalendarEvent:
             return _add_clamped(first, length)
         return _add_clamped(first, _DAY) if self.is_whole_days else first
 
+    @cached_property
+    def _exact_length(self) -> timedelta:
+        """The first occurrence's length, even if clocks change meanwhile."""
+        line = self.block.one("DURATION")
+        if line:
+            return cast("timedelta", self.values(line)[0])
+        line = self.block.one("DTEND")
+        end = self._single_date(line) if line else self._end
+        # DTEND may have its own zone.
+        return _instant_in_utc(end, self.zone) - _instant_in_utc(self.start, self.zone)
+
     def _check_length(self) -> None:
         line = self.block.one("DTEND") or self.block.one("DURATION")
         if line is None:
             return
-        first = _instant_in_utc(self.start, self.zone)
-        end = _to_utc(self._end, self.zone)
-        if line.name == "DTEND":
-            # It may have its own zone.
-            end = _instant_in_utc(self._single_date(line), self.zone)
-        if end < first:
+        # Raises an error for another form than DTSTART's.
+        _ = self._end
+        if self._exact_length < timedelta():
             line.refuse("the event ends before it begins")
-        if end == first and self.is_whole_days:
+        if not self._exact_length and self.is_whole_days:
             line.refuse("the event of whole days has none: DTEND is the day after the last")
 
     def _single_date(self, line: ContentLine) -> date:
@@ -306,6 +324,11 @@ def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
         return day_or_time.replace(tzinfo=None)
 
 
+def _fold_key(local: datetime) -> _FoldKey:
+    """Return a key that tells apart two equal local times, after clocks were set back."""
+    return local, local.fold
+
+
 def _add_clamped(begin: datetime, length: timedelta) -> datetime:
     try:
         return begin + length
@@ -316,14 +339,13 @@ def _add_clamped(begin: datetime, length: timedelta) -> datetime:
 def _instant_in_utc(day_or_time: date, zone: tzinfo) -> datetime:
     """Return a time or a day's start in UTC; `zone` if it has none."""
     if isinstance(day_or_time, datetime) and day_or_time.tzinfo:
-        # Only a time with a zone tells apart two equal local times.
-        return _to_utc(day_or_time, day_or_time.tzinfo, fold=day_or_time.fold)
+        return _to_utc(day_or_time, day_or_time.tzinfo)
     return _to_utc(_local_time(day_or_time, zone), zone)
 
 
-def _to_utc(local: datetime, zone: tzinfo, *, fold: int = 0) -> datetime:
-    """Return a local time in UTC. `fold`: 1 for the second of two equal ones."""
+def _to_utc(local: datetime, zone: tzinfo) -> datetime:
+    """Return a local time in UTC. `fold` is 1 for the second of two equal ones."""
     try:
-        return min(max(local.replace(tzinfo=zone, fold=fold).astimezone(UTC), _EARLIEST), _LATEST)
+        return min(max(local.replace(tzinfo=zone).astimezone(UTC), _EARLIEST), _LATEST)
     except OverflowError:
         return _EARLIEST if local.year == _EARLIEST.year else _LATEST

@@ -58,8 +58,10 @@ class RecurrenceRule:
     until: str
 
 
-def read_rule(line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES) -> RecurrenceRule:
-    """Return the rule of a line, or raise `CalendarError`."""
+def read_rule(
+    line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES, *, has_times: bool = True
+) -> RecurrenceRule:
+    """Return the rule of a line, or raise `CalendarError`. `has_times`: of DTSTART."""
     parts = _split_parts(line)
     frequency = parts.get("FREQ", "")
     if frequency not in frequencies:
@@ -69,7 +71,7 @@ def read_rule(line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES) ->
         if name in _LISTS:
             _check_numbers(line, name, value.split(","), frequency)
     _check_weekdays(line, parts, frequency)
-    _check_times(line, parts)
+    _check_times(line, parts, has_times=has_times)
     text = ";".join(f"{name}={value}" for name, value in parts.items() if name != "UNTIL")
     return RecurrenceRule(text, parts.get("UNTIL", ""))
 
@@ -84,12 +86,14 @@ def _check_repetition(line: ContentLine, parts: Mapping[str, str]) -> None:
         line.refuse("WKST is not a day of the week")
 
 
-def _check_times(line: ContentLine, parts: Mapping[str, str]) -> None:
+def _check_times(line: ContentLine, parts: Mapping[str, str], *, has_times: bool) -> None:
     lists = [name for name in parts if name.startswith("BY")]
     if lists == ["BYSETPOS"]:
         line.refuse("BYSETPOS needs another BY… with it")
     times_a_day = 1
     for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
+        if name in parts and not has_times:
+            line.refuse(f"{name} has no meaning for whole days")
         times_a_day *= parts.get(name, "").count(",") + 1
     if times_a_day > _MOST_PER_DAY:
         line.refuse(f"it repeats more than {_MOST_PER_DAY} times a day")
