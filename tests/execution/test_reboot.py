@@ -50,7 +50,7 @@ from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ledger import Aborted
 from rollout.gather.hosts.probe import BootFacts
 from rollout.gather.hosts.probe_command import MARKER
-from rollout.lab.api.resources import NODES
+from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
 from rollout.model import marks
 from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import Host
@@ -775,7 +775,7 @@ def undo_while(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Un
             api,
             clock=SystemClock(),
             observers=(recorder,),
-            lock=LockRequest("ann"),
+            lock=LockRequest("ann", seconds=1),
             wait=0,
         )
 
@@ -798,6 +798,27 @@ def test_one_whose_node_vanishes_while_its_host_is_asked_needs_no_undoing(
     aborted = undo_while(lambda: server.store.remove(NODES, NODE))
     assert aborted.reverted == (NODE,)
     assert aborted.left_cordoned == {}
+
+
+def test_an_abort_that_has_lost_its_lock_leaves_the_record_and_the_memory(
+    server: StandaloneApi, undo_while: UndoWhile
+) -> None:
+    def has_noticed() -> bool:
+        """Whether the Lease was read again after a conflict."""
+        statuses = [request.status for request in server.server.requests]
+        return 409 in statuses[:-1]
+
+    def resume_elsewhere() -> None:
+        metadata = {"name": marks.RECORD_NAME, "namespace": marks.LEASE_NAMESPACE}
+        put(server, CONFIGMAPS, {"metadata": metadata})
+        holder = {"holderIdentity": "ben"}
+        change(server, LEASES, marks.LEASE_NAME, marks.LEASE_NAMESPACE, spec=holder)
+        wait_until(has_noticed)
+
+    with pytest.raises(FencedError, match="held by ben now"):
+        undo_while(resume_elsewhere)
+    remaining = [obj["metadata"]["name"] for obj in server.store.items(CONFIGMAPS)]
+    assert remaining == [marks.RECORD_NAME]
 
 
 def test_one_that_comes_back_while_its_host_is_asked_is_undone(undo: Undo) -> None:

@@ -45,7 +45,7 @@ def abort(
     wait: float,
     stop: StopRequest | None = None,
 ) -> Aborted:
-    """Take the Lease, and undo any rollout.
+    """Take the Lease, and undo any rollout; `FencedError` if the Lease is lost meanwhile.
 
     `wait`: seconds to watch a node that may be rebooting. A `stop` leaves the remaining nodes as
     they are; before the Lease is held, it raises `InterruptedRunError`.
@@ -98,6 +98,8 @@ class _Undoing:
         self._conditions().remove_all()
         self._mark_aborted(unfinished, cordoned)
         record = RunRecord(self.cluster, record_document(self.lock.namespace), self.report.notice)
+        # The steps above only report that the lock is lost. Whoever took it needs the record.
+        self.check_may_act()
         record.end(complete=True)
         if not unfinished.is_only_taints:
             self._remember(unfinished.run)
