@@ -216,7 +216,7 @@ def _end_message(result: NodeFinished, node: PlannedNode) -> str:
     if result.succeeded:
         end = "Done" if node.cordoned else "Uncordoned"
         return f"{end} {took}{version}{_kept_message(node)}"
-    if result.outcome is Outcome.SKIPPED:
+    if result.outcome is Outcome.SKIPPED and result.phase is Phase.PENDING:
         return f"Not touched: {result.message}"
     if result.outcome is Outcome.ABORTED and not result.left_cordoned:
         why = f": {result.message}" if result.message else ""

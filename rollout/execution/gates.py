@@ -137,16 +137,16 @@ class PolicyGates:
             if finding is None:
                 continue
             about = _ANY_NODE if answer.is_general else node.name
-            is_bounded = check in self._bounded_checks and not answer.is_final
-            if is_bounded and self._start_deadline(about).expired:
+            if check not in self._bounded_checks:
+                # No time of a closed window counts toward gates.timeout.
+                self._end_waits(node)
+            elif not answer.is_final and self._start_deadline(about).expired:
                 timeout = findings.GateTimeout(finding, self._policy.timeout)
                 return GateAnswer(timeout, is_final=True, is_general=answer.is_general)
             if not answer.is_final:
                 self._report_once(about, finding)
             return answer
-        self._end_wait(node.name)
-        # The next reason for all nodes gets the full timeout.
-        self._end_wait(_ANY_NODE)
+        self._end_waits(node)
         self._reported.pop(_ANY_NODE, None)
         return OPEN
 
@@ -285,8 +285,10 @@ class PolicyGates:
         """Return the end of gates.timeout, which the first call starts."""
         return self._deadlines.setdefault(about, self.cluster.deadline(self._policy.timeout))
 
-    def _end_wait(self, about: str) -> None:
-        self._deadlines.pop(about, None)
+    def _end_waits(self, node: PlannedNode) -> None:
+        """Give the next reason the full gates.timeout."""
+        self._deadlines.pop(node.name, None)
+        self._deadlines.pop(_ANY_NODE, None)
 
     def _report_once(self, about: str, finding: Finding) -> None:
         if self._reported.get(about) != finding:

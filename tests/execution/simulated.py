@@ -15,13 +15,13 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.gates import OPEN
+from rollout.execution.gates import OPEN, GateAnswer
 from rollout.execution.node.context import NodeContext
 from rollout.execution.record.record import Health
 from rollout.execution.rollout import waves
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import NodeBaseline
-from rollout.execution.rollout.waves import StopRule, WaveRunner, WaveState
+from rollout.execution.rollout.waves import Room, StopRule, WaveRunner, WaveState
 from rollout.model.cluster import Node
 from rollout.model.finding import ControllerMoving, Finding
 from rollout.model.plan import PlannedNode, Rolling, Wave
@@ -125,6 +125,7 @@ class World(AbstractContextManager["World"]):
     away: Callable[[float], Collection[str]] = lambda _second: ()
     pools: AwayLimit = field(default_factory=partial(AwayLimit, 0))
     ledger: Ledger = field(default_factory=Ledger)
+    ask_gates: Callable[[PlannedNode], GateAnswer] = lambda _node: OPEN
     idle: Callable[["World"], None] = lambda _world: None
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     begun: dict[str, float] = field(default_factory=dict)
@@ -213,16 +214,16 @@ class World(AbstractContextManager["World"]):
         state = WaveState(wave, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
         runner = WaveRunner(
             run_and_report=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
-            read_unavailable=lambda: frozenset(
-                {*self.away(self.clock.seconds), *self.ledger.left_cordoned}
+            read_room=lambda: Room(
+                replace(self.pools, most=limit),
+                frozenset({*self.away(self.clock.seconds), *self.ledger.left_cordoned}),
             ),
             clock=self.clock,
             stop_rule=StopRule(self.stop, self.ledger, failures),
             settle_timeout=float(self.policy.settle_timeout),
-            away_limit=replace(self.pools, most=limit),
             ledger=self.ledger,
             notice=self.notices.append,
-            ask_gates=lambda _node: OPEN,
+            ask_gates=self.ask_gates,
         )
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(waves, "NodeThreads", lambda *_: self)

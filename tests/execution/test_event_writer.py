@@ -11,7 +11,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.events import EVENTS, NodeEvents
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.model.plan import PlannedNode
-from rollout.model.progress import Notice, PodBlocked, PodReleased
+from rollout.model.progress import NodeFinished, Notice, Outcome, Phase, PodBlocked, PodReleased
 from rollout.ports import ClusterApi
 from tests.execution.conftest import Recorder
 from tests.execution.drains import asked
@@ -121,6 +121,24 @@ def test_a_denied_eviction_names_the_webhook_and_its_message(api: ClusterApi) ->
         told["message"]
         == f"Eviction of shop/a is blocked by {holder}: it is being moved (rollout run-1)"
     )
+
+
+@pytest.mark.parametrize(
+    ("phase", "message"),
+    [
+        (Phase.PENDING, "Not touched: it is held (rollout run-1)"),
+        (Phase.DRAINED, "skipped in phase drained after 9s: it is held (rollout run-1)"),
+    ],
+)
+def test_a_skipped_node_is_untouched_only_if_nothing_was_done_to_it(
+    phase: Phase, message: str, api: ClusterApi
+) -> None:
+    with writing(api) as events:
+        events.notify(
+            NodeFinished(AT, "n1", Outcome.SKIPPED, phase, message="it is held", seconds=9)
+        )
+    (told,) = written(api)
+    assert told["message"] == message
 
 
 @pytest.mark.wire

@@ -227,6 +227,23 @@ def test_alerts_hold_until_they_end_or_time_is_up() -> None:
     assert ["DiskFull" in told for told in notes.told] == [True, False, True, True]
 
 
+def test_the_time_outside_a_window_is_none_that_an_alert_has_held_a_node() -> None:
+    clock = MovedClock()
+    alerts = Alerts(("DiskFull",))
+    rule = AlertPolicy("http://127.0.0.1:9")
+    windows = WindowPolicy(("mon 22:00 1h",), wait=True)
+    plan = plan_with(GatePolicy(windows, alerts=rule, timeout=Duration(600)))
+    gates, _notes = gates_of(plan, clock, GatePorts(alerts=alerts))
+    first = plan.nodes[0]
+    for minutes, is_open in ((1, True), (65, False), (7 * 24 * 60 - 64, True)):
+        clock.forward(minutes=minutes)
+        answer = gates.ask(first)
+        assert ("DiskFull" in words_of(answer)) == is_open
+        assert not answer.is_final
+    clock.forward(minutes=11)
+    assert gates.ask(first).is_final
+
+
 class CephApi(NoApi):
     """One that serves a Ceph cluster of Rook's."""
 

@@ -4,7 +4,7 @@ all has settled.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, ClassVar, cast
@@ -14,14 +14,14 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.gates import OPEN
+from rollout.execution.gates import OPEN, GateAnswer
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import ReadinessSnapshot, Settler
-from rollout.execution.rollout.waves import StopRule, WaveRunner, WaveState
+from rollout.execution.rollout.waves import Room, StopRule, WaveRunner, WaveState
 from rollout.gather.cluster.workloads import Workload
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
-from rollout.model.finding import Finding, ObjectUnhealthy
+from rollout.model.finding import AlertsUnreadable, Finding, ObjectUnhealthy
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.policy import Policy
@@ -93,6 +93,45 @@ def test_those_that_failed_and_stayed_cordoned_count_though_they_are_ready(
     ]
 
 
+def test_the_time_that_a_gate_holds_nodes_is_no_time_without_room() -> None:
+    """Somebody else's node is away for four seconds, long after the settle timeout."""
+
+    def ask_gates(_node: PlannedNode) -> GateAnswer:
+        return OPEN if world.clock.seconds >= 500 else GateAnswer(AlertsUnreadable("no response"))
+
+    world = World(
+        nodes(10, 10),
+        away=others({450: (), 454: ("x",), inf: ()}),
+        policy=IMPATIENT,
+        ask_gates=ask_gates,
+    )
+    world.run(limit=1)
+    assert len(world.ended_at) == 2
+
+
+@dataclass
+class Refusing(World):
+    """Nodes are refused at once until the tenth second."""
+
+    starts: int = 0
+
+    def start(self, node: PlannedNode) -> None:
+        self.starts += 1
+        assert self.starts < 99
+        super().start(node)
+
+    def wait_for_results(self, seconds: float | None) -> Sequence[NodeResult]:
+        results = super().wait_for_results(seconds)
+        return [replace(result, is_refused=self.clock.seconds < 10) for result in results]
+
+
+def test_a_node_that_is_refused_again_and_again_is_not_tried_without_a_pause() -> None:
+    world = Refusing(nodes(0))
+    world.run(limit=1)
+    assert world.ledger.finished
+    assert world.starts <= 10 / SOON + 1
+
+
 ONE_OF_DB = AwayLimit(0, {"db": 1}, {"node-1": "db", "node-2": "db", "u": "db", "node-3": "web"})
 
 
@@ -160,10 +199,10 @@ class Hanging:
         self.has_ended = True
         return NodeResult(node.name, Outcome.SUCCEEDED, Phase.DONE, 1.0)
 
-    def unavailable(self) -> frozenset[str]:
+    def read_room(self) -> Room:
         if self.has_begun.is_set():
             raise self.error
-        return frozenset()
+        return Room(AwayLimit(1), frozenset())
 
     def notice(self, message: str) -> None:
         self.notices.append(message)
@@ -173,14 +212,13 @@ class Hanging:
         ledger = Ledger()
         runner = WaveRunner(
             run_and_report=self.run_and_report,
-            read_unavailable=self.unavailable,
+            read_room=self.read_room,
             clock=SystemClock(hurried=20),
             stop_rule=StopRule(StopRequest(), ledger, failures_allowed=1),
             settle_timeout=1,
             ledger=ledger,
             notice=self.notice,
             ask_gates=lambda _node: OPEN,
-            away_limit=AwayLimit(1),
         )
         nodes = tuple(PlannedNode(f"node-{number}", "b", "u", "1", "2", 0, 0) for number in (1, 2))
         nothing = cast("Any", None)

@@ -52,7 +52,7 @@ from rollout.execution.node.tainting import Tainting
 from rollout.execution.record.record import Health, RunRecord, may_have_begun
 from rollout.execution.rollout.engine import Engine
 from rollout.execution.rollout.ledger import Inheritance, Ledger
-from rollout.execution.rollout.waves import StopRule, WaveRunner, WaveState
+from rollout.execution.rollout.waves import Room, StopRule, WaveRunner, WaveState
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -254,27 +254,24 @@ class Rollout:
 
     def _wave_runner(self) -> WaveRunner:
         engine = self.engine
-        policy = self.plan.policy
-        # Only its labels show an unplanned Node's pool.
-        nodes = engine.cluster.ask(read_nodes) if policy.pools else ()
         return WaveRunner(
             run_and_report=self._run_and_report,
-            read_unavailable=self._read_unavailable,
+            read_room=self._read_room,
             clock=engine.cluster.clock,
             stop_rule=self.stop_rule,
-            settle_timeout=policy.settle_timeout,
-            away_limit=engine.away_limit_of(nodes),
+            settle_timeout=self.plan.policy.settle_timeout,
             ledger=self.ledger,
             notice=engine.report.notice,
             taken_up=frozenset(self.inherited.taken_up),
             ask_gates=engine.gates.ask,
         )
 
-    def _read_unavailable(self) -> frozenset[str]:
+    def _read_room(self) -> Room:
         nodes = self.engine.cluster.ask(read_nodes)
         self._warn_of_other_rollouts(nodes)
         now = self.engine.cluster.api.server_time()
-        return frozenset(away_reasons(nodes, self.plan.policy, now))
+        away = frozenset(away_reasons(nodes, self.plan.policy, now))
+        return Room(self.engine.away_limit_of(nodes), away)
 
     def _warn_of_other_rollouts(self, nodes: Iterable[Node]) -> None:
         own = {self.plan.plan_id, *self.inherited.taken_up.values()}

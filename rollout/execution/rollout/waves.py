@@ -211,11 +211,21 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """How many nodes may be away, and which are."""
+
+    limit: AwayLimit
+    away: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Which waiting nodes start now, and which never will."""
 
     begin: Sequence[PlannedNode] = ()
     drop: Sequence[Dropped] = ()
+    # Whether the limit had room for a node, even if a gate held it.
+    had_room: bool = False
 
     @property
     def is_to_wait(self) -> bool:
@@ -238,7 +248,7 @@ class _WaitingNodes:
     nodes: list[PlannedNode]
     # Started by an earlier process.
     taken_up: frozenset[str]
-    # None while a node is in flight.
+    # None while a node is in flight, and while only gates hold nodes.
     room_deadline: Deadline | None = None
 
 
@@ -254,18 +264,17 @@ class WaveRunner:
        server), all waiting nodes are dropped.
     3. The gates are asked about each candidate for which the limit has room: it starts, waits or is
        dropped.
-    4. If no node starts or is in flight, the nodes wait for room, and are dropped after
-       --settle-timeout.
+    4. If the limit has had room for no node, and none has been in flight, for --settle-timeout, the
+       nodes are dropped.
 
     A node that is refused right before its cordon waits again.
     """
 
     run_and_report: Callable[[PlannedNode], NodeResult]
-    read_unavailable: Callable[[], frozenset[str]]
+    read_room: Callable[[], Room]
     clock: Clock
     stop_rule: StopRule
     settle_timeout: float
-    away_limit: AwayLimit
     ledger: Ledger
     notice: Callable[[str], None]
     ask_gates: Callable[[PlannedNode], GateAnswer]
@@ -285,6 +294,9 @@ class WaveRunner:
                 if running.nodes:
                     results = running.wait_for_results(pause if waiting.nodes else None)
                     self._enter_results(results, waiting, state)
+                    if any(result.is_refused for result in results):
+                        # The refusal may last.
+                        self.clock.wait(self.stop_rule.stop, pause)
                 elif decision.is_to_wait:
                     self.clock.wait(self.stop_rule.stop, pause)
 
@@ -292,7 +304,7 @@ class WaveRunner:
         self, waiting: _WaitingNodes, running: frozenset[str], state: WaveState
     ) -> Decision:
         decision = self._start_or_drop(waiting, running, state)
-        if decision.begin or running or state.unsettled:
+        if decision.begin or running or state.unsettled or decision.had_room:
             waiting.room_deadline = None
             return decision
         return self._wait_for_room(waiting) if decision.is_to_wait else decision
@@ -320,17 +332,18 @@ class WaveRunner:
     ) -> Decision:
         """Apply rule 3."""
         left = [node for node in waiting if node.name not in in_flight]
-        # Do not ask the API server if no node can have room.
-        if self._first_with_room(state.candidates(left, in_flight), away=frozenset()) is None:
+        if next(state.candidates(left, in_flight), None) is None:
             return _WAIT
         begin: list[PlannedNode] = []
         drop: list[Dropped] = []
         checked = set[str]()
         try:
+            room = self.read_room()
             # These use up the limit, as does each node that starts now.
-            away = in_flight | self.read_unavailable()
+            away = in_flight | room.away
             while True:
-                node = self._first_with_room(state.candidates(left, in_flight), away, checked)
+                candidates = state.candidates(left, in_flight)
+                node = _first_with_room(candidates, Room(room.limit, away), checked)
                 if node is None:
                     break
                 checked.add(node.name)
@@ -350,35 +363,23 @@ class WaveRunner:
         except ApiError as error:
             others = Decision(drop=drop).still_waiting(waiting)
             return Decision(drop=[*drop, Dropped(others, ApiUnavailable(error.message))])
-        return Decision(begin, drop)
-
-    def _first_with_room(
-        self,
-        candidates: Iterator[PlannedNode],
-        away: frozenset[str],
-        checked: Collection[str] = (),
-    ) -> PlannedNode | None:
-        for node in candidates:
-            if node.name not in checked and not self.away_limit.why_full(node.name, away):
-                return node
-        return None
+        return Decision(begin, drop, had_room=bool(checked))
 
     def _wait_for_room(self, waiting: _WaitingNodes) -> Decision:
-        """Wait for room; after --settle-timeout, drop the nodes that a limit keeps back.
-
-        Nodes that only a gate holds keep waiting.
-        """
+        """Wait for room; after --settle-timeout, drop the nodes that a limit keeps back."""
         if waiting.room_deadline is None:
             self._report_full(waiting.nodes)
             waiting.room_deadline = Deadline(self.clock, self.settle_timeout)
         if not waiting.room_deadline.expired:
             return _WAIT
-        nodes_by_limit = self.away_limit.waiting_by_limit(waiting.nodes, self.read_unavailable())
+        room = self.read_room()
+        nodes_by_limit = room.limit.waiting_by_limit(waiting.nodes, room.away)
         return Decision(drop=[Dropped(nodes, why) for why, nodes in nodes_by_limit.items()])
 
     def _report_full(self, waiting: Sequence[PlannedNode]) -> None:
         with suppress(ApiError):
-            for why in self.away_limit.waiting_by_limit(waiting, self.read_unavailable()):
+            room = self.read_room()
+            for why in room.limit.waiting_by_limit(waiting, room.away):
                 self.notice(f"waiting for nodes to be back: {text(why)}")
 
     def _enter_results(
@@ -392,3 +393,12 @@ class WaveRunner:
         # Its marks are gone, so it starts like the others.
         waiting.taken_up -= refused
         waiting.nodes += [node for node in state.wave.nodes if node.name in refused]
+
+
+def _first_with_room(
+    candidates: Iterator[PlannedNode], room: Room, checked: Collection[str]
+) -> PlannedNode | None:
+    for node in candidates:
+        if node.name not in checked and not room.limit.why_full(node.name, room.away):
+            return node
+    return None
