@@ -68,11 +68,15 @@ STRICT = Policy(
 )
 
 
+def requested(count: int, pool: str = "") -> dict[str, str]:
+    return {f"{pool}-{number}": pool for number in range(count)}
+
+
 def test_of_loose_and_strict_rules_the_strict_hold_whichever_were_first() -> None:
-    assert stricter_policy(LOOSE, STRICT, 20) == STRICT
+    assert stricter_policy(LOOSE, STRICT, requested(20)) == STRICT
     # what runs on hosts, and is written on Nodes, is today's alone
     gates = replace(STRICT.gates, hooks=HookPolicy())
-    assert stricter_policy(STRICT, LOOSE, 20) == replace(
+    assert stricter_policy(STRICT, LOOSE, requested(20)) == replace(
         STRICT, own_reboot_command=False, gates=gates
     )
 
@@ -97,12 +101,18 @@ def test_every_rule_was_thought_of() -> None:
     assert differing | neutral == {item.name for item in fields(Policy)}
 
 
+def test_sources_of_today_count_if_none_is_in_both() -> None:
+    standing = Policy(detect=(Source.UPDATE_ENGINE,))
+    today = Policy(detect=(Source.RPM_OSTREE,))
+    assert stricter_policy(standing, today, requested(3)).detect == (Source.RPM_OSTREE,)
+
+
 def test_windows_are_those_of_today_where_it_has_any() -> None:
     night, noon = (
         Policy(gates=GatePolicy(windows=WindowPolicy((text,)))) for text in ("01:00 1h", "12:00 1h")
     )
-    assert stricter_policy(night, noon, 3).gates.windows.windows == ("12:00 1h",)
-    assert stricter_policy(night, Policy(), 3).gates.windows.windows == ("01:00 1h",)
+    assert stricter_policy(night, noon, requested(3)).gates.windows.windows == ("12:00 1h",)
+    assert stricter_policy(night, Policy(), requested(3)).gates.windows.windows == ("01:00 1h",)
 
 
 def test_a_pools_windows_are_those_of_today_where_it_has_any() -> None:
@@ -110,7 +120,10 @@ def test_a_pools_windows_are_those_of_today_where_it_has_any() -> None:
         Policy(pools=(Pool("web", "a=b", window=(text,)),)) for text in ("01:00 1h", "12:00 1h")
     )
     without = Policy(pools=(Pool("web", "a=b"),))
-    held = [stricter_policy(night, today, 3).pools[0].window for today in (noon, without, Policy())]
+    held = [
+        stricter_policy(night, today, requested(3)).pools[0].window
+        for today in (noon, without, Policy())
+    ]
     assert held == [("12:00 1h",), ("01:00 1h",), ("01:00 1h",)]
 
 
@@ -121,10 +134,20 @@ def test_pools_of_one_name_are_joined_and_their_gaps_are_the_rollouts_rules() ->
     today = Policy(
         canary=3, reboot_idle=True, pools=(Pool("web", "a=b", max_unavailable=Count(2), canary=0),)
     )
-    (pool,) = stricter_policy(standing, today, 10).pools
+    (pool,) = stricter_policy(standing, today, requested(10)).pools
     assert pool.max_unavailable == Count(2)
     assert pool.canary == 1
     assert pool.reboot_idle
+
+
+def test_percentages_of_a_pool_refer_to_its_own_nodes() -> None:
+    share = Count(50, percent=True)
+    standing = Policy(pools=(Pool("db", "a=b", max_unavailable=share, ramp=(share,)),))
+    today = Policy(pools=(Pool("db", "a=b", max_unavailable=Count(3), ramp=(Count(3),)),))
+    nodes = requested(96) | requested(4, "db")
+    (pool,) = stricter_policy(standing, today, nodes).pools
+    assert pool.max_unavailable == share
+    assert pool.ramp == (share,)
 
 
 def test_pools_of_other_nodes_cannot_be_compared() -> None:
@@ -139,16 +162,16 @@ def test_alerts_that_either_counts_count() -> None:
     one = AlertPolicy("http://a", matchers=('team="a"',))
     other = AlertPolicy("http://b", matchers=('team="b"',))
     rules = stricter_policy(
-        Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=other)), 3
+        Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=other)), requested(3)
     )
     assert rules.gates.alerts == AlertPolicy("http://b")
     alike = AlertPolicy("http://b", matchers=('team="a"',))
     assert stricter_policy(
-        Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=alike)), 3
+        Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=alike)), requested(3)
     ).gates.alerts == (alike)
 
 
 @pytest.mark.parametrize(("nodes", "limit"), [(4, Count(50, percent=True)), (20, Count(3))])
 def test_percentages_are_compared_as_numbers(nodes: int, limit: Count) -> None:
-    rules = stricter_policy(Policy(Count(3)), Policy(Count(50, percent=True)), nodes)
+    rules = stricter_policy(Policy(Count(3)), Policy(Count(50, percent=True)), requested(nodes))
     assert rules.max_unavailable == limit

@@ -59,7 +59,7 @@ def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[st
     plan = unfinished.record.plan
     if plan is None:
         return unfinished
-    rules = stricter_policy(plan.policy, today, len(requested_nodes(plan)))
+    rules = stricter_policy(plan.policy, today, requested_nodes(plan))
     if not unfinished.blocks_others:
         rules = replace(rules, gates=today.gates)
     record = replace(unfinished.record, plan=replace(plan, policy=rules))

@@ -1,5 +1,6 @@
 """Continue an interrupted rollout by the stricter policy."""
 
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -137,16 +138,19 @@ T = TypeVar("T")
 _Choice = Callable[[Any, Any], Any]
 
 
-def stricter_policy(standing: Policy, today: Policy, nodes: int) -> Policy:
+def stricter_policy(standing: Policy, today: Policy, requested: Mapping[str, str]) -> Policy:
     """Return the rules of `standing`, the interrupted rollout, or today's if stricter.
 
-    Percentages refer to `nodes` nodes. If neither is stricter, commands, checks and timeouts are
-    today's, and so are windows and node labels if set; others are from `standing`. A reboot source
-    must be in both; the freezes of both count.
+    Percentages refer to the `requested` nodes (pools by node name), or to those of a pool. If
+    neither is stricter, commands, checks and timeouts are today's, and so are windows and node
+    labels if set; others are from `standing`. The freezes of both count, and only reboot sources
+    that are in both, or today's if none is.
     """
-    choices = _choices(nodes)
-    pools = tuple(_merge_pool(pool, standing, today, choices) for pool in standing.pools)
-    return replace(_merge(standing, today, choices), pools=pools)
+    sizes = Counter(requested.values())
+    pools = list[Pool]()
+    for pool in standing.pools:
+        pools.append(_merge_pool(pool, standing, today, _choices(sizes[pool.name])))
+    return replace(_merge(standing, today, _choices(len(requested))), pools=tuple(pools))
 
 
 def _merge(standing: T, today: T, choices: Mapping[str, _Choice]) -> T:
@@ -174,7 +178,7 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
         "settle_timeout": max,
         "exclude_from_load_balancers": max,
         "own_reboot_command": _todays,
-        "detect": _in_both,
+        "detect": _in_both_or_todays,
         "gates": partial(_merge, choices=_GATES),
         "courtesy": partial(_merge, choices=_COURTESY),
     }
@@ -262,6 +266,10 @@ def _in_either(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
 
 def _in_both(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(entry for entry in one if entry in other)
+
+
+def _in_both_or_todays(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
+    return _in_both(one, other) or other
 
 
 def _choose_alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
