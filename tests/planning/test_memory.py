@@ -1,6 +1,8 @@
 """The memory of earlier rollouts, changed and judged."""
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,6 +23,7 @@ from rollout.model.memory import (
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.timestamps import whole_second
+from rollout.planning.eligibility.evidence import EvidenceRules, ProvenVersions
 from rollout.planning.eligibility.judgement import EligibilityInputs, objection, why_maybe_held
 from rollout.planning.eligibility.memory import (
     EndedNode,
@@ -98,6 +101,28 @@ def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollo
     assert objection("w-9", "4152.2.1", EligibilityInputs(NOW, two)) is None
     assert objection("w-9", BAD, EligibilityInputs(NOW, two, include_held=True)) is None
     assert objection("w-9", BAD, EligibilityInputs(NOW, two, retried=frozenset({"w-9"}))) is None
+
+
+@pytest.mark.parametrize(
+    "despite_hold",
+    [{"include_held": True}, {"retried": frozenset({"w-1"})}],
+    ids=["allowed", "retried"],
+)
+def test_a_node_that_starts_despite_a_hold_still_needs_evidence(
+    despite_hold: dict[str, Any],
+) -> None:
+    unproven = ProvenVersions(EvidenceRules("staging", nodes=1, hours=0, max_age=0))
+    found = objection("w-1", BAD, EligibilityInputs(NOW, proven=unproven, **despite_hold))
+    assert found is not None
+    assert found.kind is ExclusionReason.UNPROVEN
+
+
+def test_a_node_that_starts_despite_a_hold_still_backs_off_unless_it_is_retried() -> None:
+    inputs = EligibilityInputs(NOW, after(end("w-1")), include_held=True, unattended=True)
+    found = objection("w-1", BAD, inputs)
+    assert found is not None
+    assert found.kind is ExclusionReason.FAILED_RECENTLY
+    assert objection("w-1", BAD, replace(inputs, retried=frozenset({"w-1"}))) is None
 
 
 @pytest.mark.parametrize(

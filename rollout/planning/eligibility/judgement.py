@@ -46,15 +46,15 @@ def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding
     pause = why_all_paused(memory, inputs.now)
     if pause:
         return pause
-    if inputs.include_held or node in inputs.retried:
-        return None
+    is_retried = node in inputs.retried
     held = why_held(memory, version, inputs.failures_allowed)
-    if held:
+    if held and not (inputs.include_held or is_retried):
         return held
     missing_evidence = inputs.proven.why_lacking(version) if inputs.proven else None
     if missing_evidence:
         return missing_evidence
-    return why_resting(memory, node, inputs.now) if inputs.unattended else None
+    may_rest = inputs.unattended and not is_retried
+    return why_resting(memory, node, inputs.now) if may_rest else None
 
 
 def boot_objection(
