@@ -160,7 +160,7 @@ def test_the_rest_is_evicted_within_the_drain_timeout(
         server, "train", allowed=0, spec={"selector": {"matchLabels": {"job-name": "train-7"}}}
     )
     with pytest.raises(
-        DrainError, match=r"left after --drain-timeout 1m: default/train: held back"
+        DrainError, match=r"left after --drain-timeout 1m: default/train: blocked by default/train"
     ):
         drain_with(waiting(120, CompletionFallback.EVICT), 60)
 
