@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
-from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.input_files import Trust, check_input, read_input
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.programs import run_program
 from rollout.adapters.secrets import child_environment
@@ -30,6 +30,7 @@ _PROGRAM_SECONDS = 20.0
 # A signature for another purpose proves nothing.
 SIGNATURE_NAMESPACE = "evidence@node-rollout.dev"
 _SSH_KEYGEN = ("ssh-keygen", "-n", SIGNATURE_NAMESPACE, "-Y")
+_SIGN_KEY_HINT = "--sign-key takes an SSH key."
 _NOT_THERE = "not there"
 _TOO_MANY = f"more than {_MOST_DOCUMENTS} documents"
 
@@ -148,6 +149,12 @@ def sign(content: bytes, key: Path) -> bytes:
     ssh-keygen may ask for a passphrase on the terminal. Raises `InputError`.
     """
     try:
+        check_input(key, trust=Trust.OPERATOR)
+    except OSError as error:
+        raise InputError(
+            f"cannot sign with {key}: {error.strerror}", hint=_SIGN_KEY_HINT
+        ) from error
+    try:
         words = [*_SSH_KEYGEN, "sign", "-f", str(key)]
         done = subprocess.run(  # noqa: S603
             words, input=content, capture_output=True, env=child_environment(), check=False
@@ -158,7 +165,5 @@ def sign(content: bytes, key: Path) -> bytes:
         ) from error
     if done.returncode or not done.stdout:
         why = last_line(done.stderr.decode(errors="replace"))
-        raise InputError(
-            f"it cannot be signed with {key}: {why}", hint="--sign-key takes an SSH key."
-        )
+        raise InputError(f"it cannot be signed with {key}: {why}", hint=_SIGN_KEY_HINT)
     return done.stdout

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
-from rollout.adapters.local_files import is_writable_by_others, why_replaceable
+from rollout.adapters.local_files import why_foreign, why_replaceable
 
 LARGEST_INPUT = 16 << 20
 # They hold this process's file descriptors.
@@ -37,11 +37,11 @@ class Trust(Enum):
     """Who may write a file that is read."""
 
     ANYONE = auto()
-    """For data that selects no command, path or destination."""
-    OWNER = auto()
-    """Only its owner, as OpenSSH requires for its configuration: kubeconfig, known_hosts."""
+    """For data: evidence, whose signature is verified, and journals."""
     OPERATOR = auto()
-    """Only the operator may replace it: settings, signers. See `why_replaceable`."""
+    """For what makes rollout run or trust something. See `why_replaceable`."""
+    USER = auto()
+    """As `OPERATOR`, and it belongs to this user or root, as OpenSSH requires of ~/.ssh/config."""
 
 
 def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.ANYONE) -> bytes:
@@ -67,13 +67,32 @@ def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]
 def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
     """Raise `OSError` if a file must not be read, by this or another program."""
     _check_kind(path, path.stat())
-    if _is_handed_over(path) or path.samefile(os.devnull):
+    if _is_handed_over(path) or trust is Trust.ANYONE:
         return
-    why = ""
-    if trust is Trust.OPERATOR:
-        why = why_replaceable(path)
-    elif trust is Trust.OWNER and is_writable_by_others(path):
-        why = f"others can write to {path} (mode {stat.S_IMODE(path.stat().st_mode):04o})"
+    _refuse(path, why_replaceable(path) or (why_foreign(path) if trust is Trust.USER else ""))
+
+
+def check_tree(path: Path) -> None:
+    """Check a file, or a folder with the files in it, as `Trust.OPERATOR`. Raises `OSError`."""
+    pending = [path]
+    checked = set[Path]()
+    while pending:
+        entry = pending.pop()
+        real = entry.resolve()
+        if not entry.is_dir():
+            check_input(entry, trust=Trust.OPERATOR)
+        elif real not in checked:
+            checked.add(real)
+            _refuse(entry, why_replaceable(entry))
+            # Ansible skips hidden files; editors leave broken links.
+            pending += (
+                child
+                for child in entry.iterdir()
+                if child.exists() and not child.name.startswith(".")
+            )
+
+
+def _refuse(path: Path, why: str) -> None:
     if why:
         raise PermissionError(errno.EACCES, f"it is not trusted, because {why}", str(path))
 

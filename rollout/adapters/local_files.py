@@ -30,18 +30,21 @@ _PROC = Path("/proc")
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 
-def _is_own_group(gid: int) -> bool:
-    """Whether the group is root's, or has only the user of its name."""
-    if gid == _ROOT:
-        return True
-    if gid != os.getegid():
-        return False
+def _is_own_group(state: os.stat_result) -> bool:
+    """Whether the group is root's, or the private group of this user or of the owner."""
+    return state.st_gid == _ROOT or any(
+        _is_private_group(state.st_gid, uid) for uid in (os.geteuid(), state.st_uid)
+    )
+
+
+def _is_private_group(gid: int, uid: int) -> bool:
     try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
+        user = pwd.getpwuid(uid)
         group = grp.getgrgid(gid)
     except KeyError:
         return False
-    return group.gr_name == user and set(group.gr_mem) <= {user}
+    is_primary = user.pw_gid == gid and group.gr_name == user.pw_name
+    return is_primary and set(group.gr_mem) <= {user.pw_name}
 
 
 def why_distrusted(path: Path) -> str:
@@ -54,39 +57,54 @@ def why_distrusted(path: Path) -> str:
 
 
 def why_replaceable(path: Path) -> str:
-    """Return how others could replace or write the operator's file, or empty.
+    """Return how others could replace or write the operator's file or folder, or empty.
 
-    Anyone may own it, as in containers. Each link's folder is judged: Kubernetes mounts Secrets and
-    ConfigMaps as links in read-only mounts.
+    Each folder and link on the way counts, as for sshd's StrictModes. Anyone may own them, as in
+    containers. Read-only mounts are trusted: Kubernetes mounts Secrets and ConfigMaps so.
     """
-    link_or_file = path.absolute()
-    for _ in range(_MOST_LINKS):
-        folder = link_or_file.parent.resolve()
-        entry = folder / link_or_file.name
-        why = _access_of_others(folder, entry)
-        if why:
-            return why
+    return next(filter(None, map(_access_of_others, _walk(path))), "")
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    """Yield each folder, link and file that the kernel looks up for a path."""
+    folder = Path("/")
+    yield folder
+    remaining = list(reversed(path.absolute().parts[1:]))
+    links = 0
+    while remaining:
+        name = remaining.pop()
+        if name == "..":
+            folder = folder.parent
+            continue
+        entry = folder / name
+        yield entry
         if not entry.is_symlink():
-            return ""
-        link_or_file = folder / entry.readlink()
-    return f"{path} has too many links"
+            folder = entry
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = entry.readlink()
+        folder /= target.anchor
+        remaining.extend(part for part in reversed(target.parts) if part != target.anchor)
 
 
-def _access_of_others(folder: Path, entry: Path) -> str:
-    if _is_read_only(folder):
-        return ""
-    folder_state = folder.stat()
-    entry_state = entry.lstat()
-    if _is_open_to_others(folder_state):
-        # In a sticky folder, such as /tmp, only its owner can.
-        if not folder_state.st_mode & stat.S_ISVTX:
-            return _writable_text(f"the directory {folder}", folder_state)
-        if entry_state.st_uid not in (os.geteuid(), _ROOT):
-            owner = user_name(entry_state.st_uid)
-            return f"{entry} belongs to {owner}, in a directory that others can write to"
-    is_link = stat.S_ISLNK(entry_state.st_mode)
-    if not is_link and _is_open_to_others(entry_state):
-        return _writable_text(str(entry), entry_state)
+def _access_of_others(entry: Path) -> str:
+    state = entry.lstat()
+    folder = entry.parent.lstat()
+    # In a sticky folder, such as /tmp, only an entry's owner can replace it; nobody can replace a
+    # mount point.
+    is_mount_point = state.st_dev != folder.st_dev
+    is_replaceable = _is_open_to_others(folder) and not is_mount_point
+    is_foreign = state.st_uid not in (os.geteuid(), _ROOT)
+    if is_replaceable and is_foreign and not _is_read_only(entry.parent):
+        owner = user_name(state.st_uid)
+        return f"{entry} belongs to {owner}, in a directory that others can write to"
+    is_folder = stat.S_ISDIR(state.st_mode)
+    is_sticky = is_folder and state.st_mode & stat.S_ISVTX
+    may_be_written = (is_folder or stat.S_ISREG(state.st_mode)) and not is_sticky
+    if may_be_written and _is_open_to_others(state) and not _is_read_only(entry):
+        return _writable_text(f"the directory {entry}" if is_folder else str(entry), state)
     return ""
 
 
@@ -94,13 +112,14 @@ def _writable_text(subject: str, state: os.stat_result) -> str:
     return f"others can write to {subject} (mode {stat.S_IMODE(state.st_mode):04o})"
 
 
-def is_writable_by_others(path: Path) -> bool:
-    """Whether others than the owner and its own group may write a file."""
-    return _is_open_to_others(path.stat())
+def why_foreign(path: Path) -> str:
+    """Return that a file belongs to another user than this one and root, or empty."""
+    owner = path.stat().st_uid
+    return "" if owner in (os.geteuid(), _ROOT) else f"{path} belongs to {user_name(owner)}"
 
 
 def _is_open_to_others(state: os.stat_result) -> bool:
-    is_writable_by_group = bool(state.st_mode & stat.S_IWGRP) and not _is_own_group(state.st_gid)
+    is_writable_by_group = bool(state.st_mode & stat.S_IWGRP) and not _is_own_group(state)
     return bool(state.st_mode & stat.S_IWOTH) or is_writable_by_group
 
 

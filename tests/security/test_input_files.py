@@ -5,24 +5,33 @@ anybody may write lets anybody replace the file in it; a text of ten thousand br
 internal error.
 """
 
+import grp
 import json
 import os
+import pwd
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rollout.adapters import local_files
+from rollout.adapters.ansible.inventory import read_inventory
 from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
-from rollout.adapters.ansible.settings import AnsibleSettings
-from rollout.adapters.evidence_files import read_documents, why_not_signed
+from rollout.adapters.ansible.settings import AnsibleSettings, check_sources
+from rollout.adapters.evidence_files import read_documents, sign, why_not_signed
 from rollout.adapters.input_files import Trust, open_input, read_input
-from rollout.errors import ExitCode, InputError
+from rollout.adapters.ssh.config import with_ssh_config
+from rollout.adapters.ssh.keys import KeyRing
+from rollout.adapters.ssh.known_hosts import read_known_hosts_text
+from rollout.errors import ExitCode, InputError, RolloutError
 from rollout.execution.base.gate_ports import Occasion
+from rollout.gather.inventory import SshDefaults
 from tests.ended import Ended, invoked
 from tests.scripted_api import Kubeconfig
 
+ANSIBLE = AnsibleSettings(environment={})
 DEEP = 100_000
 DIGITS = "9" * 5000
 
@@ -69,6 +78,20 @@ def as_scenario(home: Path, file: Path) -> Ended:
 
 def as_snapshot(home: Path, file: Path) -> Ended:
     return run(home, "lab", "up", "--like", str(file))
+
+
+def as_authority(home: Path, file: Path) -> Ended:
+    config = json.loads((home / "config").read_text())
+    config["clusters"][0]["cluster"] |= {
+        "server": "https://127.0.0.1:1",
+        "certificate-authority": str(file),
+    }
+    (home / "config").write_text(json.dumps(config))
+    return run(home, "status")
+
+
+def as_manifests_known_hosts(home: Path, file: Path) -> Ended:
+    return run(home, "manifests", "--image", "x/y:1", "--known-hosts", str(file))
 
 
 Use = Callable[[Path, Path], Ended]
@@ -119,16 +142,152 @@ def test_a_socket_is_refused_at_once(use: Use, home: Path) -> None:
         assert_refused(use(home, home / "line"), USES[use], "it is a socket, not a regular file")
 
 
-@pytest.mark.parametrize("use", [as_config, as_calendar, as_kubeconfig])
+OBEYED: dict[Use, int] = {
+    as_config: ExitCode.USAGE,
+    as_calendar: ExitCode.USAGE,
+    as_kubeconfig: ExitCode.ERROR,
+    as_plan: ExitCode.ERROR,
+    as_authority: ExitCode.ERROR,
+    as_manifests_known_hosts: ExitCode.ERROR,
+}
+
+
+@pytest.mark.parametrize("use", OBEYED)
 def test_what_any_user_may_write_is_not_obeyed(use: Use, home: Path) -> None:
     file = home / "open"
     file.write_text("")
     file.chmod(0o666)
     assert_refused(
         use(home, file),
-        USES[use],
+        OBEYED[use],
         f"it is not trusted, because others can write to {file} (mode 0666)",
     )
+
+
+def read_as_inventory(file: Path) -> object:
+    return read_inventory(file, ANSIBLE, SshDefaults(), by_ansible=False)
+
+
+def read_as_playbook(file: Path) -> object:
+    return AnsiblePlaybooks(ANSIBLE, {Occasion.PRE_REBOOT: file})
+
+
+def read_as_ansible_cfg(file: Path) -> None:
+    AnsibleSettings(environment={"ANSIBLE_CONFIG": str(file)}).check_configuration()
+
+
+def read_as_known_hosts_of_ansible(file: Path) -> None:
+    replace(ANSIBLE, known_hosts=file).check_configuration()
+
+
+def read_as_ssh_config(file: Path) -> object:
+    return with_ssh_config({}, file)
+
+
+def read_as_key(file: Path) -> object:
+    return KeyRing().load(str(file))
+
+
+def read_as_signing_key(file: Path) -> object:
+    return sign(b"evidence", file)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_as_inventory,
+        read_as_playbook,
+        read_as_ansible_cfg,
+        read_as_known_hosts_of_ansible,
+        read_known_hosts_text,
+        read_as_ssh_config,
+        read_as_key,
+        read_as_signing_key,
+    ],
+)
+def test_what_makes_rollout_run_or_trust_something_is_the_operators(
+    read: Callable[[Path], object], home: Path
+) -> None:
+    folder = shared_folder(home, 0o777)
+    inner = folder / "inner"
+    inner.mkdir(mode=0o755)
+    (home / "link").symlink_to(inner)
+    for file in (folder / "file", inner / "file", home / "link" / "file"):
+        file.write_text("")
+        file.chmod(0o600)
+        with pytest.raises(RolloutError, match=f"others can write to the directory {folder} "):
+            read(file)
+    folder.chmod(0o755)
+    file.chmod(0o666)
+    with pytest.raises(RolloutError, match=rf"others can write to {file.resolve()} \(mode 0666\)"):
+        read(file)
+
+
+@pytest.mark.parametrize("beside", ["group_vars/all.yaml", "library/ping.py", "roles/a/main.yaml"])
+def test_what_ansible_loads_beside_an_inventory_or_playbook_is_the_operators(
+    beside: str, home: Path
+) -> None:
+    file = home / "hosts.yaml"
+    file.write_text("[]")
+    loaded = home / beside
+    loaded.parent.mkdir(parents=True)
+    loaded.write_text("")
+    check_sources(file)
+    check_sources(home)
+    for writable, mode in ((loaded, 0o666), (loaded.parent, 0o777)):
+        before = writable.stat().st_mode
+        writable.chmod(mode)
+        for source in (file, home):
+            with pytest.raises(PermissionError, match=f"others can write to .*{writable.name}"):
+                check_sources(source)
+        writable.chmod(before)
+    (home / ".#hosts.yaml").symlink_to("nobody@nowhere:1")
+    check_sources(home)
+
+
+def test_own_ssh_configuration_belongs_to_the_user_as_for_ssh(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    file = home / ".ssh" / "config"
+    file.parent.mkdir()
+    file.write_text("")
+    with_ssh_config({}, None)
+    os.chown(file, 65534, 65534)
+    with pytest.raises(InputError, match=f"it is not trusted, because {file} belongs to nobody"):
+        with_ssh_config({}, None)
+    with_ssh_config({}, file)
+
+
+@pytest.mark.parametrize("members", [[], ["ann"]])
+def test_a_home_with_a_private_group_may_be_writable_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: list[str]
+) -> None:
+    """As with umask 002 where each user has a group of their own."""
+    folder = tmp_path / "ann"
+    folder.mkdir()
+    file = folder / "config"
+    file.write_text("kept")
+    for entry, mode in ((folder, 0o775), (file, 0o664)):
+        os.chown(entry, 1234, 1234)
+        entry.chmod(mode)
+    with pytest.raises(PermissionError):
+        read_input(file, trust=Trust.OPERATOR)
+    ann = pwd.struct_passwd(("ann", "x", 1234, 1234, "", str(folder), "/bin/sh"))
+    group = ("ann", "x", 1234, members)
+    monkeypatch.setattr("pwd.getpwuid", lambda _uid: ann)
+    monkeypatch.setattr("grp.getgrgid", lambda _gid: grp.struct_group(group))
+    assert read_input(file, trust=Trust.OPERATOR) == b"kept"
+    members.append("bob")
+    with pytest.raises(PermissionError):
+        read_input(file, trust=Trust.OPERATOR)
+
+
+def test_a_link_to_the_null_device_in_a_shared_folder_is_not_obeyed(home: Path) -> None:
+    """It would take the settings away."""
+    link = shared_folder(home, 0o777) / "rollout.toml"
+    link.symlink_to(os.devnull)
+    assert_refused(as_config(home, link), ExitCode.USAGE, "others can write to the directory")
 
 
 def shared_folder(home: Path, mode: int) -> Path:
@@ -138,14 +297,14 @@ def shared_folder(home: Path, mode: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("use", [as_config, as_calendar])
+@pytest.mark.parametrize("use", OBEYED)
 def test_what_lies_in_a_folder_where_any_user_may_replace_it_is_not_obeyed(
     use: Use, home: Path
 ) -> None:
     folder = shared_folder(home, 0o777)
     file = folder / "own"
     file.write_text("")
-    assert_refused(use(home, file), USES[use], f"others can write to the directory {folder}")
+    assert_refused(use(home, file), OBEYED[use], f"others can write to the directory {folder}")
 
 
 def test_in_a_sticky_folder_only_files_of_the_user_are_obeyed(home: Path) -> None:
@@ -213,16 +372,6 @@ def test_a_token_file_that_is_a_named_pipe_is_refused_at_once(home: Path) -> Non
     config["users"][0]["user"] = {"tokenFile": "pipe"}
     (home / "config").write_text(json.dumps(config))
     assert_refused(run(home, "status"), ExitCode.ERROR, "it is a named pipe, not a regular file")
-
-
-def test_a_playbook_that_any_user_may_write_is_not_run(tmp_path: Path) -> None:
-    file = tmp_path / "before.yaml"
-    file.write_text("[]")
-    file.chmod(0o666)
-    with pytest.raises(InputError, match=r"it is not trusted, because others can write to "):
-        AnsiblePlaybooks(
-            AnsibleSettings(folder=tmp_path, environment={}), {Occasion.PRE_REBOOT: file}
-        )
 
 
 def test_an_input_is_bounded(tmp_path: Path) -> None:

@@ -341,7 +341,14 @@ def test_ansible_cfg_of_others_runs_nothing(tmp_path: Path, start_lab: StartLab)
         in ended.stderr
     )
     assert not marker.exists()
-    invoked(home, {**variables, "ANSIBLE_CONFIG": "ansible.cfg"}, flags)
+    named = {**variables, "ANSIBLE_CONFIG": "ansible.cfg"}
+    assert "others can write to the directory" in invoked(home, named, flags).stderr
+    home.chmod(0o755)
+    os.chown(home / "ansible.cfg", NOBODY, NOBODY)
+    ended = invoked(home, variables, flags).ends(ExitCode.USAGE)
+    assert "To use it: ANSIBLE_CONFIG=ansible.cfg" in ended.stderr
+    assert not marker.exists()
+    invoked(home, named, flags)
     assert marker.exists()
 
 

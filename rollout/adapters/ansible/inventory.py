@@ -12,8 +12,7 @@ from typing import Final
 import yaml
 
 from rollout.adapters.ansible.answers import split_messages, why_inventory_failed
-from rollout.adapters.ansible.settings import AnsibleSettings, find_programs
-from rollout.adapters.input_files import Trust, check_input
+from rollout.adapters.ansible.settings import AnsibleSettings, check_sources, find_programs
 from rollout.adapters.programs import run_program
 from rollout.errors import InventoryError
 from rollout.gather.inventory import Inventory, SshDefaults, parse_inventory
@@ -101,8 +100,7 @@ def read_inventory(
     if not path.exists():
         raise InventoryError(f"inventory {path}: no such file", hint=_ANOTHER_HINT)
     try:
-        if not path.is_dir():
-            check_input(path, trust=Trust.OWNER)
+        check_sources(path)
     except OSError as error:
         message = f"cannot read inventory {path}: {error.strerror}"
         raise InventoryError(message, hint=_ANOTHER_HINT) from error

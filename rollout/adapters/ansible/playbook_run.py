@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
-from rollout.adapters.ansible.settings import AnsibleSettings, find_programs
-from rollout.adapters.input_files import Trust, check_input
+from rollout.adapters.ansible.settings import AnsibleSettings, check_sources, find_programs
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.errors import InputError
 from rollout.execution.base.gate_ports import Occasion
@@ -176,10 +175,10 @@ class AnsiblePlaybooks:
                 hint = "Paths are relative to the current directory."
                 raise InputError(f"{key} {file}: no such file", hint=hint)
             try:
-                check_input(file, trust=Trust.OWNER)
+                check_sources(file)
             except OSError as error:
                 message = f"cannot run the playbook {file}: {error.strerror}"
-                raise InputError(message, hint=f"Run: chmod go-w {file}") from error
+                raise InputError(message, hint="Remove the write permission of others.") from error
         self._settings = settings
         self._files = files
 

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rollout.adapters.local_files import needing_temporary_folder, why_distrusted
+from rollout.adapters.input_files import Trust, check_input, check_tree
+from rollout.adapters.local_files import (
+    needing_temporary_folder,
+    why_distrusted,
+    why_replaceable,
+)
 from rollout.adapters.secrets import is_secret
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER, HostKeyChecking
@@ -23,11 +28,15 @@ _MISSING = (
 )
 _INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"
 _NO_FILE = Path("none")
+# Ansible loads them from the folder of an inventory or a playbook.
+_LOADED_TOO = ("group_vars", "host_vars", "roles", "library", "module_utils", "*_plugins")
 # A connection must not outlive a boot, and must end if its host is gone.
 _OWN_SSH_ARGUMENTS = (
     *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
+_USE_CONFIG_HINT = "To use it: ANSIBLE_CONFIG=ansible.cfg. "
+_CONFIG_HINT = "Name another with ANSIBLE_CONFIG, or an empty one: ANSIBLE_CONFIG=/dev/null."
 _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
     HostKeyChecking.STRICT: ("-o", "StrictHostKeyChecking=yes"),
     HostKeyChecking.ACCEPT_NEW: ("-o", "StrictHostKeyChecking=accept-new"),
@@ -60,6 +69,10 @@ class AnsibleSettings:
         find_programs()
         # Read for its errors.
         _ = self._config
+        for file in (self.known_hosts, self.ssh_config, self.key_file):
+            # ssh reports missing ones.
+            if file is not None and file.exists():
+                _check_file(file, "Name a file that only you can write to.")
         if self.key_file is not None and "$" in str(self.key_file.absolute()):
             key = printable(str(self.key_file))
             raise InputError(
@@ -144,29 +157,28 @@ class AnsibleSettings:
     def _config_file(self) -> Path | None:
         """The file that Ansible would read.
 
-        `UsageError` if others may control it: its settings can run programs. Ansible ignores an
-        `ansible.cfg` in a folder that anyone may write, but not once ANSIBLE_CONFIG names it, as
-        rollout does.
+        `UsageError` if others may control it: its settings can run programs.
         """
         configured = self.environment.get("ANSIBLE_CONFIG")
         if configured:
             path = self.folder / Path(configured).expanduser()
             path = path / "ansible.cfg" if path.is_dir() else path
             if _is_readable(path):
-                return path
+                return _check_file(path, _CONFIG_HINT)
         in_folder = self.folder / "ansible.cfg"
         if _is_readable(in_folder):
             reason = why_distrusted(in_folder)
             if reason:
+                way_in = "" if why_replaceable(in_folder) else _USE_CONFIG_HINT
                 raise UsageError(
                     f"ansible.cfg of the current directory is refused: {reason}",
-                    hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it:"
-                    " run rollout in another directory.",
+                    hint=f"{way_in}To go on without it: run rollout in another directory.",
                 )
             return in_folder
         home = Path(self.environment.get("HOME", "/"))
         others = (home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg"))
-        return next(filter(_is_readable, others), None)
+        file = next(filter(_is_readable, others), None)
+        return None if file is None else _check_file(file, _CONFIG_HINT)
 
     @cached_property
     def _config(self) -> configparser.ConfigParser:
@@ -182,6 +194,22 @@ class AnsibleSettings:
 def _is_readable(path: Path) -> bool:
     """Whether Ansible would read the file, which may also be a pipe."""
     return os.access(path, os.R_OK) and not path.is_dir()
+
+
+def _check_file(file: Path, hint: str) -> Path:
+    """Return the file, or raise `UsageError` if others may control it."""
+    try:
+        check_input(file, trust=Trust.OPERATOR)
+    except OSError as error:
+        raise UsageError(f"cannot use {file}: {error.strerror}", hint=hint) from error
+    return file
+
+
+def check_sources(path: Path) -> None:
+    """Check an inventory or playbook with what Ansible loads beside it. Raises `OSError`."""
+    folder = path if path.is_dir() else path.parent
+    for source in (path, *(found for name in _LOADED_TOO for found in folder.glob(name))):
+        check_tree(source)
 
 
 def find_programs() -> Path:

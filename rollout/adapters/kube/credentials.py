@@ -19,7 +19,7 @@ from typing import Annotated, NoReturn
 import msgspec
 from msgspec.structs import replace
 
-from rollout.adapters.input_files import read_input
+from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.kube.kubeconfig import ClusterEntry, Login, Program
 from rollout.adapters.programs import run_program
 from rollout.adapters.secrets import child_environment, header_value, masked
@@ -103,7 +103,7 @@ def _bearer(token: str, origin: str) -> str:
 def _read_token(file: Path) -> str:
     """Return the token that a file has now: a kubelet replaces it before it expires."""
     try:
-        if token := read_input(file).decode().strip():
+        if token := read_input(file, trust=Trust.OPERATOR).decode().strip():
             return token
         why = "has no token"
     except OSError as error:
@@ -202,7 +202,8 @@ def _without_inputs(text: str, program: Program) -> str:
 def _cluster_information(cluster: ClusterEntry) -> dict[str, object]:
     data = cluster.certificate_authority_data
     if cluster.certificate_authority and not data:
-        data = base64.b64encode(read_input(Path(cluster.certificate_authority))).decode()
+        content = read_input(Path(cluster.certificate_authority), trust=Trust.OPERATOR)
+        data = base64.b64encode(content).decode()
     information: dict[str, object] = msgspec.to_builtins(
         replace(
             cluster, certificate_authority=None, certificate_authority_data=data, extensions=None

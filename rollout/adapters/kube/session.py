@@ -25,7 +25,7 @@ from urllib3 import HTTPHeaderDict
 from urllib3.connection import HTTPConnection
 from urllib3.util.ssl_ import create_urllib3_context
 
-from rollout.adapters.input_files import read_input
+from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.kube.client_parts import client_parts
 from rollout.adapters.kube.credentials import Credentials, log_in
 from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster, service_account_login
@@ -200,7 +200,7 @@ def _read_pem(data: str | None, file: str | None) -> bytes:
     """Return embedded content, else that of the file; empty without both."""
     if data:
         return base64.b64decode("".join(data.split()), validate=True)
-    return read_input(Path(file)) if file else b""
+    return read_input(Path(file), trust=Trust.OPERATOR) if file else b""
 
 
 @contextmanager

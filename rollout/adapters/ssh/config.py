@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from rollout.adapters.input_files import read_input
+from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.ssh.known_hosts import USUAL_FILES
 from rollout.adapters.ssh.openssh import (
@@ -111,6 +111,7 @@ class ConfigFiles:
     # The operator's, or else ~/.ssh/config.
     own: Path | None
     system: Path | None = None
+    trust: Trust = Trust.OPERATOR
 
     def __str__(self) -> str:
         return ", ".join(str(file) for file in (self.own, self.system) if file)
@@ -126,11 +127,12 @@ class ConfigFiles:
         Its last lines set rollout's default user. Raises `InputError`.
         """
         try:
-            # Copied: with -F, ssh does not check permissions of included files.
-            own = read_input(self.own).decode(errors="surrogateescape") if self.own else ""
+            # ssh -F does not check this file, only those that it includes.
+            content = read_input(self.own, trust=self.trust) if self.own else b""
         except OSError as error:
             hint = "Name another file with --ssh-config."
             raise InputError(f"cannot read {self.own}: {error.strerror}", hint=hint) from error
+        own = content.decode(errors="surrogateescape")
         system = f'Host *\nInclude "{self.system}"\n' if self.system else ""
         return f"{own}\n{system}Host *\nUser {DEFAULT_SSH_USER}\n"
 
@@ -146,7 +148,7 @@ def config_files(path: Path | None) -> ConfigFiles | None:
     is_home_of_account = own_file == _account_home() / _OWN_FILE.relative_to("~")
     own = own_file if own_file.is_file() else None
     system = _SYSTEM_FILE if is_home_of_account and _SYSTEM_FILE.is_file() else None
-    return ConfigFiles(own, system) if own or system else None
+    return ConfigFiles(own, system, Trust.USER) if own or system else None
 
 
 def _account_home() -> Path:

@@ -27,7 +27,7 @@ from paramiko.agent import AgentKey, AgentSSH
 from paramiko.pkey import PublicBlob
 from typing_extensions import override
 
-from rollout.adapters.input_files import read_input
+from rollout.adapters.input_files import Trust, read_input
 from rollout.errors import SshAuthError
 from rollout.model.host import Identities
 from rollout.model.text import shell_word
@@ -174,7 +174,7 @@ def _public_key(key: paramiko.PKey) -> _PublicKey:
 
 def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
     try:
-        data = read_input(file)
+        data = read_input(file, trust=Trust.OPERATOR)
         if _is_too_open(file):
             hint = f"Run: chmod 600 {file} (ssh refuses it as well)"
             raise SshAuthError(f"key file {file}: others may read it", hint=hint)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rollout.adapters.input_files import read_input
 from rollout.adapters.programs import run_program
 from rollout.adapters.ssh.host_patterns import HostPatterns, Kind, host_patterns
 from rollout.errors import InputError
@@ -168,6 +169,6 @@ def _read_same_files(messages: str, first: Path) -> Sequence[str]:
     if str(first) not in names or any(len(name) >= _LONGEST_NAME for name in names):
         return ()
     try:
-        return [Path(name).read_bytes().decode(errors="surrogateescape") for name in names]
+        return [read_input(Path(name)).decode(errors="surrogateescape") for name in names]
     except OSError:
         return ()

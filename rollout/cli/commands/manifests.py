@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from rollout.adapters.input_files import read_input
+from rollout.adapters.input_files import Trust, read_input
 from rollout.cli.flags import takes
 from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import CommandSettings, read_file
@@ -267,7 +267,7 @@ def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
     if file is None:
         raise UsageError("no --known-hosts: the pod would trust no host", hint=fill)
     try:
-        text = read_input(file).decode()
+        text = read_input(file, trust=Trust.OPERATOR).decode()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
         raise InputError(f"cannot read {file}: {why}") from error

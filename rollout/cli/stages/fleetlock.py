@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from rollout.cli import gate_wiring, wiring
 from rollout.cli.settings.rules import groups_of, selection_of, server_policy
-from rollout.cli.settings.schema import Settings
+from rollout.cli.settings.schema import FleetLockSettings, Settings
 from rollout.cli.stages.execute import progress_display
 from rollout.cli.stages.metrics import cluster_name
 from rollout.cli.stages.observers import run_journal, run_notifications
 from rollout.cli.terminal import say
-from rollout.errors import ExitCode, RolloutError
+from rollout.errors import ExitCode, InputError, RolloutError
 from rollout.model.plan import RolloutPlan
 from rollout.ports import Observer
 
@@ -68,6 +68,7 @@ def serve_fleetlock(settings: Settings) -> None:
             count=tally.count_response,
             gates=gate_wiring.gate_ports(settings, policy.gates.alerts),
         )
+        _check_certificate_files(options)
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         # Report a bad certificate before any thread is started.
         listening.check_certificate()
@@ -110,6 +111,17 @@ def _end_if_threads_hang() -> None:
     if not all(thread.daemon for thread in others):
         sys.stdout.flush()
         os._exit(ExitCode.OK)
+
+
+def _check_certificate_files(options: FleetLockSettings) -> None:
+    from rollout.adapters.input_files import Trust, check_input
+
+    try:
+        for file in filter(None, (options.tls_cert, options.tls_key)):
+            check_input(file, trust=Trust.OPERATOR)
+    except OSError as error:
+        files = f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}"
+        raise InputError(f"cannot serve with {files}: {error.strerror}") from error
 
 
 def _server_settings(settings: Settings) -> "ServerSettings":

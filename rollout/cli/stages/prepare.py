@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rollout.adapters.input_files import read_input
+from rollout.adapters.input_files import Trust, read_input
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.stages import refusals
@@ -148,7 +148,7 @@ def prepare_fresh(
 def load_saved(file: Path) -> RolloutPlan:
     """Read a saved plan. Raises `PlanFileError` unless the file is exactly as it was saved."""
     try:
-        content = read_input(file, most=LARGEST_DOCUMENT)
+        content = read_input(file, most=LARGEST_DOCUMENT, trust=Trust.OPERATOR)
     except OSError as error:
         raise PlanFileError(
             f"cannot read the plan {file}: {error.strerror}",
