@@ -1,12 +1,13 @@
 """Calendars as programs export them, read as freezes."""
 
-from datetime import UTC, datetime, tzinfo
-from itertools import count
+import time
+from datetime import UTC, datetime
 from pathlib import Path
-from zoneinfo import ZoneInfo
+from resource import RUSAGE_CHILDREN, getrusage
 
 import pytest
 
+from rollout.adapters.calendar import freezes as adapter
 from rollout.adapters.calendar.freezes import read_calendar
 from rollout.errors import UsageError
 
@@ -14,7 +15,13 @@ NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 BERLIN = "X-WR-TIMEZONE:Europe/Berlin"
 
 
-def read(tmp_path: Path, *events: str, head: str = "", zone: tzinfo = UTC) -> tuple[str, ...]:
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save the start of a process for each case."""
+    monkeypatch.setattr(adapter, "_read_in_child", adapter._read_task)
+
+
+def read(tmp_path: Path, *events: str, head: str = "", zone: str = "UTC") -> tuple[str, ...]:
     """What a calendar of these events freezes. Without a head, the first one's own lines begin in
     line 4.
     """
@@ -381,30 +388,62 @@ def test_an_occurrence_that_is_replaced_belongs_to_one_series(tmp_path: Path) ->
         )
 
 
-def test_too_many_events_are_refused_in_bounded_time(tmp_path: Path) -> None:
-    file = tmp_path / "many.ics"
-    event = "BEGIN:VEVENT\r\nDTSTART;VALUE=DATE:19000101\r\nRRULE:FREQ=DAILY\r\nEND:VEVENT\r\n"
-    file.write_text(f"BEGIN:VCALENDAR\r\n{event * 1000}END:VCALENDAR\r\n")
-    with pytest.raises(UsageError, match=r"line \d+: VEVENT: the calendar takes too long"):
-        read_calendar(file, NOW, UTC, seconds=0.5)
+NEVER = "RRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30\r\n"
 
 
-def test_too_many_timezones_are_refused_in_bounded_time(tmp_path: Path) -> None:
-    file = tmp_path / "many.ics"
-    zones = "".join(
-        f"{TIMEZONE.replace('Office', f'Office{number}')}\r\n" for number in range(1000)
-    )
-    file.write_text(f"BEGIN:VCALENDAR\r\n{zones}END:VCALENDAR\r\n")
-    with pytest.raises(UsageError, match=r"line \d+: VTIMEZONE: the calendar takes too long"):
-        read_calendar(file, NOW, UTC, seconds=0.01)
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        # many events, and one whose rules dateutil follows to the year 9999
+        (
+            "BEGIN:VEVENT\r\nDTSTART;VALUE=DATE:19000101\r\nRRULE:FREQ=DAILY\r\nEND:VEVENT\r\n"
+            * 1000,
+            r"\d+: VEVENT",
+        ),
+        (
+            f"BEGIN:VEVENT\r\nDTSTART;VALUE=DATE:20261201\r\n{NEVER * 100}END:VEVENT\r\n",
+            "2: VEVENT",
+        ),
+        # many definitions of time zones, and one with many parts
+        (
+            "".join(
+                TIMEZONE.replace("Office", f"Office{number}") + "\r\n" for number in range(20000)
+            ),
+            r"\d+: VTIMEZONE",
+        ),
+        (
+            TIMEZONE.replace(
+                "END:VTIMEZONE",
+                TIMEZONE.partition("Office\r\n")[2].removesuffix("END:VTIMEZONE") * 20000
+                + "END:VTIMEZONE\r\n",
+            ),
+            "2: VTIMEZONE",
+        ),
+    ],
+    ids=["events", "rules", "zones", "parts"],
+)
+def test_a_calendar_that_takes_too_long_is_refused_in_bounded_time(
+    body: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(adapter, "_CPU_SECONDS", 1)
+    file = tmp_path / "long.ics"
+    file.write_text(f"BEGIN:VCALENDAR\r\n{body}END:VCALENDAR\r\n", newline="")
+    before = getrusage(RUSAGE_CHILDREN)
+    with pytest.raises(UsageError, match=rf"cannot be read: line {line}: it takes too long"):
+        read_calendar(file, NOW, "UTC")
+    after = getrusage(RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime < before.ru_utime + before.ru_stime + 3
 
 
-def test_a_busy_machine_refuses_no_calendar(
+def test_the_process_that_reads_a_calendar_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An hour passes each time that somebody looks at the clock, and nothing was done meanwhile."""
-    monkeypatch.setattr("time.monotonic", count(0.0, 3600.0).__next__)
+    monkeypatch.undo()
     assert read(tmp_path, DAY) == (CHRISTMAS,)
+    monkeypatch.setenv("TZ", "Berlin")
+    with pytest.raises(UsageError, match="the variable TZ is 'Berlin'"):
+        read(tmp_path, DAY, zone="")
 
 
 def test_a_rule_that_never_comes_ends_with_the_last_year(tmp_path: Path) -> None:
@@ -428,7 +467,7 @@ OUTLOOK = (
     "BEGIN:DAYLIGHT\r\nDTSTART:16010325T020000\r\nRRULE:FREQ=YEARLY;BYDAY=-1SU;BYMONTH=3\r\n"
     "TZOFFSETFROM:+0100\r\nTZOFFSETTO:+0200\r\nEND:DAYLIGHT\r\nEND:VTIMEZONE"
 )
-TOKYO = ZoneInfo("Asia/Tokyo")
+TOKYO = "Asia/Tokyo"
 
 
 @pytest.mark.parametrize(
@@ -452,6 +491,41 @@ def test_a_whole_day_is_one_of_the_calendars_timezone(
     assert freeze.startswith(begin)
 
 
+@pytest.mark.parametrize(
+    ("variable", "begin"),
+    [
+        ("Europe/Berlin", "2026-12-23T23:00"),
+        (":Europe/Berlin", "2026-12-23T23:00"),
+        # by POSIX, west of Greenwich is positive
+        ("CET-1CEST,M3.5.0,M10.5.0/3", "2026-12-23T23:00"),
+        ("UTC+3", "2026-12-24T03:00"),
+        ("GMT", "2026-12-24T00:00"),
+    ],
+)
+def test_a_whole_day_is_one_of_this_machine(
+    variable: str, begin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", variable)
+    (freeze,) = read(tmp_path, DAY, zone="")
+    assert freeze.startswith(begin)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["Europe/Berlinn", "Berlin", " ", "../etc/passwd", "/etc/passwd", "/nowhere", "A9,x"],
+)
+def test_a_machine_of_an_unknown_timezone_is_refused(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", variable)
+    time.tzset()
+    with pytest.raises(UsageError, match="the variable TZ is ") as refused:
+        read(tmp_path, DAY, zone="")
+    assert "TZ=Europe/Berlin" in refused.value.hint
+    monkeypatch.undo()
+    time.tzset()
+
+
 def test_a_whole_day_of_summer_is_one_of_the_timezone_that_outlook_defines(tmp_path: Path) -> None:
     (freeze,) = read(tmp_path, "DTSTART;VALUE=DATE:20270701", head=OUTLOOK, zone=TOKYO)
     assert freeze == "2027-06-30T22:00..2027-07-01T22:00"
@@ -461,6 +535,6 @@ def test_a_whole_day_of_summer_is_one_of_the_timezone_that_outlook_defines(tmp_p
 def test_what_is_no_calendar_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.ics").write_bytes(content)
     with pytest.raises(UsageError, match="the calendar"):
-        read_calendar(tmp_path / "a.ics", NOW, UTC)
+        read_calendar(tmp_path / "a.ics", NOW, "UTC")
     with pytest.raises(UsageError, match="X-WR-TIMEZONE"):
         read(tmp_path, head="X-WR-TIMEZONE:Middle/Earth")

@@ -132,13 +132,8 @@ class CalendarEvent:
             _local_time(self._check_form(line, value), self.zone) for value in self.values(line)
         ]
 
-    def occurrences(
-        self, replaced: Iterable[ContentLine], horizon: Interval
-    ) -> Iterator[Interval | None]:
-        """Yield the occurrences within the horizon, except the replaced ones.
-
-        None for others lets the caller check its time limit.
-        """
+    def occurrences(self, replaced: Iterable[ContentLine], horizon: Interval) -> Iterator[Interval]:
+        """Yield the occurrences within the horizon, except the replaced ones."""
         first = _local_time(self.start, self.zone)
         horizon_end = _local_time(horizon.end, self.zone)
         length_by_clocks = self._end - first
@@ -153,8 +148,8 @@ class CalendarEvent:
             if not self.is_whole_days:
                 ends.append(begin + min(self._exact_length, _LATEST - begin))
             end = max(ends)
-            is_within = begin < end and begin < horizon.end and horizon.begin < end
-            yield Interval(begin, end) if is_within else None
+            if begin < end and begin < horizon.end and horizon.begin < end:
+                yield Interval(begin, end)
 
     def _occurrence_starts(
         self, first: datetime, periods: Iterable[_FoldKey], replaced: Iterable[ContentLine]

@@ -1,23 +1,48 @@
 """Reads two years' events from an iCalendar file (RFC 5545), as freezes.
 
-What is not understood is an error: a freeze would be missing. CPU time is limited.
+What is not understood is an error: a freeze would be missing. A file can be small and still take
+hours, in libraries, so it is read in a process with limits on CPU time and memory.
 """
 
+import resource
+import signal
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
+
+import msgspec
 
 from rollout.adapters.calendar.events import CalendarEvent
-from rollout.adapters.calendar.lines import Block, ContentLine, TimeLimit, read_calendar_block
+from rollout.adapters.calendar.lines import (
+    TOO_LONG,
+    Block,
+    ContentLine,
+    OutOfTimeError,
+    read_calendar_block,
+)
 from rollout.adapters.calendar.zones import read_zones
 from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.programs import run_program
 from rollout.errors import UsageError
 from rollout.planning.eligibility.windows import Interval, join_overlapping
 
 _LOOK_BACK = timedelta(days=2)
 _LOOK_AHEAD = timedelta(days=731)
-_CPU_SECONDS = 20.0
+_CPU_SECONDS = 20
+# A busy machine refuses no calendar.
+_LONGEST_WAIT = 600.0
+_MOST_MEMORY = 1 << 30
+# -P ignores modules in the current folder, which may be anyone's.
+_PROGRAM = (
+    sys.executable,
+    "-P",
+    "-c",
+    "from rollout.adapters.calendar.freezes import work; work()",
+)
 # Ten thousand events, which take some seconds.
 _LARGEST = 4 << 20
 _ALMOST_A_MINUTE = timedelta(seconds=59)
@@ -30,50 +55,104 @@ _LISTING_METHODS = ("PUBLISH", "REQUEST")
 _IGNORED_BLOCKS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 
 
-def read_calendar(
-    path: Path, now: datetime, zone: tzinfo, *, seconds: float = _CPU_SECONDS
-) -> tuple[str, ...]:
+class _Task(msgspec.Struct):
+    content: bytes
+    now: datetime
+    zone: str
+    cpu_seconds: int
+
+
+class _Answer(msgspec.Struct):
+    """The freezes of a calendar, or why it has none."""
+
+    freezes: tuple[str, ...] = ()
+    problem: str = ""
+    hint: str = _HINT
+
+
+def read_calendar(path: Path, now: datetime, zone: str) -> tuple[str, ...]:
     """Return the events around and after `now`, in the form of `gates.freeze`.
 
-    `zone` is for a calendar that names none. `UsageError` if the file is invalid.
+    `zone` is for a calendar that names none; empty for this machine's. `UsageError` if the file is
+    invalid.
     """
     try:
         content = read_input(path, most=_LARGEST, trust=Trust.OPERATOR)
+        answer = _read_in_child(_Task(content, now, zone, _CPU_SECONDS))
     except OSError as error:
         message = f"cannot read the calendar {path}: {error.strerror}"
         raise UsageError(message, hint=_HINT) from error
-    horizon = Interval(now - _LOOK_BACK, now + _LOOK_AHEAD)
+    if answer.problem:
+        problem = f"the calendar {path} cannot be read: {answer.problem}"
+        raise UsageError(problem, hint=answer.hint)
+    return answer.freezes
+
+
+def _read_in_child(task: _Task) -> _Answer:
     try:
-        freezes = join_overlapping(_read_occurrences(content, horizon, zone, TimeLimit.of(seconds)))
+        process = run_program(_PROGRAM, seconds=_LONGEST_WAIT, stdin=msgspec.msgpack.encode(task))
+    except subprocess.TimeoutExpired:
+        return _Answer(problem=TOO_LONG)
+    if process.returncode < 0:
+        return _Answer(problem=TOO_LONG)
+    if process.returncode:
+        *_, last_line = process.stderr.decode(errors="replace").splitlines() or [""]
+        return _Answer(problem=last_line or "its reader failed")
+    return msgspec.msgpack.decode(process.stdout, type=_Answer)
+
+
+def work() -> None:
+    """Read the calendar of the task on stdin, as the program of the child process."""
+    task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Task)
+    signal.signal(signal.SIGXCPU, _stop)
+    # One more second, if a library catches the exception.
+    resource.setrlimit(resource.RLIMIT_CPU, (task.cpu_seconds, task.cpu_seconds + 1))
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    sys.stdout.buffer.write(msgspec.msgpack.encode(_read_task(task)))
+
+
+def _stop(*_: object) -> NoReturn:
+    raise OutOfTimeError
+
+
+def _read_task(task: _Task) -> _Answer:
+    horizon = Interval(task.now - _LOOK_BACK, task.now + _LOOK_AHEAD)
+    try:
+        freezes = join_overlapping(_read_occurrences(task.content, horizon, task.zone))
+        return _Answer(
+            tuple(
+                f"{_round_down(item.begin)}..{_round_down(item.end + _ALMOST_A_MINUTE)}"
+                for item in freezes
+            )
+        )
+    except UsageError as error:
+        return _Answer(problem=error.message, hint=error.hint)
+    except (OutOfTimeError, MemoryError):
+        return _Answer(problem=TOO_LONG)
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         # A CalendarError is a ValueError; libraries raise the others for invalid files.
-        raise UsageError(f"the calendar {path} cannot be read: {error}", hint=_HINT) from error
-    return tuple(
-        f"{_round_down(item.begin)}..{_round_down(item.end + _ALMOST_A_MINUTE)}" for item in freezes
-    )
+        return _Answer(problem=str(error))
 
 
 def _round_down(moment: datetime) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="minutes")
 
 
-def _read_occurrences(
-    content: bytes, horizon: Interval, zone: tzinfo, time_limit: TimeLimit
-) -> Iterator[Interval]:
+def _read_occurrences(content: bytes, horizon: Interval, zone: str) -> Iterator[Interval]:
     calendar = read_calendar_block(content)
-    zones = read_zones(calendar, time_limit, zone)
+    zones = read_zones(calendar, zone)
     _check_calendar(calendar)
     events = [CalendarEvent(block, zones) for block in calendar.blocks if block.name == "VEVENT"]
     for event in events:
-        event.check()
-        time_limit.check(event.block)
+        with event.block.in_time():
+            event.check()
     replaced = _replaced_occurrences(events)
     for event in events:
         replaced_of_event = () if event.replaced else replaced.get(event.uid, ())
-        for occurrence in event.occurrences(replaced_of_event, horizon):
-            if occurrence is not None and not event.is_cancelled:
-                yield occurrence
-            time_limit.check(event.block)
+        with event.block.in_time():
+            occurrences = list(event.occurrences(replaced_of_event, horizon))
+        if not event.is_cancelled:
+            yield from occurrences
 
 
 def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:

@@ -2,8 +2,8 @@
 
 import codecs
 import re
-import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -16,6 +16,13 @@ _PARAMETERS = re.compile(rf";({_PARAMETER})")
 _LONGEST_QUOTE = 60
 # Real ones nest three deep: an event's alarm.
 _DEEPEST_NESTING = 10
+
+
+TOO_LONG = "it takes too long to read: too many events or time zones, or a rule that never matches"
+
+
+class OutOfTimeError(BaseException):
+    """This process has used all its CPU time. Not an `Exception`, which libraries may catch."""
 
 
 class CalendarError(ValueError):
@@ -69,29 +76,19 @@ class Block:
         """Raise a `CalendarError` about this block."""
         raise CalendarError(self.number, f"{self.name}: {why}")
 
+    @contextmanager
+    def in_time(self) -> Iterator[None]:
+        """Turn an `OutOfTimeError` into a `CalendarError` about this block."""
+        try:
+            yield
+        except OutOfTimeError:
+            self.refuse(TOO_LONG)
+
     def text(self) -> str:
         """Return the block as text of iCalendar."""
         inner = (block.text() for block in self.blocks)
         lines = (f"{line.text}\r\n" for line in self.lines)
         return "".join((f"BEGIN:{self.name}\r\n", *lines, *inner, f"END:{self.name}\r\n"))
-
-
-@dataclass(frozen=True, slots=True)
-class TimeLimit:
-    """A limit on the CPU time that this thread spends on a calendar."""
-
-    # In seconds of `time.thread_time`.
-    end: float
-
-    @classmethod
-    def of(cls, seconds: float) -> "TimeLimit":
-        """Return a limit that begins now."""
-        return cls(time.thread_time() + seconds)
-
-    def check(self, block: Block) -> None:
-        """Raise `CalendarError` if the time is over."""
-        if time.thread_time() > self.end:
-            block.refuse("the calendar takes too long: it has too many events or time zones")
 
 
 def read_calendar_block(content: bytes) -> Block:

@@ -1,9 +1,11 @@
 """The time zones of an iCalendar file: from the IANA database, Windows or the file."""
 
-from dataclasses import dataclass, replace
-from datetime import tzinfo
+import os
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from zoneinfo import ZoneInfo
 
-from rollout.adapters.calendar.lines import Block, CalendarError, ContentLine, TimeLimit
+from rollout.adapters.calendar.lines import Block, CalendarError, ContentLine
 from rollout.adapters.calendar.repeats import read_rule
 from rollout.errors import UsageError
 from rollout.planning.eligibility.windows import check_zone
@@ -35,18 +37,42 @@ class Zones:
         )
 
 
-def read_zones(calendar: Block, time_limit: TimeLimit, default: tzinfo) -> Zones:
+def read_zones(calendar: Block, default: str) -> Zones:
     """Return a calendar's zones, or raise `CalendarError`.
 
     A single definition is the calendar's own zone: Outlook defines only its events'. Without a zone
-    it has the `default`.
+    it has the `default`, or this machine's if that is empty.
     """
     blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
-    zones = Zones(default, _register(blocks, time_limit))
+    defined = _register(blocks)
     line = calendar.one(_CALENDAR_ZONE)
     if line is None and len(blocks) == 1:
         line = blocks[0].one("TZID")
-    return replace(zones, of_calendar=_find_zone(line, zones)) if line else zones
+    if line:
+        return Zones(_find_zone(line, Zones(UTC, defined)), defined)
+    return Zones(ZoneInfo(default) if default else _zone_of_machine(), defined)
+
+
+def _zone_of_machine() -> tzinfo:
+    """Raise `UsageError` if TZ names no zone, which the C library takes for UTC."""
+    from dateutil.tz import gettz, tzlocal, tzstr  # noqa: PLC0415 - slow to import
+
+    written = os.environ.get("TZ", "").removeprefix(":")
+    zone: tzinfo | None
+    try:
+        zone = gettz(written)
+    except (ValueError, OSError, Warning):
+        zone = None
+    if not written:
+        return zone or tzlocal()
+    # The C library uses any word as an abbreviation, and then dateutil knows it.
+    if zone is None or isinstance(zone, tzlocal):
+        raise UsageError(
+            f"the variable TZ is {written!r}, which is not a time zone",
+            hint="Set it as in the IANA database: TZ=Europe/Berlin.",
+        )
+    # By default, dateutil reads UTC+3 the other way round.
+    return tzstr(written, posix_offset=True) if isinstance(zone, tzstr) else zone
 
 
 def _find_zone(line: ContentLine, zones: Zones) -> tzinfo:
@@ -59,14 +85,13 @@ def _find_zone(line: ContentLine, zones: Zones) -> tzinfo:
     return zone
 
 
-def _register(blocks: list[Block], time_limit: TimeLimit) -> frozenset[str]:
+def _register(blocks: list[Block]) -> frozenset[str]:
     """Register this file's zones with icalendar, not other files'; return the names."""
     from icalendar import Timezone, use_zoneinfo  # noqa: PLC0415 - slow to import
 
     use_zoneinfo()  # type: ignore[no-untyped-call]
     names = set[str]()
     for block in blocks:
-        time_limit.check(block)
         line = block.one("TZID")
         if line is None:
             block.refuse("a time zone without TZID")
@@ -76,11 +101,12 @@ def _register(blocks: list[Block], time_limit: TimeLimit) -> frozenset[str]:
             continue
         if name in names:
             line.refuse("the time zone is defined twice")
-        try:
-            Timezone.from_ical(block.text())
-        except _INVALID_DEFINITION as error:
-            why = f"the time zone {line.value!r} is not understood: {error}"
-            raise CalendarError(block.number, why) from error
+        with block.in_time():
+            try:
+                Timezone.from_ical(block.text())
+            except _INVALID_DEFINITION as error:
+                why = f"the time zone {line.value!r} is not understood: {error}"
+                raise CalendarError(block.number, why) from error
         names.add(name)
     return frozenset(names)
 

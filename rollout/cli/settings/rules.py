@@ -1,7 +1,6 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import tzinfo
 from pathlib import Path
 
 from rollout.cli.settings.reading import CommandSettings, SettingsFile, merge_settings
@@ -119,8 +118,7 @@ def _gate_policy(settings: Settings) -> GatePolicy:
         from rollout.adapters.calendar.freezes import read_calendar
         from rollout.adapters.clock import SystemClock
 
-        zone = _zone_of_events_without_one(gates)
-        events += read_calendar(gates.calendar, SystemClock().now(), zone)
+        events += read_calendar(gates.calendar, SystemClock().now(), _zone_of_windows(gates))
     return GatePolicy(
         windows=WindowPolicy(gates.window, gates.wait_window, (*gates.freeze, *events)),
         hooks=HookPolicy(
@@ -139,15 +137,10 @@ def _gate_policy(settings: Settings) -> GatePolicy:
     )
 
 
-def _zone_of_events_without_one(gates: GatesSettings) -> tzinfo:
-    """Return the time zone that all windows share, or else this machine's."""
-    from dateutil.tz import gettz, tzlocal
-
-    zones_of_windows = {Window.parse(window).zone for window in gates.window}
-    if len(zones_of_windows) == 1:
-        return zones_of_windows.pop()
-    zone_of_machine: tzinfo = gettz() or tzlocal()
-    return zone_of_machine
+def _zone_of_windows(gates: GatesSettings) -> str:
+    """Return the time zone that all windows share, or an empty string."""
+    zones = {Window.parse(window).zone.key for window in gates.window}
+    return zones.pop() if len(zones) == 1 else ""
 
 
 def refuse_finalizing(settings: Settings, rollback: str) -> None:
