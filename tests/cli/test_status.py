@@ -154,6 +154,15 @@ def test_what_blocks_is_said_once_and_the_plan_ends_with_it(
     assert error.startswith(f"not started: 2 nodes have blockers {blocker} hint: ")
 
 
+def test_rows_are_judged_by_the_settings_of_a_plan(command: Command, mixed: Lab) -> None:
+    rules = ("--set", "waves.control-plane=exclude", "--set", "nodes.allow=cordoned", "-o", "json")
+    rows = json.loads(command("status", *rules, lab=mixed).stdout)["nodes"]
+    plan = json.loads(command("plan", *rules, lab=mixed).stdout)
+    excluded = {item["node"]: item["reason"] for item in plan["excluded"]}
+    assert {row["node"]: row["reason"] for row in rows if row["reason"]} == excluded
+    assert "excluded" in excluded.values()
+
+
 def test_pools_outside_their_windows_are_named(command: Command, mixed: Lab, home: Path) -> None:
     """Whenever this is run: the window is in two days."""
     day = f"{datetime.now(UTC) + timedelta(days=2):%a}".lower()

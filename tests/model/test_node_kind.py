@@ -7,6 +7,7 @@ from rollout.model.host import Host, ProbeFailure, ProbeFailureKind
 from rollout.model.node_kind import why_removed, why_unsupported
 from rollout.model.placement import Taint
 from rollout.model.plan import ExclusionReason
+from rollout.model.policy import Policy
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.planning.eligibility.status import node_statuses
 from rollout.planning.plan.build import build_plan
@@ -74,7 +75,7 @@ def test_a_linux_host_is_supported() -> None:
 
 def test_status_has_a_state_for_nodes_without_a_linux_host() -> None:
     (row,) = node_statuses(
-        [node("w-1", operating_system="windows")], {}, {}, (), EligibilityInputs(NOW)
+        [node("w-1", operating_system="windows")], {}, {}, Policy(), EligibilityInputs(NOW)
     )
     assert row.state == "unsupported"
     assert row.judged

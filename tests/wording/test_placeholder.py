@@ -105,9 +105,7 @@ def with_memory(made: PlanInputs) -> PlanInputs:
 
 
 def rows_of(made: PlanInputs) -> tuple[NodeStatus, ...]:
-    return node_statuses(
-        made.snapshot.nodes, {}, made.observations, made.policy.pools, made.eligibility
-    )
+    return node_statuses(made.snapshot.nodes, {}, made.observations, made.policy, made.eligibility)
 
 
 def decisions(made: PlanInputs) -> dict[str, object]:

@@ -181,6 +181,7 @@ def show_nodes(
     api = connections.api
     settings = request.settings
     targets = ask_hosts(connections, request, nodes)
+    policy = request.policy
     memory, proven = _read_memory_and_proof(api, settings)
     now = api.server_time()
     unfinished = read_unfinished_summary(api, request.namespace, nodes)
@@ -188,6 +189,8 @@ def show_nodes(
     inputs = EligibilityInputs(
         now,
         memory,
+        failures_allowed=policy.failures_allowed(len(targets.selected.names)),
+        include_held=policy.include_held,
         proven=proven,
         own=targets.own_node,
         versions=versions,
@@ -197,7 +200,7 @@ def show_nodes(
         targets.among(nodes),
         targets.hosts,
         targets.observations,
-        own_rules=request.policy.pools,
+        policy=policy,
         inputs=inputs,
         under_way=unfinished.progress_by_node,
     )
@@ -208,11 +211,11 @@ def show_nodes(
         width=output.width,
         room=screen_columns(),
         only_pending=only_pending,
-        sources=request.policy.detect,
+        sources=policy.detect,
         memory=memory,
         now=now,
         rollout=unfinished.follow_up,
-        why_closed=why_closed(request.policy),
+        why_closed=why_closed(policy),
         with_flags=settings.with_typed_settings,
     )
     rows = [row for row in statuses if row.is_pending or not only_pending]

@@ -20,7 +20,7 @@ from rollout.model.host import (
 from rollout.model.memory import Pause
 from rollout.model.node_marks import deferral, is_deferred, pause_on, sources_not_asked
 from rollout.model.plan import ExclusionReason
-from rollout.model.policy import Policy, Pool
+from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import joined, natural_key
 from rollout.model.timestamps import whole_second
@@ -231,12 +231,12 @@ def node_statuses(
     nodes: Sequence[Node],
     hosts: Mapping[str, Host],
     observations: Mapping[str, HostObservation],
-    own_rules: tuple[Pool, ...],
+    policy: Policy,
     inputs: EligibilityInputs,
     under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
     """Return the rows in natural order of names."""
-    pools = pools_of(Policy(pools=own_rules))
+    pools = pools_of(policy)
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):
         pool = pools.pool_of(node.labels)
