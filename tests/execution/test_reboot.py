@@ -14,8 +14,10 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import (
+    ApiUnavailableError,
     DrainError,
     FencedError,
+    SshBrokenError,
     SshError,
     SshNoRouteError,
     SshRefusedError,
@@ -56,7 +58,7 @@ from rollout.model.detection import Sign, Source, SourceAnswer
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.policy import DrainPolicy, Policy
-from rollout.model.progress import Outcome, Phase
+from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi, CommandResult
 from tests.execution.conftest import Recorder
@@ -240,6 +242,78 @@ def test_only_a_command_that_was_sent_may_have_been_received(
     host = FailingRequests([said(OLD)], failures=[late, late], is_sent=is_sent)
     ask(asking(host))
     assert host.rebooted == requests
+
+
+def drained_run(context: NodeContext, server: StandaloneApi) -> NodeResult:
+    """The rest of a run whose node is drained: its host is asked once when it is taken up, and once
+    what is staged.
+    """
+    planned = replace(PLANNED, node_uid=stored(server, NODES, NODE)["metadata"]["uid"])
+    steps = {**ssh_steps(cast("SshHost", context.host)), Phase.CORDONED: start_at_drained}
+    return process_node(replace(context, planned=planned), steps)
+
+
+def start_at_drained(_context: NodeContext, progress: Progress) -> Progress:
+    return replace(progress, phase=Phase.DRAINED)
+
+
+@pytest.mark.parametrize("answer", [None, said("no id"), said(OLD, OTHER)])
+def test_a_node_whose_host_was_never_asked_to_reboot_is_returned(
+    answer: CommandResult | None, asking: Asking, server: StandaloneApi
+) -> None:
+    """As where the jump host is away. The staged version was never booted, so it is not at fault."""
+    context = asking(host := Answers([None, None, None, answer]))
+    result = drained_run(context, server)
+    assert (result.outcome, result.phase) == (Outcome.REBOOT_REFUSED, Phase.DRAINED)
+    assert "not asked to reboot" in result.message
+    assert host.rebooted == 0
+    node = stored(server, NODES, NODE)
+    assert (
+        json.loads(node["metadata"]["annotations"][marks.LAST_RESULT])
+        .keys()
+        .isdisjoint({"failed_version", "failed_as"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "requests"),
+    [
+        (None, Outcome.NOT_BACK, 0),
+        # It has not received the first request, so it is asked again.
+        (said(OLD), Outcome.NOT_REBOOTED, 1),
+    ],
+)
+def test_a_host_whose_connection_breaks_with_the_command_may_be_going_down(
+    answer: CommandResult | None,
+    outcome: Outcome,
+    requests: int,
+    asking: Asking,
+    server: StandaloneApi,
+) -> None:
+    broken = SshBrokenError("the connection broke")
+    answers = [None, None, said(OLD), answer]
+    host = FailingRequests(answers, failures=[broken], is_sent=True)
+    result = drained_run(asking(host), server)
+    assert (result.outcome, result.phase) == (outcome, Phase.REBOOTING)
+    assert result.left_cordoned == (outcome is Outcome.NOT_BACK)
+    assert host.rebooted == requests
+
+
+def test_an_outage_of_the_api_server_until_the_deadline_is_no_fault_of_the_host(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(_task: NodeContext, deadline: Deadline) -> None:
+        deadline.pause(deadline.remaining)
+        raise ApiUnavailableError("connection refused")
+
+    monkeypatch.setattr("rollout.execution.node.reboot.check_still_drained", unavailable)
+    host = Answers([said(OLD)])
+    with pytest.raises(
+        NodeFailure, match=r"not asked to reboot within.*connection refused"
+    ) as failed:
+        ask(asking(host))
+    assert failed.value.outcome is Outcome.REBOOT_REFUSED
+    assert host.rebooted == 0
 
 
 @pytest.mark.parametrize(
@@ -432,16 +506,18 @@ class RestlessKubelet:
         deadline.pause(0.2)
 
 
-@pytest.mark.parametrize("act", [boot_of, ask])
+@pytest.mark.parametrize(
+    ("act", "outcome"), [(boot_of, Outcome.NOT_BACK), (ask, Outcome.REBOOT_REFUSED)]
+)
 @pytest.mark.parametrize("watched", [None, RestlessKubelet()])
 def test_a_host_that_refuses_connections_is_tried_five_times_in_thirty_seconds(
-    asking: Asking, act: Callable[[NodeContext], object], watched: Any
+    asking: Asking, act: Callable[[NodeContext], object], outcome: Outcome, watched: Any
 ) -> None:
     host = LimitedHost(up_after=10_000)
     context = replace(asking(host), watched=watched)
     context = replace(context, policy=replace(context.policy, reboot_timeout=Duration(300)))
     host.now = lambda: context.now
-    assert ended(lambda: act(context)) is Outcome.NOT_BACK
+    assert ended(lambda: act(context)) is outcome
     # The last two are made at the deadline.
     attempts = host.attempts[:-2]
     assert len(attempts) > 300 / 15

@@ -122,7 +122,7 @@ class Progress:
     boot: BootFacts = UNKNOWN_BOOT
     # The Node has this run's marks.
     marked: bool = False
-    # An earlier process may have requested the reboot.
+    # The host may have received a request to reboot.
     in_doubt: bool = False
     drains: int = 0
     restagings: int = 0

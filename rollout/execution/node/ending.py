@@ -33,7 +33,9 @@ from rollout.planning.eligibility.memory import NodeEnd
 
 # While the API server is unavailable.
 _DIAGNOSIS_SECONDS = 10.0
-_UNPROVEN = frozenset({Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY})
+_UNPROVEN = frozenset(
+    {Outcome.REBOOT_REFUSED, Outcome.NOT_BACK, Outcome.NOT_REBOOTED, Outcome.NOT_READY}
+)
 
 
 @dataclass(frozen=True, slots=True)

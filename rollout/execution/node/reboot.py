@@ -65,7 +65,8 @@ class _RequestResult(Enum):
     """One request to reboot; a sent one may be carried out."""
 
     SENT = auto()
-    NOT_SENT = auto()
+    # The connection broke with the command.
+    IN_DOUBT = auto()
     OLD_BOOT_IS_OVER = auto()
 
 
@@ -137,25 +138,30 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
         raise
 
 
-def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> None:
-    """Send the reboot command until the host has received it, or has rebooted by itself.
+def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> bool:
+    """Send the reboot command, unless the host has rebooted by itself.
 
-    No host receives it twice: a broken connection or a timeout counts as received, and the command
-    is repeated only after an answer from the old boot.
+    Return whether it is in doubt that the host has received it. A timeout counts as received.
 
     Raises:
+        NodeFailure: nothing was sent within --reboot-timeout, or a different machine answers.
         RebootError: the host refuses to reboot.
         DrainError: the last check forbids the reboot.
         RestagedError: another version is staged than `targets` say.
         WithheldError: the staged version is no longer approved.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
-    while _try_request(context, host, targets) is _RequestResult.NOT_SENT:
-        if not is_in_old_boot(host, _await_answer(context, host, deadline)):
-            return
+    while True:
+        try:
+            return _request_once(context, host, targets) is _RequestResult.IN_DOUBT
+        except _NotNowError as error:
+            _report_wait(context, host, f"the host cannot be asked to reboot yet: {error}")
+            boot = _await_answer(context, host, deadline, error.message)
+        if not is_in_old_boot(host, boot):
+            return False
 
 
-def _try_request(
+def _request_once(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> _RequestResult:
     try:
@@ -163,9 +169,8 @@ def _try_request(
     except SshTimeoutError as error:
         _report_wait(context, host, f"no response to the reboot command: {error}")
         return _RequestResult.SENT
-    except (SshUnreachableError, _NotNowError) as error:
-        _report_wait(context, host, f"the host cannot be asked to reboot yet: {error}")
-        return _RequestResult.NOT_SENT
+    except SshUnreachableError:
+        return _RequestResult.IN_DOUBT
     except SshError as error:
         raise RebootError(
             f"the host cannot be asked to reboot: {error}", hint=error.hint
@@ -214,7 +219,7 @@ def _request_reboot(
             host.reboot_command,
             timeout=_REQUEST_SECONDS,
         )
-    except SshTimeoutError as error:
+    except (SshTimeoutError, SshUnreachableError) as error:
         if is_sent:
             raise
         raise _NotNowError(error.message) from error
@@ -239,16 +244,28 @@ def _check_may_reboot(
     check_staged(context, detection)
 
 
-def _await_answer(context: NodeContext, host: SshHost, deadline: Deadline) -> BootFacts:
-    reason_to_wait = "it did not respond"
+def _await_answer(
+    context: NodeContext, host: SshHost, deadline: Deadline, why_not_asked: str
+) -> BootFacts:
+    """Wait until the host, which was not asked to reboot yet, tells its boot."""
     pace = ConnectionPace(context, host)
     while not deadline.expired:
         pace.pause(deadline)
-        boot, reason_to_wait = read_boot(host, deadline.remaining)
+        try:
+            boot, reason_to_wait = read_boot(host, deadline.remaining)
+        except NodeFailure as failure:
+            message = f"not asked to reboot: {failure.message}"
+            raise NodeFailure(Outcome.REBOOT_REFUSED, message, hint=failure.hint) from failure
         pace.note_attempt()
         if boot is not None:
             return boot
-    raise diagnose_missing_boot(host, reason_to_wait, context.policy.reboot_timeout)
+        why_not_asked = reason_to_wait
+    raise NodeFailure(
+        Outcome.REBOOT_REFUSED,
+        "not asked to reboot within --reboot-timeout"
+        f" {context.policy.reboot_timeout}: {why_not_asked}",
+        hint=host.error.hint if host.error else "",
+    )
 
 
 def await_boot(
@@ -256,8 +273,8 @@ def await_boot(
 ) -> BootFacts:
     """Wait until the host answers with a new boot ID, and return the facts of that boot.
 
-    `NodeFailure` if it does not in time. `in_doubt`: an earlier process may have requested the
-    reboot. If the host still answers in the old boot, this requests it, with the same checks and
+    `NodeFailure` if it does not in time. `in_doubt`: the host may have received an earlier
+    request. If it still answers in the old boot, this repeats the request, with the same checks and
     errors as `ask_for_reboot`, such as `RefilledError`.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
@@ -288,7 +305,7 @@ def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
 
 @dataclass(slots=True)
 class _Doubt:
-    """Requests the reboot of a host that an earlier process may have asked."""
+    """Repeats a request that the host may have received."""
 
     context: NodeContext
     host: SshHost

@@ -308,12 +308,12 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
         check_drained_and_detached(context)
         mark_phase(context, Phase.REBOOTING)
         with undoing_failed_rollback(context, host):
-            ask_for_reboot(context, host, progress.targets)
+            in_doubt = ask_for_reboot(context, host, progress.targets)
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
         return _with_restaging(progress)
-    return progress.move(Edge.REBOOT_REQUESTED)
+    return replace(progress, in_doubt=in_doubt).move(Edge.REBOOT_REQUESTED)
 
 
 def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
