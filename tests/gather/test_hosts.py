@@ -2,17 +2,21 @@
 
 import threading
 from collections.abc import Mapping
+from unittest.mock import create_autospec
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.errors import InventoryError, SshError, SshTimeoutError, SshUnreachableError
+from rollout.gather.hosts import polling
 from rollout.gather.hosts.identity import HOSTNAME_LABEL, match_hosts
-from rollout.gather.hosts.polling import side_by_side
+from rollout.gather.hosts.polling import observe, side_by_side
+from rollout.gather.hosts.probe_command import USUAL_PROBE
 from rollout.gather.inventory import Inventory, SshDefaults
 from rollout.model.cluster import Node, NodeAddress
-from rollout.model.host import Host
+from rollout.model.host import Host, ProbeFailure, ProbeFailureKind
+from rollout.ports import CommandResult, HostShell
 from tests.planning import builders
 
 DEFAULTS = SshDefaults("admin", 2200, "/id")
@@ -161,3 +165,17 @@ def test_a_host_that_fails_or_surprises_costs_its_own_answer_and_so_many_are_ask
     assert found.keys() == hosts.keys()
     failed = {name: type(answer) for name, answer in found.items() if isinstance(answer, SshError)}
     assert failed == {"node-3": SshTimeoutError, "node-4": SshUnreachableError}
+
+
+def test_an_answer_that_breaks_the_parser_is_garbled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object) -> None:
+        raise ValueError("a bug" * 100)
+
+    monkeypatch.setattr(polling, "parse_probe", fail)
+    shell = create_autospec(HostShell, instance=True)
+    shell.run.return_value = CommandResult(0, "", "")
+    failure = observe(Host("h1", "192.0.2.1"), shell, probe=USUAL_PROBE, timeout=1)
+    assert isinstance(failure, ProbeFailure)
+    assert failure.kind is ProbeFailureKind.GARBLED
+    assert failure.message.startswith("reading its answer failed: ValueError('a bug")
+    assert len(failure.message) < 200

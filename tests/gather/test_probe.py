@@ -140,6 +140,33 @@ def test_any_section_may_be_junk(junk: dict[str, str], stderr: str) -> None:
     assert_showable(observation)
 
 
+MEBIBYTE = 1 << 20
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("section", "text"),
+    [
+        ("inhibitors", '\\"' * (MEBIBYTE // 2)),
+        ("inhibitors", ' "' * (MEBIBYTE // 2)),
+        ("sudo-rules", "\n    (root) " + "[" * MEBIBYTE),
+        ("sudo-rules", "\n    (root) " + "*a" * (MEBIBYTE // 2)),
+        ("may-reboot", "failed to run command" * (MEBIBYTE // 21)),
+    ],
+)
+def test_no_answer_takes_long_to_read(section: str, text: str) -> None:
+    case = {"sections": {"may-reboot": "no 1", section: text}, "complaints": {section: text}}
+    assert isinstance(parse_probe(HOST, answer(case)), HostFacts)
+
+
+def test_a_number_of_thousands_of_digits_is_no_setting() -> None:
+    file = "@@file /etc/zincati/config.d/50-a.toml"
+    case = {"sections": {"zincati": f"active\n{file}\nupdates.enabled = {'9' * 5000}\n"}}
+    observation = parse_probe(HOST, answer(case))
+    assert isinstance(observation, HostFacts)
+    assert observation.zincati == "immediate"
+
+
 def answered(stdout: str) -> CommandResult:
     return CommandResult(0, stdout, "")
 

@@ -13,6 +13,7 @@ from rollout.errors import (
 from rollout.gather.hosts.probe import parse_probe
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model.host import Host, HostObservation, ProbeFailure, ProbeFailureKind
+from rollout.model.text import excerpt
 from rollout.ports import CommandResult, HostExecutor, HostShell
 
 _FAILURE_KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
@@ -27,7 +28,7 @@ def observe(host: Host, shell: HostShell, *, probe: Probe, timeout: float) -> Ho
     if not host.address:
         return _no_address_failure(host)
     try:
-        return parse_probe(host, shell.run(host, probe.command, timeout=timeout), probe)
+        return _parse(host, shell.run(host, probe.command, timeout=timeout), probe)
     except SshError as error:
         return _probe_failure(host, error)
 
@@ -60,9 +61,17 @@ def poll(
             if isinstance(answer, SshError):
                 observations[name] = _probe_failure(host, answer)
             else:
-                observations[name] = parse_probe(host, answer, probe)
+                observations[name] = _parse(host, answer, probe)
             on_answer()
     return observations
+
+
+def _parse(host: Host, result: CommandResult, probe: Probe) -> HostObservation:
+    try:
+        return parse_probe(host, result, probe)
+    except Exception as error:  # noqa: BLE001 - one host's answer must not stop the others
+        message = f"reading its answer failed: {excerpt(repr(error))}"
+        return ProbeFailure(host, ProbeFailureKind.GARBLED, message, "Please report this.")
 
 
 def _no_address_failure(host: Host) -> ProbeFailure:

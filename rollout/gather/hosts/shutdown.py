@@ -15,7 +15,8 @@ from rollout.model.host import LoggedInUser
 from rollout.model.text import excerpt, joined, shortened
 from rollout.model.timestamps import elapsed
 
-_BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
+# Possessive, and only after a space: a host's quotes must not make the search quadratic.
+_BUS_STRING = r'(?<= )"((?:[^"\\]|\\.)*+)"'
 _INHIBITOR = re.compile(
     rf"{_BUS_STRING} {_BUS_STRING} {_BUS_STRING} {_BUS_STRING} \d{{1,10}} \d{{1,10}}"
 )
@@ -109,7 +110,8 @@ def _update_tables(text: str) -> Iterator[Mapping[str, Any]]:
     for name in sorted(files):
         try:
             table = tomllib.loads(files[name]).get("updates", {})
-        except (tomllib.TOMLDecodeError, RecursionError):
+        # A plain `ValueError` comes from a number of thousands of digits.
+        except (ValueError, RecursionError):
             continue
         if isinstance(table, dict):
             yield table

@@ -18,6 +18,8 @@ _TAGS_AND_OPTIONS = re.compile(r"(?:[A-Z_]+: ?|[A-Z]+=\S+ )*")
 _TAG = re.compile(r"\b(NOPASSWD|PASSWD):")
 _FOLDERS = ("/usr/bin/", "/bin/")
 _NOPASSWD = "NOPASSWD"
+# `fnmatch` takes quadratic time for a pattern, which the host may have made up.
+_LONGEST_COMMAND = 256
 
 
 class SudoProblem(StrEnum):
@@ -42,7 +44,7 @@ _PROBLEM_PATTERNS = (
     ),
     (r"is not allowed to", SudoProblem.NOT_ALLOWED),
     (
-        r"failed to run command.*sudo|sudo: (?:command )?not found|sudo: No such file",
+        r"failed to run command .{0,9}sudo|sudo: (?:command )?not found|sudo: No such file",
         SudoProblem.NOT_INSTALLED,
     ),
 )
@@ -147,6 +149,8 @@ def _nopasswd_of_matching(wanted: str, commands: str) -> Iterator[bool]:
 
 def _covers(command: str, wanted: str) -> bool:
     """Whether a rule's command, perhaps with wildcards, covers the wanted one."""
+    if len(command) > _LONGEST_COMMAND:
+        return False
     path, _, arguments = command.partition(" ")
     if command == "ALL" or (path in _FOLDERS and not arguments):
         return True
