@@ -1,6 +1,25 @@
 """Times as RFC 3339, and durations for people."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Interval:
+    """A span of time."""
+
+    begin: datetime
+    # Exclusive.
+    end: datetime
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it is."""
+        return (self.end - self.begin).total_seconds()
+
+    def includes(self, moment: datetime) -> bool:
+        """Whether the moment is in it."""
+        return self.begin <= moment < self.end
 
 
 def parse_timestamp(stamp: str) -> datetime | None:

@@ -23,6 +23,7 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
+from rollout.model.timestamps import Interval
 from rollout.report.lines import (
     AbortedRecord,
     AnyLine,
@@ -31,7 +32,7 @@ from rollout.report.lines import (
     SummaryLine,
     ToldPlan,
 )
-from rollout.report.runs.model import PART_OF, BlockedEviction, Interval, PhaseReport, WaveReport
+from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, WaveReport
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ from typing import cast
 from rollout.adapters.calendar.lines import Block, ContentLine
 from rollout.adapters.calendar.repeats import RecurrenceRule, read_rule
 from rollout.adapters.calendar.zones import Zones
-from rollout.planning.eligibility.windows import Interval
+from rollout.model.timestamps import Interval
 
 _DATE = r"\d{8}"
 _TIME = r"\d{8}T\d{6}Z?"

@@ -28,7 +28,8 @@ from rollout.adapters.calendar.zones import read_zones
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.programs import run_program
 from rollout.errors import UsageError
-from rollout.planning.eligibility.windows import Interval, join_overlapping
+from rollout.model.timestamps import Interval
+from rollout.planning.eligibility.windows import join_overlapping
 
 _LOOK_BACK = timedelta(days=2)
 _LOOK_AHEAD = timedelta(days=731)

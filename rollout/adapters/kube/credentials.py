@@ -187,7 +187,9 @@ def _run(
     }
     if is_interactive:
         # Without a deadline, because a person answers.
-        return subprocess.run(words, env=environment, stdout=subprocess.PIPE, check=False)  # noqa: S603
+        return subprocess.run(  # noqa: S603 - the user's own kubeconfig names it
+            words, env=environment, stdout=subprocess.PIPE, check=False
+        )
     return run_program(words, seconds=LOGIN_LIMIT, environment=environment)
 
 

@@ -147,13 +147,7 @@ def plan_rights() -> tuple[Right, ...]:
 
 
 def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
-    stored = partial(_rights, namespace=lease_namespace)
-    optional = partial(stored, optional=True)
     events = partial(_rights, namespace=_EVENTS_NAMESPACE, optional=True)
-    record = marks.RECORD_NAME
-    memory = marks.MEMORY_NAME
-    slots = marks.SLOTS_NAME
-    evidence = marks.EVIDENCE_NAME
     controllers = "replicasets.apps statefulsets.apps"
     restart = _rights("get list patch", "deployments.apps", "restart them instead of evicting pods")
     patch_status = Right(
@@ -174,6 +168,28 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tupl
         _pod_removal(policy),
         *(restart if policy.drain.restarts else ()),
         *_rights("get list", controllers, "see that evicted pods run again"),
+        *_stored_rights(lease_namespace),
+        *_rights(
+            "watch",
+            "poddisruptionbudgets.policy",
+            "see when a budget allows evictions again",
+            optional=True,
+        ),
+        *events("create", "events", "report what happens to a Node"),
+        *events("patch", "events", "update these reports"),
+        *map(_health_right, policy.gates.healthy),
+    )
+
+
+def _stored_rights(namespace: str) -> tuple[Right, ...]:
+    """Return the rights to what rollouts store in their namespace."""
+    stored = partial(_rights, namespace=namespace)
+    optional = partial(stored, optional=True)
+    record = marks.RECORD_NAME
+    memory = marks.MEMORY_NAME
+    slots = marks.SLOTS_NAME
+    evidence = marks.EVIDENCE_NAME
+    return (
         *stored(
             "get create update",
             "leases.coordination.k8s.io",
@@ -196,15 +212,6 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tupl
         *optional("get", "configmaps", "know which hosts hold FleetLock slots", name=slots),
         *optional("update", "configmaps", "grant and revoke these slots", name=slots),
         *optional("get", "configmaps", "know what other clusters have verified", name=evidence),
-        *_rights(
-            "watch",
-            "poddisruptionbudgets.policy",
-            "see when a budget allows evictions again",
-            optional=True,
-        ),
-        *events("create", "events", "report what happens to a Node"),
-        *events("patch", "events", "update these reports"),
-        *map(_health_right, policy.gates.healthy),
     )
 
 

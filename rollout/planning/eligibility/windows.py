@@ -19,6 +19,7 @@ from rollout.errors import UsageError
 from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
+from rollout.model.timestamps import Interval
 
 if TYPE_CHECKING:
     from rollout.model.finding import WindowClosed
@@ -87,15 +88,6 @@ class Dates:
 
 Days = Weekdays | Dates
 EVERY_DAY = Weekdays(frozenset(range(7)))
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Interval:
-    begin: datetime
-    end: datetime
-
-    def includes(self, moment: datetime) -> bool:
-        return self.begin <= moment < self.end
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from rollout.model.progress import (
     PodBlocked,
     VersionHeld,
 )
+from rollout.model.timestamps import Interval
 from rollout.report.lines import PlannedSummary
 
 
@@ -62,19 +63,6 @@ PART_OF: Mapping[Phase, Part] = {
     Phase.READY: Part.GIVE_BACK,
 }
 """What a node does in the phases that take time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A span of time."""
-
-    begin: datetime
-    # Exclusive.
-    end: datetime
-
-    @property
-    def seconds(self) -> float:
-        return (self.end - self.begin).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,12 @@ from markupsafe import Markup
 
 from rollout.model.progress import Outcome
 from rollout.model.text import capitalize, counted, grouped, printable
-from rollout.model.timestamps import elapsed
+from rollout.model.timestamps import Interval, elapsed
 from rollout.report.runs import tables
 from rollout.report.runs.model import (
     PART_OF,
     BlockedEviction,
     Ending,
-    Interval,
     NodeReport,
     RunReport,
 )

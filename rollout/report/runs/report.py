@@ -12,6 +12,7 @@ from rollout.errors import InputError, UsageError
 from rollout.model.plan import FORMAT_VERSION, PlannedNode
 from rollout.model.progress import NodeFinished, Outcome, Phase
 from rollout.model.text import counted, grouped, printable
+from rollout.model.timestamps import Interval
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import read_policy
 from rollout.planning.play.pace import Past
@@ -23,7 +24,6 @@ from rollout.report.runs.model import (
     CommandReport,
     Ending,
     EvictionReport,
-    Interval,
     NodeReport,
     Part,
     PartReport,
