@@ -60,7 +60,7 @@ from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.model.quantity import Duration
-from rollout.ports import ClusterApi, CommandResult
+from rollout.ports import Clock, ClusterApi, CommandResult
 from tests.execution.conftest import Recorder
 from tests.execution.drains import NODE, Json, asked, change, once, put, stored, task_of
 from tests.execution.simulated import OpenEngine, PassingClock
@@ -493,6 +493,27 @@ def test_a_host_that_limits_connections_is_found(
     host.now = lambda: context.now
     assert boot_of(context).boot_id == NEW
     assert context.now - began <= up_after + late
+
+
+@dataclass
+class LateHost(Answers):
+    """A host that responds in its new boot from a second on; until then, each attempt takes 7 s."""
+
+    clock: Clock = field(default_factory=PassingClock)
+    up_at: float = 0.0
+
+    def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
+        if self.clock.monotonic() < self.up_at:
+            self.clock.sleep(7)
+            raise SshNoRouteError("it cannot be reached")
+        return said(NEW)
+
+
+def test_a_host_that_responds_to_the_last_question_is_back(asking: Asking) -> None:
+    context = asking(host := LateHost(()))
+    host.clock = context.cluster.clock
+    host.up_at = context.now + context.policy.reboot_timeout
+    assert boot_of(context).boot_id == NEW
 
 
 class RestlessKubelet:

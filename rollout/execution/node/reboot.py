@@ -26,10 +26,10 @@ from rollout.execution.node.pace import ConnectionPace
 from rollout.execution.node.rejoin import AbsenceLimit
 from rollout.execution.node.ssh_host import (
     SshHost,
-    diagnose_missing_boot,
     is_host_silent,
     is_in_old_boot,
     machine_difference,
+    missing_boot_failure,
     read_boot,
 )
 from rollout.execution.node.staged import RestagedError, check_staged, check_version, is_approved
@@ -295,7 +295,12 @@ def await_boot(
                 reason_to_wait = doubt.request_reboot() or reason_to_wait
             _report_wait(context, host, reason_to_wait)
         absence.check()
-    raise diagnose_missing_boot(host, reason_to_wait, context.policy.reboot_timeout)
+    # One last time, with more patience.
+    boot = read_boot(host).boot
+    if boot is None or is_in_old_boot(host, boot):
+        timeout = context.policy.reboot_timeout
+        raise missing_boot_failure(host, boot, reason_to_wait, timeout)
+    return boot
 
 
 def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:

@@ -174,10 +174,11 @@ def is_in_old_boot(host: SshHost, boot: BootFacts) -> bool:
     return boot.boot_id == host.planned.boot_id
 
 
-def diagnose_missing_boot(host: SshHost, reason_to_wait: str, timeout: Duration) -> NodeFailure:
-    """Ask the host once more; return the failure."""
-    boot = read_boot(host).boot
-    if boot is not None and is_in_old_boot(host, boot):
+def missing_boot_failure(
+    host: SshHost, boot: BootFacts | None, reason_to_wait: str, timeout: Duration
+) -> NodeFailure:
+    """Return the failure of a host that last answered in the old `boot`, or not at all."""
+    if boot is not None:
         return NodeFailure(
             Outcome.NOT_REBOOTED,
             f"the host did not reboot within --reboot-timeout {timeout}: same boot ID as before",
