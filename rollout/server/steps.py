@@ -4,7 +4,7 @@ The kubelet of the same machine proves it by a new boot ID and Ready. Any replic
 reboot of a node that is marked `drained`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -112,20 +112,22 @@ class SlotHost:
         """The slot as last read, or the first if it is gone."""
         return self.book.cached_slot(self.slot)
 
-    def close(self) -> None:
+    def close(self, context: NodeContext) -> None:
         """Have no replica grant a reboot any more."""
-        self.book.change(partial(Slots.close, run_id=self.slot.run_id))
+        self._change(context, partial(Slots.close, run_id=self.slot.run_id))
 
-    def reopen(self) -> None:
+    def reopen(self, context: NodeContext) -> None:
         """Undo `close`, and start the next wait anew."""
-        self.book.change(partial(Slots.reopen, run_id=self.slot.run_id))
+        self._change(context, partial(Slots.reopen, run_id=self.slot.run_id))
+
+    def _change(self, context: NodeContext, change: Callable[[Slots], Slots]) -> Slots:
+        return context.cluster.ask(lambda _api: self.book.change(change))
 
     def seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
         """Return how long all servers have waited; the first call starts the wait."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         change = partial(Slots.wait, run_id=self.slot.run_id, awaited=awaited, at=timestamp(now))
-        slots = context.cluster.ask(lambda _api: self.book.change(change))
-        slot = slots.of_run(self.slot.run_id)
+        slot = self._change(context, change).of_run(self.slot.run_id)
         since = parse_timestamp(slot.awaited_since) if slot else None
         return max(0.0, (now - since).total_seconds()) if since else 0.0
 
@@ -180,7 +182,7 @@ class SlotHost:
         except FencedError:
             raise
         except RolloutError as error:
-            self.close()
+            self.close(context)
             if progress.phase is Phase.REBOOTING:
                 return self._after_failed_boot(context, progress, error)
             return self._after_failed_wait(context, progress, error)
@@ -191,10 +193,10 @@ class SlotHost:
         """See `_close_on_failure`."""
         node = self._read_or_await_node(context)
         if has_grant(node):
-            self.reopen()
+            self.reopen(context)
             return progress.move(Edge.REBOOT_REQUESTED)
         if _is_back(context.planned, node):
-            self.reopen()
+            self.reopen(context)
             mark_phase(context, Phase.REBOOTING)
             return progress.move(Edge.REBOOT_REQUESTED)
         raise error from None
@@ -208,10 +210,10 @@ class SlotHost:
             node = self._await_calm(context)
             has_gone_down = not self._is_up_or_given_up(node)
             if has_gone_down:
-                self.reopen()
+                self.reopen(context)
                 return progress.without_edge()
         if _is_back(context.planned, node):
-            self.reopen()
+            self.reopen(context)
             mark_phase(context, Phase.REBOOTING)
             return progress.without_edge()
         is_slot_given_up = isinstance(error, StoppedError)
@@ -272,7 +274,7 @@ class SlotHost:
         mark_new_node(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
         # The mark first, then the slot: after a crash in between, the mark leads to the node.
         change = partial(Slots.move, run_id=self.slot.run_id, node_uid=node.uid)
-        context.cluster.ask(lambda _api: self.book.change(change))
+        self._change(context, change)
         return context.read_node()
 
     def _may_be_rebooting(self, context: NodeContext) -> bool:
@@ -338,7 +340,7 @@ class SlotHost:
         self, context: NodeContext, progress: Progress, refilled: RefilledError
     ) -> Progress:
         draining = drain_again(context, progress, refilled)
-        self.reopen()
+        self.reopen(context)
         return draining
 
     def _await_ready(self, context: NodeContext, progress: Progress) -> Progress:
