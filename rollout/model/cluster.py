@@ -95,6 +95,11 @@ class Node:
     lifecycle: tuple[LifecycleCondition, ...] = ()
 
     @property
+    def has_cordon_taint(self) -> bool:
+        """Whether the cluster has seen the cordon."""
+        return any(taint.key == CORDON.key for taint in self.taints)
+
+    @property
     def cordoned_at(self) -> str:
         """Return when the cluster saw the cordon (RFC 3339); empty if registered with it."""
         cordon = (taint for taint in self.taints if taint.key == CORDON.key)

@@ -41,8 +41,10 @@ def _(finding: findings.AwayStarted) -> Words:
 
 @words.register
 def _(finding: findings.AwayCordoned) -> Words:
-    cordon = f"was cordoned by someone else at {printable(finding.since)}"
-    return Words(cordon, "wait until it is uncordoned, at most an hour")
+    since = f"at {printable(finding.since)}" if finding.since else "just now"
+    return Words(
+        f"was cordoned by someone else {since}", "wait until it is uncordoned, at most an hour"
+    )
 
 
 @words.register

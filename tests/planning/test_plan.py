@@ -14,7 +14,18 @@ from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selecti
 from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility.away import AwayLimit, why_away
 from rollout.planning.plan.build import build_plan
-from tests.planning.builders import NEW, OLD, budget, control_plane, facts, inputs, node, pod, waves
+from tests.planning.builders import (
+    NEW,
+    OLD,
+    budget,
+    control_plane,
+    cordoned,
+    facts,
+    inputs,
+    node,
+    pod,
+    waves,
+)
 
 
 def reasons(plan: RolloutPlan) -> dict[str, str]:
@@ -234,7 +245,7 @@ def test_whatever_bears_a_mark_and_is_not_given_back_is_away(phase: str) -> None
 def test_what_was_given_back_or_is_anothers_cordon_is_not() -> None:
     assert not is_away(marked("failed", cordoned=False))
     assert not is_away(node("w-9", annotations={marks.LAST_RESULT: RESULT}))
-    assert not is_away(node("w-9", unschedulable=True))
+    assert not is_away(cordoned("w-9", since=""))
     assert is_away(node("w-9", ready=False))
 
 

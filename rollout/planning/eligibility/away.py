@@ -51,8 +51,12 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
 
 
 def _is_newly_cordoned(node: Node, now: datetime | None) -> bool:
+    if not node.unschedulable:
+        return False
     since = node.cordoned_at
-    return node.unschedulable and bool(since) and seconds_since(since, now) < _LONGEST_DRAIN
+    is_recent = bool(since) and seconds_since(since, now) < _LONGEST_DRAIN
+    # The node lifecycle controller adds the taint shortly after the cordon.
+    return is_recent or not node.has_cordon_taint
 
 
 def away_reasons(
