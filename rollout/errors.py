@@ -163,6 +163,10 @@ class SshTimeoutError(SshError):
     """The host did not respond in time."""
 
 
+class SshStalledError(SshTimeoutError):
+    """Something answered at the SSH port, and then did not respond in time."""
+
+
 class SshAuthError(SshError):
     """The host refused the user or the key."""
 

@@ -15,7 +15,13 @@ import asyncssh
 import pytest
 
 from rollout.adapters.ssh.sockets import DeadlineSocket, connect
-from rollout.errors import SshBrokenError, SshError, SshTimeoutError, SshUnreachableError
+from rollout.errors import (
+    SshBrokenError,
+    SshError,
+    SshStalledError,
+    SshTimeoutError,
+    SshUnreachableError,
+)
 from tests.adapters.conftest import shell, trusting
 from tests.adapters.openssh import MakeStranger, Stranger, closed_port, fall_silent, pass_on
 
@@ -35,9 +41,17 @@ def test_packet_that_claims_to_be_huge(stranger: MakeStranger, key_file: Path) -
 
 
 @pytest.mark.parametrize(
-    "drop", [b"", b"S", b"SSH-2.0-slow\r\n"], ids=["nothing", "letter", "banner"]
+    ("drop", "kind", "hint"),
+    [
+        (b"", SshTimeoutError, "firewall"),
+        (b"S", SshStalledError, "load"),
+        (b"SSH-2.0-slow\r\n", SshStalledError, "load"),
+    ],
+    ids=["nothing", "letter", "banner"],
 )
-def test_a_byte_a_second(stranger: MakeStranger, key_file: Path, drop: bytes) -> None:
+def test_a_byte_a_second(
+    stranger: MakeStranger, key_file: Path, drop: bytes, kind: type[SshError], hint: str
+) -> None:
     def drip(it: Stranger, connection: socket.socket) -> None:
         connection.sendall(drop)
         if drop:
@@ -46,9 +60,11 @@ def test_a_byte_a_second(stranger: MakeStranger, key_file: Path, drop: bytes) ->
 
     slow = stranger(drip)
     started = time.monotonic()
-    with pytest.raises(SshTimeoutError, match="while agreeing on keys"):
+    with pytest.raises(SshTimeoutError, match="while agreeing on keys") as caught:
         trusting(key_file).run(replace(slow.host, connect_timeout=1), "true", timeout=60)
     assert time.monotonic() - started < 20
+    assert type(caught.value) is kind
+    assert hint in caught.value.hint
 
 
 def test_one_that_hangs_up_is_tried_again_a_few_times(

@@ -17,7 +17,7 @@ import pytest
 from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.failures import Offer
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import SshAuthError, SshError, SshTimeoutError, SshUnreachableError
+from rollout.errors import SshAuthError, SshError, SshStalledError, SshUnreachableError
 from rollout.gather.hosts.probe import BOOT_COMMAND, parse_boot
 from rollout.gather.inventory import SshOptions
 from rollout.model.host import Host, Identities
@@ -142,7 +142,7 @@ def test_host_that_falls_silent_is_given_up_at_the_deadline(
         shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
         started = time.monotonic()
         with pytest.raises(
-            SshTimeoutError, match="no response within 5 s while running the command"
+            SshStalledError, match="no response within 5 s while running the command"
         ):
             shell.run(server.host(), command, timeout=5)
         assert time.monotonic() - started < 20

@@ -12,6 +12,7 @@ from rollout.errors import (
     SshAuthError,
     SshBrokenError,
     SshError,
+    SshStalledError,
     StepError,
 )
 from rollout.execution.node.context import NodeContext
@@ -192,6 +193,7 @@ def test_a_host_that_answers_is_never_rescued(
         (said(NEW, "d" * 32), Outcome.NOT_BACK),
         (SshAuthError("permission denied"), Outcome.NOT_BACK),
         (SshBrokenError("the host ended the connection"), Outcome.NOT_BACK),
+        (SshStalledError("no response within 15 s"), Outcome.NOT_BACK),
         (HostKeyError("the key has changed"), Outcome.NOT_BACK),
     ],
 )

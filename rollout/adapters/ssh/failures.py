@@ -14,6 +14,7 @@ from rollout.errors import (
     SshError,
     SshNoRouteError,
     SshRefusedError,
+    SshStalledError,
     SshTimeoutError,
     SshUnreachableError,
 )
@@ -88,10 +89,13 @@ def ssh_error(
     proxy_message = last_line(proxy_stderr)
     cause = f": {proxy_message!a}" if proxy_message else ""
     if exceeded_seconds is not None:
+        message = f"no response within {exceeded_seconds:.3g} s while {stage}{cause}"
+        if greeting:
+            hint = "The host is up but too slow: check its load, disks and directory server."
+            return SshStalledError(message, hint=hint)
         address = f"the address {host.address}"
         return SshTimeoutError(
-            f"no response within {exceeded_seconds:.3g} s while {stage}{cause}",
-            hint=f"Check {address}, and whether a firewall blocks port {host.port}.",
+            message, hint=f"Check {address}, and whether a firewall blocks port {host.port}."
         )
     # Connecting to a proxy's command always succeeds. It ends here if it cannot reach the host.
     if host.proxy and stage is Stage.AGREEING_ON_KEYS:

@@ -38,7 +38,7 @@ class DeadlineSocket(socket.socket):
     # How many more bytes may be received.
     allowance: int
     # The first bytes.
-    greeting: bytes
+    greeting: bytes = b""
 
     @property
     def seconds_left(self) -> float:
@@ -51,10 +51,9 @@ class DeadlineSocket(socket.socket):
         return self.allowance < 0
 
     def limit(self, deadline: float, allowance: int) -> None:
-        """Set the deadline and the allowance, and forget the greeting."""
+        """Set the deadline, and how many more bytes may be received."""
         self.deadline = deadline
         self.allowance = allowance
-        self.greeting = b""
 
     @override
     def recv(self, size: int, flags: int = 0, /) -> bytes:

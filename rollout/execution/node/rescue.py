@@ -11,6 +11,7 @@ from rollout.errors import (
     FencedError,
     SshBrokenError,
     SshError,
+    SshStalledError,
     SshTimeoutError,
     SshUnreachableError,
     StepError,
@@ -58,7 +59,7 @@ def _may_rescue_help(host: SshHost, failure: NodeFailure) -> bool:
 
 def _is_unreachable(error: SshError | None) -> bool:
     """Whether nothing shows that the host is up; a broken jump host counts."""
-    if isinstance(error, SshBrokenError):
+    if isinstance(error, SshBrokenError | SshStalledError):
         return False
     return isinstance(error, SshUnreachableError | SshTimeoutError)
 

@@ -11,6 +11,7 @@ from rollout.errors import (
     SshError,
     SshNoRouteError,
     SshRefusedError,
+    SshStalledError,
     SshTimeoutError,
 )
 from rollout.execution.node.failures import NO_ANSWER_HINT, NodeFailure
@@ -118,7 +119,8 @@ class RolloutHosts:
 
 def is_host_silent(error: SshError | None) -> bool:
     """Whether the host did not respond at all."""
-    return isinstance(error, SshRefusedError | SshNoRouteError | SshTimeoutError)
+    is_silent = isinstance(error, SshRefusedError | SshNoRouteError | SshTimeoutError)
+    return is_silent and not isinstance(error, SshStalledError)
 
 
 def is_login_refused(error: SshError | None) -> bool:
