@@ -205,10 +205,12 @@ class PolicyGates:
         if not schedule:
             return OPEN
         now = self.cluster.clock.now()
+        finding: Finding | None = schedule.why_closed(now)
+        if isinstance(finding, findings.NoWindowAhead):
+            return GateAnswer(finding, is_final=True)
         needed = self._estimate_seconds(node)
         if not schedule.fits_ever(now, needed):
             return GateAnswer(findings.NoWindowFits(Duration(round(needed))), is_final=True)
-        finding: Finding | None = schedule.why_closed(now)
         opening = schedule.current_opening(now)
         if opening:
             seconds_left = (opening.end - now).total_seconds()

@@ -418,8 +418,14 @@ class WindowClosed(StartFinding, frozen=True):
     kind = StartKind.WINDOW
     passes = True
     freezes: tuple[str, ...]
-    # Empty if no window opens within two years.
     opens: str
+
+
+class NoWindowAhead(StartFinding, frozen=True):
+    """No window is open or opens within two years."""
+
+    kind = StartKind.WINDOW
+    freezes: tuple[str, ...]
 
 
 class WindowTooShort(StartFinding, frozen=True):
@@ -430,6 +436,7 @@ class WindowTooShort(StartFinding, frozen=True):
     left: Duration
     needed: Duration
     ends_in_freeze: bool
+    # Empty if no window opens within two years.
     opens: str
 
 

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rollout.model.finding import StartKind
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import NotDone, NotStarted, Outcome, RunResult
 from rollout.model.quantity import Duration
@@ -208,7 +209,8 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
     elif is_trouble:
         yield _Step(_after_fixing(result), command)
     elif not result.complete:
-        yield _Step(_GO_ON, command)
+        lead = "after changing the windows" if _needs_other_windows(result) else _GO_ON
+        yield _Step(lead, command)
     elif result.left_over:
         nodes = counted(len(result.left_over), "node")
         lead = f"the rollout has ended. {nodes} could not be rebooted now. Later"
@@ -228,6 +230,12 @@ def _has_new_trouble(result: RunResult) -> bool:
     return any(
         node.reason is not ExclusionReason.VERSION_HELD and node not in result.failed_before
         for node in result.not_done
+    )
+
+
+def _needs_other_windows(result: RunResult) -> bool:
+    return any(
+        node.kind == StartKind.WINDOW and not node.is_for_later for node in result.not_started
     )
 
 

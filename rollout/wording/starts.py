@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from rollout.model import finding as findings
 from rollout.model.text import shortened
 from rollout.wording.words import Words, words
@@ -10,9 +12,12 @@ _MOST_NODES = 5
 
 @words.register
 def _(finding: findings.WindowClosed) -> Words:
-    frozen = f"frozen ({shortened(finding.freezes, _MOST_FREEZES)})"
-    state = frozen if finding.freezes else "outside the maintenance window"
-    return Words(f"{state}; {_next_window(finding.opens)}")
+    return Words(f"{_closed(finding.freezes)}; {_next_window(finding.opens)}")
+
+
+@words.register
+def _(finding: findings.NoWindowAhead) -> Words:
+    return Words(f"{_closed(finding.freezes)}; {_next_window('')}")
 
 
 @words.register
@@ -22,6 +27,11 @@ def _(finding: findings.WindowTooShort) -> Words:
     return Words(
         f"only {finding.left} left {within}, and {estimate}; {_next_window(finding.opens)}"
     )
+
+
+def _closed(freezes: Sequence[str]) -> str:
+    frozen = f"frozen ({shortened(freezes, _MOST_FREEZES)})"
+    return frozen if freezes else "outside the maintenance window"
 
 
 def _next_window(opens: str) -> str:

@@ -22,9 +22,10 @@ from rollout.model.finding import DeadlineReached, ObjectHealthUnknown
 from rollout.model.gates import AlertPolicy, GatePolicy, HealthRule, HookPolicy, WindowPolicy
 from rollout.model.plan import Estimate, RolloutPlan
 from rollout.model.policy import Policy, Pool
-from rollout.model.progress import Notice, Outcome, Phase, StepEvent
+from rollout.model.progress import Notice, NotStarted, Outcome, Phase, RunResult, StepEvent
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.build import build_plan
+from rollout.report.summary import next_step
 from rollout.wording import text
 from tests.execution.simulated import SetClock
 from tests.planning.builders import inputs, node
@@ -200,6 +201,19 @@ def test_only_what_fits_by_the_plans_own_estimate_is_begun() -> None:
     gates, _notes = gates_of(replace(made, waves=never), clock, GatePorts())
     assert gates.ask(first).is_final
     assert "longer than any maintenance window" in words_of(gates.ask(first))
+
+
+def test_a_window_that_is_over_for_good_is_not_waited_for() -> None:
+    windows = WindowPolicy(("2020-01-01 10:00 1h",), wait=True)
+    plan = plan_with(GatePolicy(windows=windows))
+    gates, _notes = gates_of(plan, MovedClock(), GatePorts())
+    answer = gates.ask(plan.nodes[0])
+    assert answer.is_final
+    closed = "outside the maintenance window; no window opens in the next two years"
+    assert words_of(answer) == closed
+    waiting = NotStarted("worker-1", closed, finding=answer.finding)
+    result = RunResult((), not_started=(waiting,), resumable=False)
+    assert next_step(result, unattended=False) == ("After changing the windows: rollout apply")
 
 
 def test_alerts_hold_until_they_end_or_time_is_up() -> None:

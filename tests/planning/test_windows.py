@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import UsageError
-from rollout.model.finding import WindowClosed
+from rollout.model.finding import NoWindowAhead, WindowClosed
 from rollout.model.gates import WindowPolicy
 from rollout.planning.eligibility.windows import WEEKDAYS as DAYS
 from rollout.planning.eligibility.windows import Schedule, Window, parse_days, parse_freeze
@@ -259,7 +259,7 @@ def test_what_is_far_ahead_is_found() -> None:
     assert following is not None
     assert following.begin == at("2027-11-01T02:00")
     past = schedule("2020-11-01 02:00 4h")
-    assert past.why_closed(at("2026-03-03T00:00")) == WindowClosed((), opens="")
+    assert past.why_closed(at("2026-03-03T00:00")) == NoWindowAhead(())
     assert not schedule()
     assert schedule().why_closed(at("2026-03-03T00:00")) is None
 
@@ -268,7 +268,7 @@ def test_a_freeze_between_two_moments() -> None:
     rules = schedule(freezes=("2026-12-18T18:00..2027-01-04T06:00 Europe/Berlin",))
     assert rules.why_closed(at("2026-12-18T16:59")) is None
     closed = rules.why_closed(at("2026-12-18T17:00"))
-    assert closed is not None
+    assert isinstance(closed, WindowClosed)
     assert closed.opens == "Mon 2027-01-04 06:00 CET"
     assert rules.why_closed(at("2027-01-04T05:00")) is None
     # looked for nine days ahead, the last of them to its end

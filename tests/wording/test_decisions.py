@@ -23,6 +23,7 @@ from rollout.model.finding import (
     GateTimeout,
     HeldVersion,
     NodeFinding,
+    NoWindowAhead,
     OwnNodeDeferred,
     RebootNotNeeded,
     StopRequested,
@@ -79,6 +80,7 @@ def node_planned() -> Any:
 
 REASONS: Sequence[tuple[Finding, ExitCode, str]] = (
     (WindowClosed((), "Mon"), ExitCode.OK, "interrupted"),
+    (NoWindowAhead(()), ExitCode.PARTIAL, "failed"),
     (AllNodesPaused(Pause("ada")), ExitCode.OK, "interrupted"),
     (GateTimeout(AlertsFiring(("Disk",)), MINUTE), ExitCode.OK, "interrupted"),
     (HELD, ExitCode.PARTIAL, "failed"),

@@ -22,7 +22,7 @@ from rollout.model.quantity import Duration
 from rollout.model.timestamps import Interval
 
 if TYPE_CHECKING:
-    from rollout.model.finding import WindowClosed
+    from rollout.model.finding import NoWindowAhead, WindowClosed
 
 LONGEST = Duration(7 * 86400)
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -366,13 +366,15 @@ class Schedule:
                 active.append(text)
         return tuple(active)
 
-    def why_closed(self, now: datetime) -> "WindowClosed | None":
+    def why_closed(self, now: datetime) -> "WindowClosed | NoWindowAhead | None":
         # Each start imports this module, without findings.
-        from rollout.model.finding import WindowClosed  # noqa: PLC0415
+        from rollout.model.finding import NoWindowAhead, WindowClosed  # noqa: PLC0415
 
         if not self or self.current_opening(now):
             return None
-        return WindowClosed(self.active_freezes(now), self.next_opening_text(now))
+        freezes = self.active_freezes(now)
+        opens = self.next_opening_text(now)
+        return WindowClosed(freezes, opens) if opens else NoWindowAhead(freezes)
 
     def next_opening_text(self, now: datetime) -> str:
         """Return when the next opening begins, or empty for none within two years."""
