@@ -88,8 +88,10 @@ def test_the_settings_file_goes_along_as_it_is(
     )
     assert documents["ConfigMap"]["data"]["rollout.toml"] == text
     spec = pod(documents["CronJob"])
-    # 1h, and the 15m and 10m that a reboot and a kubelet may take; the rescue, and 15m after it
-    assert spec["terminationGracePeriodSeconds"] >= 3600 + 900 + 600 + 1200 + 900
+    # 1h for the drain, and 15m until the host is asked to reboot, 15m until it is back, the rescue
+    # and 15m after it, 10m for the kubelet, 5m for its pods
+    least = 3600 + 900 + 900 + 1200 + 900 + 600 + 300
+    assert spec["terminationGracePeriodSeconds"] >= least
     assert spec["containers"][0]["args"][:4] == ["operate", "--once", "--active-deadline", "7200s"]
     values = {entry["name"]: entry.get("value") for entry in spec["containers"][0]["env"]}
     assert values["ROLLOUT_CONFIG"] == "/etc/rollout/settings/rollout.toml"

@@ -29,7 +29,7 @@ OPERATES = Installation(
     name="night",
     namespace="ops",
     known_hosts=KNOWN_HOSTS,
-    grace=2220,
+    grace=3660,
 )
 SERVES = replace(OPERATES, kind=InstallationKind.FLEETLOCK, known_hosts="", grace=60)
 RESTARTS = '[drain]\nrestart = "blocked"\n'

@@ -202,20 +202,31 @@ POLICY = Policy(
     drain=DrainPolicy(timeout=Duration(100)),
     reboot_timeout=Duration(200),
     ready_timeout=Duration(30),
+    settle_timeout=Duration(50),
 )
+# Its drain and volumes, being asked to reboot and the reboot, the kubelet and the proof, its pods.
+SLOWEST = 100 + 100 + 200 + 200 + 30 + 30 + 50
 
 
 def test_each_step_may_take_all_its_time() -> None:
-    assert slowest_node_seconds(POLICY) == 330
-    assert slowest_node_seconds(replace(POLICY, exclude_from_load_balancers=Duration(60))) == 390
+    assert slowest_node_seconds(POLICY) == SLOWEST
+    excluding = replace(POLICY, exclude_from_load_balancers=Duration(60))
+    assert slowest_node_seconds(excluding) == SLOWEST + 60
     waits = CourtesyPolicy(drain_delay=Duration(5), reboot_delay=Duration(7))
-    assert slowest_node_seconds(replace(POLICY, courtesy=waits)) == 342
+    assert slowest_node_seconds(replace(POLICY, courtesy=waits)) == SLOWEST + 12
+    assert slowest_node_seconds(POLICY, 40) == SLOWEST + 40 + 200
+    patient = replace(
+        POLICY, drain=DrainPolicy(timeout=Duration(1000)), ready_timeout=Duration(900)
+    )
+    assert slowest_node_seconds(patient) == 1000 + 120 + 200 + 200 + 900 + 120 + 50
 
 
 def test_the_slowest_pool_counts() -> None:
     slow = Pool("slow", "pool=slow", drain_timeout=Duration(1000), ready_timeout=Duration(1))
     other = Pool("other", "pool=other", reboot_timeout=Duration(500))
-    assert slowest_node_seconds(replace(POLICY, pools=(slow, other))) == 1000 + 500 + 30
+    assert slowest_node_seconds(replace(POLICY, pools=(slow, other))) == (
+        1000 + 120 + 500 + 500 + 30 + 30 + 50
+    )
 
 
 def test_checks_count_where_there_are_any() -> None:
@@ -225,8 +236,9 @@ def test_checks_count_where_there_are_any() -> None:
             gates=GatePolicy(hooks=HookPolicy(before=before, after=("a",), timeout=Duration(7))),
         )
 
-    assert slowest_node_seconds(with_hooks()) == 337
-    assert slowest_node_seconds(with_hooks("b")) == 344
+    assert slowest_node_seconds(with_hooks()) == SLOWEST + 7
+    assert slowest_node_seconds(with_hooks("b")) == SLOWEST + 14
+    assert slowest_node_seconds(with_hooks(), playbooks=2) == SLOWEST + 21
 
 
 def test_a_control_plane_without_static_pods_is_not_blocked() -> None:

@@ -249,7 +249,8 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
         # The server's other replicas continue its drains; roles need no deadline.
         return installation
     rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
-    slowest = slowest_node_seconds(policy, rescue_seconds)
+    playbooks = bool(pod.reboot.pre_playbook) + bool(pod.reboot.post_playbook)
+    slowest = slowest_node_seconds(policy, rescue_seconds, playbooks=playbooks)
     grace = math.ceil((slowest + _GRACE_MARGIN) / _MINUTE) * _MINUTE
     by_ansible = pod.ssh.executor is Executor.ANSIBLE
     known_hosts = _read_known_hosts(typed.ssh.known_hosts, by_authority=by_ansible)

@@ -31,9 +31,8 @@ from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
+from rollout.planning.play.pace import PROOF_SECONDS
 
-# At most, for the second part.
-_PROOF_SECONDS = 120.0
 _PAUSE = 2.0
 # Between checks of what no watch shows, such as deadlines.
 _TICK = 5.0
@@ -73,7 +72,7 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
     if not targets or Source.UPDATE_ENGINE in targets:
         version = targets.get(Source.UPDATE_ENGINE, progress.staged_version)
         prove_version(context.planned, version, progress.boot)
-    deadline = context.cluster.deadline(min(_PROOF_SECONDS, context.policy.ready_timeout))
+    deadline = context.cluster.deadline(min(PROOF_SECONDS, context.policy.ready_timeout))
     while missing := _missing_proof(context, host, progress):
         if missing.is_final or deadline.expired:
             raise NodeFailure(

@@ -43,11 +43,11 @@ from rollout.model.finding import ApiUnavailable
 from rollout.model.progress import Activity, Outcome, Phase
 from rollout.model.tool_output import last_line
 from rollout.planning.drain.verdicts import DrainRules
+from rollout.planning.play.pace import DETACH_SECONDS
 from rollout.ports import CommandResult
 from rollout.wording import text
 
 _DETACH_PAUSE = 0.5
-_DETACH_SECONDS = 120.0
 # For connecting, asking what is staged, the last check and the command, which gets at least
 # _COMMAND_SECONDS.
 _REQUEST_SECONDS = 90.0
@@ -116,7 +116,7 @@ def _check_empty(task: NodeTask, deadline: Deadline) -> None:
 
 def _await_detached(task: NodeTask) -> None:
     """Wait for volumes; one that stays attached is only reported."""
-    deadline = task.cluster.deadline(min(_DETACH_SECONDS, task.policy.drain.timeout))
+    deadline = task.cluster.deadline(min(DETACH_SECONDS, task.policy.drain.timeout))
     while attached := _attachments(task, deadline):
         if deadline.expired:
             task.report.notice(

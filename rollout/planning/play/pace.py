@@ -19,6 +19,10 @@ _START_SECONDS = 30
 _CALL_SECONDS = 5
 HANDOVER_SECONDS = 30
 """How long the controller of a database is assumed to take to move its primary after a cordon."""
+DETACH_SECONDS = 120.0
+"""How long at most an empty node waits for its volumes, in seconds."""
+PROOF_SECONDS = 120.0
+"""How long at most sources may take to show that a reboot worked, in seconds."""
 # Longer starts probably were unready in between; also Deployments' default progressDeadlineSeconds.
 _LONGEST_START = 600
 # They replace a pod while it terminates. Pods do not show a Job's podReplacementPolicy.
@@ -233,24 +237,30 @@ def last_run_seconds(node: Node) -> float | None:
     return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
 
 
-def slowest_node_seconds(policy: Policy, rescue_seconds: float | None = None) -> float:
-    """Return the most seconds a node may take, in any pool, before it has failed.
+def slowest_node_seconds(
+    policy: Policy, rescue_seconds: float | None = None, *, playbooks: int = 0
+) -> float:
+    """Return the most seconds a node may take, in any pool, if it is drained only once.
 
-    `rescue_seconds` is None without a rescue; the host then gets the reboot timeout again.
+    `rescue_seconds` is None without a rescue. `playbooks` is how many run on each node.
     """
     pools = policy.pools
     drain = _longest(policy.drain.timeout, [pool.drain_timeout for pool in pools])
     reboot = _longest(policy.reboot_timeout, [pool.reboot_timeout for pool in pools])
-    rescue = 0.0 if rescue_seconds is None else rescue_seconds + reboot
+    # The timeout applies to asking the host, to its return, and to its return after a rescue.
+    reboots = 2 * reboot
+    if rescue_seconds is not None:
+        reboots += rescue_seconds + reboot
     ready = _longest(policy.ready_timeout, [pool.ready_timeout for pool in pools])
     hooks = policy.gates.hooks
-    checks = hooks.timeout * (bool(hooks.before) + bool(hooks.after))
+    checks = hooks.timeout * (bool(hooks.before) + bool(hooks.after) + playbooks)
     waits = policy.courtesy.drain_delay + policy.courtesy.reboot_delay
     completion = policy.drain.completion
     if completion.is_used:
         waits += completion.timeout
     waits += policy.exclude_from_load_balancers
-    return waits + drain + reboot + rescue + ready + checks
+    waits += min(DETACH_SECONDS, drain) + min(PROOF_SECONDS, ready) + policy.settle_timeout
+    return waits + drain + reboots + ready + checks
 
 
 def _longest(default: Duration, of_pools: Iterable[Duration | None]) -> Duration:
