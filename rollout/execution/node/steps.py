@@ -375,6 +375,8 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
     """Return the node to service once its own pods are ready."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
+    # The host may have rebooted again during its checks.
+    await_ready(context, progress.boot, context.policy.ready_timeout)
     node_before = return_node(context, Outcome.SUCCEEDED, version)
     reboots = count_ineffective_reboots(context, node_before, version)
     note = _ineffective_note(context, progress, reboots)
