@@ -35,6 +35,7 @@ from tests.execution.drains import (
     task_of,
 )
 from tests.standalone_api import StandaloneApi
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet", "node")]
 
@@ -146,6 +147,23 @@ def test_a_drain_that_is_taken_up_waits_for_the_restart_of_the_one_before(
     controller.join()
     assert restarts(server) == []
     assert statuses(server, "web-1-1") == []
+
+
+def test_a_deployment_that_is_deleted_during_its_restart_needs_none(
+    server: StandaloneApi, restarting: Restarting
+) -> None:
+    """Its pods go with it, a moment later."""
+    add_deployment(server)
+
+    def delete() -> None:
+        server.call(lambda: server.store.remove(DEPLOYMENTS, "web", "default"))
+        wait_until(lambda: len(asked(server, "get", "deployments", "web")) > 2)
+        replace_pods(server)
+
+    controller = once(lambda: bool(restarts(server)), delete)
+    restarting()
+    controller.join()
+    assert len(restarts(server)) == 1
 
 
 def test_a_pod_of_an_earlier_restart_is_restarted_again(

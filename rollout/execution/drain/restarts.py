@@ -63,11 +63,17 @@ class Restarts:
 
     def read_status(self, pod: Pod) -> Restarting | None:
         """Return the restart that replaces the pod, or None; `DrainError` if it failed."""
-        restart = self._restarts.get(pod.owner.uid) if pod.owner else None
-        if restart is None:
+        owner = pod.owner
+        restart = self._restarts.get(owner.uid) if owner else None
+        if owner is None or restart is None:
             return None
         if restart.status is None or self.task.now - restart.read_at >= _POLL_SECONDS:
-            restart.status = self._read_progress(pod, restart.origin)
+            try:
+                restart.status = self._read_progress(pod, restart.origin)
+            except ApiNotFoundError:
+                # The Deployment was deleted, and its pods follow.
+                self._restarts[owner.uid] = None
+                return None
             restart.read_at = self.task.now
         return restart.status
 
