@@ -211,18 +211,20 @@ class PolicyGates:
         needed = self._estimate_seconds(node)
         if not schedule.fits_ever(now, needed):
             return GateAnswer(findings.NoWindowFits(Duration(round(needed))), is_final=True)
+        may_wait = self._policy.windows.wait
         opening = schedule.current_opening(now)
         if opening:
             seconds_left = (opening.end - now).total_seconds()
             if seconds_left >= needed:
                 return OPEN
+            opens = schedule.next_opening_text(now)
             finding = findings.WindowTooShort(
                 left=Duration(round(seconds_left)),
                 needed=Duration(round(needed)),
                 ends_in_freeze=bool(schedule.active_freezes(opening.end)),
-                opens=schedule.next_opening_text(now),
+                opens=opens,
             )
-        may_wait = self._policy.windows.wait
+            may_wait = may_wait and bool(opens)
         is_general = may_wait and not schedule.pool_windows
         return GateAnswer(finding, is_final=not may_wait, is_general=is_general)
 

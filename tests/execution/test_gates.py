@@ -216,6 +216,19 @@ def test_a_window_that_is_over_for_good_is_not_waited_for() -> None:
     assert next_step(result, unattended=False) == ("After changing the windows: rollout apply")
 
 
+def test_the_last_window_is_not_waited_for_by_nodes_that_no_longer_fit() -> None:
+    clock = MovedClock()
+    day = clock.now().date().isoformat()
+    windows = WindowPolicy((f"{day} 22:00 10m",), wait=True)
+    plan = plan_with(GatePolicy(windows=windows))
+    waves = tuple(replace(wave, estimate=Estimate(300, 200, 100, 0)) for wave in plan.waves)
+    gates, _notes = gates_of(replace(plan, waves=waves), clock, GatePorts())
+    clock.forward(minutes=9)
+    answer = gates.ask(plan.nodes[0])
+    assert "no window opens in the next two years" in words_of(answer)
+    assert answer.is_final
+
+
 def test_alerts_hold_until_they_end_or_time_is_up() -> None:
     clock = MovedClock()
     alerts = Alerts(("DiskFull",))

@@ -264,6 +264,12 @@ def test_what_is_far_ahead_is_found() -> None:
     assert schedule().why_closed(at("2026-03-03T00:00")) is None
 
 
+def test_a_window_that_is_over_fits_nothing() -> None:
+    long_and_short = schedule("2026-03-02 10:00 3h", "2026-03-09 10:00 1h")
+    assert long_and_short.fits_ever(at("2026-03-02T12:59"), 7200)
+    assert not long_and_short.fits_ever(at("2026-03-02T13:00"), 7200)
+
+
 def test_a_freeze_between_two_moments() -> None:
     rules = schedule(freezes=("2026-12-18T18:00..2027-01-04T06:00 Europe/Berlin",))
     assert rules.why_closed(at("2026-12-18T16:59")) is None

@@ -348,7 +348,7 @@ class Schedule:
 
     def fits_ever(self, now: datetime, seconds: float) -> bool:
         long_enough = self._find_first(
-            now, lambda opening: (opening.end - opening.begin).total_seconds() >= seconds
+            now, lambda opening: opening.end > now and opening.seconds >= seconds
         )
         return long_enough is not None
 
