@@ -33,8 +33,10 @@ class SelfReboot(StrEnum):
 
     UNATTENDED_UPGRADES = "unattended-upgrades"
     BOOTC = "bootc"
+    RPM_OSTREE = "rpm-ostree"
     SYSUPDATE = "systemd-sysupdate"
     REBOOTMGR = "rebootmgr"
+    DNF = "dnf-automatic"
 
 
 RIVALS = (*Rival, *SelfReboot)
@@ -49,6 +51,10 @@ SELF_REBOOTS = {
         "bootc-fetch-apply-updates.timer updates the host and reboots it by itself",
         "sudo systemctl mask --now bootc-fetch-apply-updates.timer",
     ),
+    SelfReboot.RPM_OSTREE: (
+        "rpm-ostreed-automatic.timer updates the host and reboots it by itself",
+        "set AutomaticUpdatePolicy=stage in /etc/rpm-ostreed.conf, then: sudo rpm-ostree reload",
+    ),
     SelfReboot.SYSUPDATE: (
         "systemd-sysupdate-reboot.timer reboots the host by itself",
         "sudo systemctl mask --now systemd-sysupdate-reboot.timer",
@@ -58,7 +64,15 @@ SELF_REBOOTS = {
         "rebootmgr reboots the host by itself",
         "sudo rebootmgrctl set-strategy off",
     ),
+    SelfReboot.DNF: (
+        "dnf-automatic updates the host and reboots it by itself",
+        "set reboot = never in /etc/dnf/automatic.conf",
+    ),
 }
+# A setting stops these, a command the others.
+STOPPED_BY_SETTING = frozenset(
+    {SelfReboot.UNATTENDED_UPGRADES, SelfReboot.RPM_OSTREE, SelfReboot.DNF}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from rollout.model.host import (
     UpdateStatus,
 )
 from rollout.model.memory import Memory
-from rollout.model.rivals import SelfReboot
+from rollout.model.rivals import STOPPED_BY_SETTING, SelfReboot
 from rollout.model.update_checks import CheckState, UnitState
 from rollout.ports import CommandResult
 from tests.scripted_api import Kubeconfig, scripted
@@ -116,7 +116,7 @@ def test_a_host_that_reboots_by_itself_is_stopped_by_a_command_or_a_setting(
     facts = replace(FACTS, reboots_itself=(rival,))
     (check,) = [one for one in host_checks("worker-1", facts) if one.check is CheckName.RIVAL]
     has_command = bool(check.fix.commands)
-    assert has_command is (rival is not SelfReboot.UNATTENDED_UPGRADES)
+    assert has_command is (rival not in STOPPED_BY_SETTING)
     assert has_command is not bool(check.fix.text)
 
 

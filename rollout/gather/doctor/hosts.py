@@ -17,7 +17,7 @@ from rollout.model.host import (
     UpdateState,
 )
 from rollout.model.node_marks import how_to_ask
-from rollout.model.rivals import SELF_REBOOTS, Rival, SelfReboot
+from rollout.model.rivals import SELF_REBOOTS, STOPPED_BY_SETTING, Rival
 from rollout.model.text import capitalize
 from rollout.model.update_checks import UPDATE_ENGINE_UNIT, CheckState, UnitState, service_text
 from rollout.wording import cause
@@ -97,8 +97,7 @@ def _answered(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Che
         yield _zincati(node, facts)
     for rival in facts.reboots_itself:
         message, how_to_stop = SELF_REBOOTS[rival]
-        # A setting stops unattended-upgrades, a command the others.
-        is_setting = rival is SelfReboot.UNATTENDED_UPGRADES
+        is_setting = rival in STOPPED_BY_SETTING
         fix = Fix(how_to_stop) if is_setting else Fix(commands=(how_to_stop,))
         yield failed(CheckName.RIVAL, node, message, fix)
     yield from _sources(node, facts, own_command=own_command)

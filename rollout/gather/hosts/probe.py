@@ -10,7 +10,19 @@ from rollout.gather.hosts.answer import (
     version_or_empty,
     word_or_empty,
 )
-from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
+from rollout.gather.hosts.probe_command import (
+    BOOTC_TIMER,
+    DNF_INSTALL_TIMER,
+    DNF_TIMERS,
+    LOCKSMITHD,
+    MARKER,
+    REBOOTING_UNITS,
+    REBOOTMGR,
+    RPM_OSTREE_TIMER,
+    SYSUPDATE_TIMER,
+    USUAL_PROBE,
+    Probe,
+)
 from rollout.gather.hosts.rollback import rollback_sign
 from rollout.gather.hosts.rollback_access import rollback_access
 from rollout.gather.hosts.shutdown import (
@@ -116,10 +128,10 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
     )
 
 
-# Lines of the section `units`, one for each unit.
-_LOCKSMITHD, _BOOTC, _SYSUPDATE, _REBOOTMGR = range(4)
 _EXIT_STATUS = re.compile(r"[0-9]{1,3}")
 _REBOOT_CALL = "systemctl reboot"
+_DNF_TRUE = frozenset({"1", "yes", "true", "on"})
+_DNF_REBOOTS = frozenset({"when-changed", "when-needed"})
 _PERMITTED_ANSWERS = frozenset({"root", "sudo"})
 _NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
 _SHELL_HINT = (
@@ -175,7 +187,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         group=word_or_empty(parse_assignments(stdout.get("update-conf", "")).get("GROUP", "")),
         boot_id=boot_id,
         machine_id=parse_machine_id(stdout.get("machine-id", "")),
-        locksmithd_active=_is_unit_active(stdout, _LOCKSMITHD),
+        locksmithd_active=LOCKSMITHD in _active_units(stdout),
         zincati=zincati_strategy(stdout.get("zincati", "")),
         reboots_itself=tuple(_self_reboots(stdout, os_release)),
         may_reboot=may_reboot,
@@ -193,33 +205,46 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
     )
 
 
-def _is_unit_active(stdout: Sections, line: int) -> bool:
-    states = stdout.get("units", "").split()
-    return line < len(states) and states[line] in ACTIVE_STATES
+def _active_units(stdout: Sections) -> set[str]:
+    # A timeout cuts the list.
+    states = zip(REBOOTING_UNITS, stdout.get("units", "").split(), strict=False)
+    return {unit for unit, state in states if state in ACTIVE_STATES}
 
 
 def _self_reboots(stdout: Sections, os_release: Mapping[str, str]) -> Iterator[SelfReboot]:
+    active = _active_units(stdout)
     if parse_assignments(stdout.get("unattended-upgrades", "")).get("REBOOTS") == "true":
         yield SelfReboot.UNATTENDED_UPGRADES
-    if _is_unit_active(stdout, _BOOTC):
+    if BOOTC_TIMER in active and not _only_stages(stdout.get("bootc-command", "")):
         yield SelfReboot.BOOTC
+    ostree = _last_values(stdout.get("rpm-ostreed", ""))
+    if RPM_OSTREE_TIMER in active and ostree.get("AutomaticUpdatePolicy") == "apply":
+        yield SelfReboot.RPM_OSTREE
     # Without this field `systemd-sysupdate reboot` fails, so its timer does nothing on Flatcar.
-    if _is_unit_active(stdout, _SYSUPDATE) and "IMAGE_VERSION" in os_release:
+    if SYSUPDATE_TIMER in active and "IMAGE_VERSION" in os_release:
         yield SelfReboot.SYSUPDATE
-    if (
-        _is_unit_active(stdout, _REBOOTMGR)
-        and _rebootmgr_strategy(stdout.get("rebootmgr", "")) != "off"
-    ):
+    if REBOOTMGR in active and _last_values(stdout.get("rebootmgr", "")).get("strategy") != "off":
         yield SelfReboot.REBOOTMGR
+    dnf = _last_values(stdout.get("dnf-automatic", ""))
+    installs = DNF_INSTALL_TIMER in active or (
+        not active.isdisjoint(DNF_TIMERS) and dnf.get("apply_updates", "").lower() in _DNF_TRUE
+    )
+    if installs and dnf.get("reboot") in _DNF_REBOOTS:
+        yield SelfReboot.DNF
 
 
-def _rebootmgr_strategy(text: str) -> str:
-    strategy = ""
-    for line in text.splitlines():
-        key, _, value = line.partition("=")
-        if key.strip() == "strategy":
-            strategy = value.strip()
-    return strategy
+def _only_stages(section: str) -> bool:
+    """Whether the service of bootc's timer was changed so that it does not reboot."""
+    commands = [line for line in section.splitlines() if line.startswith("ExecStart=")]
+    return bool(commands) and all(
+        "/bootc " in command and "--apply" not in command for command in commands
+    )
+
+
+def _last_values(text: str) -> Mapping[str, str]:
+    """Return the values in files such as /etc/rebootmgr.conf; the last one of a key counts."""
+    lines = (line.partition("=") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
 
 
 def _reboot_sudo_problem(stdout: Sections, stderr: Sections) -> SudoProblem | None:

@@ -26,9 +26,17 @@ _INHIBITORS_CALL = (
 )
 # apt merges its files, and prints booleans in one spelling.
 _APT_CALL = "apt-config shell REBOOTS Unattended-Upgrade::Automatic-Reboot/b"
-# The parser relies on this order.
-_REBOOTING_UNITS = (
-    "locksmithd bootc-fetch-apply-updates.timer systemd-sysupdate-reboot.timer rebootmgr"
+# Units that may reboot their host.
+LOCKSMITHD = "locksmithd"
+REBOOTMGR = "rebootmgr"
+BOOTC_TIMER = "bootc-fetch-apply-updates.timer"
+RPM_OSTREE_TIMER = "rpm-ostreed-automatic.timer"
+SYSUPDATE_TIMER = "systemd-sysupdate-reboot.timer"
+DNF_INSTALL_TIMER = "dnf-automatic-install.timer"
+DNF_TIMERS = ("dnf-automatic.timer", "dnf5-automatic.timer")
+REBOOTING_UNITS = (
+    *(LOCKSMITHD, REBOOTMGR, BOOTC_TIMER, RPM_OSTREE_TIMER, SYSUPDATE_TIMER),
+    *(DNF_INSTALL_TIMER, *DNF_TIMERS),
 )
 _RPM_OSTREE_CALL = "rpm-ostree status --json"
 BOOTC_CALL = "bootc status --format json"
@@ -72,7 +80,13 @@ for dir in /usr/share/coreos /usr/share/flatcar /etc/coreos /etc/flatcar
 do if [ -r "$dir/update.conf" ]; then cat "$dir/update.conf"; echo; fi; done
 mark boot-id; cat /proc/sys/kernel/random/boot_id
 mark machine-id; cat /etc/machine-id
-mark units; run 5 systemctl is-active {_REBOOTING_UNITS}
+mark units; run 5 systemctl is-active {" ".join(REBOOTING_UNITS)}
+mark bootc-command; run 5 systemctl show -p ExecStart bootc-fetch-apply-updates.service
+mark rpm-ostreed
+if [ -r /etc/rpm-ostreed.conf ]; then cat /etc/rpm-ostreed.conf; fi
+mark dnf-automatic
+for file in /etc/dnf/dnf5-plugins/automatic.conf /etc/dnf/automatic.conf
+do if [ -r "$file" ]; then cat "$file"; echo; fi; done
 mark rebootmgr
 for file in /etc/rebootmgr.conf /etc/rebootmgr/rebootmgr.conf /etc/rebootmgr/rebootmgr.conf.d/*.conf
 do if [ -r "$file" ]; then cat "$file"; echo; fi; done
