@@ -95,6 +95,20 @@ def test_each_name_that_is_used_is_printed(kind: InstallationKind) -> None:
     assert {document["metadata"].get("namespace", "ops") for document in namespaced} == {"ops"}
 
 
+@pytest.mark.parametrize(
+    ("installation", "are_replaced"),
+    [(pod, pod.kind not in (InstallationKind.CRONJOB, InstallationKind.JOB)) for pod in PODS],
+    ids=[*WORKLOADS, "fleetlock"],
+)
+def test_new_settings_replace_the_pods_of_a_deployment(
+    installation: Installation, are_replaced: bool
+) -> None:
+    """They are read once. Each pod of a CronJob reads them anew, and a Job cannot be changed."""
+    changed = replace(installation, settings=f"{installation.settings}# changed\n")
+    before, after = (job_spec(one)["template"] for one in (installation, changed))
+    assert (before != after) is are_replaced
+
+
 def test_every_role_is_bound_to_the_account() -> None:
     documents = objects(replace(WHOLE, name="patches", namespace="ops", lease_namespace="locks"))
     roles = [document for document in documents if document["kind"] in ("ClusterRole", "Role")]

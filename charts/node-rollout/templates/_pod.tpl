@@ -44,9 +44,10 @@ metadata:
   labels:
     {{- include "labels" . | nindent 4 }}
   annotations:
-    {{- if $serves }}
+    {{- if ne .Values.kind "cronjob" }}
     node-rollout.dev/settings-sha256: {{ .Values.settings | sha256sum }}
-    {{- else }}
+    {{- end }}
+    {{- if not $serves }}
     cluster-autoscaler.kubernetes.io/safe-to-evict: "false"
     karpenter.sh/do-not-disrupt: "true"
     {{- end }}
