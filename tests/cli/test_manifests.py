@@ -259,6 +259,7 @@ def test_the_fleetlock_servers_metrics_can_be_scraped(command: Command, home: Pa
     [
         ("[metrics]\nlisten = ':8080'", "port 8080 is where hosts ask FleetLock"),
         ("[fleetlock]\nslots = 0", "fleetlock.slots: 0 would allow no node to be rebooted"),
+        ("[reboot]\npre-playbook = '/a.yml'", "which does not use SSH"),
         ("[fleetlock]\ngroup = 'workers'", "names no group of FleetLock"),
         ("[operate]\nevery = '5m'", ""),
     ],

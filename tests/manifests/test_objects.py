@@ -101,7 +101,7 @@ def test_each_name_that_is_used_is_printed(kind: InstallationKind) -> None:
     ids=[*WORKLOADS, "fleetlock"],
 )
 def test_new_settings_replace_the_pods_of_a_deployment(
-    installation: Installation, are_replaced: bool
+    installation: Installation, *, are_replaced: bool
 ) -> None:
     """They are read once. Each pod of a CronJob reads them anew, and a Job cannot be changed."""
     changed = replace(installation, settings=f"{installation.settings}# changed\n")

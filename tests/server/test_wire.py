@@ -128,6 +128,10 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
         (("--group", "workers=0"), "would allow no node to be rebooted"),
         (("--group-selector", "workers=a in"), "is not a label selector"),
         (("--set", "gates.interactive=true"), "a server runs unattended"),
+        (("--set", "reboot.pre-playbook=a.yml"), "cannot be used with fleetlock"),
+        (("--set", "reboot.post-playbook=a.yml"), "cannot be used with fleetlock"),
+        (("--skip", "blocked"), "unknown flag: --skip"),
+        (("--reboot-timeout", "5m"), "unknown flag: --reboot-timeout"),
     ],
 )
 def test_flags_that_cannot_be_meant_are_refused(

@@ -8,7 +8,7 @@ import typer
 from rollout.cli import wiring
 from rollout.cli.flags import LINES, takes
 from rollout.cli.options import Group, SectionedCommand, argument
-from rollout.cli.settings.reading import CommandSettings
+from rollout.cli.settings.reading import SELECTION, CommandSettings
 from rollout.cli.settings.values import node_name
 from rollout.cli.stages.cluster import read_nodes, with_patience
 from rollout.cli.suggestions import node_names
@@ -26,10 +26,19 @@ _POLL_SECONDS = 0.5
 # The server waits a minute for a host with a new grant to go down.
 _RELEASE_SECONDS = 120.0
 _WITHOUT_SERVER_SECONDS = 15.0
-# Hosts ask at any time, so the order of waves cannot be set.
-_LIMITS = tuple(
-    f"waves.{rule}"
-    for rule in ("max-unavailable", "max-failures", "spread-by", "control-plane", "settle-timeout")
+# Hosts ask at any time and reboot by themselves: the order of waves, how long a reboot takes, and
+# nodes to skip cannot be set.
+_RULES = (
+    *SELECTION,
+    "nodes.allow",
+    "drain",
+    "reboot.ready-timeout",
+    "gates.window",
+    "waves.max-unavailable",
+    "waves.max-failures",
+    "waves.spread-by",
+    "waves.control-plane",
+    "waves.settle-timeout",
 )
 
 fleetlock_app = typer.Typer(
@@ -44,7 +53,7 @@ fleetlock_app = typer.Typer(
 @fleetlock_app.command(
     cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM."
 )
-@takes("fleetlock", "cluster", "nodes", "drain", "reboot", "gates.window", *_LIMITS, formats=LINES)
+@takes("fleetlock", "cluster", *_RULES, formats=LINES)
 def serve(settings: CommandSettings) -> None:
     """Serve FleetLock until SIGTERM.
 

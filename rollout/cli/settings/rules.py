@@ -214,7 +214,16 @@ def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
 
 
 def server_policy(settings: Settings) -> Policy:
-    """Return a FleetLock server's policy. By default, it allows as many nodes as all slots."""
+    """Return a FleetLock server's policy. By default, it allows as many nodes as all slots.
+
+    Raises `UsageError` like `policy_of`, and for playbooks.
+    """
+    if settings.reboot.pre_playbook or settings.reboot.post_playbook:
+        raise UsageError(
+            "reboot.pre-playbook and reboot.post-playbook cannot be used with fleetlock, which"
+            " does not use SSH",
+            hint="Drop them.",
+        )
     policy = policy_of(settings)
     server = settings.fleetlock
     if settings.waves.max_unavailable is not None:
