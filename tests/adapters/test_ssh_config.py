@@ -198,6 +198,22 @@ def test_a_block_of_the_nodes_name_goes_before_its_address(tmp_path: Path) -> No
     )
 
 
+def test_an_address_of_the_inventory_goes_before_the_block_of_the_nodes_name(
+    tmp_path: Path,
+) -> None:
+    """A block for the address itself is followed, as by Ansible's ssh."""
+    path = tmp_path / "config"
+    path.write_text(
+        "Host worker-1 bare\n  HostName 192.0.2.1\n  Port 2222\n  ProxyCommand nc %h %p\n"
+        "Host alias\n  HostName 192.0.2.9\n"
+    )
+    given = [untold("worker-1", "10.0.0.1"), untold("bare", "bare"), untold("worker-3", "alias")]
+    found = with_ssh_config({host.name: host for host in given}, path, from_inventory=True)
+    assert [host.address for host in found.values()] == ["10.0.0.1", "192.0.2.1", "192.0.2.9"]
+    assert found["worker-1"].port == 2222
+    assert found["worker-1"].proxy[-1] == "exec nc 10.0.0.1 2222"
+
+
 @pytest.mark.parametrize(
     "address", ["-oProxyCommand=touch", "a;b", "$(id)", "a b", "a\nb", "u@a", "ssh://a", "[a]"]
 )

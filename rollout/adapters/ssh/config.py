@@ -69,12 +69,16 @@ NO_FILE = Path("none")
 
 
 def with_ssh_config(
-    hosts: Mapping[str, Host], path: Path | None, announce: Callable[[str], None] = lambda _: None
+    hosts: Mapping[str, Host],
+    path: Path | None,
+    announce: Callable[[str], None] = lambda _: None,
+    *,
+    from_inventory: bool = False,
 ) -> Mapping[str, Host]:
     """Return the hosts with settings from the configuration, or raise `InputError`.
 
-    `path` None means ssh's own files. Only an empty user and port 0 are replaced. `announce` gets a
-    message before slow work, and of ignored files.
+    `path` None means ssh's own files. Only an empty user, port 0 and a Node's address are replaced.
+    `announce` gets a message before slow work, and of ignored files.
     """
     files = config_files(path)
     with_defaults: dict[str, Host] = {}
@@ -101,7 +105,9 @@ def with_ssh_config(
         file.write(text)
         file.flush()
         client = Client(Path(file.name), str(files.own or files.system))
-        return with_defaults | _configure(with_address, client, files, announce)
+        return with_defaults | _configure(
+            with_address, client, files, announce, from_inventory=from_inventory
+        )
 
 
 @dataclass(frozen=True)
@@ -173,6 +179,8 @@ def _configure(
     client: Client,
     files: ConfigFiles,
     announce: Callable[[str], None],
+    *,
+    from_inventory: bool,
 ) -> dict[str, Host]:
     logins = dict.fromkeys((host.user, host.port) for host in hosts.values())
     first_user, first_port = next(iter(logins))
@@ -184,6 +192,9 @@ def _configure(
 
     def configure(host: Host) -> Host:
         asked_name, settings = _ask_about_host(host, client, defaults[host.user, host.port])
+        if from_inventory and asked_name != host.address:
+            # As in `ssh -o HostName=ADDRESS NAME`.
+            settings = {**settings, "hostname": (host.address,)}
         for keyword in _REFUSED:
             if _value(settings, keyword, NO_VALUE) not in _OFF_VALUES:
                 message = f"{files} sets {keyword} for {host.name}, which is not supported"

@@ -126,4 +126,4 @@ def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) ->
     found = {name: matched[name] for name in wanted if name in matched}
     # Ansible's ssh reads ssh_config itself.
     config = NO_FILE if ssh.executor is Executor.ANSIBLE else ssh.config
-    return with_ssh_config(found, config, say)
+    return with_ssh_config(found, config, say, from_inventory=inventory is not None)
