@@ -76,7 +76,7 @@ def takes(
         if arguments is not None:
             parameters.insert(0, _parameter("nodes_or_file", list[str] | None, arguments))
         for name, setting in setting_by_parameter.items():
-            parameters.append(_parameter(name, _annotation(setting)))
+            parameters.append(_parameter(name, _annotation(setting, formats)))
         parameters.append(_parameter("config", Path | None, _CONFIG))
         parameters.append(_parameter("set_", list[str] | None, _SET))
 
@@ -188,8 +188,13 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
     )
 
 
-def _annotation(setting: Setting) -> Any:
+def _annotation(setting: Setting, formats: Sequence[OutputFormat]) -> Any:
     """Return the type of the parameter, with its flag. None stands for a flag that is not given."""
+    text = setting.help
+    words = setting.words
+    if setting.name == "output.format":
+        words = formats
+        text = f"Output format: {', '.join(words[:-1])} or {words[-1]}"
     is_counter = setting.name == "output.verbose"
     default = "" if is_counter or setting.kind is bool else default_text(setting.default)
     names = [f"--{setting.flag}"]
@@ -201,8 +206,8 @@ def _annotation(setting: Setting) -> Any:
         *names,
         metavar=setting.metavar or None,
         count=is_counter,
-        autocompletion=_suggestions(setting),
-        help=f"{setting.help} [{default}]" if default else setting.help,
+        autocompletion=_suggestions(setting, words),
+        help=f"{text} [{default}]" if default else text,
         rich_help_panel=_PANELS.get(setting.name.partition(".")[0]),
     )
     kind: Any = list[str] if setting.is_list else str
@@ -213,9 +218,9 @@ def _annotation(setting: Setting) -> Any:
     return Annotated[kind | None, option]
 
 
-def _suggestions(setting: Setting) -> Callable[..., list[str]] | None:
+def _suggestions(setting: Setting, words: Sequence[str]) -> Callable[..., list[str]] | None:
     if setting.name in ("nodes.node", "nodes.exclude"):
         return node_names
-    if not setting.words:
+    if not words:
         return None
-    return lambda incomplete: [word for word in setting.words if word.startswith(incomplete)]
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]

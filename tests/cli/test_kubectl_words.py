@@ -92,6 +92,18 @@ def test_a_format_that_a_command_cannot_print_is_refused_before_it_does_anything
     assert f"{words[-2]} {words[-1]} is not available for this command" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "formats"),
+    [
+        ("evidence", "text, wide or json"),
+        ("doctor", "text, wide, json or yaml"),
+        ("plan", "text, wide, json, yaml or name"),
+    ],
+)
+def test_help_names_the_formats_of_the_command(command: Command, name: str, formats: str) -> None:
+    assert f"Output format: {formats} [text]" in command(name, "--help").stdout
+
+
 def saved(command: Command, lab: Lab, folder: Path) -> str:
     file = str(folder / "web")
     command("plan", "worker-1", "--out", file, lab=lab).ends(ExitCode.OK)
