@@ -207,7 +207,7 @@ EXAMPLES = DOCS / "examples"
 CHECK = Path(sys.executable).parent / "check-jsonschema"
 
 
-WRITE = "Write the secrets to files"
+WRITE = "Write the secrets and settings to files"
 
 
 def document(name: str) -> dict[str, Any]:
@@ -234,3 +234,38 @@ def test_both_jobs_have_the_same_secrets_and_remove_them_whatever_happens() -> N
     assert not any(
         key in page[job] for job in ("plan", "apply") for key in ("before_script", "after_script")
     )
+
+
+@pytest.mark.parametrize("inventory", ["", "all: {hosts: {worker-1: }}"])
+@pytest.mark.parametrize("name", ["github-nodes.yml", "gitlab-ci.yml"])
+def test_the_jobs_give_rollout_the_settings_and_the_inventory_if_there_is_one(
+    tmp_path: Path, name: str, inventory: str
+) -> None:
+    """In GitLab, a secret's variable has the name of a file."""
+    (tmp_path / "rollout.toml").write_text("[waves]\nmax-unavailable = 2\n")
+    (tmp_path / "secret").write_text(inventory)
+    folder = tmp_path / "rollout"
+    paths = {"FOLDER": str(folder), "RUNNER_TEMP": str(tmp_path), "GITHUB_ENV": "job-env"}
+    is_github = name.startswith("github")
+    secret = inventory if is_github else "secret"
+    keys = ("CLUSTER_KUBECONFIG", "HOSTS_SSH_KEY", "HOSTS_KNOWN_HOSTS")
+    secrets = {**dict.fromkeys(keys, secret), "HOSTS_INVENTORY": secret if inventory else ""}
+    if is_github:
+        steps = document(name)["jobs"]["plan"]["steps"]
+        (script,) = [step["run"] for step in steps if step.get("name") == WRITE]
+        script += "cat job-env\n"
+    else:
+        _, *lines = document(name)[".rollout"]["before_script"]
+        script = "\n".join((*lines, "env"))
+    ended = subprocess.run(
+        ["bash", "-euc", script],
+        cwd=tmp_path,
+        env={**paths, **secrets, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = dict(re.findall(r"^(ROLLOUT_\w+)=(.*)$", ended.stdout, re.MULTILINE))
+    assert "max-unavailable" in Path(told["ROLLOUT_CONFIG"]).read_text()
+    assert ("ROLLOUT_INVENTORY" in told) == bool(inventory)
+    assert not [file for file in folder.iterdir() if file.stat().st_mode & 0o077]
