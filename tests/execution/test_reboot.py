@@ -56,6 +56,7 @@ from rollout.gather.hosts.probe_command import MARKER
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
 from rollout.model import marks
 from rollout.model.detection import Sign, Source, SourceAnswer
+from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.policy import DrainPolicy, Policy
@@ -602,6 +603,38 @@ def test_a_host_that_comes_back_without_its_node_is_proven_by_the_node_that_it_r
         marks.CORDONED_BY_US: "true",
     }
     assert node["metadata"]["annotations"] == expected
+
+
+def test_a_node_that_is_registered_again_during_its_checks_is_cordoned_and_checked_anew(
+    watching: Watching, server: StandaloneApi
+) -> None:
+    check = "ceph.example/healthy"
+    context = watching(Answers([None]))
+    change(server, NODES, NODE, status=status(NEW, ready=True))
+    # Time passes at once here, and the kubelet needs a moment.
+    forever = Duration(100_000_000)
+    hooks = HookPolicy(after=(check,), timeout=forever)
+    policy = replace(context.policy, ready_timeout=forever, gates=GatePolicy(hooks=hooks))
+    context = replace(context, policy=policy)
+    label = f"{hooks.prefix}after-reboot"
+
+    def is_checked() -> bool:
+        return label in stored(server, NODES, NODE)["metadata"].get("labels", {})
+
+    def register_again() -> None:
+        delete(server, context)
+        register(server)
+        wait_until(is_checked)
+        assert stored(server, NODES, NODE)["spec"]["unschedulable"]
+        annotations = stored(server, NODES, NODE)["metadata"]["annotations"]
+        change(server, NODES, NODE, metadata={"annotations": {**annotations, check: "true"}})
+
+    kubelet = once(is_checked, register_again)
+    progress = replace(PROGRESS, phase=Phase.READY)
+    finish = ssh_steps(cast("SshHost", context.host))[Phase.READY]
+    assert finish(context, progress).phase is Phase.DONE
+    kubelet.join()
+    assert not stored(server, NODES, NODE)["spec"].get("unschedulable")
 
 
 def test_a_node_that_is_marked_again_twice_keeps_a_cordon_of_ours(

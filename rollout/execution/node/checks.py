@@ -11,7 +11,7 @@ from rollout.execution.base.live_view import watch_node
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.node.marking import change_node
+from rollout.execution.node.marking import change_node, require_mark
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -37,6 +37,8 @@ def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: P
     with watch_node(task.cluster, task.name, deadline) as view:
         while missing := _missing_answers(view.items(), annotations):
             task.check_may_act()
+            # Also if the Node was deleted, or created again.
+            require_mark(task, next(iter(view.items()), None) or task.read_node())
             if deadline.expired:
                 raise NodeFailure(
                     Outcome.CHECK_FAILED,
@@ -59,6 +61,7 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
     """Set the label, and remove old answers in the same write."""
 
     def change(node: Node) -> Patch:
+        require_mark(task, node)
         if label in node.labels and node.annotations.get(marks.HOOK_LABEL) != label:
             raise NodeFailure(
                 Outcome.SKIPPED,
