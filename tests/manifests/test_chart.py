@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from rollout import __version__
+from rollout.cli.settings.rules import _SECRET
 from rollout.manifests.objects import Installation, InstallationKind, objects
 from rollout.model.gates import GatePolicy, HealthRule
 from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Restart
@@ -203,6 +204,9 @@ WRONG_SETTINGS = {
     "a value for a table": ("waves = 3", "waves: a table, not a value"),
     "a table for a value": ("[waves.canary]\na = 1", "waves.canary: a value, not a table"),
     "no TOML": ("[waves", "settings: toml: "),
+    "a secret": ("[evidence]\n# password = x", "settings:2 may contain a secret"),
+    "the URL of a chat": ("notify.url = ['slack://x']", "notify.url: it is secret: use envSecret"),
+    "questions": ("[gates]\ninteractive = false", "gates.interactive: a pod cannot ask"),
 }
 
 
@@ -215,6 +219,21 @@ def test_settings_that_do_not_exist_are_refused(settings: str, reason: str, tmp_
     made = helm("template", "night", CHART, *chosen)
     assert reason in made.stderr
     assert made.stdout == ""
+
+
+def test_the_chart_and_the_program_take_the_same_lines_for_secrets() -> None:
+    template = (CHART / "templates" / "_settings.tpl").read_text()
+    assert f'{{{{- define "secret" }}}}(?i){_SECRET.pattern}{{{{ end }}}}' in template
+
+
+def test_metrics_of_the_settings_need_a_port_of_the_chart(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text("[metrics]\nlisten = ':9732'\n")
+    chosen = ("--set", f"image={IMAGE},knownHosts=x,kind=deployment")
+    arguments = ("template", "night", CHART, *chosen, "--set-file", f"settings={file}")
+    made = helm(*arguments)
+    assert "metrics.listen: set metricsPort instead" in made.stderr
+    assert helm(*arguments, "--set", "metricsPort=9732").returncode == 0
 
 
 def test_lint_refuses_a_value_that_does_not_exist() -> None:

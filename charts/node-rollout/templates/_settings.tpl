@@ -1,4 +1,4 @@
-{{- /* Refuses settings that are not TOML, and keys that settings.schema.json does not have. */}}
+{{- /* Refuses what a pod cannot use or may not show, and keys that settings.schema.json does not have. */}}
 {{- define "check settings" }}
 {{- $settings := fromToml .Values.settings }}
 {{- with $settings.Error }}
@@ -6,7 +6,26 @@
 {{- end }}
 {{- $schema := .Files.Get "settings.schema.json" | fromJson }}
 {{- include "check table" (dict "of" "" "table" $settings "schema" $schema) }}
+{{- range $index, $line := splitList "\n" .Values.settings }}
+{{- if regexMatch (include "secret" $) $line }}
+{{- fail (printf "settings:%d may contain a secret and would be stored in a ConfigMap: use envSecret" (add1 $index)) }}
 {{- end }}
+{{- end }}
+{{- $account := "the pod uses its service account" }}
+{{- $unfit := dict "cluster.kubeconfig" $account "cluster.context" $account "gates.interactive" "a pod cannot ask for confirmation" "notify.url" "it is secret: use envSecret" }}
+{{- range $name, $why := $unfit }}
+{{- $path := splitList "." $name }}
+{{- if hasKey (dig (first $path) dict $settings) (last $path) }}
+{{- fail (printf "settings: %s: %s" $name $why) }}
+{{- end }}
+{{- end }}
+{{- if and (ne .Values.kind "cronjob") (dig "metrics" "listen" "" $settings) (not (include "metrics port" .)) }}
+{{- fail "settings: metrics.listen: set metricsPort instead, which also opens the port" }}
+{{- end }}
+{{- end }}
+
+{{- /* As in rollout/cli/settings/rules.py. */}}
+{{- define "secret" }}(?i)://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S{{ end }}
 
 {{- /* The keys of a table; `of` is its name with a dot, or empty. */}}
 {{- define "check table" }}
