@@ -253,7 +253,7 @@ def release(
     node: list[str] | None = option(
         None, "Clear the failures of this node; repeatable", "NAME", autocompletion=node_names
     ),
-    all: bool = option(False, "Clear all recorded failures"),
+    all: bool = option(False, "Clear all recorded failures, and end all holds"),
 ) -> None:
     """Release a version that is held: by hand, by a rollback, or because it failed on nodes.
 
