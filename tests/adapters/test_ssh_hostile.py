@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import asyncssh
+import paramiko
 import pytest
+from paramiko.common import cMSG_KEXINIT
 
 from rollout.adapters.ssh.sockets import DeadlineSocket, connect
 from rollout.errors import (
@@ -80,6 +82,40 @@ def test_one_that_greets_and_hangs_up_is_not_silent(stranger: MakeStranger, key_
     leaving = stranger(lambda _, connection: connection.sendall(b"SSH-2.0-stranger\r\n"))
     with pytest.raises(SshBrokenError):
         trusting(key_file).run(leaving.host, "true", timeout=60)
+
+
+def packet(message: paramiko.Message) -> bytes:
+    payload = message.asbytes()
+    padding = 16 - (5 + len(payload)) % 8
+    return struct.pack(">IB", len(payload) + padding + 1, padding) + payload + bytes(padding)
+
+
+def test_a_key_of_the_wrong_length_is_an_error_of_ssh(
+    stranger: MakeStranger, key_file: Path
+) -> None:
+    offer = paramiko.Message()
+    offer.add_byte(cMSG_KEXINIT)
+    offer.add_bytes(bytes(16))
+    names = ["curve25519-sha256@libssh.org"], ["ssh-ed25519"], ["aes128-ctr"], ["hmac-sha2-256"]
+    kex, key_types, ciphers, digests = names
+    for kind in (kex, key_types, ciphers, ciphers, digests, digests, ["none"], ["none"], [], []):
+        offer.add_list(kind)
+    offer.add_boolean(False)
+    offer.add_int(0)
+    answer = paramiko.Message()
+    answer.add_byte(bytes([31]))
+    for part in (b"key", bytes(31), b"signature"):
+        answer.add_string(part)
+
+    def agree(_: Stranger, connection: socket.socket) -> None:
+        connection.sendall(b"SSH-2.0-stranger\r\n" + packet(offer))
+        time.sleep(0.5)
+        connection.sendall(packet(answer))
+        fall_silent(connection)
+
+    garbled = stranger(agree)
+    with pytest.raises(SshBrokenError, match=r"ValueError.* while agreeing on keys"):
+        trusting(key_file).run(garbled.host, "true", timeout=30)
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,22 @@ def test_the_next_key_is_tried_where_the_agent_declines_to_sign(
     assert agent.exists()
 
 
+def test_a_host_that_ends_the_login_after_wrong_keys_is_not_going_down(
+    agent: Path, key: Path, tmp_path: Path
+) -> None:
+    for number in range(3):
+        add_to_agent(new_key(tmp_path / f"wrong-{number}"))
+    add_to_agent(key)
+    with trusting(tmp_path, key, "MaxAuthTries 2") as server:
+        with pytest.raises(
+            SshAuthError, match=r"tries no more keys of user \S+ after SHA256"
+        ) as all_keys:
+            ParamikoShell(known_hosts=server.known_hosts()).run(server.host(), "true", timeout=30)
+        assert "--ssh-key" in all_keys.value.hint
+        assert greeted(ParamikoShell(known_hosts=server.known_hosts(), key_file=key), server.host())
+    assert agent.exists()
+
+
 def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) -> None:
     """Nor is a version of its own: a host would count as rebooted that was not even asked."""
     noise = "echo 11111111-2222-4333-8444-555555555555; echo VERSION=9.9.9; printf unfinished"

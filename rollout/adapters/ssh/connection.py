@@ -38,12 +38,15 @@ from rollout.adapters.ssh.sockets import (
 )
 from rollout.errors import SshAuthError, SshError
 from rollout.model.host import Host
+from rollout.model.text import excerpt
 from rollout.ports import CommandResult
 
 # What sshd says, or ssh of a jump host, while too many logins are in progress.
 _BUSY_GREETINGS = (b"Exceeded MaxStartups", b"Not allowed at this time")
 _BUSY_JUMP_HOST = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
 _CHUNK = 65536
+# sshd's reason at MaxAuthTries.
+_TOO_MANY_KEYS = "Too many authentication failures"
 # paramiko's, if the command has sent none.
 _NO_STATUS = -1
 _JOIN_SECONDS = 5.0
@@ -107,6 +110,7 @@ class _LoginTransport(ServiceRequestingTransport):
     def __init__(self, stream: DeadlineSocket) -> None:
         self._service_answered = threading.Event()
         self._offered = dict[str, list[str]]()
+        self.disconnect_reason = ""
         super().__init__(stream, packetizer_class=_TimerlessPacketizer)
 
     def _really_parse_kex_init(
@@ -120,6 +124,11 @@ class _LoginTransport(ServiceRequestingTransport):
         if not ignore_first_byte:
             self._offered = parsed
         return parsed
+
+    def _parse_disconnect(self, message: paramiko.Message) -> None:
+        """Keep the host's reason, which paramiko only logs."""
+        message.get_int()
+        self.disconnect_reason = message.get_text()
 
     @property
     def unsupported_offer(self) -> Offer | None:
@@ -166,6 +175,17 @@ class _LoginTransport(ServiceRequestingTransport):
         finally:
             # No answer comes on a closed connection.
             self._service_answered.set()
+
+
+@contextmanager
+def _paramiko_errors() -> Iterator[None]:
+    """Raise `SSHException` for what a host's garbled bytes raise in paramiko's thread."""
+    try:
+        yield
+    except (OSError, EOFError, paramiko.SSHException, SshError):
+        raise
+    except Exception as error:
+        raise paramiko.SSHException(excerpt(repr(error))) from error
 
 
 @contextmanager
@@ -219,7 +239,8 @@ class Connection:
         options.ciphers = _with_first(_FAST_CIPHERS, tuple(options.ciphers))
         known_algorithms = _signature_algorithms(known_types)
         options.key_types = _with_first(known_algorithms, tuple(options.key_types))
-        self._transport.start_client()
+        with _paramiko_errors():
+            self._transport.start_client()
         key = self._transport.get_remote_server_key()
         return HostKey(key.get_name(), key.asbytes())
 
@@ -234,15 +255,21 @@ class Connection:
         tried = list[str]()
         for key in keys:
             try:
-                further_methods = self._transport.auth_publickey(user, key)
+                with _paramiko_errors():
+                    further_methods = self._transport.auth_publickey(user, key)
             except paramiko.AuthenticationException as error:
-                if not self._transport.is_active():
-                    raise
                 note = ""
                 if isinstance(error, UnsignedError):
                     note = " (which the agent does not sign with)"
                 tried.append(f"{describe(key)}{note}")
-                continue
+                if self._transport.is_active():
+                    continue
+                if not self._transport.disconnect_reason.startswith(_TOO_MANY_KEYS):
+                    raise
+                raise SshAuthError(
+                    f"the host tries no more keys of user {user} after {', '.join(tried)}",
+                    hint="Name the key that it accepts: --ssh-key FILE",
+                ) from error
             if further_methods:
                 message = f"the host requires more than a key: {', '.join(further_methods)}"
                 raise SshAuthError(message, hint="Exempt this user in its sshd_config.")
@@ -257,14 +284,15 @@ class Connection:
         self._stage = Stage.RUNNING_COMMAND
         # The host may send as much again before the output is read.
         self._socket.limit(deadline, 2 * _OUTPUT_LIMIT + HANDSHAKE_ALLOWANCE)
-        channel = self._open_session()
-        try:
-            channel.exec_command(command)
-            return self._read_result(channel)
-        finally:
-            # Frees the pipe that polls the channel; the host may be gone.
-            with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
-                channel.close()
+        with _paramiko_errors():
+            channel = self._open_session()
+            try:
+                channel.exec_command(command)
+                return self._read_result(channel)
+            finally:
+                # Frees the pipe that polls the channel; the host may be gone.
+                with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
+                    channel.close()
 
     def _open_session(self) -> paramiko.Channel:
         """Open a session, and retry if there was one before.
