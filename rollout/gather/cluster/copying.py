@@ -15,7 +15,9 @@ import msgspec
 from rollout.gather.cluster import snapshot
 from rollout.gather.cluster.decode import MIRROR_ANNOTATION
 from rollout.gather.cluster.rivals import DEPLOYMENTS
+from rollout.model.cluster import CONTROL_PLANE_LABELS
 from rollout.model.host import HostFacts, HostObservation
+from rollout.model.node_lifecycle import Lifecycle
 from rollout.model.quantity import Seconds
 from rollout.model.text import natural_key
 
@@ -41,6 +43,11 @@ _LEFT_OUT = frozenset(
 Json = dict[str, Any]
 
 _OF_KUBERNETES = re.compile(r"([\w.-]+\.)?(kubernetes|k8s)\.io/.+")
+# Of conditions, only these are read. Others may be named after objects, such as a readiness gate's.
+_KNOWN_CONDITIONS = frozenset(
+    {"Ready", "PodScheduled", "DisruptionAllowed", "Progressing", *Lifecycle}
+)
+_ROLE_PREFIX = "node-role.kubernetes.io/"
 _KNOWN_NAMES = frozenset(
     {
         "default",
@@ -101,6 +108,8 @@ class Hidden:
         return self.digest(name)
 
     def key(self, key: str) -> str:
+        if key.startswith(_ROLE_PREFIX) and key not in CONTROL_PLANE_LABELS:
+            return f"{_ROLE_PREFIX}{self.digest(key.removeprefix(_ROLE_PREFIX))}"
         if not key or key == _NODE_FIELD or key in _KNOWN_KEYS or _OF_KUBERNETES.fullmatch(key):
             return key
         return self.digest(key)
@@ -120,6 +129,10 @@ class Hidden:
         if field in ("requests", "allocatable", "overhead"):
             return {self.key(key) if "/" in key else key: amount for key, amount in value.items()}
         hidden = {key: self.tree(item, key) for key, item in value.items()}
+        if "conditions" in value:
+            hidden["conditions"] = [
+                item for item in value["conditions"] if item.get("type") in _KNOWN_CONDITIONS
+            ]
         if value.get("kind") not in _KINDS and "kind" in value:
             hidden |= {"kind": "Custom", "apiVersion": "custom/v1"}
         return hidden
