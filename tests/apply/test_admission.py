@@ -17,10 +17,10 @@ from rollout.lab.lab import Lab
 from rollout.lab.objects import is_ready
 from rollout.model import marks
 from rollout.model.marks import PAUSED, PAUSED_DETAILS, RIVAL_PAUSES
-from tests.apply.conftest import Rollout, Started, stepped
+from tests.apply.conftest import Rollout, Started, killed_at, stepped
 from tests.ended import end_of
 from tests.operate.conftest import open_now
-from tests.state import metadata, node_of, write
+from tests.state import metadata, node_of, unlock, write
 from tests.waiting import wait_until
 
 HALF_A_DAY = 43_200
@@ -111,6 +111,22 @@ def test_what_happens_while_its_gate_command_runs_leaves_a_node_untouched(
     assert score.reboots["worker-1"] == 0
     assert cordoned == []
     assert left == set()
+
+
+def test_a_marked_node_that_a_window_keeps_from_its_cordon_is_unmarked_and_started_in_the_next(
+    started: Started, tmp_path: Path
+) -> None:
+    """The process that marked it was killed before the cordon."""
+    lab = started("default", 5)
+    ahead = tmp_path / "ahead"
+    window = ("--window", open_now(), "--set", "gates.wait-window=true")
+    node = killed_at(lab, tmp_path, "pending", *APPLY, "--node", "worker-1", *window)
+    ahead.write_text(str(HALF_A_DAY))
+    process = stepped(lab, tmp_path, ahead, "resume", "--yes", "-o", "json", *unlock(lab))
+    wait_until(lambda: not metadata(lab, node, "annotations"))
+    ahead.write_text("0")
+    ended = end_of(process)
+    assert (ended.code, ended.summary["succeeded"]) == (0, [node]), ended.stderr
 
 
 def left_out(lab: Lab, rollout: Rollout) -> dict[str, str]:

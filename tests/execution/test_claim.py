@@ -4,7 +4,7 @@ never both.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -268,6 +268,25 @@ def test_a_failed_node_of_an_earlier_run_that_is_refused_stays_marked_as_failed(
 
     assert not claimed(api, "n1", Allowed(most=1, why=why), cordoned=True)
     assert node_of(server, "n1")["metadata"]["annotations"] == old
+
+
+@pytest.mark.parametrize("refusal", [1, 2])
+def test_a_mark_of_an_earlier_process_is_removed_by_a_refusal(
+    refusal: int, server: StandaloneApi, api: ClusterApi, seen: Seen
+) -> None:
+    """Before the first mark, or after it: others must not wait for a node that nothing is done to."""
+    asked: list[Finding | None] = []
+
+    def why() -> Finding | None:
+        asked.append(PAUSED if len(asked) + 1 == refusal else None)
+        return asked[-1]
+
+    mark = {marks.RUN: "run-n1", marks.PHASE: "pending", marks.BOOT_ID_BEFORE: "b"}
+    api.patch("/api/v1/nodes/n1", {"metadata": {"annotations": mark}})
+    taken_up = replace(context(api, "n1", Allowed(most=1, why=why)), is_taken_up=True)
+    with pytest.raises(RefusedError):
+        claim(taken_up, "2", facts("n1"))
+    assert is_unmarked(server, "n1")
 
 
 @pytest.mark.parametrize("number", [3, 4, 5])

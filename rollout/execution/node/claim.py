@@ -51,7 +51,12 @@ def claim(
     Other errors may leave a mark. `detected`: what requires the reboot, as an annotation.
     """
     # A node that a gate holds is not even marked.
-    _check_gates(context)
+    try:
+        _check_gates(context)
+    except RefusedError:
+        if context.is_taken_up:
+            _remove_first_mark(context, {})
+        raise
     ready = ready_of(context.read_pods())
     before = _write_first_mark(context)
 
@@ -82,9 +87,13 @@ def claim(
     admit_and_read = partial(_admit_and_read, context, facts, patience)
     try:
         change_node(context, cordon, read=admit_and_read)
+    except RefusedError:
+        is_first_mark = _is_only_marked_by(context, before)
+        _remove_first_mark(context, {} if is_first_mark else before.annotations)
+        raise
     except NotStartedError:
-        # Also for a `RefusedError`, which is one.
-        _remove_first_mark(context, before)
+        # A node that was taken up is returned with its mark.
+        _remove_first_mark(context, before.annotations)
         raise
 
 
@@ -125,8 +134,9 @@ def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
     return node.annotations.get(marks.RUN) == task.run_id and is_only_marked(node)
 
 
-def _remove_first_mark(task: NodeTask, before: Node) -> None:
-    annotations = {name: before.annotations.get(name) for name in marks.OF_RUN}
+def _remove_first_mark(task: NodeTask, before: Mapping[str, str]) -> None:
+    """Write the annotations from `before` the mark, which an earlier process may have written."""
+    annotations = {name: before.get(name) for name in marks.OF_RUN}
 
     def change(node: Node) -> Patch | None:
         if not _is_only_marked_by(task, node):

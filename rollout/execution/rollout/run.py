@@ -81,6 +81,8 @@ class Rollout:
     unattended: bool
     # Rollouts under another lock.
     _reported_rollouts: set[str] = field(default_factory=set)
+    # Refused nodes, whose first marks are gone: they are not taken up any more.
+    _unmarked: set[str] = field(default_factory=set)
 
     @property
     def plan(self) -> RolloutPlan:
@@ -290,18 +292,22 @@ class Rollout:
         engine = self.engine
         host = self.hosts.host(planned, self.plan.policy)
         began = engine.cluster.clock.monotonic()
+        is_unmarked = planned.name in self._unmarked
         try:
             result = engine.run_node(
                 planned,
                 host,
                 ssh_steps(host),
-                taken_up_run=self.inherited.taken_up.get(planned.name),
+                taken_up_run=None if is_unmarked else self.inherited.taken_up.get(planned.name),
                 own=self.own_node,
             )
         except Exception as error:  # noqa: BLE001 - a defect costs one node
             result = _defect_result(planned, error, engine.cluster.clock.monotonic() - began)
             engine.remember(planned, NodeEnd(result.outcome, result.phase))
         if result.is_refused:
+            # A failed node gets its earlier marks back.
+            if planned.name not in self.inherited.retried:
+                self._unmarked.add(planned.name)
             engine.report.notice(f"{planned.name} is not cordoned: {result.message}")
             return result
         is_skipped = result.outcome is Outcome.SKIPPED
