@@ -60,7 +60,8 @@ def why_replaceable(path: Path) -> str:
     """Return how others could replace or write the operator's file or folder, or empty.
 
     Each folder and link on the way counts, as for sshd's StrictModes. Anyone may own them, as in
-    containers. Read-only mounts are trusted: Kubernetes mounts Secrets and ConfigMaps so.
+    containers. Read-only mounts are trusted, as Kubernetes mounts Secrets and ConfigMaps, and so
+    are mount points: whoever mounts a volume decides who shares it.
     """
     return next(filter(None, map(_access_of_others, _walk(path))), "")
 
@@ -102,7 +103,9 @@ def _access_of_others(entry: Path) -> str:
         return f"{entry} belongs to {owner}, in a directory that others can write to"
     is_folder = stat.S_ISDIR(state.st_mode)
     is_sticky = is_folder and state.st_mode & stat.S_ISVTX
-    may_be_written = (is_folder or stat.S_ISREG(state.st_mode)) and not is_sticky
+    # As an emptyDir, which has mode 0777: only the pod's containers share it.
+    is_volume = is_folder and is_mount_point and not is_foreign
+    may_be_written = (is_folder or stat.S_ISREG(state.st_mode)) and not (is_sticky or is_volume)
     if may_be_written and _is_open_to_others(state) and not _is_read_only(entry):
         return _writable_text(f"the directory {entry}" if is_folder else str(entry), state)
     return ""

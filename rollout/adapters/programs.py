@@ -2,6 +2,7 @@ import atexit
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +44,11 @@ def run_program(
         finally:
             _RUNNING.discard(process.pid)
     return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
+
+
+def module_environment() -> dict[str, str]:
+    """Return the environment of a child process that has the modules of this process."""
+    return child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def _kill(group: int) -> None:

@@ -138,8 +138,7 @@ class PolicyGates:
                 continue
             about = _ANY_NODE if answer.is_general else node.name
             if check not in self._bounded_checks:
-                # No time of a closed window counts toward gates.timeout.
-                self._end_waits(node)
+                self._end_waits_of_held(node, answer)
             elif not answer.is_final and self._start_deadline(about).expired:
                 timeout = findings.GateTimeout(finding, self._policy.timeout)
                 return GateAnswer(timeout, is_final=True, is_general=answer.is_general)
@@ -288,6 +287,14 @@ class PolicyGates:
     def _start_deadline(self, about: str) -> Deadline:
         """Return the end of gates.timeout, which the first call starts."""
         return self._deadlines.setdefault(about, self.cluster.deadline(self._policy.timeout))
+
+    def _end_waits_of_held(self, node: PlannedNode, answer: GateAnswer) -> None:
+        """Count no time of a closed window toward gates.timeout."""
+        if answer.is_general:
+            # Other nodes may not be asked meanwhile.
+            self._deadlines.clear()
+        else:
+            self._deadlines.pop(node.name, None)
 
     def _end_waits(self, node: PlannedNode) -> None:
         """Give the next reason the full gates.timeout."""

@@ -41,10 +41,11 @@ def _(finding: findings.AwayStarted) -> Words:
 
 @words.register
 def _(finding: findings.AwayCordoned) -> Words:
-    since = f"at {printable(finding.since)}" if finding.since else "just now"
-    return Words(
-        f"was cordoned by someone else {since}", "wait until it is uncordoned, at most an hour"
-    )
+    wait = "wait until it is uncordoned, at most an hour"
+    if not finding.since:
+        cause = "was cordoned by someone else (the cordon's taint is still missing)"
+        return Words(cause, f"{wait} after it has the taint")
+    return Words(f"was cordoned by someone else at {printable(finding.since)}", wait)
 
 
 @words.register

@@ -271,6 +271,51 @@ def test_the_time_outside_a_window_is_none_that_an_alert_has_held_a_node() -> No
     assert gates.ask(first).is_final
 
 
+def test_a_window_that_is_closed_for_all_nodes_ends_the_waits_of_nodes_not_asked() -> None:
+    clock = MovedClock()
+    policy = GatePolicy(
+        WindowPolicy(("mon 22:00 1h",), wait=True), blocking_pods=("app=db",), timeout=Duration(600)
+    )
+    plan = plan_with(policy)
+    gates, _notes = gates_of(plan, clock, GatePorts())
+    gates.cluster = PatientApi(BusyApi(), clock)  # type: ignore[arg-type]
+    first, second = plan.nodes[:2]
+    clock.forward(minutes=1)
+    assert not gates.ask(first).is_final
+    assert not gates.ask(second).is_final
+    clock.forward(minutes=65)
+    gates.ask(first)
+    clock.forward(minutes=7 * 24 * 60 - 64)
+    assert not gates.ask(second).is_final
+
+
+class BusyApi(NoApi):
+    """Each node has a pod that blocks its reboot."""
+
+    def pages(self, _path: str, _query: object = None) -> Iterator[bytes]:
+        pod = {"metadata": {"namespace": "shop", "name": "db-0"}, "status": {"phase": "Running"}}
+        yield json.dumps({"metadata": {}, "items": [pod]}).encode()
+
+
+def test_a_pools_closed_window_does_not_extend_the_wait_of_another_pool() -> None:
+    clock = MovedClock()
+    pools = (
+        Pool("db", "pool=db", window=("tue 22:00 1h",)),
+        Pool("web", "pool=web"),
+    )
+    alerts = AlertPolicy("http://127.0.0.1:9")
+    gate_policy = GatePolicy(WindowPolicy(wait=True), alerts=alerts, timeout=Duration(600))
+    nodes = [node("a", labels={"pool": "db"}), node("b", labels={"pool": "web"})]
+    plan = build_plan(inputs(nodes, policy=Policy(pools=pools, gates=gate_policy)))
+    gates, _notes = gates_of(plan, clock, GatePorts(alerts=Alerts(("DiskFull",))))
+    closed, held = sorted(plan.nodes, key=lambda planned: planned.name)
+    assert not gates.ask(held).is_final
+    for _ in range(11):
+        clock.forward(minutes=1)
+        assert "window" in words_of(gates.ask(closed))
+    assert gates.ask(held).is_final
+
+
 class CephApi(NoApi):
     """One that serves a Ceph cluster of Rook's."""
 

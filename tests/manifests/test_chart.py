@@ -30,7 +30,7 @@ OPERATES = Installation(
     name="night",
     namespace="ops",
     known_hosts=KNOWN_HOSTS,
-    grace=3660,
+    grace=4260,
 )
 SERVES = replace(OPERATES, kind=InstallationKind.FLEETLOCK, known_hosts="", grace=60)
 RESTARTS = '[drain]\nrestart = "blocked"\n'

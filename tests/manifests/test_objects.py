@@ -18,7 +18,7 @@ WHOLE = Installation(
     known_hosts="10.0.0.1 ssh-ed25519 AAAA\n",
     env_secret="rollout-env",
     time_zone="Europe/Berlin",
-    grace=3660,
+    grace=4260,
 )
 SERVER = Installation(
     kind=InstallationKind.FLEETLOCK,

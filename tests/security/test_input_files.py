@@ -10,6 +10,7 @@ import json
 import os
 import pwd
 import socket
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -355,6 +356,29 @@ def test_a_configmap_in_a_pod_is_obeyed(tmp_path: Path, monkeypatch: pytest.Monk
         read_input(folder / "settings", trust=Trust.OPERATOR)
     monkeypatch.setattr(local_files, "_is_read_only", lambda _place: True)
     assert read_input(folder / "settings", trust=Trust.OPERATOR) == b"kept"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts volumes")
+def test_a_volume_that_everyone_may_write_is_the_operators(tmp_path: Path) -> None:
+    """As an emptyDir; what somebody makes in it is not."""
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "mode=0777", "none", str(volume)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        (volume / "settings").write_text("kept")
+        assert read_input(volume / "settings", trust=Trust.OPERATOR) == b"kept"
+        (volume / "shared").mkdir()
+        (volume / "shared").chmod(0o777)
+        (volume / "shared" / "settings").write_text("kept")
+        with pytest.raises(PermissionError, match="others can write to the directory"):
+            read_input(volume / "shared" / "settings", trust=Trust.OPERATOR)
+        os.chown(volume / "settings", 12345, 12345)
+        with pytest.raises(PermissionError, match="belongs to user 12345"):
+            read_input(volume / "settings", trust=Trust.OPERATOR)
+    finally:
+        subprocess.run(["umount", str(volume)], check=True)
 
 
 def test_what_the_shell_hands_over_is_read(tmp_path: Path) -> None:

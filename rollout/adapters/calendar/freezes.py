@@ -26,7 +26,7 @@ from rollout.adapters.calendar.lines import (
 )
 from rollout.adapters.calendar.zones import read_zones
 from rollout.adapters.input_files import Trust, read_input
-from rollout.adapters.programs import run_program
+from rollout.adapters.programs import module_environment, run_program
 from rollout.errors import UsageError
 from rollout.model.timestamps import Interval
 from rollout.planning.eligibility.windows import join_overlapping
@@ -91,7 +91,12 @@ def read_calendar(path: Path, now: datetime, zone: str) -> tuple[str, ...]:
 
 def _read_in_child(task: _Task) -> _Answer:
     try:
-        process = run_program(_PROGRAM, seconds=_LONGEST_WAIT, stdin=msgspec.msgpack.encode(task))
+        process = run_program(
+            _PROGRAM,
+            seconds=_LONGEST_WAIT,
+            stdin=msgspec.msgpack.encode(task),
+            environment=module_environment(),
+        )
     except subprocess.TimeoutExpired:
         return _Answer(problem=TOO_LONG)
     if process.returncode < 0:
@@ -107,9 +112,19 @@ def work() -> None:
     task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Task)
     signal.signal(signal.SIGXCPU, _stop)
     # One more second, if a library catches the exception.
-    resource.setrlimit(resource.RLIMIT_CPU, (task.cpu_seconds, task.cpu_seconds + 1))
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    _limit(resource.RLIMIT_CPU, task.cpu_seconds, task.cpu_seconds + 1)
+    # macOS has no such limit.
+    if sys.platform != "darwin":
+        _limit(resource.RLIMIT_AS, _MOST_MEMORY, _MOST_MEMORY)
     sys.stdout.buffer.write(msgspec.msgpack.encode(_read_task(task)))
+
+
+def _limit(kind: int, soft: int, hard: int) -> None:
+    """Set a limit of this process, or keep a lower one."""
+    _, highest = resource.getrlimit(kind)
+    if highest != resource.RLIM_INFINITY:
+        soft, hard = min(soft, highest), min(hard, highest)
+    resource.setrlimit(kind, (soft, hard))
 
 
 def _stop(*_: object) -> NoReturn:

@@ -63,7 +63,8 @@ def _zone_of_machine() -> tzinfo:
         zone = gettz(written)
     except (ValueError, OSError, Warning):
         zone = None
-    if not written:
+    # POSIX quotes an abbreviation with digits, as in <+0330>-3:30.
+    if not written or written.startswith("<"):
         return zone or tzlocal()
     # The C library uses any word as an abbreviation, and then dateutil knows it.
     if zone is None or isinstance(zone, tzlocal):

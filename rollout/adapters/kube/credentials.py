@@ -81,7 +81,7 @@ def log_in(login: Login, *, may_ask: bool) -> Credentials:
     if user.token:
         token = user.token
     elif user.username:
-        password = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+        password = base64.b64encode(f"{user.username}:{user.password or ''}".encode()).decode()
         return Credentials(lambda: f"Basic {password}")
     elif user.auth_provider:
         token = _id_token(user.auth_provider.config or {}, login.user_origin)

@@ -275,7 +275,6 @@ def _why_user_unusable(user: UserEntry) -> str:
             user.auth_provider and user.exec
         ),
         "has a token and a username: only one is allowed": has_token and bool(user.username),
-        "has only one of username and password": bool(user.username) != bool(user.password),
         "has only one of client-certificate and client-key": has_certificate != has_key,
         "logs in through a program with interactiveMode Always, and stdin is not a terminal": (
             needs_terminal and not (sys.stdin is not None and sys.stdin.isatty())

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from queue import SimpleQueue
 
-from rollout.adapters.secrets import child_environment
+from rollout.adapters.programs import module_environment
 from rollout.gather.hosts.polling import Answer, side_by_side
 from rollout.model.host import Host
 from rollout.ports import CommandResult
@@ -46,8 +46,6 @@ def in_processes(
     running_workers = workers
     # None is a worker's end.
     answers = SimpleQueue[tuple[str, Answer] | None]()
-    # Modules as in this process.
-    environment = child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     share_of_concurrency = math.ceil(concurrency / workers)
     with ExitStack() as processes:
         for number in range(workers):
@@ -59,7 +57,7 @@ def in_processes(
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=environment,
+                env=module_environment(),
                 process_group=0,
             )
             processes.enter_context(process)

@@ -260,7 +260,8 @@ def slowest_node_seconds(
         waits += completion.timeout
     waits += policy.exclude_from_load_balancers
     waits += min(DETACH_SECONDS, drain) + min(PROOF_SECONDS, ready) + policy.settle_timeout
-    return waits + drain + reboots + ready + checks
+    # The node is to be Ready after its reboot, and again after the checks that follow.
+    return waits + drain + reboots + 2 * ready + checks
 
 
 def _longest(default: Duration, of_pools: Iterable[Duration | None]) -> Duration:
