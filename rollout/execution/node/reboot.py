@@ -5,7 +5,6 @@ Last checks use the open connection to the host, right before the command.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
 
 from rollout.errors import (
     ApiError,
@@ -59,15 +58,6 @@ _SHUTDOWN_SECONDS = 120.0
 
 class _NotNowError(StepError):
     """The host could not be asked, or the Node not checked, in time: nothing was sent."""
-
-
-class _RequestResult(Enum):
-    """One request to reboot; a sent one may be carried out."""
-
-    SENT = auto()
-    # The connection broke with the command.
-    IN_DOUBT = auto()
-    OLD_BOOT_IS_OVER = auto()
 
 
 class RefilledError(DrainError):
@@ -153,7 +143,7 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     while True:
         try:
-            return _request_once(context, host, targets) is _RequestResult.IN_DOUBT
+            return _request_once(context, host, targets)
         except _NotNowError as error:
             _report_wait(context, host, f"the host cannot be asked to reboot yet: {error}")
             boot = _await_answer(context, host, deadline, error.message)
@@ -161,26 +151,24 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
             return False
 
 
-def _request_once(
-    context: NodeContext, host: SshHost, targets: Mapping[Source, str]
-) -> _RequestResult:
+def _request_once(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> bool:
+    """Return whether it is in doubt that the host has received the command."""
     try:
         result = _request_reboot(context, host, targets)
     except SshTimeoutError as error:
         _report_wait(context, host, f"no response to the reboot command: {error}")
-        return _RequestResult.SENT
+        return False
     except SshUnreachableError:
-        return _RequestResult.IN_DOUBT
+        return True
     except SshError as error:
         raise RebootError(
             f"the host cannot be asked to reboot: {error}", hint=error.hint
         ) from error
-    if result is None:
-        return _RequestResult.OLD_BOOT_IS_OVER
-    if not _may_be_accepted(result):
+    # None: the host is in a new boot.
+    if result is not None and not _may_be_accepted(result):
         refusal = last_line(result.stderr) or f"exit status {result.exit_status}"
         raise RebootError(f"the host refuses to reboot: {refusal}")
-    return _RequestResult.SENT
+    return False
 
 
 def _may_be_accepted(result: CommandResult) -> bool:
@@ -296,11 +284,11 @@ def await_boot(
             _report_wait(context, host, reason_to_wait)
         absence.check()
     # One last time, with more patience.
-    boot = read_boot(host).boot
-    if boot is None or is_in_old_boot(host, boot):
-        timeout = context.policy.reboot_timeout
-        raise missing_boot_failure(host, boot, reason_to_wait, timeout)
-    return boot
+    boot, last_reason = read_boot(host)
+    if boot is not None and not is_in_old_boot(host, boot):
+        return boot
+    why = last_reason if boot is None else reason_to_wait
+    raise missing_boot_failure(host, boot, why, context.policy.reboot_timeout)
 
 
 def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
