@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
-from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.deadline import Deadline, Guard
 from rollout.execution.node.claim import check_eligible, claim
 from rollout.execution.node.context import NodeContext, Progress, with_staged_version
 from rollout.execution.node.failures import (
@@ -20,7 +20,7 @@ from rollout.execution.node.failures import (
     StoppedError,
     not_ready,
 )
-from rollout.execution.node.marking import mark_phase
+from rollout.execution.node.marking import mark_cordoned_unless_granted, mark_phase
 from rollout.execution.node.reboot import (
     RefilledError,
     check_drained_and_detached,
@@ -76,6 +76,8 @@ class SlotHost:
     book: SlotBook
     # --slot-timeout: to ask again after the drain, and to come back after the grant.
     timeout: Duration
+    # Unlike a step's own, it does not fail once the node is to be returned.
+    check_may_act: Guard
 
     @property
     def host(self) -> Host:
@@ -135,13 +137,19 @@ class SlotHost:
     def steps(self) -> Mapping[Phase, Step]:
         return {
             Phase.PENDING: _cordon_if_eligible,
-            Phase.CORDONED: start_drain,
-            Phase.DRAINING: self._drain_and_mark,
+            Phase.CORDONED: partial(self._close_on_failure, self._start_drain),
+            Phase.DRAINING: partial(self._close_on_failure, self._drain_and_mark),
             Phase.DRAINED: partial(self._close_on_failure, self._await_grant),
             Phase.REBOOTING: partial(self._close_on_failure, self._await_boot),
             Phase.BOOTED: self._await_ready,
             Phase.READY: self._await_report_and_finish,
         }
+
+    def _start_drain(self, context: NodeContext, progress: Progress) -> Progress:
+        """Start the drain; first replace an earlier server's mark `drained`, which allows a grant."""
+        if context.is_taken_up and has_grant(mark_cordoned_unless_granted(context)):
+            return progress.move(Edge.GRANTED)
+        return start_drain(context, progress)
 
     def _drain_and_mark(self, context: NodeContext, progress: Progress) -> Progress:
         """Drain the node, and mark it `drained`, so that any replica may grant its reboot."""
@@ -170,8 +178,9 @@ class SlotHost:
         Only then read the Node, because a reboot may have been granted a moment before:
 
         phase      the Node                                result
-        drained    has its grant, or has rebooted          reopen the slot, await the boot
-        drained    anything else                           the step's error
+        earlier    has its grant, or has rebooted          reopen the slot, await the boot
+        earlier    goes down, and may have an older grant  reopen the slot, await the boot
+        earlier    anything else                           the step's error
         rebooting  goes down during the wait `calm`        reopen the slot, await the boot
         rebooting  has rebooted                            reopen the slot, await the boot
         rebooting  is down, and the slot is given up       the failure `not-back`
@@ -182,6 +191,7 @@ class SlotHost:
         except FencedError:
             raise
         except RolloutError as error:
+            context = replace(context, check_may_act=self.check_may_act)
             self.close(context)
             if progress.phase is Phase.REBOOTING:
                 return self._after_failed_boot(context, progress, error)
@@ -192,14 +202,26 @@ class SlotHost:
     ) -> Progress:
         """See `_close_on_failure`."""
         node = self._read_or_await_node(context)
-        if has_grant(node):
-            self.reopen(context)
-            return progress.move(Edge.REBOOT_REQUESTED)
-        if _is_back(context.planned, node):
-            self.reopen(context)
-            mark_phase(context, Phase.REBOOTING)
-            return progress.move(Edge.REBOOT_REQUESTED)
-        raise error from None
+        # A drain overwrites the mark of an older grant.
+        may_have_older_grant = context.is_taken_up or progress.drains > 0
+        if may_have_older_grant and not has_grant(node):
+            node = self._await_older_grant(context, progress.phase)
+        is_going_down = may_have_older_grant and not node.is_ready
+        if not (has_grant(node) or is_going_down or _is_back(context.planned, node)):
+            raise error from None
+        mark_phase(context, Phase.REBOOTING)
+        self.reopen(context)
+        is_drained = progress.phase is Phase.DRAINED
+        return progress.move(Edge.REBOOT_REQUESTED if is_drained else Edge.GRANTED)
+
+    def _await_older_grant(self, context: NodeContext, phase: Phase) -> Node:
+        """Give a host time to go down by a grant from before its drain."""
+        # The wait for either began after that grant.
+        awaited = Awaited.ASK if phase is Phase.DRAINED else Awaited.DRAIN
+        for node in self._poll(context, awaited, min(_LAST_GRANT_SECONDS, self.timeout)):
+            if not node.is_ready or _has_rebooted(context.planned, node):
+                break
+        return node
 
     def _after_failed_boot(
         self, context: NodeContext, progress: Progress, error: RolloutError

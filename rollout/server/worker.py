@@ -211,6 +211,7 @@ class SlotRunner:
             api=self.server.api,
             book=self.server.book,
             timeout=self.server.settings.slot_timeout,
+            check_may_act=engine.check_may_act,
         )
         taken_up_run = slot.run_id if is_taken_up else None
         result = engine.run_node(entry, host, host.steps, taken_up_run=taken_up_run)

@@ -24,6 +24,7 @@ from rollout.lab.scenario import load_scenario
 from rollout.model.fleetlock import zincati_id
 from tests.apply.conftest import rollout, started  # noqa: F401 - fixtures
 from tests.ended import start
+from tests.server.in_memory import QUICK, Cluster, Replica, start_replica
 from tests.state import node_of
 from tests.waiting import Overheard, wait_until
 
@@ -239,3 +240,21 @@ def new_certificate(directory: Path) -> tuple[Path, Path]:
     for file, content in zip(files, (made.certificate, made.server_key), strict=True):
         file.write_bytes(content)
     return files
+
+
+# Replicas without a wire.
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    for module, constants in QUICK.items():
+        for name, value in constants.items():
+            monkeypatch.setattr(module, name, value)
+    return Cluster()
+
+
+@pytest.fixture
+def replica(cluster: Cluster) -> Iterator[Replica]:
+    replica = start_replica(cluster, 1, lambda _notice: None)
+    yield replica
+    replica.end()

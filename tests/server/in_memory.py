@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +18,10 @@ from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count, Duration
 from rollout.server import admission, slot_requests, state, steps, worker
-from rollout.server.protocol import HostRequest
+from rollout.server.protocol import AnswerKind, HostRequest
 from rollout.server.service import Service, running_service
 from rollout.server.state import ServerContext, ServerSettings
-from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
+from tests.execution.drains import Json, add_pod, change, end_pods_at_once, owner, put
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.waiting import wait_until
 
@@ -181,6 +181,21 @@ class Cluster:
 
         self.behind.call(change)
 
+    def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+        def write() -> None:
+            node = self.behind.store.get(NODES, name)
+            assert node is not None
+            metadata = node["metadata"]
+            marks = {**metadata.get("annotations", {}), **annotations}
+            self.behind.store.put(NODES, {**node, "metadata": {**metadata, "annotations": marks}})
+
+        self.behind.call(write)
+
+    def go_down(self, name: str) -> None:
+        """The kubelet reports no more."""
+        conditions = [{"type": "Ready", "status": "Unknown"}]
+        change(self.behind, NODES, name, status={"conditions": conditions})
+
     def create_again(self, name: str) -> None:
         """The Node is deleted, and its kubelet, which runs on, registers again."""
 
@@ -238,3 +253,17 @@ def start_replica(cluster: Cluster, number: int, notice: Callable[[str], None]) 
     service = ending.__enter__()
     wait_until(lambda: not service.why_not_ready())
     return Replica(service, api, ending)
+
+
+def ask(replica: Replica, cluster: Cluster, name: str) -> AnswerKind:
+    return replica.service.pre_reboot(cluster.ask_of(name)).kind
+
+
+def await_answer(replica: Replica, cluster: Cluster, name: str, kind: AnswerKind) -> None:
+    wait_until(lambda: ask(replica, cluster, name) is kind)
+
+
+def await_release(replica: Replica, cluster: Cluster, name: str) -> None:
+    """Report until the node is returned."""
+    report = cluster.ask_of(name)
+    wait_until(lambda: replica.service.steady_state(report).kind is AnswerKind.RELEASED)

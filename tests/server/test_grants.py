@@ -1,21 +1,40 @@
 """A host that may know of a grant, however its node's run goes on."""
 
+from dataclasses import replace
+from typing import NoReturn
+
 import pytest
 
+from rollout.errors import DrainError
+from rollout.execution.drain.task import NodeTask
+from rollout.execution.node import steps as node_steps
+from rollout.execution.node.claim import take_up
+from rollout.execution.node.context import NodeContext, Progress
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.model.marks import LAST_RESULT, PHASE
+from rollout.model.policy import CourtesyPolicy
 from rollout.model.progress import Phase
+from rollout.model.quantity import Duration
+from rollout.server import steps
 from rollout.server.protocol import AnswerKind
-from tests.server.in_memory import Cluster, Replica
-from tests.server.test_reports import await_answer, cluster, replica  # noqa: F401 - fixtures
+from tests.server import in_memory
+from tests.server.in_memory import (
+    POLICY,
+    Cluster,
+    Replica,
+    ask,
+    await_answer,
+    await_release,
+    start_replica,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.in_memory
 
 
 def test_a_slot_that_cannot_be_reopened_at_once_is_reopened_later(
-    cluster: Cluster,  # noqa: F811 - the fixture
-    replica: Replica,  # noqa: F811 - the fixture
+    cluster: Cluster,
+    replica: Replica,
 ) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
     wait_until(lambda: cluster.slots()[0]["awaited"] == "boot")
@@ -33,3 +52,98 @@ def test_a_slot_that_cannot_be_reopened_at_once_is_reopened_later(
     wait_until(lambda: cluster.annotations("a").get(PHASE) != Phase.DRAINING)
     assert LAST_RESULT not in cluster.annotations("a")
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
+
+
+def test_a_node_that_another_server_takes_up_is_granted_only_after_its_next_drain(
+    cluster: Cluster,
+    replica: Replica,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replica.service.pre_reboot(cluster.ask_of("a"))
+    wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.DRAINED)
+    replica.kill()
+    delayed = replace(POLICY, courtesy=CourtesyPolicy(drain_delay=Duration(600)))
+    monkeypatch.setattr(in_memory, "POLICY", delayed)
+    successor = start_replica(cluster, 2, lambda _notice: None)
+    try:
+        wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.CORDONED)
+        assert ask(successor, cluster, "a") is AnswerKind.WAITING_FOR_DRAIN
+    finally:
+        successor.end()
+
+
+def test_a_host_that_is_granted_while_another_server_takes_its_node_up_may_reboot(
+    cluster: Cluster,
+    replica: Replica,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replica.service.pre_reboot(cluster.ask_of("a"))
+    wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.DRAINED)
+    replica.kill()
+
+    def take_up_before_grant(context: NodeContext) -> Progress:
+        progress = take_up(context)
+        cluster.annotate("a", {PHASE: Phase.REBOOTING.value})
+        return progress
+
+    monkeypatch.setattr(node_steps, "take_up", take_up_before_grant)
+    successor = start_replica(cluster, 2, lambda _notice: None)
+    try:
+        wait_until(lambda: cluster.slots()[0]["awaited"] == "boot")
+        cluster.reboot("a")
+        await_release(successor, cluster, "a")
+    finally:
+        successor.end()
+
+
+def test_a_drain_that_fails_awaits_a_host_that_was_granted_its_reboot_before(
+    cluster: Cluster,
+    replica: Replica,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await_answer(replica, cluster, "a", AnswerKind.GRANTED)
+
+    def fail(_task: NodeTask) -> NoReturn:
+        raise DrainError("its pods are still there")
+
+    monkeypatch.setattr(steps, "_LAST_GRANT_SECONDS", 60.0)
+    monkeypatch.setattr(steps, "drain_node", fail)
+    cluster.add_pod("a")
+    wait_until(lambda: cluster.slots()[0]["closing"])
+    cluster.go_down("a")
+    wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.REBOOTING)
+    cluster.reboot("a")
+    await_release(replica, cluster, "a")
+    assert '"succeeded"' in cluster.annotations("a")[LAST_RESULT]
+
+
+def test_a_drain_that_fails_returns_a_host_that_stays_up(
+    cluster: Cluster,
+    replica: Replica,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await_answer(replica, cluster, "a", AnswerKind.GRANTED)
+
+    def fail(_task: NodeTask) -> NoReturn:
+        raise DrainError("its pods are still there")
+
+    monkeypatch.setattr(steps, "drain_node", fail)
+    cluster.add_pod("a")
+    wait_until(lambda: not cluster.slots())
+    assert '"drain-failed"' in cluster.annotations("a")[LAST_RESULT]
+    assert not cluster.is_cordoned("a")
+
+
+def test_a_host_that_goes_down_for_good_after_its_grant_stays_cordoned_despite_another_drain(
+    cluster: Cluster,
+    replica: Replica,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await_answer(replica, cluster, "a", AnswerKind.GRANTED)
+    run = cluster.slots()[0]["run"]
+    cluster.add_pod("a")
+    wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.DRAINED)
+    cluster.go_down("a")
+    replica.service.server.book.change(lambda slots: slots.give_up(run))
+    wait_until(lambda: PHASE not in cluster.annotations("a") or not cluster.slots())
+    assert cluster.is_cordoned("a")

@@ -1,7 +1,5 @@
 """What a server notes of hosts that report, or that ask again, and how soon it acts on it."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from rollout.execution.base.deadline import Deadline
@@ -14,33 +12,10 @@ from rollout.model.marks import PHASE, RUN
 from rollout.model.progress import Phase
 from rollout.server import slot_requests, worker
 from rollout.server.protocol import AnswerKind
-from tests.server.in_memory import QUICK, Cluster, Replica, start_replica
+from tests.server.in_memory import Cluster, Replica, ask, await_answer, start_replica
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.in_memory
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    for module, constants in QUICK.items():
-        for name, value in constants.items():
-            monkeypatch.setattr(module, name, value)
-    return Cluster()
-
-
-@pytest.fixture
-def replica(cluster: Cluster) -> Iterator[Replica]:
-    replica = start_replica(cluster, 1, lambda _notice: None)
-    yield replica
-    replica.end()
-
-
-def ask(replica: Replica, cluster: Cluster, name: str) -> AnswerKind:
-    return replica.service.pre_reboot(cluster.ask_of(name)).kind
-
-
-def await_answer(replica: Replica, cluster: Cluster, name: str, kind: AnswerKind) -> None:
-    wait_until(lambda: ask(replica, cluster, name) is kind)
 
 
 def test_a_host_that_asks_while_its_machine_id_is_another_nodes_has_not_reported(

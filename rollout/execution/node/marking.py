@@ -28,6 +28,7 @@ from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.node_marks import (
     announced_version,
     earlier_ineffective_reboots,
+    has_grant,
     ineffective_reboots,
     is_returned_by,
     last_result,
@@ -96,6 +97,16 @@ def mark_granted(task: NodeTask) -> None:
         return _annotate(task, node, {marks.PHASE: Phase.REBOOTING.value})
 
     change_node(task, change)
+
+
+def mark_cordoned_unless_granted(task: NodeTask) -> Node:
+    """Have FleetLock grant no reboot before the next drain; return the Node as it was before."""
+
+    def change(node: Node) -> Patch | None:
+        patch = _annotate(task, node, {marks.PHASE: Phase.CORDONED.value})
+        return None if has_grant(node) else patch
+
+    return change_node(task, change)
 
 
 def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:

@@ -16,7 +16,8 @@ Rules:
 
 1. Only the edge `proven` leads to done, and only after `booted` and `ready`.
 2. Only drained nodes are rebooted. The edge `taken-up-rebooting` is for hosts that have rebooted by
-   themselves, and for hosts of failed nodes that do not respond.
+   themselves, and for hosts of failed nodes that do not respond; `granted` is for hosts that got
+   their grant before the current drain.
 3. A node that is not proven is `returned` (without cordon and marks) or has `failed`.
 """
 
@@ -33,12 +34,14 @@ TABLE: Mapping[Phase, Mapping[Edge, Phase]] = {
     },
     Phase.CORDONED: {
         Edge.DRAIN_STARTED: Phase.DRAINING,
+        Edge.GRANTED: Phase.REBOOTING,
         Edge.RETURNED: Phase.PENDING,
         Edge.TAKEN_UP: Phase.CORDONED,
         Edge.TAKEN_UP_REBOOTING: Phase.REBOOTING,
     },
     Phase.DRAINING: {
         Edge.EVICTED: Phase.DRAINED,
+        Edge.GRANTED: Phase.REBOOTING,
         Edge.RETURNED: Phase.PENDING,
         Edge.TAKEN_UP: Phase.CORDONED,
         Edge.TAKEN_UP_REBOOTING: Phase.REBOOTING,
