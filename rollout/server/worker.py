@@ -355,10 +355,13 @@ class Worker:
 
     def _lead_until_done(self, lock: LeaseLock, lead_end: StopRequest) -> None:
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
+            # Before the read, which then shows what the ended threads have written.
+            self._drop_ended_threads()
             with suppress(ApiError):
                 self._read_slots()
+            # If the read failed, the cache still has their writes.
+            self._slots = self._server.book.cached
             self._stop_threads_of_released_slots()
-            self._drop_ended_threads()
             try:
                 lock.check()
             except FencedError as error:

@@ -1,17 +1,22 @@
+import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import StopRequest
+from rollout.execution.lease import HolderState
 from rollout.model.fleetlock import Slot, Slots, SlotState
-from rollout.model.progress import NodeStep, Phase, StepEvent
+from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, StepEvent
 from rollout.ports import Event
 from rollout.server.protocol import AnswerKind
 from rollout.server.service import Service, running_service
-from rollout.server.worker import Worker
+from rollout.server.state import Leadership
+from rollout.server.worker import SlotRunner, Worker
 from tests.execution.fake_cluster import FakeServer
-from tests.server.in_memory import GROUP, NAMES, Cluster, Severed, context_of
+from tests.server.in_memory import GROUP, NAMES, Cluster, Replica, Severed, context_of
 from tests.waiting import wait_until
 
 
@@ -69,3 +74,29 @@ def test_a_drain_reports_how_long_its_pods_took_to_terminate() -> None:
     drained = next(step for step in observer.steps if step.phase is Phase.DRAINED)
     assert drained.endings
     assert drained.endings.keys() == {"ReplicaSet/default/owner"}
+
+
+def test_a_slot_that_fails_while_the_lease_is_read_is_not_worked_on_again(
+    cluster: Cluster, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    may_fail = threading.Event()
+    read_holder_state = Leadership.read_holder_state
+
+    def fail(_runner: SlotRunner, slot: Slot, *_guards: object) -> NodeResult:
+        started.append(slot.node)
+        assert may_fail.wait(60)
+        return NodeResult(slot.node, Outcome.FAILED, Phase.FAILED, 1.0, left_cordoned=True)
+
+    def read_while_failing(leadership: Leadership, fresh_seconds: float = 0) -> HolderState:
+        if started:
+            may_fail.set()
+            wait_until(lambda: "slot-a" not in [thread.name for thread in threading.enumerate()])
+        return read_holder_state(leadership, fresh_seconds)
+
+    monkeypatch.setattr(SlotRunner, "run_slot", fail)
+    monkeypatch.setattr(Leadership, "read_holder_state", read_while_failing)
+    replica.service.pre_reboot(cluster.ask_of("a"))
+    wait_until(lambda: started and not cluster.lease_run())
+    assert cluster.slots()[0]["state"] == "failed"
+    assert started == ["a"]
