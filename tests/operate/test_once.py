@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.lab.api.resources import LEASES
+from rollout.lab.api.resources import CONFIGMAPS, LEASES
 from rollout.lab.hosts.faults import HostFaults, SshFault
 from tests.apply.conftest import Rollout, Started, command, killed_at
 from tests.operate.conftest import ONCE, ORIGIN, assert_all_done, assert_untouched, open_now
@@ -84,6 +84,31 @@ def test_what_a_person_was_killed_in_is_left_to_persons_who_are_told_once_after_
     note = inbox.one("finished")
     assert "operate has started no rollout for a day: " in note["body"]
     assert "`rollout resume` continues it" in note["body"]
+
+
+def test_nodes_in_flight_without_a_record_block_a_pass_until_an_abort(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s")
+    lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
+    blocked = rollout(lab, "operate", "--once").ends(6)
+    assert "its record is gone, or is in another lock.namespace" in blocked.stderr
+    assert "`rollout abort` returns the nodes in flight" in blocked.stderr
+    assert "apply" not in blocked.stderr
+
+
+def test_nodes_that_a_dead_fleetlock_server_has_begun_are_not_called_a_persons(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    node = killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s")
+    lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
+    write(lab, node, "annotations", **{"node-rollout.dev/run": "fleetlock-1"})
+    waiting = rollout(lab, "operate", "--once").ends(0).stdout
+    assert "the FleetLock server is draining and rebooting hosts" in waiting
+    assert "operate starts no nodes until these are returned" in waiting
+    assert "apply" not in waiting
 
 
 def test_what_a_person_aborted_is_left_to_persons_until_one_acts(

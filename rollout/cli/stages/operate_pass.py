@@ -67,7 +67,7 @@ from rollout.model.timestamps import parse_timestamp
 from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.eligibility.memory import why_aborted, why_all_paused
 from rollout.planning.eligibility.windows import Schedule
-from rollout.report.unfinished import commands_clause, unfinished_heading
+from rollout.report.unfinished import commands_clause, is_of_fleetlock, unfinished_heading
 from rollout.wording import text
 
 if TYPE_CHECKING:
@@ -113,8 +113,10 @@ class Pass:
         return self._exit_code(self._start_rollout())
 
     def _choose_course(self, unfinished: Unfinished, nodes: Sequence[Node]) -> _Course:
-        """Raise `BlockedError` if the record is garbled."""
-        if unfinished.is_garbled:
+        """Raise `BlockedError` if the record is garbled or lost."""
+        needs_no_record = is_of_fleetlock(unfinished) or unfinished.is_aborted
+        is_lost = unfinished.record.is_missing and not needs_no_record
+        if unfinished.is_garbled or (is_lost and unfinished.blocks_others):
             raise BlockedError(
                 unfinished_heading(unfinished), hint=f"{commands_clause(unfinished)}."
             )
@@ -131,10 +133,11 @@ class Pass:
         return _Course.RESUME if may_start_nodes else _Course.IGNORE
 
     def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
-        reason = (
-            f"{unfinished_heading(unfinished)}; someone started it with apply,"
-            f" so operate does not continue it: {commands_clause(unfinished)}"
-        )
+        why = "someone started it with apply, so operate does not continue it"
+        if unfinished.record.is_missing:
+            # FleetLock started it, or it was aborted.
+            why = "operate starts no nodes until these are returned"
+        reason = f"{unfinished_heading(unfinished)}; {why}: {commands_clause(unfinished)}"
         self._notify_of_waiting(unfinished, reason)
         return self._forecast_and_skip(reason)
 
