@@ -35,6 +35,9 @@ OPERATES = Installation(
 SERVES = replace(OPERATES, kind=InstallationKind.FLEETLOCK, known_hosts="", grace=60)
 RESTARTS = '[drain]\nrestart = "blocked"\n'
 CONDITIONS = "[labels]\nconditions = true\n"
+DELETES = "[drain]\ndisable-eviction = true\n"
+LOCKED = '[lock]\nnamespace = "locks"\n'
+LOCKED_BESIDE_EVENTS = '[lock]\nnamespace = "default"\n'
 HEALTHY = """
 [[gates.healthy]]
 resource = "cephclusters.ceph.rook.io/rook-ceph/rook-ceph"
@@ -89,6 +92,20 @@ CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
             policy=Policy(drain=DrainPolicy(restart=Restart.BLOCKED)),
         ),
         {"settings": RESTARTS},
+    ),
+    "a CronJob that deletes pods": (
+        replace(
+            OPERATES, settings=DELETES, policy=Policy(drain=DrainPolicy(disable_eviction=True))
+        ),
+        {"settings": DELETES},
+    ),
+    "a CronJob with its lock elsewhere": (
+        replace(OPERATES, settings=LOCKED, lease_namespace="locks"),
+        {"settings": LOCKED},
+    ),
+    "a FleetLock server with its lock beside the Events": (
+        replace(SERVES, settings=LOCKED_BESIDE_EVENTS, lease_namespace="default"),
+        {"kind": "fleetlock", "settings": LOCKED_BESIDE_EVENTS},
     ),
     "a CronJob that reads the health of objects": (
         replace(OPERATES, settings=HEALTHY, policy=Policy(gates=GatePolicy(healthy=RULES))),
@@ -183,6 +200,10 @@ def test_the_chart_has_more_than_is_printed() -> None:
             {"image": IMAGE, "kind": "fleetlock", "metricsPort": "8080"},
             "metricsPort: port 8080 is where hosts ask FleetLock",
         ),
+        (
+            {"image": IMAGE, "kind": "deployment", "settings": "operate.every='5m'"},
+            "operate.every: set everySeconds instead",
+        ),
     ],
 )
 def test_what_would_not_work_is_refused(chosen: dict[str, str], reason: str) -> None:
@@ -203,6 +224,10 @@ WRONG_SETTINGS = {
     "a pool that is no list": ("[pool]\nname = 'web'", "pool: write each one as [[pool]]"),
     "a value for a table": ("waves = 3", "waves: a table, not a value"),
     "a table for a value": ("[waves.canary]\na = 1", "waves.canary: a value, not a table"),
+    "a deadline that is a value of the chart": (
+        "[operate]\nactive-deadline = '1h'",
+        "operate.active-deadline: set activeDeadlineSeconds instead",
+    ),
     "no TOML": ("[waves", "settings: toml: "),
     "a secret": ("[evidence]\n# password = x", "settings:2 may contain a secret"),
     "the URL of a chat": ("notify.url = ['slack://x']", "notify.url: it is secret: use envSecret"),

@@ -123,11 +123,11 @@ spec:
       image: {{ required "image: the one that you built" .Values.image | quote }}
       imagePullPolicy: {{ and (contains "/" .Values.image) (or (regexMatch "[.:]" $host) (eq $host "localhost")) | ternary "IfNotPresent" "Never" }}
       {{- if $serves }}
-      args: [fleetlock, serve, --listen, ":8080", {{ if .Values.tlsSecret }}--tls-cert, /etc/rollout/tls/tls.crt, --tls-key, /etc/rollout/tls/tls.key, {{ end }}{{ $measured }}--output, json, --set, lock.namespace=kube-system]
+      args: [fleetlock, serve, --listen, ":8080", {{ if .Values.tlsSecret }}--tls-cert, /etc/rollout/tls/tls.crt, --tls-key, /etc/rollout/tls/tls.key, {{ end }}{{ $measured }}--output, json, --set, "lock.namespace={{ include "lock namespace" . }}"]
       {{- else if eq .Values.kind "deployment" }}
-      args: [operate, --every, {{ .Values.everySeconds }}s, {{ $measured }}--output, json, --set, lock.namespace=kube-system]
+      args: [operate, --every, {{ .Values.everySeconds }}s, {{ $measured }}--output, json, --set, "lock.namespace={{ include "lock namespace" . }}"]
       {{- else }}
-      args: [operate, --once, --active-deadline, {{ .Values.activeDeadlineSeconds | int }}s, --output, json, --set, lock.namespace=kube-system]
+      args: [operate, --once, --active-deadline, {{ .Values.activeDeadlineSeconds | int }}s, --output, json, --set, "lock.namespace={{ include "lock namespace" . }}"]
       {{- end }}
       env:
         {{- if or .Values.settings $serves }}
@@ -140,6 +140,9 @@ spec:
         - {name: HOME, value: /tmp}
         - {name: TMPDIR, value: /tmp}
         - {name: XDG_STATE_HOME, value: /tmp/state}
+        {{- if dig "drain" "disable-eviction" false (fromToml .Values.settings) }}
+        - {name: ROLLOUT_DISABLE_EVICTION, value: "true"}
+        {{- end }}
         - {name: ROLLOUT_NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
         - {name: ROLLOUT_POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
         - {name: ROLLOUT_POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}

@@ -13,6 +13,11 @@
 {{- end }}
 {{- $account := "the pod uses its service account" }}
 {{- $unfit := dict "cluster.kubeconfig" $account "cluster.context" $account "gates.interactive" "a pod cannot ask for confirmation" "notify.url" "it is secret: use envSecret" }}
+{{- if eq .Values.kind "deployment" }}
+{{- $_ := set $unfit "operate.every" "set everySeconds instead" }}
+{{- else if eq .Values.kind "cronjob" }}
+{{- $_ := set $unfit "operate.active-deadline" "set activeDeadlineSeconds instead" }}
+{{- end }}
 {{- range $name, $why := $unfit }}
 {{- $path := splitList "." $name }}
 {{- if hasKey (dig (first $path) dict $settings) (last $path) }}
@@ -22,6 +27,10 @@
 {{- if and (ne .Values.kind "cronjob") (dig "metrics" "listen" "" $settings) (not (include "metrics port" .)) }}
 {{- fail "settings: metrics.listen: set metricsPort instead, which also opens the port" }}
 {{- end }}
+{{- end }}
+
+{{- define "lock namespace" -}}
+{{- dig "lock" "namespace" "kube-system" (fromToml .Values.settings) }}
 {{- end }}
 
 {{- /* As in rollout/cli/settings/rules.py. */}}
