@@ -146,7 +146,7 @@ class SlotHost:
         }
 
     def _start_drain(self, context: NodeContext, progress: Progress) -> Progress:
-        """Start the drain; first replace an earlier server's mark `drained`, which allows a grant."""
+        """Start the drain; an earlier server's mark `drained`, which allows grants, goes first."""
         if context.is_taken_up and has_grant(mark_cordoned_unless_granted(context)):
             return progress.move(Edge.GRANTED)
         return start_drain(context, progress)

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from rollout.adapters.clock import SystemClock
@@ -17,6 +18,7 @@ from rollout.model.fleetlock import GroupRules, Groups, zincati_id
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count, Duration
+from rollout.planning.eligibility import memory
 from rollout.server import admission, slot_requests, state, steps, worker
 from rollout.server.protocol import AnswerKind, HostRequest
 from rollout.server.service import Service, running_service
@@ -30,7 +32,7 @@ AWAY = 3
 NAMES = ("a", "b", "c", "d")
 GROUP = "default"
 # All that waits, waits shortly: what is tried is the order of things.
-QUICK: dict[object, dict[str, float]] = {
+QUICK: dict[object, dict[str, object]] = {
     worker: {
         "_BUSY_SECONDS": 0.02,
         "_IDLE_SECONDS": 0.05,
@@ -43,6 +45,7 @@ QUICK: dict[object, dict[str, float]] = {
     deadline: {"_PATIENCE": 2.0},
     slot_requests: {"_PAUSE_SECONDS": 0.02, "_WAIT_SECONDS": 0.3},
     admission: {"_DOCUMENTS_FRESH": 0.05},
+    memory: {"_BACKOFFS": (timedelta(0),)},
 }
 POLICY = Policy(
     max_unavailable=Count(AWAY),
