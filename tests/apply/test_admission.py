@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Change
 from rollout.lab.lab import Lab
@@ -171,6 +172,33 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(
     rollout(lab, "unpause", "worker-1").ends(0)
     assert left_out(lab, rollout) == {}
     assert "Not paused by rollout: worker-1" in rollout(lab, "unpause", "worker-1").stdout
+
+
+def test_a_busy_server_and_a_deleted_node_keep_no_other_node_from_its_pause(
+    started: Started, rollout: Rollout
+) -> None:
+    lab = started("default", 5)
+    away = ApiFault(
+        answer=FaultAnswer.UNAVAILABLE, verb="patch", resource="nodes", from_request=2, requests=1
+    )
+    lab.call(lambda: lab.faults.add(away))
+
+    def delete_another(change: Change) -> None:
+        if change.obj["metadata"]["name"] == "worker-1" and lab.store.get(NODES, "worker-2"):
+            lab.store.remove(NODES, "worker-2")
+
+    lab.call(lambda: lab.store.subscribe(delete_another))
+    nodes = ("worker-1", "worker-2", "worker-3")
+    paused = rollout(lab, "pause", *nodes, "-o", "json").ends(0)
+    assert json.loads(paused.stdout)["nodes"] == ["worker-1", "worker-3"]
+    assert "worker-2 was deleted meanwhile" in paused.stderr
+    assert PAUSED in metadata(lab, "worker-3", "annotations")
+    forbidden = ApiFault(
+        answer=FaultAnswer.FORBIDDEN, verb="patch", resource="nodes", name="worker-3"
+    )
+    lab.call(lambda: lab.faults.add(forbidden))
+    failed = rollout(lab, "unpause", "worker-1", "worker-3").ends(1)
+    assert "changed before the next node failed: worker-1" in failed.stderr
 
 
 def test_all_nodes_are_paused_at_once_and_abort_leaves_it(

@@ -20,7 +20,7 @@ from rollout.cli.stages.cluster import read_nodes, with_patience
 from rollout.cli.stages.selection import selected_names
 from rollout.cli.suggestions import held_versions, node_names, proven_versions
 from rollout.cli.terminal import say, show_document
-from rollout.errors import UsageError
+from rollout.errors import ApiError, ApiNotFoundError, UsageError
 from rollout.execution.record.memory import change_memory, require_memory
 from rollout.execution.record.pauses import pause_node, unpause_node
 from rollout.gather.cluster.documents import memory_document, read_memory, read_stored_memory
@@ -91,8 +91,7 @@ def pause(
         paused = "All nodes"
         end_command = "rollout unpause --all"
     else:
-        for name in names:
-            pause_node(api, name, new)
+        names = _change_each(names, lambda name: pause_node(api, name, new))
         paused = shortened(names)
         end_command = f"rollout unpause {' '.join(names)}"
     text = f"{paused}: {printable(str(new))}.\nEnd it:\n    {end_command}"
@@ -125,9 +124,8 @@ def unpause(
     if all or unattended:
         change = partial(_without_pauses, all_nodes=all, unattended=unattended)
         before, _ = _change_memory(settings, change)
-    for name in ended:
-        unpause_node(api, name)
     others = [item for item in nodes if item.name not in ended]
+    ended = _change_each(ended, partial(unpause_node, api))
     lines = _unpause_lines(before, ended, others, all_nodes=all, unattended=unattended)
     if all:
         lines += _pauses_by_name(others, api.server_time())
@@ -143,6 +141,25 @@ def unpause(
     if by_other_tools:
         names = shortened([item.name for item in by_other_tools])
         say(f"still paused, by another tool's annotation: {names}")
+
+
+def _change_each(names: Sequence[str], change: Callable[[str], None]) -> list[str]:
+    """Change Nodes one by one, and return those that have not been deleted meanwhile."""
+    changed: list[str] = []
+    for name in names:
+        try:
+            with_patience(change, name)
+        except ApiNotFoundError:
+            say(f"{name} was deleted meanwhile")
+        except ApiError:
+            if changed:
+                say(f"changed before the next node failed: {shortened(changed)}")
+            raise
+        else:
+            changed.append(name)
+    if names and not changed:
+        raise ApiNotFoundError("none of these nodes exists any more")
+    return changed
 
 
 def _unpause_lines(
