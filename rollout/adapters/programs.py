@@ -3,8 +3,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rollout.adapters.secrets import child_environment
@@ -26,7 +26,7 @@ def run_program(
     By default it gets our environment without secrets. Raises `OSError` and
     `subprocess.TimeoutExpired`.
     """
-    with subprocess.Popen(  # noqa: S603 - the operator's own programs, without a shell
+    process = subprocess.Popen(  # noqa: S603 - the operator's own programs, without a shell
         words,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -34,15 +34,9 @@ def run_program(
         env=child_environment() if environment is None else environment,
         cwd=folder,
         start_new_session=True,
-    ) as process:
-        _RUNNING.add(process.pid)
-        try:
-            stdout, stderr = process.communicate(stdin, timeout=seconds)
-        except BaseException:
-            _kill(process.pid)
-            raise
-        finally:
-            _RUNNING.discard(process.pid)
+    )
+    with process, killed_at_exit(process):
+        stdout, stderr = process.communicate(stdin, timeout=seconds)
     return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
 
 
@@ -51,12 +45,27 @@ def module_environment() -> dict[str, str]:
     return child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
+@contextmanager
+def killed_at_exit(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Kill the process's group if this context raises, or when rollout ends."""
+    _RUNNING.add(process.pid)
+    try:
+        yield
+    except BaseException:
+        _kill(process.pid)
+        process.wait()
+        raise
+    finally:
+        _RUNNING.discard(process.pid)
+
+
 def _kill(group: int) -> None:
     with suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 
 
 @atexit.register
-def _kill_all() -> None:
+def kill_programs() -> None:
+    """Kill all running programs; `os._exit` does not do so."""
     for group in tuple(_RUNNING):
         _kill(group)

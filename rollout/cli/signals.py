@@ -178,9 +178,12 @@ def _end_at_once(stop: StopRequest) -> None:
 
     Releases the lock first if the API server answers soon.
     """
+    from rollout.adapters.programs import kill_programs
+
     leaving = threading.Thread(target=stop.run_exit_actions, name="leaving", daemon=True)
     leaving.start()
     leaving.join(_LEAVE_SECONDS)
+    kill_programs()
     _write(_LEFT, _NEXT_COMMANDS)
     os._exit(ExitCode.INTERRUPTED)
 

@@ -107,9 +107,12 @@ def _metrics_served(
 
 def _end_if_threads_hang() -> None:
     """End the process even if a thread still waits for a hanging API server."""
+    from rollout.adapters.programs import kill_programs
+
     others = [thread for thread in threading.enumerate() if thread != threading.main_thread()]
     if not all(thread.daemon for thread in others):
         sys.stdout.flush()
+        kill_programs()
         os._exit(ExitCode.OK)
 
 
