@@ -119,7 +119,7 @@ def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]
 def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> str:
     """Return why this principal of an allowed_signers file has not signed, or empty."""
     try:
-        allowed = read_input(signers, most=_LARGEST_DOCUMENT, trust=Trust.OPERATOR)
+        allowed = read_input(signers, most=_LARGEST_DOCUMENT, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
         return f"the allowed signers in {signers} cannot be read: {error.strerror}"
     try:
@@ -149,7 +149,7 @@ def sign(content: bytes, key: Path) -> bytes:
     ssh-keygen may ask for a passphrase on the terminal. Raises `InputError`.
     """
     try:
-        check_input(key, trust=Trust.OPERATOR)
+        check_input(key, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
         raise InputError(
             f"cannot sign with {key}: {error.strerror}", hint=_SIGN_KEY_HINT

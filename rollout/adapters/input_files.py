@@ -13,7 +13,12 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
-from rollout.adapters.local_files import why_foreign, why_replaceable
+from rollout.adapters.input_trust import (
+    Distrust,
+    DistrustError,
+    find_other_owner,
+    find_writers,
+)
 
 LARGEST_INPUT = 16 << 20
 # They hold this process's file descriptors.
@@ -38,10 +43,10 @@ class Trust(Enum):
 
     ANYONE = auto()
     """For data: evidence, whose signature is verified, and journals."""
-    OPERATOR = auto()
-    """For what makes rollout run or trust something. See `why_replaceable`."""
-    USER = auto()
-    """As `OPERATOR`, and it belongs to this user or root, as OpenSSH requires of ~/.ssh/config."""
+    NOT_WRITABLE_BY_OTHERS = auto()
+    """For what makes rollout run or trust something. See `find_writers`."""
+    OWNED = auto()
+    """The same, and it belongs to this user or root, as OpenSSH requires of ~/.ssh/config."""
 
 
 def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.ANYONE) -> bytes:
@@ -69,21 +74,23 @@ def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
     _check_kind(path, path.stat())
     if _is_handed_over(path) or trust is Trust.ANYONE:
         return
-    _refuse(path, why_replaceable(path) or (why_foreign(path) if trust is Trust.USER else ""))
+    _refuse(path, find_writers(path))
+    if trust is Trust.OWNED:
+        _refuse(path, find_other_owner(path))
 
 
 def check_tree(path: Path) -> None:
-    """Check a file, or a folder with the files in it, as `Trust.OPERATOR`. Raises `OSError`."""
+    """Raise `OSError` if others can write to a file, or to a folder or a file in it."""
     pending = [path]
     checked = set[Path]()
     while pending:
         entry = pending.pop()
         real = entry.resolve()
         if not entry.is_dir():
-            check_input(entry, trust=Trust.OPERATOR)
+            check_input(entry, trust=Trust.NOT_WRITABLE_BY_OTHERS)
         elif real not in checked:
             checked.add(real)
-            _refuse(entry, why_replaceable(entry))
+            _refuse(entry, find_writers(entry))
             # Ansible skips hidden files; editors leave broken links.
             pending += (
                 child
@@ -92,9 +99,9 @@ def check_tree(path: Path) -> None:
             )
 
 
-def _refuse(path: Path, why: str) -> None:
-    if why:
-        raise PermissionError(errno.EACCES, f"it is not trusted, because {why}", str(path))
+def _refuse(path: Path, distrust: Distrust | None) -> None:
+    if distrust:
+        raise DistrustError(path, distrust)
 
 
 def _check_kind(path: Path, state: os.stat_result) -> None:

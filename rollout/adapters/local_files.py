@@ -1,12 +1,10 @@
-"""Finds out who may change a file, and writes files that no other user can redirect.
+"""Writes files that no other user can redirect.
 
-As in OpenSSH, only this user and root may write a trusted file and its folder. An output's path is
-walked folder by folder, by the rules of Linux's `fs.protected_*` (sysctl/fs.rst), which many
-containers turn off.
+A path is walked folder by folder, by the rules of Linux's `fs.protected_*` (sysctl/fs.rst), which
+many containers turn off.
 """
 
 import errno
-import grp
 import os
 import pwd
 import secrets
@@ -18,8 +16,8 @@ from pathlib import Path
 
 from rollout.errors import InputError
 
-_ROOT = 0
-_MOST_LINKS = 40
+ROOT = 0
+MOST_LINKS = 40
 _CHECKS_OF_OPEN_FILE = 4
 
 _OWNER_ONLY = 0o600
@@ -28,116 +26,6 @@ _NEW_MODE = 0o666
 _PROC = Path("/proc")
 # On Linux, O_PATH opens a folder that may be searched but not listed.
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
-
-
-def _is_own_group(state: os.stat_result) -> bool:
-    """Whether the group is root's, or the private group of this user or of the owner."""
-    return state.st_gid == _ROOT or any(
-        _is_private_group(state.st_gid, uid) for uid in (os.geteuid(), state.st_uid)
-    )
-
-
-def _is_private_group(gid: int, uid: int) -> bool:
-    try:
-        user = pwd.getpwuid(uid)
-        group = grp.getgrgid(gid)
-    except KeyError:
-        return False
-    is_primary = user.pw_gid == gid and group.gr_name == user.pw_name
-    return is_primary and set(group.gr_mem) <= {user.pw_name}
-
-
-def why_distrusted(path: Path) -> str:
-    """Return why others than this user and root may control a file or its folder, or empty.
-
-    A link is never trusted. Raises `OSError`.
-    """
-    folder = path.absolute().parent.resolve()
-    return _why_untrusted(folder / path.name) or _why_untrusted(folder)
-
-
-def why_replaceable(path: Path) -> str:
-    """Return how others could replace or write the operator's file or folder, or empty.
-
-    Each folder and link on the way counts, as for sshd's StrictModes. Anyone may own them, as in
-    containers. Read-only mounts are trusted, as Kubernetes mounts Secrets and ConfigMaps, and so
-    are mount points: whoever mounts a volume decides who shares it.
-    """
-    return next(filter(None, map(_access_of_others, _walk(path))), "")
-
-
-def _walk(path: Path) -> Iterator[Path]:
-    """Yield each folder, link and file that the kernel looks up for a path."""
-    folder = Path("/")
-    yield folder
-    remaining = list(reversed(path.absolute().parts[1:]))
-    links = 0
-    while remaining:
-        name = remaining.pop()
-        if name == "..":
-            folder = folder.parent
-            continue
-        entry = folder / name
-        yield entry
-        if not entry.is_symlink():
-            folder = entry
-            continue
-        links += 1
-        if links > _MOST_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-        target = entry.readlink()
-        folder /= target.anchor
-        remaining.extend(part for part in reversed(target.parts) if part != target.anchor)
-
-
-def _access_of_others(entry: Path) -> str:
-    state = entry.lstat()
-    folder = entry.parent.lstat()
-    # In a sticky folder, such as /tmp, only an entry's owner can replace it; nobody can replace a
-    # mount point.
-    is_mount_point = state.st_dev != folder.st_dev
-    is_replaceable = _is_open_to_others(folder) and not is_mount_point
-    is_foreign = state.st_uid not in (os.geteuid(), _ROOT)
-    if is_replaceable and is_foreign and not _is_read_only(entry.parent):
-        owner = user_name(state.st_uid)
-        return f"{entry} belongs to {owner}, in a directory that others can write to"
-    is_folder = stat.S_ISDIR(state.st_mode)
-    is_sticky = is_folder and state.st_mode & stat.S_ISVTX
-    # As an emptyDir, which has mode 0777: only the pod's containers share it.
-    is_volume = is_folder and is_mount_point and not is_foreign
-    may_be_written = (is_folder or stat.S_ISREG(state.st_mode)) and not (is_sticky or is_volume)
-    if may_be_written and _is_open_to_others(state) and not _is_read_only(entry):
-        return _writable_text(f"the directory {entry}" if is_folder else str(entry), state)
-    return ""
-
-
-def _writable_text(subject: str, state: os.stat_result) -> str:
-    return f"others can write to {subject} (mode {stat.S_IMODE(state.st_mode):04o})"
-
-
-def why_foreign(path: Path) -> str:
-    """Return that a file belongs to another user than this one and root, or empty."""
-    owner = path.stat().st_uid
-    return "" if owner in (os.geteuid(), _ROOT) else f"{path} belongs to {user_name(owner)}"
-
-
-def _is_open_to_others(state: os.stat_result) -> bool:
-    is_writable_by_group = bool(state.st_mode & stat.S_IWGRP) and not _is_own_group(state)
-    return bool(state.st_mode & stat.S_IWOTH) or is_writable_by_group
-
-
-def _why_untrusted(path: Path) -> str:
-    state = path.lstat()
-    noun = "the directory " if stat.S_ISDIR(state.st_mode) else ""
-    if state.st_uid not in (os.geteuid(), _ROOT):
-        return f"{noun}{path} belongs to {user_name(state.st_uid)}"
-    if stat.S_ISLNK(state.st_mode):
-        return f"{path} is a link"
-    return _writable_text(f"{noun}{path}", state) if _is_open_to_others(state) else ""
-
-
-def _is_read_only(path: Path) -> bool:
-    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def user_name(uid: int) -> str:
@@ -231,7 +119,7 @@ class OutputPlace:
 
     def _why_not_used(self, state: os.stat_result) -> str:
         folder = os.fstat(self.folder)
-        if state.st_uid not in (os.geteuid(), _ROOT, folder.st_uid):
+        if state.st_uid not in (os.geteuid(), ROOT, folder.st_uid):
             return f"belongs to {user_name(state.st_uid)}"
         if state.st_nlink > 1 and not stat.S_ISDIR(state.st_mode):
             return "has another name as well (a hard link)"
@@ -260,7 +148,7 @@ def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPl
                 folder = _replace_descriptor(folder, place.open_folder(make=make_folders))
                 continue
             links += 1
-            if links > _MOST_LINKS:
+            if links > MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
             if target.is_absolute():
                 walked = Path("/")

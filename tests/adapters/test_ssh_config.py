@@ -279,10 +279,10 @@ def test_the_files_of_the_account_are_those_of_ssh(
     own.write_text("Match host x\n")
     system.write_text("User admin\nPort 2222\n")
     monkeypatch.setattr("rollout.adapters.ssh.config._SYSTEM_FILE", system)
-    assert config_files(None) == ConfigFiles(own, None, Trust.USER)
+    assert config_files(None) == ConfigFiles(own, None, Trust.OWNED)
     monkeypatch.setattr("rollout.adapters.ssh.config._account_home", lambda: home)
     files = config_files(None)
-    assert files == ConfigFiles(own, system, Trust.USER)
+    assert files == ConfigFiles(own, system, Trust.OWNED)
     assert files.arguments == ()
     found = with_ssh_config({"a": untold("a", "10.0.0.1")}, None)["a"]
     assert found.user == "admin"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters import local_files
+from rollout.adapters import input_trust
 from rollout.adapters.ansible.inventory import read_inventory
 from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
 from rollout.adapters.ansible.settings import AnsibleSettings, check_sources
@@ -273,15 +273,15 @@ def test_a_home_with_a_private_group_may_be_writable_by_it(
         os.chown(entry, 1234, 1234)
         entry.chmod(mode)
     with pytest.raises(PermissionError):
-        read_input(file, trust=Trust.OPERATOR)
+        read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     ann = pwd.struct_passwd(("ann", "x", 1234, 1234, "", str(folder), "/bin/sh"))
     group = ("ann", "x", 1234, members)
     monkeypatch.setattr("pwd.getpwuid", lambda _uid: ann)
     monkeypatch.setattr("grp.getgrgid", lambda _gid: grp.struct_group(group))
-    assert read_input(file, trust=Trust.OPERATOR) == b"kept"
+    assert read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS) == b"kept"
     members.append("bob")
     with pytest.raises(PermissionError):
-        read_input(file, trust=Trust.OPERATOR)
+        read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
 
 
 def test_a_link_to_the_null_device_in_a_shared_folder_is_not_obeyed(home: Path) -> None:
@@ -334,14 +334,14 @@ def test_a_link_is_followed_and_its_folders_are_judged(tmp_path: Path) -> None:
     (tmp_path / "own" / "settings").write_text("kept")
     direct = tmp_path / "own" / "link"
     direct.symlink_to("settings")
-    assert read_input(direct, trust=Trust.OPERATOR) == b"kept"
+    assert read_input(direct, trust=Trust.NOT_WRITABLE_BY_OTHERS) == b"kept"
     by_others = tmp_path / "shared" / "link"
     by_others.symlink_to(tmp_path / "own" / "settings")
     (tmp_path / "first").symlink_to("shared/link")
     (tmp_path / "shared").chmod(0o777)
     for link in (by_others, tmp_path / "first"):
         with pytest.raises(PermissionError, match=r"others can write to the directory .*shared"):
-            read_input(link, trust=Trust.OPERATOR)
+            read_input(link, trust=Trust.NOT_WRITABLE_BY_OTHERS)
 
 
 def test_a_configmap_in_a_pod_is_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,9 +353,9 @@ def test_a_configmap_in_a_pod_is_obeyed(tmp_path: Path, monkeypatch: pytest.Monk
     (folder / "settings").symlink_to("..data/settings")
     folder.chmod(0o777)
     with pytest.raises(PermissionError):
-        read_input(folder / "settings", trust=Trust.OPERATOR)
-    monkeypatch.setattr(local_files, "_is_read_only", lambda _place: True)
-    assert read_input(folder / "settings", trust=Trust.OPERATOR) == b"kept"
+        read_input(folder / "settings", trust=Trust.NOT_WRITABLE_BY_OTHERS)
+    monkeypatch.setattr(input_trust, "_is_read_only", lambda _place: True)
+    assert read_input(folder / "settings", trust=Trust.NOT_WRITABLE_BY_OTHERS) == b"kept"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts volumes")
@@ -368,15 +368,15 @@ def test_a_volume_that_everyone_may_write_is_the_operators(tmp_path: Path) -> No
         pytest.skip("nothing can be mounted here")
     try:
         (volume / "settings").write_text("kept")
-        assert read_input(volume / "settings", trust=Trust.OPERATOR) == b"kept"
+        assert read_input(volume / "settings", trust=Trust.NOT_WRITABLE_BY_OTHERS) == b"kept"
         (volume / "shared").mkdir()
         (volume / "shared").chmod(0o777)
         (volume / "shared" / "settings").write_text("kept")
         with pytest.raises(PermissionError, match="others can write to the directory"):
-            read_input(volume / "shared" / "settings", trust=Trust.OPERATOR)
+            read_input(volume / "shared" / "settings", trust=Trust.NOT_WRITABLE_BY_OTHERS)
         os.chown(volume / "settings", 12345, 12345)
         with pytest.raises(PermissionError, match="belongs to user 12345"):
-            read_input(volume / "settings", trust=Trust.OPERATOR)
+            read_input(volume / "settings", trust=Trust.NOT_WRITABLE_BY_OTHERS)
     finally:
         subprocess.run(["umount", str(volume)], check=True)
 
@@ -385,9 +385,9 @@ def test_what_the_shell_hands_over_is_read(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"by a pipe")
     os.close(writer)
-    assert read_input(Path(f"/dev/fd/{reader}"), trust=Trust.OPERATOR) == b"by a pipe"
+    assert read_input(Path(f"/dev/fd/{reader}"), trust=Trust.NOT_WRITABLE_BY_OTHERS) == b"by a pipe"
     os.close(reader)
-    assert read_input(Path(os.devnull), trust=Trust.OPERATOR) == b""
+    assert read_input(Path(os.devnull), trust=Trust.NOT_WRITABLE_BY_OTHERS) == b""
 
 
 def test_a_token_file_that_is_a_named_pipe_is_refused_at_once(home: Path) -> None:

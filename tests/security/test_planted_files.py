@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from rollout.adapters.input_trust import why_maybe_planted
 from rollout.adapters.journal import JournalFile
-from rollout.adapters.local_files import open_output, output_place, why_distrusted, write_whole
+from rollout.adapters.local_files import open_output, output_place, write_whole
 from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import ExitCode, InputError
@@ -293,13 +294,13 @@ def test_the_users_own_group_is_nobody_else(
     path = settings(tmp_path, mode=0o664)
     for is_own, said in ((True, ""), (False, f"others can write to {path} (mode 0664)")):
         monkeypatch.setattr(
-            "rollout.adapters.local_files._is_own_group", lambda _gid, is_own=is_own: is_own
+            "rollout.adapters.input_trust._is_own_group", lambda _gid, is_own=is_own: is_own
         )
-        assert why_distrusted(path) == said
+        assert why_maybe_planted(path) == said
     path.chmod(0o644)
-    assert why_distrusted(path) == ""
+    assert why_maybe_planted(path) == ""
     (tmp_path / "link").symlink_to(path)
-    assert "is a link" in why_distrusted(tmp_path / "link")
+    assert "is a link" in why_maybe_planted(tmp_path / "link")
 
 
 def test_what_belongs_to_neither_us_nor_root_is_distrusted(
@@ -308,7 +309,7 @@ def test_what_belongs_to_neither_us_nor_root_is_distrusted(
     path = settings(tmp_path)
     owner = path.stat().st_uid
     monkeypatch.setattr("os.geteuid", lambda: owner + 1)
-    assert bool(why_distrusted(path)) is not (owner == 0)
+    assert bool(why_maybe_planted(path)) is not (owner == 0)
 
 
 PLUGIN = """

@@ -12,11 +12,8 @@ from functools import cached_property
 from pathlib import Path
 
 from rollout.adapters.input_files import Trust, check_input, check_tree
-from rollout.adapters.local_files import (
-    needing_temporary_folder,
-    why_distrusted,
-    why_replaceable,
-)
+from rollout.adapters.input_trust import find_writers, why_maybe_planted
+from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.secrets import is_secret
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER, HostKeyChecking
@@ -167,9 +164,9 @@ class AnsibleSettings:
                 return _check_file(path, _CONFIG_HINT)
         in_folder = self.folder / "ansible.cfg"
         if _is_readable(in_folder):
-            reason = why_distrusted(in_folder)
+            reason = why_maybe_planted(in_folder)
             if reason:
-                way_in = "" if why_replaceable(in_folder) else _USE_CONFIG_HINT
+                way_in = "" if find_writers(in_folder) else _USE_CONFIG_HINT
                 raise UsageError(
                     f"ansible.cfg of the current directory is refused: {reason}",
                     hint=f"{way_in}To go on without it: run rollout in another directory.",
@@ -199,7 +196,7 @@ def _is_readable(path: Path) -> bool:
 def _check_file(file: Path, hint: str) -> Path:
     """Return the file, or raise `UsageError` if others may control it."""
     try:
-        check_input(file, trust=Trust.OPERATOR)
+        check_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
         raise UsageError(f"cannot use {file}: {error.strerror}", hint=hint) from error
     return file

@@ -78,7 +78,7 @@ def read_calendar(path: Path, now: datetime, zone: str) -> tuple[str, ...]:
     invalid.
     """
     try:
-        content = read_input(path, most=_LARGEST, trust=Trust.OPERATOR)
+        content = read_input(path, most=_LARGEST, trust=Trust.NOT_WRITABLE_BY_OTHERS)
         answer = _read_in_child(_Task(content, now, zone, _CPU_SECONDS))
     except OSError as error:
         message = f"cannot read the calendar {path}: {error.strerror}"

@@ -103,7 +103,7 @@ def _bearer(token: str, origin: str) -> str:
 def _read_token(file: Path) -> str:
     """Return the token that a file has now: a kubelet replaces it before it expires."""
     try:
-        if token := read_input(file, trust=Trust.OPERATOR).decode().strip():
+        if token := read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode().strip():
             return token
         why = "has no token"
     except OSError as error:
@@ -204,7 +204,9 @@ def _without_inputs(text: str, program: Program) -> str:
 def _cluster_information(cluster: ClusterEntry) -> dict[str, object]:
     data = cluster.certificate_authority_data
     if cluster.certificate_authority and not data:
-        content = read_input(Path(cluster.certificate_authority), trust=Trust.OPERATOR)
+        content = read_input(
+            Path(cluster.certificate_authority), trust=Trust.NOT_WRITABLE_BY_OTHERS
+        )
         data = base64.b64encode(content).decode()
     information: dict[str, object] = msgspec.to_builtins(
         replace(

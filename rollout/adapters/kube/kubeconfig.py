@@ -336,7 +336,7 @@ def _require_file(path: Path) -> Path:
 
 def _read_file(path: Path) -> KubeconfigFile:
     try:
-        content = read_yaml(read_input(path, trust=Trust.OPERATOR).decode())
+        content = read_yaml(read_input(path, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode())
     except OSError as error:
         message = f"kubeconfig {path} cannot be read: {error.strerror}"
         raise KubeconfigError(message, hint=_CHOOSE_HINT) from error

@@ -200,7 +200,7 @@ def _read_pem(data: str | None, file: str | None) -> bytes:
     """Return embedded content, else that of the file; empty without both."""
     if data:
         return base64.b64decode("".join(data.split()), validate=True)
-    return read_input(Path(file), trust=Trust.OPERATOR) if file else b""
+    return read_input(Path(file), trust=Trust.NOT_WRITABLE_BY_OTHERS) if file else b""
 
 
 @contextmanager

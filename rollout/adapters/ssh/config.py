@@ -117,7 +117,7 @@ class ConfigFiles:
     # The operator's, or else ~/.ssh/config.
     own: Path | None
     system: Path | None = None
-    trust: Trust = Trust.OPERATOR
+    trust: Trust = Trust.NOT_WRITABLE_BY_OTHERS
 
     def __str__(self) -> str:
         return ", ".join(str(file) for file in (self.own, self.system) if file)
@@ -154,7 +154,7 @@ def config_files(path: Path | None) -> ConfigFiles | None:
     is_home_of_account = own_file == _account_home() / _OWN_FILE.relative_to("~")
     own = own_file if own_file.is_file() else None
     system = _SYSTEM_FILE if is_home_of_account and _SYSTEM_FILE.is_file() else None
-    return ConfigFiles(own, system, Trust.USER) if own or system else None
+    return ConfigFiles(own, system, Trust.OWNED) if own or system else None
 
 
 def _account_home() -> Path:

@@ -174,7 +174,7 @@ def _public_key(key: paramiko.PKey) -> _PublicKey:
 
 def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
     try:
-        data = read_input(file, trust=Trust.OPERATOR)
+        data = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
         if _is_too_open(file):
             hint = f"Run: chmod 600 {file} (ssh refuses it as well)"
             raise SshAuthError(f"key file {file}: others may read it", hint=hint)

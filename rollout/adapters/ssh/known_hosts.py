@@ -305,7 +305,9 @@ def has_host_key(text: str, *, by_authority: bool) -> bool:
 def read_known_hosts_text(file: Path) -> str:
     """Return the text, to be written back unchanged; empty without a file. Raises `InputError`."""
     try:
-        return read_input(file, trust=Trust.OPERATOR).decode("ascii", errors="surrogateescape")
+        return read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode(
+            "ascii", errors="surrogateescape"
+        )
     except FileNotFoundError:
         return ""
     except OSError as error:

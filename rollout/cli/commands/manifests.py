@@ -268,7 +268,7 @@ def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
     if file is None:
         raise UsageError("no --known-hosts: the pod would trust no host", hint=fill)
     try:
-        text = read_input(file, trust=Trust.OPERATOR).decode()
+        text = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
         raise InputError(f"cannot read {file}: {why}") from error

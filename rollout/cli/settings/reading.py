@@ -217,7 +217,7 @@ def read_file(path: Path | None) -> SettingsFile:
         return SettingsFile()
     try:
         # Some editors write a byte order mark.
-        text = read_input(path, trust=Trust.OPERATOR).decode("utf-8-sig")
+        text = read_input(path, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode("utf-8-sig")
         return SettingsFile(str(path), text, tomllib.loads(text))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", hint=_OWN_FILE) from error

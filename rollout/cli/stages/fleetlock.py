@@ -121,7 +121,7 @@ def _check_certificate_files(options: FleetLockSettings) -> None:
 
     try:
         for file in filter(None, (options.tls_cert, options.tls_key)):
-            check_input(file, trust=Trust.OPERATOR)
+            check_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
         files = f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}"
         raise InputError(f"cannot serve with {files}: {error.strerror}") from error

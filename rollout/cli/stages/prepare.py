@@ -148,7 +148,7 @@ def prepare_fresh(
 def load_saved(file: Path) -> RolloutPlan:
     """Read a saved plan. Raises `PlanFileError` unless the file is exactly as it was saved."""
     try:
-        content = read_input(file, most=LARGEST_DOCUMENT, trust=Trust.OPERATOR)
+        content = read_input(file, most=LARGEST_DOCUMENT, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
         raise PlanFileError(
             f"cannot read the plan {file}: {error.strerror}",

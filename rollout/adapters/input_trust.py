@@ -1,0 +1,183 @@
+"""Finds out who may change an input file.
+
+As in OpenSSH, only the operator and root may write a trusted file and its folders.
+"""
+
+import errno
+import grp
+import os
+import pwd
+import shlex
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollout.adapters.local_files import MOST_LINKS, ROOT, user_name
+
+
+@dataclass(frozen=True, slots=True)
+class Distrust:
+    """Why an input is not trusted, and how to change that."""
+
+    why: str
+    fix: str
+
+
+class DistrustError(PermissionError):
+    """An input is not trusted; `hint` says how to change that."""
+
+    def __init__(self, path: Path, distrust: Distrust) -> None:
+        why = f"it is not trusted, because {distrust.why}"
+        super().__init__(errno.EACCES, why, str(path))
+        self.hint = distrust.fix
+
+
+def find_writers(path: Path) -> Distrust | None:
+    """Return how others could replace or write the operator's file or folder, if they could.
+
+    Each folder and link on the way counts, as for sshd's StrictModes. Anyone may own them, as in
+    containers. Read-only mounts are trusted, as Kubernetes mounts Secrets and ConfigMaps, and so
+    are mount points: whoever mounts a volume decides who shares it.
+    """
+    found = (_find_replacer(entry) or _find_entry_writers(entry) for entry in _walk(path))
+    return next(filter(None, found), None)
+
+
+def find_other_owner(path: Path) -> Distrust | None:
+    """Return to whom a file belongs, if that is neither this user nor root."""
+    state = path.stat()
+    if not _is_foreign(state):
+        return None
+    return Distrust(
+        f"{path} belongs to {user_name(state.st_uid)}", "Use a copy that belongs to you."
+    )
+
+
+def why_maybe_planted(path: Path) -> str:
+    """Return how others could have put a file where it was found, or empty.
+
+    A link is never trusted, nor a sticky folder. Raises `OSError`.
+    """
+    folder = path.absolute().parent.resolve()
+    return _why_not_own(folder / path.name) or _why_not_own(folder)
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    """Yield each folder, link and file that the kernel looks up for a path."""
+    folder = Path("/")
+    yield folder
+    remaining = list(reversed(path.absolute().parts[1:]))
+    links = 0
+    while remaining:
+        name = remaining.pop()
+        if name == "..":
+            folder = folder.parent
+            continue
+        entry = folder / name
+        yield entry
+        if not entry.is_symlink():
+            folder = entry
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = entry.readlink()
+        folder /= target.anchor
+        remaining.extend(part for part in reversed(target.parts) if part != target.anchor)
+
+
+def _find_replacer(entry: Path) -> Distrust | None:
+    """Return the owner of an entry if they may replace it: in a sticky folder, such as /tmp."""
+    state, folder = entry.lstat(), entry.parent
+    if not _is_foreign(state) or not _is_open_to_others(folder.lstat()):
+        return None
+    # Nobody can replace a mount point.
+    if _is_mount_point(entry) or _is_read_only(folder):
+        return None
+    return Distrust(
+        f"{entry} belongs to {user_name(state.st_uid)}, in a directory that others can write to",
+        "Use a copy in a directory that only you can write to.",
+    )
+
+
+def _find_entry_writers(entry: Path) -> Distrust | None:
+    """Return who may write to a file, or make and replace files in a folder."""
+    state = entry.lstat()
+    is_folder = stat.S_ISDIR(state.st_mode)
+    if not is_folder and not stat.S_ISREG(state.st_mode):
+        return None
+    if not _is_open_to_others(state) or _is_read_only(entry):
+        return None
+    # As an emptyDir, which has mode 0777: only the pod's containers share it.
+    is_volume = is_folder and _is_mount_point(entry) and not _is_foreign(state)
+    is_sticky = is_folder and state.st_mode & stat.S_ISVTX
+    if is_sticky or is_volume:
+        return None
+    return Distrust(_writable_text(entry, state), _closing_text(entry, state))
+
+
+def _writable_text(entry: Path, state: os.stat_result) -> str:
+    mode = stat.S_IMODE(state.st_mode)
+    return f"others can write to {_noun(state)}{entry} (mode {mode:04o})"
+
+
+def _closing_text(entry: Path, state: os.stat_result) -> str:
+    classes = ("g" if _is_open_to_group(state) else "") + (
+        "o" if state.st_mode & stat.S_IWOTH else ""
+    )
+    command = f"chmod {classes}-w {shlex.quote(str(entry))}"
+    if os.geteuid() in (state.st_uid, ROOT):
+        return f"Run: {command}"
+    owner = user_name(state.st_uid)
+    return f"Use a copy in a directory that only you can write to, or have {owner} run: {command}"
+
+
+def _why_not_own(path: Path) -> str:
+    state = path.lstat()
+    if _is_foreign(state):
+        return f"{_noun(state)}{path} belongs to {user_name(state.st_uid)}"
+    if stat.S_ISLNK(state.st_mode):
+        return f"{path} is a link"
+    return _writable_text(path, state) if _is_open_to_others(state) else ""
+
+
+def _noun(state: os.stat_result) -> str:
+    return "the directory " if stat.S_ISDIR(state.st_mode) else ""
+
+
+def _is_foreign(state: os.stat_result) -> bool:
+    return state.st_uid not in (os.geteuid(), ROOT)
+
+
+def _is_open_to_others(state: os.stat_result) -> bool:
+    return bool(state.st_mode & stat.S_IWOTH) or _is_open_to_group(state)
+
+
+def _is_open_to_group(state: os.stat_result) -> bool:
+    return bool(state.st_mode & stat.S_IWGRP) and not _is_own_group(state)
+
+
+def _is_own_group(state: os.stat_result) -> bool:
+    """Whether the group is root's, or the private group of this user or of the owner."""
+    return state.st_gid == ROOT or any(
+        _is_private_group(state.st_gid, uid) for uid in (os.geteuid(), state.st_uid)
+    )
+
+
+def _is_private_group(gid: int, uid: int) -> bool:
+    try:
+        user = pwd.getpwuid(uid)
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return False
+    is_primary = user.pw_gid == gid and group.gr_name == user.pw_name
+    return is_primary and set(group.gr_mem) <= {user.pw_name}
+
+
+def _is_mount_point(entry: Path) -> bool:
+    return entry.lstat().st_dev != entry.parent.lstat().st_dev
+
+
+def _is_read_only(path: Path) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
