@@ -10,7 +10,7 @@ import pytest
 
 from rollout.adapters.ansible.executor import AnsibleExecutor
 from rollout.adapters.ansible.settings import AnsibleSettings
-from rollout.errors import HostKeyError, SshTimeoutError
+from rollout.errors import HostKeyError, SshTimeoutError, SshUnreachableError
 from rollout.gather.hosts.probe import BOOT_COMMAND, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault
@@ -104,6 +104,19 @@ def test_a_host_that_hangs_is_given_up_and_costs_nobody_else(
     assert isinstance(found["worker-1"], SshTimeoutError)
     assert "no response within 3 s" in str(found["worker-1"])
     assert [found[name] for name in ("cp-1", "worker-2")] == [CommandResult(0, "here\n", "")] * 2
+
+
+def test_an_inventory_that_hangs_is_given_up(
+    lab: Lab, hosts: dict[str, Host], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(lab.directory))
+    monkeypatch.setattr("rollout.adapters.ansible.executor._LOADING_SECONDS", 1.0)
+    inventory = tmp_path / "inventory.sh"
+    inventory.write_text("#!/bin/sh\nexec sleep 60\n")
+    inventory.chmod(0o755)
+    hanging = executor(lab, inventory=inventory)
+    with pytest.raises(SshUnreachableError, match=r"it did not end within 2 s"):
+        hanging.run(hosts["worker-1"], "true", timeout=1)
 
 
 def test_a_new_key_that_is_accepted_has_to_stay_the_same(

@@ -9,12 +9,13 @@ import json
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from rollout.adapters.ansible.answers import Answer, parse_event
@@ -34,6 +35,8 @@ _MOST_COMMANDS: Final = 20_000
 # Ansible's own time to start, find the command and end.
 _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
+# For a dynamic inventory and a vault, which no timeout of Ansible covers.
+_LOADING_SECONDS: Final = 300.0
 
 
 class AnsibleExecutor:
@@ -97,27 +100,34 @@ class AnsibleExecutor:
                 yield name, SshError(why)
         if not waiting:
             return
+        forks = min(concurrency, len(waiting))
+        limit = math.ceil(len(waiting) / forks) * timeout + _LOADING_SECONDS
+        deadline = time.monotonic() + limit
         # None follows the last event.
         events: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         run = PlaybookRun(
             self._settings,
             find_playbooks() / "probe.yml",
             [hosts[name] for name in waiting.values()],
-            forks=min(concurrency, len(waiting)),
+            forks=forks,
             listener=events.put,
             on_end=lambda: events.put(None),
         )
         try:
             run.start({"rollout_question": command, "rollout_seconds": math.ceil(timeout)})
-            while waiting:
-                event = events.get()
-                if event is None:
-                    break
-                host_answer = parse_event(event)
-                if host_answer and host_answer.host in waiting:
-                    yield waiting.pop(host_answer.host), host_answer.answer
+            why = f"it did not end within {limit:.0f} s"
+            # Empty at the deadline.
+            with suppress(Empty):
+                while waiting:
+                    event = events.get(timeout=max(0.0, deadline - time.monotonic()))
+                    if event is None:
+                        why = run.last_output
+                        break
+                    host_answer = parse_event(event)
+                    if host_answer and host_answer.host in waiting:
+                        yield waiting.pop(host_answer.host), host_answer.answer
             for _, name in sorted(waiting.items()):
-                yield name, SshUnreachableError(f"Ansible gave no response: {run.last_output}")
+                yield name, SshUnreachableError(f"Ansible gave no response: {why}")
         finally:
             run.cancel()
 
