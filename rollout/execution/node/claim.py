@@ -64,10 +64,7 @@ def claim(
         require_mark(context, node)
         _check_is_as_planned(context, node)
         _check_not_cordoned_since(before, node)
-        labels = dict(fluo_labels(context.policy, facts.running_version, facts.os_id, facts.group))
         is_our_exclusion = _is_our_exclusion(context, node)
-        if is_our_exclusion and context.policy.exclude_from_load_balancers:
-            labels[marks.EXCLUDED_FROM_BALANCERS] = ""
         annotations = {
             **marks_of_run(context, Phase.CORDONED),
             marks.STAGED_VERSION: staged_version or None,
@@ -77,7 +74,10 @@ def claim(
             marks.READY_BEFORE: ready_text({**ready_before(node), **ready}),
         }
         return {
-            "metadata": {"annotations": annotations, "labels": labels},
+            "metadata": {
+                "annotations": annotations,
+                "labels": _cordon_labels(context, facts, is_our_exclusion=is_our_exclusion),
+            },
             "spec": {"unschedulable": True, **soft_taint_removal_patch(node)},
         }
 
@@ -95,6 +95,16 @@ def claim(
         # A node that was taken up is returned with its mark.
         _remove_first_mark(context, before.annotations)
         raise
+
+
+def _cordon_labels(
+    context: NodeContext, facts: HostFacts, *, is_our_exclusion: bool
+) -> Mapping[str, str]:
+    policy = context.policy
+    labels = dict(fluo_labels(policy, facts.running_version, facts.os_id, facts.group))
+    if is_our_exclusion and policy.exclude_from_load_balancers:
+        labels[marks.EXCLUDED_FROM_BALANCERS] = ""
+    return labels
 
 
 def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
