@@ -14,7 +14,7 @@ work_until_stopped                    read the slots, until the server ends
 import threading
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
@@ -32,7 +32,7 @@ from rollout.execution.record.memory import RunMemory, change_memory
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.engine import Engine
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.settle import Settler
+from rollout.execution.rollout.settle import NodeBaseline, Settler
 from rollout.gather.cluster.snapshot import read_identity, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, ConditionStatus, Node
@@ -79,6 +79,8 @@ class SlotRunner:
     details: dict[str, str] = field(default_factory=dict)
     # The drains of all slots compete for the same budgets.
     _precedence: Precedence = field(default_factory=Precedence)
+    # The health before each node in flight, by its name.
+    _baselines: dict[str, NodeBaseline] = field(default_factory=dict)
 
     @cached_property
     def _cluster(self) -> ClusterIdentity:
@@ -204,7 +206,8 @@ class SlotRunner:
         report.plan(plan)
         report.wave(plan.waves[0], 1)
         # The server that started the node has measured it; a successor cannot.
-        health_before = None if is_taken_up else engine.settler.measure_together([slot.node])
+        if not is_taken_up:
+            self._baselines.update(engine.settler.measure([slot.node], dict(self._baselines)))
         host = SlotHost(
             slot=slot,
             planned=entry,
@@ -214,14 +217,17 @@ class SlotRunner:
             check_may_act=engine.check_may_act,
         )
         taken_up_run = slot.run_id if is_taken_up else None
-        result = engine.run_node(entry, host, host.steps, taken_up_run=taken_up_run)
+        try:
+            result = engine.run_node(entry, host, host.steps, taken_up_run=taken_up_run)
+        finally:
+            baseline = self._baselines.pop(slot.node, None)
         engine.memory.report_held()
         if result.outcome is Outcome.FENCED:
             # Another server continues, and reports the end.
             return result
         report.node_finished(result)
-        if result.succeeded and health_before is not None:
-            self._await_settled(slot, engine, health_before)
+        if result.succeeded and baseline is not None:
+            self._await_settled(slot, engine, baseline.health)
         ledger.add(result)
         report.finished(
             RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
@@ -229,20 +235,26 @@ class SlotRunner:
         return result
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
-        """Wait until the cluster has settled, then for gates.soak, or for the stop."""
-        others_away = self.server.book.cached.nodes - {slot.node}
+        """Wait until the cluster has settled, then for gates.soak, unless stopped or released."""
+        # The release of the slot, or else the end of this server.
+        stop = replace(engine.stop, process_stop=self.server_stop)
         try:
             why_unsettled = engine.settler.wait_until_settled(
-                health_before, wave=1, expected_away=others_away, stop=self.server_stop
+                health_before,
+                wave=1,
+                stop=stop,
+                # Other hosts may get a slot, and reboot, meanwhile.
+                expected_away=lambda: self.server.book.cached.nodes - {slot.node},
+                in_flight=lambda: dict(self._baselines),
             )
         except ApiError as error:
             why_unsettled = error.message
-        if why_unsettled and not self.server_stop.is_due:
+        if why_unsettled and not stop.is_due:
             timeout = engine.plan.policy.settle_timeout
             engine.report.notice(text(Unsettled(timeout, why_unsettled, node=slot.node)))
-        soak = engine.plan.policy.gates.soak
-        if soak:
-            engine.cluster.deadline(soak).sleep_unless(self.server_stop)
+        soak = engine.cluster.deadline(engine.plan.policy.gates.soak)
+        while not (soak.expired or stop.is_due):
+            engine.cluster.clock.wait(stop, min(_BUSY_SECONDS, soak.remaining))
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,7 +273,7 @@ def test_good_looks_have_to_follow_one_another(
     Looks.looks, Looks.bad = 0, frozenset(bad)
     settler = Looks(PatientApi(None, clock), report, policy, lambda: None)  # type: ignore[arg-type]
     assert (
-        settler.wait_until_settled(Health({}, frozenset({"n-1"})), 1, frozenset(), StopRequest())
+        settler.wait_until_settled(Health({}, frozenset({"n-1"})), 1, StopRequest(), frozenset)
         == ""
     )
     assert Looks.looks == looks
@@ -301,7 +301,7 @@ def test_a_workload_that_fails_while_another_recovers_is_waited_for() -> None:
     Readings.pairs = [{"a": 1, "b": 2}, {"a": 2, "b": 1}, {"a": 2, "b": 1}, {"a": 2, "b": 2}]
     before = {uid: Workload("ReplicaSet", "shop", uid, uid, desired=2, ready=2) for uid in "ab"}
     health = Health(before, frozenset())
-    assert settler.wait_until_settled(health, 1, frozenset(), StopRequest()) == ""
+    assert settler.wait_until_settled(health, 1, StopRequest(), frozenset) == ""
     # `b` was back only in one that read both: the fourth, or a later one.
     assert Readings.pairs == []
 
@@ -313,7 +313,7 @@ def test_a_wave_settles_once_the_objects_are_healthy() -> None:
     cluster = PatientApi(Empty(), clock)  # type: ignore[arg-type]
     policy = Policy(settle_timeout=Duration(30), gates=GatePolicy(health_checks=2))
     settler = Settler(cluster, Reporter((), clock), policy, lambda: answers.pop(0))
-    missing = settler.wait_until_settled(Health({}, frozenset()), 1, frozenset(), StopRequest())
+    missing = settler.wait_until_settled(Health({}, frozenset()), 1, StopRequest(), frozenset)
     assert missing == ""
     assert answers == []
 
@@ -324,7 +324,7 @@ def test_an_object_that_stays_unhealthy_is_what_the_wave_lacks() -> None:
     cluster = PatientApi(Empty(), clock)  # type: ignore[arg-type]
     policy = Policy(settle_timeout=Duration(3))
     settler = Settler(cluster, Reporter((), clock), policy, lambda: unhealthy)
-    missing = settler.wait_until_settled(Health({}, frozenset()), 1, frozenset(), StopRequest())
+    missing = settler.wait_until_settled(Health({}, frozenset()), 1, StopRequest(), frozenset)
     assert missing == text(unhealthy)
 
 
@@ -426,6 +426,8 @@ def test_only_what_was_well_before_is_waited_for(
     measure = settler(api, PassingClock(), recorder)
     health = measure.measure_together(["n1"])
     meanwhile(server)
-    assert measure.wait_until_settled(health, 1, frozenset({"n4"}), StopRequest()) == missing
+    assert (
+        measure.wait_until_settled(health, 1, StopRequest(), lambda: frozenset({"n4"})) == missing
+    )
     told = [event.waiting_for for event in recorder.events if isinstance(event, WaveSettling)]
     assert told == ([missing] if missing else [])

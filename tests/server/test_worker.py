@@ -1,5 +1,6 @@
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,15 +9,31 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.lease import HolderState
+from rollout.lab.api.resources import REPLICASETS
 from rollout.model.fleetlock import Slot, Slots, SlotState
+from rollout.model.gates import GatePolicy
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, StepEvent
+from rollout.model.quantity import Duration
 from rollout.ports import Event
 from rollout.server.protocol import AnswerKind
 from rollout.server.service import Service, running_service
 from rollout.server.state import Leadership
 from rollout.server.worker import SlotRunner, Worker
+from tests.execution.drains import change, put
 from tests.execution.fake_cluster import FakeServer
-from tests.server.in_memory import GROUP, NAMES, Cluster, Replica, Severed, context_of
+from tests.server import in_memory
+from tests.server.in_memory import (
+    GROUP,
+    NAMES,
+    POLICY,
+    Cluster,
+    Replica,
+    Severed,
+    await_answer,
+    await_release,
+    context_of,
+    start_replica,
+)
 from tests.waiting import wait_until
 
 
@@ -100,3 +117,51 @@ def test_a_slot_that_fails_while_the_lease_is_read_is_not_worked_on_again(
     wait_until(lambda: started and not cluster.lease_run())
     assert cluster.slots()[0]["state"] == "failed"
     assert started == ["a"]
+
+
+@pytest.mark.parametrize(
+    "gates", [GatePolicy(health_checks=500), GatePolicy(health_checks=1, soak=Duration(600))]
+)
+def test_a_release_ends_settling_and_the_soak(
+    gates: GatePolicy, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = replace(POLICY, gates=gates, settle_timeout=Duration(600))
+    monkeypatch.setattr(in_memory, "POLICY", policy)
+    replica = start_replica(cluster, 1, lambda _notice: None)
+    try:
+        reboot_as_granted(replica, cluster, "a")
+        run = cluster.slots()[0]["run"]
+        replica.service.server.book.change(lambda slots: slots.give_up(run))
+        wait_until(lambda: not cluster.slots(), seconds=20)
+    finally:
+        replica.end()
+
+
+def test_a_node_settles_while_a_later_slots_node_is_away(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the pods that its drain evicts nor its reboot are missed."""
+    policy = replace(POLICY, gates=GatePolicy(health_checks=4), settle_timeout=Duration(600))
+    monkeypatch.setattr(in_memory, "POLICY", policy)
+    metadata = {"name": "owner", "namespace": "default", "uid": "u-owner"}
+    ready = {"readyReplicas": 4}
+    put(
+        cluster.behind,
+        REPLICASETS,
+        {"metadata": metadata, "spec": {"replicas": 4}, "status": ready},
+    )
+    replica = start_replica(cluster, 1, lambda _notice: None)
+    try:
+        reboot_as_granted(replica, cluster, "a")
+        await_answer(replica, cluster, "b", AnswerKind.GRANTED)
+        change(cluster.behind, REPLICASETS, "owner", "default", status={"readyReplicas": 3})
+        cluster.go_down("b")
+        wait_until(lambda: [slot["node"] for slot in cluster.slots()] == ["b"], seconds=20)
+    finally:
+        replica.end()
+
+
+def reboot_as_granted(replica: Replica, cluster: Cluster, name: str) -> None:
+    await_answer(replica, cluster, name, AnswerKind.GRANTED)
+    cluster.reboot(name)
+    await_release(replica, cluster, name)

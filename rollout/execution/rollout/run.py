@@ -248,7 +248,7 @@ class Rollout:
     ) -> Unsettled | None:
         """Return why no wave may follow. `blamed_wave`: 0 if unknown."""
         missing = self.engine.settler.wait_until_settled(
-            before, index, self.ledger.left_cordoned, self.engine.stop
+            before, index, self.engine.stop, lambda: self.ledger.left_cordoned
         )
         if not missing or self.engine.stop.is_due:
             return None

@@ -140,9 +140,17 @@ class Settler:
         )
 
     def wait_until_settled(
-        self, before: Health, wave: int, expected_away: frozenset[str], stop: StopRequest
+        self,
+        before: Health,
+        wave: int,
+        stop: StopRequest,
+        expected_away: Callable[[], frozenset[str]],
+        in_flight: Callable[[], Mapping[str, NodeBaseline]] = dict,
     ) -> str:
-        """Wait until the health is as before; return what is still missing, or empty."""
+        """Wait until the health is as before; return what is still missing, or empty.
+
+        Both kinds of nodes are asked for again before each check.
+        """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
         # To spare requests, read settled workloads again only once all have settled.
         to_read = before.workloads
@@ -150,8 +158,8 @@ class Settler:
         while True:
             began = self.cluster.clock.monotonic()
             snapshot = self.read_readiness(deadline)
-            shortages = snapshot.find_shortages(to_read.values(), in_flight={})
-            expected_ready = before.ready_nodes - expected_away
+            shortages = snapshot.find_shortages(to_read.values(), in_flight())
+            expected_ready = before.ready_nodes - expected_away()
             missing = snapshot.describe_missing(shortages.values(), expected_ready)
             has_read_all = len(to_read) == len(before.workloads)
             if not missing:
