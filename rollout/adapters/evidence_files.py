@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
 from rollout.adapters.input_files import Trust, check_input, read_input
+from rollout.adapters.input_trust import hint_of
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.programs import run_program
 from rollout.adapters.secrets import child_environment
@@ -152,7 +153,7 @@ def sign(content: bytes, key: Path) -> bytes:
         check_input(key, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
         raise InputError(
-            f"cannot sign with {key}: {error.strerror}", hint=_SIGN_KEY_HINT
+            f"cannot sign with {key}: {error.strerror}", hint=hint_of(error, _SIGN_KEY_HINT)
         ) from error
     try:
         words = [*_SSH_KEYGEN, "sign", "-f", str(key)]

@@ -7,13 +7,13 @@ import errno
 import grp
 import os
 import pwd
-import shlex
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.adapters.local_files import MOST_LINKS, ROOT, user_name
+from rollout.model.text import shell_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,11 @@ class DistrustError(PermissionError):
         why = f"it is not trusted, because {distrust.why}"
         super().__init__(errno.EACCES, why, str(path))
         self.hint = distrust.fix
+
+
+def hint_of(error: Exception, otherwise: str = "") -> str:
+    """Return the hint of a `DistrustError`, or another one for other errors."""
+    return error.hint if isinstance(error, DistrustError) else otherwise
 
 
 def find_writers(path: Path) -> Distrust | None:
@@ -123,10 +128,9 @@ def _writable_text(entry: Path, state: os.stat_result) -> str:
 
 
 def _closing_text(entry: Path, state: os.stat_result) -> str:
-    classes = ("g" if _is_open_to_group(state) else "") + (
-        "o" if state.st_mode & stat.S_IWOTH else ""
-    )
-    command = f"chmod {classes}-w {shlex.quote(str(entry))}"
+    others = "o" if state.st_mode & stat.S_IWOTH else ""
+    group = "g" if _is_open_to_group(state) else ""
+    command = f"chmod {group}{others}-w {shell_word(str(entry))}"
     if os.geteuid() in (state.st_uid, ROOT):
         return f"Run: {command}"
     owner = user_name(state.st_uid)

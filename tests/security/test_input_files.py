@@ -162,6 +162,7 @@ def test_what_any_user_may_write_is_not_obeyed(use: Use, home: Path) -> None:
         use(home, file),
         OBEYED[use],
         f"it is not trusted, because others can write to {file} (mode 0666)",
+        f"hint: Run: chmod o-w {file}",
     )
 
 
@@ -220,8 +221,33 @@ def test_what_makes_rollout_run_or_trust_something_is_the_operators(
             read(file)
     folder.chmod(0o755)
     file.chmod(0o666)
-    with pytest.raises(RolloutError, match=rf"others can write to {file.resolve()} \(mode 0666\)"):
+    words = rf"others can write to {file.resolve()} \(mode 0666\)"
+    with pytest.raises(RolloutError, match=words) as refused:
         read(file)
+    assert refused.value.hint == f"Run: chmod o-w {file.resolve()}"
+
+
+def test_the_hint_of_a_refusal_is_what_its_reader_can_do(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The culprit may be a folder of someone else, as in a checkout of GitLab."""
+    folder = shared_folder(home, 0o777)
+    file = folder / "a file"
+    file.write_text("")
+    pass_it = f"; or pass its content: --config /dev/stdin < '{file}'"
+    assert_refused(as_config(home, file), ExitCode.USAGE, f"Run: chmod o-w {folder}{pass_it}")
+    with pytest.raises(RolloutError) as refused:
+        read_as_playbook(file)
+    assert refused.value.hint == f"Run: chmod o-w {folder}"
+    os.chown(folder, 65534, 65534)
+    folder.chmod(0o775)
+    monkeypatch.setattr("os.geteuid", lambda: 1234)
+    with pytest.raises(RolloutError) as refused:
+        read_as_playbook(file)
+    assert refused.value.hint == (
+        "Use a copy in a directory that only you can write to, or have nobody run:"
+        f" chmod g-w {folder}"
+    )
 
 
 @pytest.mark.parametrize("beside", ["group_vars/all.yaml", "library/ping.py", "roles/a/main.yaml"])

@@ -13,6 +13,7 @@ import yaml
 
 from rollout.adapters.ansible.answers import split_messages, why_inventory_failed
 from rollout.adapters.ansible.settings import AnsibleSettings, check_sources, find_programs
+from rollout.adapters.input_trust import hint_of
 from rollout.adapters.programs import run_program
 from rollout.errors import InventoryError
 from rollout.gather.inventory import Inventory, SshDefaults, parse_inventory
@@ -103,7 +104,7 @@ def read_inventory(
         check_sources(path)
     except OSError as error:
         message = f"cannot read inventory {path}: {error.strerror}"
-        raise InventoryError(message, hint=_ANOTHER_HINT) from error
+        raise InventoryError(message, hint=hint_of(error, _ANOTHER_HINT)) from error
     try:
         program = run_program(
             [str(find_programs() / "ansible-inventory"), "-i", str(path.absolute()), "--list"],

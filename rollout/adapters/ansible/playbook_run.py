@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
 from rollout.adapters.ansible.settings import AnsibleSettings, check_sources, find_programs
+from rollout.adapters.input_trust import hint_of
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.errors import InputError
 from rollout.execution.base.gate_ports import Occasion
@@ -178,7 +179,7 @@ class AnsiblePlaybooks:
                 check_sources(file)
             except OSError as error:
                 message = f"cannot run the playbook {file}: {error.strerror}"
-                raise InputError(message, hint="Remove the write permission of others.") from error
+                raise InputError(message, hint=hint_of(error)) from error
         self._settings = settings
         self._files = files
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rollout.adapters.input_files import Trust, check_input, check_tree
-from rollout.adapters.input_trust import find_writers, why_maybe_planted
+from rollout.adapters.input_trust import find_writers, hint_of, why_maybe_planted
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.secrets import is_secret
 from rollout.errors import InputError, RolloutError, UsageError
@@ -69,7 +69,7 @@ class AnsibleSettings:
         for file in (self.known_hosts, self.ssh_config, self.key_file):
             # ssh reports missing ones.
             if file is not None and file.exists():
-                _check_file(file, "Name a file that only you can write to.")
+                _check_file(file)
         if self.key_file is not None and "$" in str(self.key_file.absolute()):
             key = printable(str(self.key_file))
             raise InputError(
@@ -193,12 +193,14 @@ def _is_readable(path: Path) -> bool:
     return os.access(path, os.R_OK) and not path.is_dir()
 
 
-def _check_file(file: Path, hint: str) -> Path:
+def _check_file(file: Path, hint: str = "") -> Path:
     """Return the file, or raise `UsageError` if others may control it."""
     try:
         check_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
-        raise UsageError(f"cannot use {file}: {error.strerror}", hint=hint) from error
+        raise UsageError(
+            f"cannot use {file}: {error.strerror}", hint=hint_of(error, hint)
+        ) from error
     return file
 
 

@@ -26,6 +26,7 @@ from rollout.adapters.calendar.lines import (
 )
 from rollout.adapters.calendar.zones import read_zones
 from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.input_trust import hint_of
 from rollout.adapters.programs import module_environment, run_program
 from rollout.errors import UsageError
 from rollout.model.timestamps import Interval
@@ -82,7 +83,7 @@ def read_calendar(path: Path, now: datetime, zone: str) -> tuple[str, ...]:
         answer = _read_in_child(_Task(content, now, zone, _CPU_SECONDS))
     except OSError as error:
         message = f"cannot read the calendar {path}: {error.strerror}"
-        raise UsageError(message, hint=_HINT) from error
+        raise UsageError(message, hint=hint_of(error, _HINT)) from error
     if answer.problem:
         problem = f"the calendar {path} cannot be read: {answer.problem}"
         raise UsageError(problem, hint=answer.hint)

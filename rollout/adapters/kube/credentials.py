@@ -10,7 +10,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +21,8 @@ import msgspec
 from msgspec.structs import replace
 
 from rollout.adapters.input_files import Trust, read_input
-from rollout.adapters.kube.kubeconfig import ClusterEntry, Login, Program
+from rollout.adapters.input_trust import hint_of
+from rollout.adapters.kube.kubeconfig import Login, Program
 from rollout.adapters.programs import run_program
 from rollout.adapters.secrets import child_environment, header_value, masked
 from rollout.errors import KubeconfigError
@@ -102,15 +104,16 @@ def _bearer(token: str, origin: str) -> str:
 
 def _read_token(file: Path) -> str:
     """Return the token that a file has now: a kubelet replaces it before it expires."""
+    hint = _HINT
     try:
         if token := read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode().strip():
             return token
         why = "has no token"
     except OSError as error:
-        why = f"cannot be read: {error.strerror}"
+        why, hint = f"cannot be read: {error.strerror}", hint_of(error, _HINT)
     except ValueError:
         why = "is not text"
-    raise KubeconfigError(f"token file {file} {why}", hint=_HINT)
+    raise KubeconfigError(f"token file {file} {why}", hint=hint)
 
 
 def _id_token(config: Mapping[str, str], origin: str) -> str:
@@ -177,7 +180,7 @@ def _run(
 ) -> "subprocess.CompletedProcess[bytes]":
     spec: dict[str, object] = {"interactive": is_interactive}
     if program.provide_cluster_info:
-        spec["cluster"] = _cluster_information(login.cluster)
+        spec["cluster"] = _cluster_information(login)
     task = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": spec}
     words: Sequence[str] = (program.command, *(program.args or ()))
     environment = {
@@ -201,12 +204,13 @@ def _without_inputs(text: str, program: Program) -> str:
     return masked(text, secrets)
 
 
-def _cluster_information(cluster: ClusterEntry) -> dict[str, object]:
+def _cluster_information(login: Login) -> dict[str, object]:
+    cluster = login.cluster
     data = cluster.certificate_authority_data
     if cluster.certificate_authority and not data:
-        content = read_input(
-            Path(cluster.certificate_authority), trust=Trust.NOT_WRITABLE_BY_OTHERS
-        )
+        file = Path(cluster.certificate_authority)
+        with naming_certificate(f"certificate authority of {login.cluster_origin}"):
+            content = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
         data = base64.b64encode(content).decode()
     information: dict[str, object] = msgspec.to_builtins(
         replace(
@@ -217,6 +221,21 @@ def _cluster_information(cluster: ClusterEntry) -> dict[str, object]:
         if item.get("name") == _EXEC_EXTENSION:
             information["config"] = item.get("extension")
     return information
+
+
+@contextmanager
+def naming_certificate(name: str) -> Iterator[None]:
+    """Raise `KubeconfigError` if a certificate or key cannot be read."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        why = str(error)
+        if isinstance(error, OSError) and error.filename:
+            why = f"{error.filename}: {error.strerror}"
+        raise KubeconfigError(
+            f"the {name} cannot be used: {why}",
+            hint=hint_of(error, "It must be PEM, and a key without a passphrase."),
+        ) from error
 
 
 def _renewal_time(expiry: datetime | None, fetched_at: float) -> float:

@@ -18,6 +18,7 @@ import yaml
 from msgspec.structs import replace
 
 from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.input_trust import hint_of
 from rollout.errors import KubeconfigError
 from rollout.model.yaml_text import read_yaml
 
@@ -339,7 +340,7 @@ def _read_file(path: Path) -> KubeconfigFile:
         content = read_yaml(read_input(path, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode())
     except OSError as error:
         message = f"kubeconfig {path} cannot be read: {error.strerror}"
-        raise KubeconfigError(message, hint=_CHOOSE_HINT) from error
+        raise KubeconfigError(message, hint=hint_of(error, _CHOOSE_HINT)) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         message = f"kubeconfig {path} is not YAML: {_why_not_yaml(error)}"
         raise KubeconfigError(message, hint=_CHOOSE_HINT) from error

@@ -13,8 +13,8 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.kube.client_parts import client_parts
-from rollout.adapters.kube.credentials import Credentials, log_in
+from rollout.adapters.kube.credentials import Credentials, log_in, naming_certificate
 from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster, service_account_login
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.secrets import header_value, masked, without_userinfo
@@ -160,14 +160,14 @@ def _load_certificates(
     cluster, user = login.cluster, login.user
     verification = ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
     context = create_urllib3_context(cert_reqs=verification)
-    with _naming_certificate(f"certificate authority of {login.cluster_origin}"):
+    with naming_certificate(f"certificate authority of {login.cluster_origin}"):
         authority = _read_pem(cluster.certificate_authority_data, cluster.certificate_authority)
         if authority:
             # Outside ASCII, there are only comments.
             context.load_verify_locations(cadata=authority.decode("ascii", errors="ignore"))
         elif configuration.verify_ssl:
             context.load_default_certs()
-    with _naming_certificate(f"client certificate or key of {login.user_origin}"):
+    with naming_certificate(f"client certificate or key of {login.user_origin}"):
         certificate = credentials.certificate or _read_pem(
             user.client_certificate_data, user.client_certificate
         )
@@ -201,17 +201,6 @@ def _read_pem(data: str | None, file: str | None) -> bytes:
     if data:
         return base64.b64decode("".join(data.split()), validate=True)
     return read_input(Path(file), trust=Trust.NOT_WRITABLE_BY_OTHERS) if file else b""
-
-
-@contextmanager
-def _naming_certificate(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise KubeconfigError(
-            f"the {name} cannot be used: {error}",
-            hint="It must be PEM, and a key without a passphrase.",
-        ) from error
 
 
 def _choose_proxy(configuration: Any, proxy: str | None) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.input_trust import hint_of
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.ssh.known_hosts import USUAL_FILES
 from rollout.adapters.ssh.openssh import (
@@ -136,7 +137,7 @@ class ConfigFiles:
             # ssh -F does not check this file, only those that it includes.
             content = read_input(self.own, trust=self.trust) if self.own else b""
         except OSError as error:
-            hint = "Name another file with --ssh-config."
+            hint = hint_of(error, "Name another file with --ssh-config.")
             raise InputError(f"cannot read {self.own}: {error.strerror}", hint=hint) from error
         own = content.decode(errors="surrogateescape")
         system = f'Host *\nInclude "{self.system}"\n' if self.system else ""

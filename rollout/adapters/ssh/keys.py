@@ -28,6 +28,7 @@ from paramiko.pkey import PublicBlob
 from typing_extensions import override
 
 from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.input_trust import hint_of
 from rollout.errors import SshAuthError
 from rollout.model.host import Identities
 from rollout.model.text import shell_word
@@ -181,7 +182,8 @@ def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
         return _parse_file(file, data, passphrase)
     except OSError as error:
         message = f"key file {file}: {error.strerror}"
-        raise SshAuthError(message, hint="Name another with --ssh-key.") from error
+        hint = hint_of(error, "Name another with --ssh-key.")
+        raise SshAuthError(message, hint=hint) from error
 
 
 def _parse_file(file: Path, data: bytes, passphrase: str) -> paramiko.PKey:

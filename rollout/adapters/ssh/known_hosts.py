@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.input_trust import hint_of
 from rollout.adapters.local_files import open_output
 from rollout.errors import HostKeyError, InputError
 from rollout.model.host import (
@@ -311,7 +312,8 @@ def read_known_hosts_text(file: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}") from error
+        message = f"cannot read {file}: {error.strerror}"
+        raise InputError(message, hint=hint_of(error)) from error
 
 
 class KnownHostsLine(NamedTuple):

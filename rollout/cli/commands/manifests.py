@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.input_trust import hint_of
 from rollout.cli.flags import takes
 from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import CommandSettings, read_file
@@ -271,7 +272,7 @@ def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
         text = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
-        raise InputError(f"cannot read {file}: {why}") from error
+        raise InputError(f"cannot read {file}: {why}", hint=hint_of(error)) from error
     if "PRIVATE KEY" in text:
         raise InputError(
             f"{file} holds a private key",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.input_trust import DistrustError
 from rollout.adapters.own_pod import OWN_POD_VARIABLES
 from rollout.cli.settings.schema import (
     LISTS,
@@ -68,9 +69,6 @@ _OTHER_VARIABLES = (
 # A kubelet sets these for Services named rollout, rollout-lab and so on.
 _SERVICE_VARIABLE = re.compile(
     r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
-)
-_OWN_FILE = (
-    "Name another file with --config. It and its directory must be writable only by you or root."
 )
 _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 
@@ -220,7 +218,12 @@ def read_file(path: Path | None) -> SettingsFile:
         text = read_input(path, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode("utf-8-sig")
         return SettingsFile(str(path), text, tomllib.loads(text))
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint=_OWN_FILE) from error
+        hint = "Name another file with --config."
+        if isinstance(error, DistrustError):
+            hint = (
+                f"{error.hint}; or pass its content: --config /dev/stdin < {shell_word(str(path))}"
+            )
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from error
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply", hint=_EXAMPLE) from error
     except ValueError as error:

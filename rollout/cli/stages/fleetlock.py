@@ -118,13 +118,15 @@ def _end_if_threads_hang() -> None:
 
 def _check_certificate_files(options: FleetLockSettings) -> None:
     from rollout.adapters.input_files import Trust, check_input
+    from rollout.adapters.input_trust import hint_of
 
     try:
         for file in filter(None, (options.tls_cert, options.tls_key)):
             check_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
         files = f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}"
-        raise InputError(f"cannot serve with {files}: {error.strerror}") from error
+        message = f"cannot serve with {files}: {error.strerror}"
+        raise InputError(message, hint=hint_of(error)) from error
 
 
 def _server_settings(settings: Settings) -> "ServerSettings":

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollout.adapters.input_files import Trust, read_input
+from rollout.adapters.input_trust import hint_of
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.stages import refusals
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
 _MOST_CHANGES = 10
+_SAVE_HINT = "Save one with: rollout plan --out FILE. Nodes are chosen with --node NAME."
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ def load_saved(file: Path) -> RolloutPlan:
     except OSError as error:
         raise PlanFileError(
             f"cannot read the plan {file}: {error.strerror}",
-            hint="Save one with: rollout plan --out FILE. Nodes are chosen with --node NAME.",
+            hint=hint_of(error, _SAVE_HINT),
         ) from error
     return decode_plan(content, str(file))
 
