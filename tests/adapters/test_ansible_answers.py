@@ -115,6 +115,13 @@ def test_why_a_host_is_not_reached(message: str, kind: type[SshError], said: str
     assert error.hint
 
 
+@pytest.mark.timeout(20)
+def test_no_banner_takes_long_to_read() -> None:
+    banner = "host key for " * 20_000
+    error = unreachable_error("worker-1", f"{SSH}{banner}\nConnection refused")
+    assert error.message == "Connection refused"
+
+
 def test_what_is_no_answer_of_the_host() -> None:
     timed_out = event(
         "runner_on_failed",

@@ -37,12 +37,14 @@ _SCRIPT_ERROR = "Standard error from inventory script:"
 
 _UNREACHABLE_PREFIX = re.compile(r"^(?:Task failed: )?(?:Failed to connect to the host via ssh: )?")
 
+# Bounded: a host's banner must not make the search quadratic.
 _HOST_KEY = re.compile(
-    r"host key verification failed|host identification has changed|host key .*(?:mismatch|changed)",
+    r"host key verification failed|host identification has changed"
+    r"|host key .{0,300}(?:mismatch|changed)",
     re.IGNORECASE,
 )
 _CHANGED = re.compile(
-    r"identification has changed|host key for .* has changed|does not match", re.IGNORECASE
+    r"identification has changed|host key for .{0,300} has changed|does not match", re.IGNORECASE
 )
 _AUTH = re.compile(
     r"permission denied|too many authentication failures|authentication failed"
