@@ -16,6 +16,7 @@ from typing import BinaryIO
 from rollout.adapters.input_trust import (
     Distrust,
     DistrustError,
+    find_entry_writers,
     find_other_owner,
     find_writers,
 )
@@ -85,12 +86,15 @@ def check_tree(path: Path) -> None:
     checked = set[Path]()
     while pending:
         entry = pending.pop()
-        real = entry.resolve()
-        if not entry.is_dir():
-            check_input(entry, trust=Trust.NOT_WRITABLE_BY_OTHERS)
-        elif real not in checked:
+        is_folder = entry.is_dir()
+        if not is_folder:
+            check_input(entry)
+        if not _is_handed_over(entry):
+            # The folders of a child are already checked: a collection has thousands of files.
+            is_child = entry != path and not entry.is_symlink()
+            _refuse(entry, find_entry_writers(entry) if is_child else find_writers(entry))
+        if is_folder and (real := entry.resolve()) not in checked:
             checked.add(real)
-            _refuse(entry, find_writers(entry))
             # Ansible skips hidden files; editors leave broken links.
             pending += (
                 child

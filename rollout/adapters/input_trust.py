@@ -45,8 +45,12 @@ def find_writers(path: Path) -> Distrust | None:
     containers. Read-only mounts are trusted, as Kubernetes mounts Secrets and ConfigMaps, and so
     are mount points: whoever mounts a volume decides who shares it.
     """
-    found = (_find_replacer(entry) or _find_entry_writers(entry) for entry in _walk(path))
-    return next(filter(None, found), None)
+    return next(filter(None, map(find_entry_writers, _walk(path))), None)
+
+
+def find_entry_writers(entry: Path) -> Distrust | None:
+    """Do the same for an entry of a checked folder."""
+    return _find_replacer(entry) or _find_direct_writers(entry)
 
 
 def find_other_owner(path: Path) -> Distrust | None:
@@ -106,7 +110,7 @@ def _find_replacer(entry: Path) -> Distrust | None:
     )
 
 
-def _find_entry_writers(entry: Path) -> Distrust | None:
+def _find_direct_writers(entry: Path) -> Distrust | None:
     """Return who may write to a file, or make and replace files in a folder."""
     state = entry.lstat()
     is_folder = stat.S_ISDIR(state.st_mode)

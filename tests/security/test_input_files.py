@@ -13,6 +13,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ import pytest
 from rollout.adapters import input_trust
 from rollout.adapters.ansible.inventory import read_inventory
 from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
-from rollout.adapters.ansible.settings import AnsibleSettings, check_sources
+from rollout.adapters.ansible.settings import AnsibleSettings, check_inventory, check_playbook
 from rollout.adapters.evidence_files import read_documents, sign, why_not_signed
 from rollout.adapters.input_files import Trust, open_input, read_input
 from rollout.adapters.ssh.config import with_ssh_config
@@ -250,26 +251,53 @@ def test_the_hint_of_a_refusal_is_what_its_reader_can_do(
     )
 
 
-@pytest.mark.parametrize("beside", ["group_vars/all.yaml", "library/ping.py", "roles/a/main.yaml"])
+VARIABLES = ("group_vars/all.yaml", "host_vars/a/b.yaml")
+CODE = ("library/ping.py", "roles/a/main.yaml", "collections/a/b.py", "doc_fragments/a.py")
+
+
+@pytest.mark.parametrize("beside", [*VARIABLES, *CODE, "filter_plugins/a.py"])
 def test_what_ansible_loads_beside_an_inventory_or_playbook_is_the_operators(
-    beside: str, home: Path
+    beside: str, home: Path, tmp_path: Path
 ) -> None:
+    """An inventory has no plugins or roles, so those beside it may be anyone's."""
     file = home / "hosts.yaml"
     file.write_text("[]")
     loaded = home / beside
     loaded.parent.mkdir(parents=True)
     loaded.write_text("")
-    check_sources(file)
-    check_sources(home)
+    check_playbook(file)
+    check_inventory(home, tmp_path)
     for writable, mode in ((loaded, 0o666), (loaded.parent, 0o777)):
         before = writable.stat().st_mode
         writable.chmod(mode)
-        for source in (file, home):
-            with pytest.raises(PermissionError, match=f"others can write to .*{writable.name}"):
-                check_sources(source)
+        words = f"others can write to .*{writable.name}"
+        for check in (partial(check_playbook, file), partial(check_inventory, home, tmp_path)):
+            with pytest.raises(PermissionError, match=words):
+                check()
+        if beside in VARIABLES:
+            with pytest.raises(PermissionError, match=words):
+                check_inventory(file, tmp_path)
+        else:
+            check_inventory(file, home)
         writable.chmod(before)
     (home / ".#hosts.yaml").symlink_to("nobody@nowhere:1")
-    check_sources(home)
+    check_inventory(home, tmp_path)
+
+
+def test_variables_in_the_current_folder_are_the_operators(home: Path, tmp_path: Path) -> None:
+    """ansible-inventory loads them, as if a playbook were there; they can name programs."""
+    inventory = home / "hosts"
+    inventory.write_text("a\n")
+    planted = tmp_path / "current" / "group_vars" / "all.yaml"
+    planted.parent.mkdir(parents=True)
+    planted.write_text("is_loaded: true\n")
+    settings = AnsibleSettings(environment={}, folder=tmp_path / "current")
+    read = partial(read_inventory, inventory, settings, SshDefaults(), by_ansible=False)
+    assert read().hosts
+    planted.chmod(0o666)
+    with pytest.raises(RolloutError, match="it is not trusted") as refused:
+        read()
+    assert refused.value.hint == f"Run: chmod o-w {planted}"
 
 
 def test_own_ssh_configuration_belongs_to_the_user_as_for_ssh(

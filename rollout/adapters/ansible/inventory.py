@@ -12,7 +12,7 @@ from typing import Final
 import yaml
 
 from rollout.adapters.ansible.answers import split_messages, why_inventory_failed
-from rollout.adapters.ansible.settings import AnsibleSettings, check_sources, find_programs
+from rollout.adapters.ansible.settings import AnsibleSettings, check_inventory, find_programs
 from rollout.adapters.input_trust import hint_of
 from rollout.adapters.programs import run_program
 from rollout.errors import InventoryError
@@ -101,7 +101,7 @@ def read_inventory(
     if not path.exists():
         raise InventoryError(f"inventory {path}: no such file", hint=_ANOTHER_HINT)
     try:
-        check_sources(path)
+        check_inventory(path, settings.folder)
     except OSError as error:
         message = f"cannot read inventory {path}: {error.strerror}"
         raise InventoryError(message, hint=hint_of(error, _ANOTHER_HINT)) from error

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
-from rollout.adapters.ansible.settings import AnsibleSettings, check_sources, find_programs
+from rollout.adapters.ansible.settings import AnsibleSettings, check_playbook, find_programs
 from rollout.adapters.input_trust import hint_of
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.errors import InputError
@@ -176,7 +176,7 @@ class AnsiblePlaybooks:
                 hint = "Paths are relative to the current directory."
                 raise InputError(f"{key} {file}: no such file", hint=hint)
             try:
-                check_sources(file)
+                check_playbook(file)
             except OSError as error:
                 message = f"cannot run the playbook {file}: {error.strerror}"
                 raise InputError(message, hint=hint_of(error)) from error

@@ -25,8 +25,10 @@ _MISSING = (
 )
 _INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"
 _NO_FILE = Path("none")
-# Ansible loads them from the folder of an inventory or a playbook.
-_LOADED_TOO = ("group_vars", "host_vars", "roles", "library", "module_utils", "*_plugins")
+_VARIABLES = ("group_vars", "host_vars")
+# Ansible also loads them from the folder of a playbook. Its plugins take their options from
+# doc_fragments.
+_CODE = ("roles", "collections", "library", "module_utils", "doc_fragments", "*_plugins")
 # A connection must not outlive a boot, and must end if its host is gone.
 _OWN_SSH_ARGUMENTS = (
     *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
@@ -204,11 +206,26 @@ def _check_file(file: Path, hint: str = "") -> Path:
     return file
 
 
-def check_sources(path: Path) -> None:
-    """Check an inventory or playbook with what Ansible loads beside it. Raises `OSError`."""
-    folder = path if path.is_dir() else path.parent
-    for source in (path, *(found for name in _LOADED_TOO for found in folder.glob(name))):
-        check_tree(source)
+def check_inventory(path: Path, current: Path) -> None:
+    """Check an inventory with the variables that Ansible loads for it. Raises `OSError`.
+
+    `current` is the folder that Ansible runs in, whose variables it loads as a playbook's.
+    """
+    check_tree(path)
+    for folder in (path if path.is_dir() else path.parent, current):
+        _check_in(folder, _VARIABLES)
+
+
+def check_playbook(path: Path) -> None:
+    """Check a playbook with what Ansible loads from its folder. Raises `OSError`."""
+    check_tree(path)
+    _check_in(path.parent, (*_VARIABLES, *_CODE))
+
+
+def _check_in(folder: Path, patterns: tuple[str, ...]) -> None:
+    for pattern in patterns:
+        for found in folder.glob(pattern):
+            check_tree(found)
 
 
 def find_programs() -> Path:
