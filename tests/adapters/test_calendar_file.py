@@ -7,7 +7,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 
 import pytest
 
-from rollout.adapters.calendar import freezes as adapter
+from rollout.adapters.calendar import child, freezes
 from rollout.adapters.calendar.freezes import read_calendar
 from rollout.errors import UsageError
 
@@ -18,7 +18,7 @@ BERLIN = "X-WR-TIMEZONE:Europe/Berlin"
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Save the start of a process for each case."""
-    monkeypatch.setattr(adapter, "_read_in_child", adapter._read_task)
+    monkeypatch.setattr(freezes, "read_in_child", child.read_here)
 
 
 def read(tmp_path: Path, *events: str, head: str = "", zone: str = "UTC") -> tuple[str, ...]:
@@ -426,7 +426,7 @@ def test_a_calendar_that_takes_too_long_is_refused_in_bounded_time(
     body: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(adapter, "_CPU_SECONDS", 2)
+    monkeypatch.setattr(child, "_CPU_SECONDS", 2)
     file = tmp_path / "long.ics"
     file.write_text(f"BEGIN:VCALENDAR\r\n{body}END:VCALENDAR\r\n", newline="")
     before = getrusage(RUSAGE_CHILDREN)

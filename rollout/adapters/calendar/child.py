@@ -1,0 +1,114 @@
+"""Reads a calendar's freezes in a process with limits on CPU time and memory.
+
+A file can be small and still take hours, in libraries.
+"""
+
+import resource
+import signal
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from typing import NoReturn
+
+import msgspec
+
+from rollout.adapters.calendar.lines import TOO_LONG, OutOfTimeError
+from rollout.adapters.calendar.occurrences import read_occurrences
+from rollout.adapters.programs import module_environment, run_program
+from rollout.errors import UsageError
+from rollout.model.timestamps import Interval
+from rollout.planning.eligibility.windows import join_overlapping
+
+_LOOK_BACK = timedelta(days=2)
+_LOOK_AHEAD = timedelta(days=731)
+_ALMOST_A_MINUTE = timedelta(seconds=59)
+_CPU_SECONDS = 20
+# A busy machine refuses no calendar.
+_LONGEST_WAIT = 600.0
+_MOST_MEMORY = 1 << 30
+# -P ignores modules in the current folder, which may be anyone's.
+_PROGRAM = (sys.executable, "-P", "-c", "from rollout.adapters.calendar.child import work; work()")
+
+
+class _Task(msgspec.Struct):
+    content: bytes
+    now: datetime
+    zone: str
+    cpu_seconds: int
+
+
+class Answer(msgspec.Struct):
+    """The freezes of a calendar, or why it has none."""
+
+    freezes: tuple[str, ...] = ()
+    problem: str = ""
+    # Empty unless the problem has its own.
+    hint: str = ""
+
+
+def read_in_child(content: bytes, now: datetime, zone: str) -> Answer:
+    """Read a calendar in a child process, as `read_here`. Raises `OSError`."""
+    try:
+        process = run_program(
+            _PROGRAM,
+            seconds=_LONGEST_WAIT,
+            stdin=msgspec.msgpack.encode(_Task(content, now, zone, _CPU_SECONDS)),
+            environment=module_environment(),
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(problem=TOO_LONG)
+    if process.returncode < 0:
+        return Answer(problem=TOO_LONG)
+    if process.returncode:
+        *_, last_line = process.stderr.decode(errors="replace").splitlines() or [""]
+        return Answer(problem=last_line or "its reader failed")
+    return msgspec.msgpack.decode(process.stdout, type=Answer)
+
+
+def work() -> None:
+    """Read the calendar of the task on stdin, as the program of the child process."""
+    task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Task)
+    signal.signal(signal.SIGXCPU, _stop)
+    # One more second, if a library catches the exception.
+    _limit(resource.RLIMIT_CPU, task.cpu_seconds, task.cpu_seconds + 1)
+    # macOS has no such limit.
+    if sys.platform != "darwin":
+        _limit(resource.RLIMIT_AS, _MOST_MEMORY, _MOST_MEMORY)
+    answer = read_here(task.content, task.now, task.zone)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(answer))
+
+
+def _limit(kind: int, soft: int, hard: int) -> None:
+    """Set a limit of this process, or keep a lower one."""
+    _, highest = resource.getrlimit(kind)
+    if highest != resource.RLIM_INFINITY:
+        soft, hard = min(soft, highest), min(hard, highest)
+    resource.setrlimit(kind, (soft, hard))
+
+
+def _stop(*_: object) -> NoReturn:
+    raise OutOfTimeError
+
+
+def read_here(content: bytes, now: datetime, zone: str) -> Answer:
+    """Read a calendar in this process, which may take hours."""
+    horizon = Interval(now - _LOOK_BACK, now + _LOOK_AHEAD)
+    try:
+        freezes = join_overlapping(read_occurrences(content, horizon, zone))
+        return Answer(
+            tuple(
+                f"{_round_down(item.begin)}..{_round_down(item.end + _ALMOST_A_MINUTE)}"
+                for item in freezes
+            )
+        )
+    except UsageError as error:
+        return Answer(problem=error.message, hint=error.hint)
+    except (OutOfTimeError, MemoryError):
+        return Answer(problem=TOO_LONG)
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        # A CalendarError is a ValueError; libraries raise the others for invalid files.
+        return Answer(problem=str(error))
+
+
+def _round_down(moment: datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat(timespec="minutes")

@@ -1,0 +1,61 @@
+"""Reads the events of an iCalendar file (RFC 5545).
+
+What is not understood is an error: a freeze would be missing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from rollout.adapters.calendar.events import CalendarEvent
+from rollout.adapters.calendar.lines import Block, ContentLine, read_calendar_block
+from rollout.adapters.calendar.zones import read_zones
+from rollout.model.timestamps import Interval
+
+# Other methods do not list events.
+_LISTING_METHODS = ("PUBLISH", "REQUEST")
+_IGNORED_BLOCKS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
+
+
+def read_occurrences(content: bytes, horizon: Interval, zone: str) -> Iterator[Interval]:
+    """Yield when events take place; cancelled ones do not. `zone` is for a calendar without."""
+    calendar = read_calendar_block(content)
+    zones = read_zones(calendar, zone)
+    _check_calendar(calendar)
+    events = [CalendarEvent(block, zones) for block in calendar.blocks if block.name == "VEVENT"]
+    for event in events:
+        with event.block.in_time():
+            event.check()
+    replaced = _replaced_occurrences(events)
+    for event in events:
+        replaced_of_event = () if event.replaced else replaced.get(event.uid, ())
+        with event.block.in_time():
+            occurrences = list(event.occurrences(replaced_of_event, horizon))
+        if not event.is_cancelled:
+            yield from occurrences
+
+
+def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
+    replaced = defaultdict[str, list[ContentLine]](list)
+    for event in events:
+        if event.replaced:
+            replaced[event.uid].append(event.replaced)
+    repeating = set[str]()
+    for event in events:
+        if event.replaced or event.uid not in replaced:
+            continue
+        if event.uid in repeating:
+            event.block.refuse("two events have one UID, and another event replaces an occurrence")
+        repeating.add(event.uid)
+    return replaced
+
+
+def _check_calendar(calendar: Block) -> None:
+    allowed = {"VERSION": ("2.0",), "CALSCALE": ("GREGORIAN",), "METHOD": _LISTING_METHODS}
+    for name, values in allowed.items():
+        line = calendar.one(name)
+        if line and line.value.strip().upper() not in values:
+            line.refuse(f"{name} has to be {' or '.join(values)} if it is given")
+    for block in calendar.blocks:
+        is_known = block.name == "VEVENT" or block.name in _IGNORED_BLOCKS
+        if not is_known and not block.name.startswith("X-"):
+            block.refuse("it is not understood: freezes are made of VEVENT")
