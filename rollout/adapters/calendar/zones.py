@@ -96,10 +96,11 @@ def _register(blocks: list[Block]) -> frozenset[str]:
         line = block.one("TZID")
         if line is None:
             block.refuse("a time zone without TZID")
-        _check_parts(block)
         name = line.value.strip("/")
-        if _is_in_database(name):
-            continue
+        with block.in_time():
+            _check_parts(block)
+            if _is_in_database(name):
+                continue
         if name in names:
             line.refuse("the time zone is defined twice")
         with block.in_time():
