@@ -1,8 +1,8 @@
 """Connections to an API server, with credentials.
 
 Certificates and keys in a kubeconfig stay in memory: OpenSSL takes a key only from a file, which a
-killed process would leave, so it is removed at once. Files that the kubeconfig names are read for
-each connection, because they may be replaced.
+killed process would leave, so it is removed at once. If all are in files, these are read for each
+connection, because they may be replaced. Otherwise everything is read once for each login.
 """
 
 import base64
@@ -153,7 +153,7 @@ def _keep_alive_options() -> list[tuple[int, int, int]]:
 def _load_certificates(
     configuration: Any, login: Login, credentials: Credentials
 ) -> ssl.SSLContext | None:
-    """Set the files with certificates, or return a TLS context with those that are embedded.
+    """Set the files with certificates, or return a TLS context if any of them is embedded.
 
     `KubeconfigError` for unusable ones, before any request.
     """
