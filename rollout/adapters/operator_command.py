@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from rollout.adapters.local_files import needing_temporary_folder
-from rollout.adapters.programs import killed_at_exit
+from rollout.adapters.programs import killed_at_exit, signal_group
 from rollout.adapters.secrets import child_environment, without_userinfo
 from rollout.errors import UsageError
 from rollout.model.text import joined
@@ -102,16 +102,15 @@ class OperatorCommand:
 def _terminate(process: subprocess.Popen[bytes]) -> None:
     """End the process and all that it started."""
     # `start_new_session` made it the leader of its group.
-    os.killpg(process.pid, signal.SIGTERM)
+    signal_group(process.pid, signal.SIGTERM)
     try:
         process.wait(_TERMINATION_SECONDS)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        signal_group(process.pid)
         process.wait()
         return
     # Children may ignore SIGTERM.
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    signal_group(process.pid)
 
 
 def _read_tail(output: IO[bytes]) -> str:

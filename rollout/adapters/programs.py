@@ -52,20 +52,22 @@ def killed_at_exit(process: "subprocess.Popen[bytes]") -> Iterator[None]:
     try:
         yield
     except BaseException:
-        _kill(process.pid)
+        signal_group(process.pid)
         process.wait()
         raise
     finally:
         _RUNNING.discard(process.pid)
 
 
-def _kill(group: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
+def signal_group(group: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a signal to the processes of a group, if any are left."""
+    # macOS says PermissionError of a group that has ended and was not waited for.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
 
 
 @atexit.register
 def kill_programs() -> None:
     """Kill all running programs; `os._exit` does not do so."""
     for group in tuple(_RUNNING):
-        _kill(group)
+        signal_group(group)

@@ -54,6 +54,8 @@ class _QueryResponse(msgspec.Struct, frozen=True):
     status: str
     data: _Data | None = None
     error: str = ""
+    # Thanos has these if it could not ask all its sources.
+    warnings: tuple[str, ...] = ()
 
 
 class _SilencedAlert(msgspec.Struct, frozen=True):
@@ -103,6 +105,10 @@ class PrometheusAlerts:
         answer = self._get(self._url, self._parameters, headers, _QueryResponse)
         if answer.status != "success" or answer.data is None or answer.data.result_type != "vector":
             raise self._gate_error(self._url, f"has no response: {answer.error or 'not a vector'}")
+        if answer.warnings:
+            raise self._gate_error(
+                self._url, f"has only a part of the alerts: {answer.warnings[0]}"
+            )
         return answer.data.result
 
     def _get(self, url: str, parameters: str, headers: Mapping[str, str], shape: type[T]) -> T:

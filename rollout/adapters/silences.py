@@ -108,7 +108,11 @@ class NodeSilences:
         """Create or extend a silence; return its ID."""
         now = self._clock.now()
         address = self._addresses.get(node, "")
-        names = "|".join(re.escape(name) for name in dict.fromkeys((node, address)) if name)
+        # Prometheus brackets an IPv6 address in an instance.
+        instance = f"[{address}]" if ":" in address else address
+        names = "|".join(
+            re.escape(name) for name in dict.fromkeys((node, address, instance)) if name
+        )
         matcher = {
             "name": self._label,
             "value": f"({names})(:[0-9]+)?",

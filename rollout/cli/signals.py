@@ -8,9 +8,11 @@ pipe. SIGHUP never ends the process, because a lost terminal can send it several
 """
 
 import os
+import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
@@ -24,6 +26,7 @@ _STOP_SIGNALS = (*_ENDING_SIGNALS, signal.SIGHUP)
 # Marks an interruption that the interpreter dropped. No signal is number 0.
 _DROPPED = b"\0"
 _REPEAT_SECONDS = 0.05
+_SECONDS_OF_REPEATS = 0.05
 _AGAIN = "Ctrl-C again quits now."
 _FINISHING = "finishing the nodes in flight"
 _REVERTING = "uncordoning the nodes in flight, and finishing those that are rebooting"
@@ -165,12 +168,20 @@ def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | No
             is_stopping = True
             stop.request()
             discard_lost_terminals()
+            _drop_repeats(pipe)
             if message:
                 _write(message)
         elif number in _ENDING_SIGNALS:
             if echo:
                 echo.turn_on()
             _end_at_once(stop)
+
+
+def _drop_repeats(pipe: int) -> None:
+    """Take signals for one request until its message: `timeout` and sudo may send it twice."""
+    time.sleep(_SECONDS_OF_REPEATS)
+    while select.select([pipe], [], [], 0)[0] and os.read(pipe, 1):
+        pass
 
 
 def _end_at_once(stop: StopRequest) -> None:

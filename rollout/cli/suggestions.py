@@ -70,7 +70,8 @@ def _starting_with(incomplete: str, words: Iterable[str]) -> list[str]:
 def _names_on_line(context: typer.Context) -> Iterator[str]:
     for values in context.params.values():
         for value in values if isinstance(values, list | tuple) else ():
-            yield from map(node_name, str(value).split(","))
+            parts = (part for part in str(value).split(",") if part not in ("", *NODE_PREFIXES))
+            yield from map(node_name, parts)
 
 
 def _query_cluster(

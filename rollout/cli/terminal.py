@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
+try:
+    from termios import error as _terminal_error
+except ImportError:
+    _LOST_TERMINAL: tuple[type[Exception], ...] = (OSError,)
+else:
+    _LOST_TERMINAL = (OSError, _terminal_error)
 # The index of the local modes in the list that `termios.tcgetattr` returns.
 _LOCAL_MODES = 3
 # More columns than any value has.
@@ -133,7 +139,7 @@ class Echo:
         self.turn_on()
 
     def turn_off(self) -> None:
-        with suppress(ImportError, OSError):
+        with suppress(ImportError, *_LOST_TERMINAL):
             import termios
 
             if self._descriptor is None or not _is_foreground(self._descriptor):
@@ -145,7 +151,7 @@ class Echo:
                 termios.tcsetattr(self._descriptor, termios.TCSANOW, attributes)
 
     def turn_on(self) -> None:
-        with suppress(ImportError, OSError):
+        with suppress(ImportError, *_LOST_TERMINAL):
             import termios
 
             if self._descriptor is None or not _is_foreground(self._descriptor):

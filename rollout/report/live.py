@@ -1,6 +1,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from textwrap import wrap
 from typing import Self
@@ -86,7 +87,9 @@ class LiveProgress:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._live.stop()
+        # The terminal may be lost.
+        with suppress(OSError):
+            self._live.stop()
 
     def notify(self, event: StepEvent) -> None:
         with self._lock:

@@ -105,7 +105,7 @@ class NoteMaker:
     def _end_note(self, result: RunResult, *, stopped: bool) -> Note:
         state = RolloutState.COMPLETED if result.complete else RolloutState.FAILED
         is_for_next_pass = self.unattended and _has_only_nodes_for_later(result)
-        is_stopped_early = stopped and bool(result.not_started)
+        is_stopped_early = stopped and bool(result.not_started) and not result.failed
         if is_for_next_pass or is_stopped_early:
             state = RolloutState.INTERRUPTED
         return _finish_note(result, state, unattended=self.unattended)

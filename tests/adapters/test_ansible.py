@@ -136,3 +136,20 @@ def test_a_new_key_that_is_accepted_has_to_stay_the_same(
     reboot(lab, host.name)
     with pytest.raises(HostKeyError, match="has changed"):
         trusting.run(host, "echo second", timeout=60)
+
+
+def test_a_command_on_a_connection_of_its_own_may_not_have_arrived(
+    ansible: AnsibleExecutor, hosts: dict[str, Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ansible.run
+
+    def run_first(host: Host, command: str, *, timeout: float) -> CommandResult:
+        if command == BOOT_COMMAND:
+            return run(host, command, timeout=timeout)
+        raise SshTimeoutError("no response within 15 s")
+
+    monkeypatch.setattr(ansible, "run", run_first)
+    with pytest.raises(SshUnreachableError, match="no response within 15 s"):
+        ansible.run_if(
+            hosts["worker-1"], BOOT_COMMAND, lambda _answer: True, REBOOT_COMMAND, timeout=60
+        )

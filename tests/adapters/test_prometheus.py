@@ -203,6 +203,13 @@ def test_a_token_that_no_header_can_carry_is_refused_unshown(token: str) -> None
         (200, b"<html>"),
         (200, b'{"status": "error", "error": "bad query"}'),
         (200, b'{"status": "success", "data": {"resultType": "matrix", "result": []}}'),
+        (
+            200,
+            (
+                b'{"status": "success", "data": {"resultType": "vector", "result": []},'
+                b' "warnings": ["the sidecar of this cluster is away"]}'
+            ),
+        ),
         (200, b"{}"),
         (200, b"[" * 100_000),
         (200, b'{"status": "success", "data": ' + b"[" * 100_000),

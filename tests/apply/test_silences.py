@@ -103,6 +103,19 @@ def test_a_node_is_silenced_from_before_its_cordon_until_it_has_ended(
     rollout(lab, *ONE, "--set", "alerts.silence=node").ends(64)
 
 
+def test_an_instance_of_ipv6_is_in_brackets(alertmanager: Alertmanager) -> None:
+    addresses = {"w-1": "fd00::1"}
+    with NodeSilences(
+        alertmanager.url, "instance", addresses, SystemClock(), lambda _told: None
+    ) as silences:
+        silences.notify(step("w-1", Phase.PENDING))
+        wait_until(lambda: bool(alertmanager.posted))
+    (matcher,) = alertmanager.posted[0]["matchers"]
+    for instance in ("[fd00::1]:9100", "fd00::1", "w-1:9100"):
+        assert re.fullmatch(matcher["value"], instance)
+    assert not re.fullmatch(matcher["value"], "[fd00::10]:9100")
+
+
 def test_what_a_killed_run_has_silenced_ends_by_itself(
     started: Started, alertmanager: Alertmanager, tmp_path: Path
 ) -> None:

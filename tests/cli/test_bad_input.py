@@ -42,6 +42,8 @@ USAGE = [
     (("plan", "--grace-period", "30s"), "'30s' is not a whole number", "--grace-period"),
     (("pause", "--all", "--until", ""), "it is empty", "--until"),
     (("plan", "--node", ","), "it is empty", "--node"),
+    (("plan", "--set", "nodes.node="), "it is empty", "--set nodes.node"),
+    (("plan", "--set", "nodes.exclude= "), "it is empty", "--set nodes.exclude"),
     (("plan", "--out", "plans/"), "plans/ is a directory", "--out"),
     (("plan", "--snapshot", "copies/"), "copies/ is a directory", "--snapshot"),
     (("report", "--out", "pages/"), "pages/ is a directory", "--out"),

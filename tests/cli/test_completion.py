@@ -82,6 +82,7 @@ def assert_offered(ask: Callable[[], list[str]], names: Sequence[str]) -> None:
     [
         (("pause", "wor"), WORKERS),
         (("unpause", "node/worker-1", "node/"), ["node/worker-2", "node/worker-3"]),
+        (("unpause", "node/worker-1,", "node/"), ["node/worker-2", "node/worker-3"]),
         (("plan", "--node", "worker-1,"), ["worker-1,worker-2", "worker-1,worker-3"]),
         (("apply", "--exclude", ""), WORKERS),
         (("plan", "--explain", "worker-3"), ["worker-3"]),

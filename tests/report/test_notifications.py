@@ -129,6 +129,13 @@ LEFT = NotStarted("node-3", "stopped on request")
             "After fixing node-1: rollout resume --retry-failed",
         ),
         (
+            RunResult((FAILED,), not_started=(LEFT,)),
+            True,
+            RolloutState.FAILED,
+            Level.FAILURE,
+            "After fixing node-1: rollout resume --retry-failed",
+        ),
+        (
             RunResult((GOOD,), not_started=(LEFT,)),
             True,
             RolloutState.INTERRUPTED,

@@ -84,7 +84,11 @@ class AnsibleExecutor:
         boot = parse_boot(answer)
         if not agreed(answer) or boot is None:
             return None
-        return self.run(host, _only_in_boot(boot.boot_id, command), timeout=timeout)
+        try:
+            return self.run(host, _only_in_boot(boot.boot_id, command), timeout=timeout)
+        except SshTimeoutError as error:
+            # On a connection of its own, the command may not have arrived.
+            raise SshUnreachableError(error.message, hint=error.hint) from error
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import os
 import select
-import signal
 import socket
 import subprocess
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 from typing_extensions import Buffer, override
 
+from rollout.adapters.programs import signal_group
 from rollout.adapters.secrets import child_environment
 
 # A timeout of 0 would mean not to block.
@@ -99,8 +99,7 @@ class ProxyCommand:
 
     def end(self) -> None:
         """Kill the command with everything it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        signal_group(self._process.pid)
         self._process.wait()
         pipe = self._process.stderr
         if pipe is not None and not pipe.closed:

@@ -20,7 +20,7 @@ from rollout.cli.settings.schema import (
     settings,
     settings_in,
 )
-from rollout.cli.settings.setting import Setting
+from rollout.cli.settings.setting import Setting, is_blank
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
 from rollout.model.rescue import RescueVariable
@@ -287,6 +287,11 @@ def assignments(words: Iterable[str]) -> SettingValues:
             raise UsageError(f"--set {name}: unknown setting", hint=_hint(name))
         if not equals:
             raise UsageError(f"--set {name} has no value", hint=f"Write it as --set {name}=VALUE")
+        if name in SELECTION and is_blank(value):
+            raise UsageError(
+                f"--set {name}: it is empty, and would select other nodes",
+                hint="Was a shell variable unset?",
+            )
         values[name] = [*values.get(name, ()), value] if settings()[name].is_list else value
     return {name: PlacedValue(value, f"--set {name}") for name, value in values.items()}
 
