@@ -43,7 +43,7 @@ USAGE = [
     (("pause", "--all", "--until", ""), "it is empty", "--until"),
     (("plan", "--node", ","), "it is empty", "--node"),
     (("plan", "--set", "nodes.node="), "it is empty", "--set nodes.node"),
-    (("plan", "--set", "nodes.exclude= "), "it is empty", "--set nodes.exclude"),
+    (("plan", "--set", "nodes.exclude="), "it is empty", "--set nodes.exclude"),
     (("plan", "--out", "plans/"), "plans/ is a directory", "--out"),
     (("plan", "--snapshot", "copies/"), "copies/ is a directory", "--snapshot"),
     (("report", "--out", "pages/"), "pages/ is a directory", "--out"),

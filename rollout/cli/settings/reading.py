@@ -20,7 +20,7 @@ from rollout.cli.settings.schema import (
     settings,
     settings_in,
 )
-from rollout.cli.settings.setting import Setting, is_blank
+from rollout.cli.settings.setting import Setting
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
 from rollout.model.rescue import RescueVariable
@@ -287,7 +287,7 @@ def assignments(words: Iterable[str]) -> SettingValues:
             raise UsageError(f"--set {name}: unknown setting", hint=_hint(name))
         if not equals:
             raise UsageError(f"--set {name} has no value", hint=f"Write it as --set {name}=VALUE")
-        if name in SELECTION and is_blank(value):
+        if name in SELECTION and not value:
             raise UsageError(
                 f"--set {name}: it is empty, and would select other nodes",
                 hint="Was a shell variable unset?",
