@@ -5,15 +5,17 @@ and what is asked.
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from rollout.errors import DrainError
+from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.drain import drain
 from rollout.execution.drain.task import DrainDemand, Precedence
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.model.cluster import Budget
 from rollout.model.policy import Critical, DrainPolicy
 from rollout.model.progress import PodBlocked, PodReleased
 from rollout.model.quantity import Duration
@@ -33,6 +35,7 @@ from tests.execution.drains import (
     statuses,
     task_of,
 )
+from tests.planning.builders import budget
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
 
@@ -297,3 +300,33 @@ def evicted(server: StandaloneApi) -> list[str]:
     return [
         each.target.name for each in asked(server, "create", "pods/eviction") if each.status == 201
     ]
+
+
+@dataclass
+class OneBudget:
+    """A view of one budget that a test changes."""
+
+    shown: Budget
+    generation: int = 0
+
+    def items(self) -> tuple[Budget, ...]:
+        return (self.shown,)
+
+    def show(self, shown: Budget) -> None:
+        self.shown = shown
+        self.generation += 1
+
+
+def test_a_budget_that_opens_before_a_refusal_arrives_is_asked_again_at_once() -> None:
+    before = budget("web", allowed=1, version="1")
+    view = OneBudget(before)
+    seen_budgets = BudgetView(view)  # type: ignore[arg-type]
+    seen_budgets.note_sent(before, 0.0)
+    after = replace(before, version="2")
+    view.show(after)
+    seen_budgets.refresh()
+    seen_budgets.note_refused(after, 1.0, None)
+    assert seen_budgets.allowance(after, 10.0) == 1
+    seen_budgets.note_sent(after, 10.0)
+    seen_budgets.note_refused(after, 11.0, None)
+    assert seen_budgets.allowance(after, 20.0) == 0

@@ -30,7 +30,9 @@ class _Account:
     # Until `lag_ends`, while the status may not show the last evictions.
     expected_allowance: int = 0
     lag_ends: float = 0.0
-    # The budget's version when it refused an eviction; tried again at `retry_at`.
+    # The budget's version when the last eviction was sent, and of one that was refused, which is
+    # tried again at `retry_at`. The budget may have changed before the answer came.
+    sent_version: str | None = None
     refused_version: str | None = None
     retry_at: float = 0.0
     retry_pause: float = _FIRST_RETRY
@@ -90,6 +92,7 @@ class BudgetView:
         account = self._accounts[budget.key]
         account.expected_allowance = max(0, allowed - 1)
         account.lag_ends = now + _LAG_SECONDS
+        account.sent_version = budget.version
         account.retry_at = now + account.retry_pause
 
     def note_allowed(self, key: str) -> None:
@@ -98,7 +101,7 @@ class BudgetView:
 
     def note_refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
         account = self._accounts.setdefault(budget.key, _Account())
-        account.refused_version = budget.version
+        account.refused_version = account.sent_version or budget.version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)
         account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
 
