@@ -42,8 +42,8 @@ def find_writers(path: Path) -> Distrust | None:
     """Return how others could replace or write the operator's file or folder, if they could.
 
     Each folder and link on the way counts, as for sshd's StrictModes. Anyone may own them, as in
-    containers. Read-only mounts are trusted, as Kubernetes mounts Secrets and ConfigMaps, and so
-    are mount points: whoever mounts a volume decides who shares it.
+    containers. Read-only mounts are trusted, as Kubernetes mounts Secrets and ConfigMaps. Mount
+    points are trusted, too, because a user who mounts a volume decides who shares it.
     """
     return next(filter(None, map(find_entry_writers, _walk(path))), None)
 
@@ -98,7 +98,8 @@ def _walk(path: Path) -> Iterator[Path]:
 
 def _find_replacer(entry: Path) -> Distrust | None:
     """Return the owner of an entry if they may replace it: in a sticky folder, such as /tmp."""
-    state, folder = entry.lstat(), entry.parent
+    state = entry.lstat()
+    folder = entry.parent
     if not _is_foreign(state) or not _is_open_to_others(folder.lstat()):
         return None
     # Nobody can replace a mount point.

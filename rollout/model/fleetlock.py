@@ -130,9 +130,9 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
     state: SlotState = SlotState.HELD
     # No more reboots are granted: the node is about to be returned.
     closing: bool = False
-    # The node is returned without another reboot. Stored as `released`, its name in older versions.
+    # The node is returned without another reboot. Published as `released`.
     is_given_up: bool = False
-    # The host has reported steady state since. Stored as `returned`, its name in older versions.
+    # The host has reported steady state since. Published as `returned`.
     has_reported: bool = False
     awaited: Awaited = Awaited.NOTHING
     # By the API server's clock, so that another server continues the timeout.

@@ -163,8 +163,8 @@ class Metrics(Collector):
                     self._are_held_versions_known = True
                     families.cluster.version_held(event.version).set(1)
                 case RunFinished():
-                    # Other plans may still have nodes in flight.
-                    families.run.running().set(0)
+                    # A FleetLock server's other plans may still have nodes in flight.
+                    families.run.running().set(bool(self._view.in_flight))
                     self._view.release_pods(event.at)
                 case _:
                     self._view.apply(event)

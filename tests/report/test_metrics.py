@@ -131,6 +131,20 @@ def test_nothing_is_held_once_its_drain_has_ended(ends: str) -> None:
     assert value(metrics, "held_evictions", budget="shop/cart") is None
 
 
+def test_a_plan_that_ends_beside_another_leaves_it_running() -> None:
+    """As of a FleetLock server with several slots."""
+    metrics = begun()
+    step(metrics, 1, Phase.DRAINING)
+    metrics.notify(NodeStep(after(2), "node-2", Phase.DRAINING))
+    finish(metrics, Outcome.SUCCEEDED, Phase.DONE)
+    metrics.notify(RunFinished(AT, RunResult(())))
+    assert value(metrics, "running") == 1
+    other = NodeResult("node-2", Outcome.SUCCEEDED, Phase.DONE, 1.0)
+    metrics.notify(NodeFinished.of(after(600), other))
+    metrics.notify(RunFinished(AT, RunResult(())))
+    assert value(metrics, "running") == 0
+
+
 def test_what_is_of_a_rollout_begins_anew_with_the_next_and_what_adds_up_stays() -> None:
     metrics = begun()
     step(metrics, 1, Phase.DRAINING)

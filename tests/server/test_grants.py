@@ -96,18 +96,18 @@ def test_a_host_that_is_granted_while_another_server_takes_its_node_up_may_reboo
         successor.end()
 
 
+def fail_to_drain(_task: NodeTask) -> NoReturn:
+    raise DrainError("its pods are still there")
+
+
 def test_a_drain_that_fails_awaits_a_host_that_was_granted_its_reboot_before(
     cluster: Cluster,
     replica: Replica,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
-
-    def fail(_task: NodeTask) -> NoReturn:
-        raise DrainError("its pods are still there")
-
     monkeypatch.setattr(steps, "_LAST_GRANT_SECONDS", 60.0)
-    monkeypatch.setattr(steps, "drain_node", fail)
+    monkeypatch.setattr(steps, "drain_node", fail_to_drain)
     cluster.add_pod("a")
     wait_until(lambda: cluster.slots()[0]["closing"])
     cluster.go_down("a")
@@ -123,11 +123,7 @@ def test_a_drain_that_fails_returns_a_host_that_stays_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
-
-    def fail(_task: NodeTask) -> NoReturn:
-        raise DrainError("its pods are still there")
-
-    monkeypatch.setattr(steps, "drain_node", fail)
+    monkeypatch.setattr(steps, "drain_node", fail_to_drain)
     cluster.add_pod("a")
     wait_until(lambda: not cluster.slots())
     assert '"drain-failed"' in cluster.annotations("a")[LAST_RESULT]

@@ -71,7 +71,7 @@ def work() -> None:
     signal.signal(signal.SIGXCPU, _stop)
     # One more second, if a library catches the exception.
     _limit(resource.RLIMIT_CPU, task.cpu_seconds, task.cpu_seconds + 1)
-    # macOS has no such limit.
+    # macOS refuses this limit.
     if sys.platform != "darwin":
         _limit(resource.RLIMIT_AS, _MOST_MEMORY, _MOST_MEMORY)
     answer = read_here(task.content, task.now, task.zone)
@@ -82,7 +82,8 @@ def _limit(kind: int, soft: int, hard: int) -> None:
     """Set a limit of this process, or keep a lower one."""
     _, highest = resource.getrlimit(kind)
     if highest != resource.RLIM_INFINITY:
-        soft, hard = min(soft, highest), min(hard, highest)
+        soft = min(soft, highest)
+        hard = min(hard, highest)
     resource.setrlimit(kind, (soft, hard))
 
 

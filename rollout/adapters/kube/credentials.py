@@ -49,7 +49,7 @@ class Credentials:
 
     # Returns the header's value, empty without one; raises `KubeconfigError`.
     authorization: Callable[[], str]
-    # As PEM, from a program: the session loads those of the kubeconfig.
+    # As PEM, from a program. The session loads the kubeconfig's own.
     certificate: bytes = b""
     key: bytes = field(default=b"", repr=False)
     # By `time.time`.
@@ -110,7 +110,8 @@ def _read_token(file: Path) -> str:
             return token
         why = "has no token"
     except OSError as error:
-        why, hint = f"cannot be read: {error.strerror}", hint_of(error, _HINT)
+        why = f"cannot be read: {error.strerror}"
+        hint = hint_of(error, _HINT)
     except ValueError:
         why = "is not text"
     raise KubeconfigError(f"token file {file} {why}", hint=hint)
@@ -162,7 +163,8 @@ def _ask_program(login: Login, program: Program, *, may_ask: bool) -> Credential
         fail(f"its output is not an ExecCredential of {program.api_version}")
     status = answer.status
     token = status.token or ""
-    certificate, key = status.client_certificate_data or "", status.client_key_data or ""
+    certificate = status.client_certificate_data or ""
+    key = status.client_key_data or ""
     if bool(certificate) != bool(key):
         fail("its output has only one of clientCertificateData and clientKeyData")
     if not (token or certificate):

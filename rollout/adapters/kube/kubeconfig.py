@@ -1,6 +1,6 @@
 """Decodes and checks kubeconfigs, and chooses a context.
 
-The types are those of client-go (`clientcmd/api/v1`), and what it refuses is refused here. Messages
+The types are client-go's (`clientcmd/api/v1`), and what it refuses is refused here. Messages
 show no values but names, paths and server addresses: others may be secret.
 """
 
@@ -206,7 +206,8 @@ class _MergedKubeconfig:
         if problem:
             hint = "Correct it, as in `server: https://HOST:PORT`, or choose another context."
             raise KubeconfigError(f"{cluster_origin} has {problem}", hint=hint)
-        user, user_origin = UserEntry(), "the kubeconfig"
+        user = UserEntry()
+        user_origin = "the kubeconfig"
         if user_name:
             user_file, content = self.users[user_name]
             user_origin = f"user {user_name!r} of {user_file}"

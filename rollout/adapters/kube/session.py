@@ -121,7 +121,7 @@ def _make_pool(login: Login, credentials: Credentials) -> urllib3.PoolManager:
     # This module's error says what to install.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
     origin = login.cluster_origin if cluster.proxy_url else "the environment"
-    message, hint = f"the proxy of {origin} cannot be used", _PROXY_HINT
+    message = f"the proxy of {origin} cannot be used"
     try:
         pool: urllib3.PoolManager = client_parts().rest.RESTClientObject(configuration).pool_manager
     except ModuleNotFoundError as error:
@@ -131,7 +131,7 @@ def _make_pool(login: Login, credentials: Credentials) -> urllib3.PoolManager:
         raise KubeconfigError(message, hint=hint) from error
     except (ValueError, urllib3.exceptions.HTTPError):
         # The error's text may show a password.
-        raise KubeconfigError(message, hint=hint) from None
+        raise KubeconfigError(message, hint=_PROXY_HINT) from None
     if tls_context is not None:
         pool.connection_pool_kw["ssl_context"] = tls_context
     if not configuration.verify_ssl:
@@ -157,7 +157,8 @@ def _load_certificates(
 
     `KubeconfigError` for unusable ones, before any request.
     """
-    cluster, user = login.cluster, login.user
+    cluster = login.cluster
+    user = login.user
     verification = ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
     context = create_urllib3_context(cert_reqs=verification)
     with naming_certificate(f"certificate authority of {login.cluster_origin}"):
@@ -197,7 +198,7 @@ def _load_certificates(
 
 
 def _read_pem(data: str | None, file: str | None) -> bytes:
-    """Return embedded content, else that of the file; empty without both."""
+    """Return embedded content, else the file's; empty without both."""
     if data:
         return base64.b64decode("".join(data.split()), validate=True)
     return read_input(Path(file), trust=Trust.NOT_WRITABLE_BY_OTHERS) if file else b""

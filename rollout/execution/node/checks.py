@@ -37,8 +37,7 @@ def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: P
     with watch_node(task.cluster, task.name, deadline) as view:
         while missing := _missing_answers(view.items(), annotations):
             task.check_may_act()
-            # Also if the Node was deleted, or created again.
-            require_mark(task, next(iter(view.items()), None) or task.read_node())
+            _require_mark_on_node(task, view.items())
             if deadline.expired:
                 raise NodeFailure(
                     Outcome.CHECK_FAILED,
@@ -50,6 +49,12 @@ def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: P
             view.changed.clear()
     removed = dict.fromkeys((*annotations, marks.HOOK_LABEL))
     change_node(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": removed}})
+
+
+def _require_mark_on_node(task: NodeTask, watched: Sequence[Node]) -> None:
+    """Raise as `require_mark`, or `ApiNotFoundError` if the Node was deleted."""
+    node = watched[0] if watched else task.read_node()
+    require_mark(task, node)
 
 
 def _missing_answers(nodes: Sequence[Node], annotations: Sequence[str]) -> str:

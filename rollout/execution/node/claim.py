@@ -50,13 +50,7 @@ def claim(
     `RefusedError` if it is to be tried again, `NotStartedError` if it is skipped: no mark is left.
     Other errors may leave a mark. `detected`: what requires the reboot, as an annotation.
     """
-    # A node that a gate holds is not even marked.
-    try:
-        _check_gates(context)
-    except RefusedError:
-        if context.is_taken_up:
-            _remove_first_mark(context, {})
-        raise
+    _check_gates_before_mark(context)
     ready = ready_of(context.read_pods())
     before = _write_first_mark(context)
 
@@ -160,6 +154,19 @@ def _check_gates(context: NodeContext) -> None:
     refusal = context.engine.why_not_to_cordon(context.planned)
     if refusal:
         raise RefusedError(finding=refusal)
+
+
+def _check_gates_before_mark(context: NodeContext) -> None:
+    """Check the gates, so that a node that one holds is not even marked.
+
+    An earlier process may have marked it: that mark is removed.
+    """
+    try:
+        _check_gates(context)
+    except RefusedError:
+        if context.is_taken_up:
+            _remove_first_mark(context, {})
+        raise
 
 
 def _admit_and_read(

@@ -141,10 +141,10 @@ _Choice = Callable[[Any, Any], Any]
 def stricter_policy(standing: Policy, today: Policy, requested: Mapping[str, str]) -> Policy:
     """Return the rules of `standing`, the interrupted rollout, or today's if stricter.
 
-    Percentages refer to the `requested` nodes (pools by node name), or to those of a pool. If
-    neither is stricter, commands, checks and timeouts are today's, and so are windows and node
-    labels if set; others are from `standing`. The freezes of both count, and only reboot sources
-    that are in both, or today's if none is.
+    `requested` has pools by node name. A pool's percentages refer to its own nodes, other
+    percentages to all. If neither is stricter, commands, checks and timeouts are today's, and so
+    are windows and node labels if set; others are from `standing`. The freezes of both count, and
+    only reboot sources that are in both, or today's if none is.
     """
     sizes = Counter(requested.values())
     pools = list[Pool]()
