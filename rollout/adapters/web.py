@@ -66,7 +66,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers each connection in a thread; closes those beyond a limit at once."""
+    """Answers each connection in a thread."""
 
     daemon_threads = True
     block_on_close = False
@@ -81,6 +81,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.set_app(application)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Count the connection and start its thread, or close it at a limit."""
         client = client_address[0]
         with self._lock:
             is_full = (
@@ -106,6 +107,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._open_by_client = +self._open_by_client
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer in the connection's own thread, for at most `_CONNECTION_SECONDS`."""
         time_limit = threading.Timer(_CONNECTION_SECONDS, _shut_down, (request,))
         time_limit.daemon = True
         try:

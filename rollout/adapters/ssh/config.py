@@ -183,9 +183,11 @@ def _configure(
     *,
     from_inventory: bool,
 ) -> dict[str, Host]:
+    """Ask ssh once per kind of name and login, and apply the answers."""
     logins = dict.fromkeys((host.user, host.port) for host in hosts.values())
-    first_user, first_port = next(iter(logins))
-    client.learn_patterns(first_user, first_port)
+    # Any login will do: ssh reads the same files for all.
+    client.learn_patterns(*next(iter(logins)))
+    # What the files set for every host: `_differs` compares with it.
     defaults = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}
     runs = client.count_runs(host.address for host in hosts.values())
     if runs >= _SLOW_FROM:
@@ -196,18 +198,22 @@ def _configure(
         if from_inventory and asked_name != host.address:
             # As in `ssh -o HostName=ADDRESS NAME`.
             settings = {**settings, "hostname": (host.address,)}
-        for keyword in _REFUSED:
-            if _value(settings, keyword, NO_VALUE) not in _OFF_VALUES:
-                message = f"{files} sets {keyword} for {host.name}, which is not supported"
-                raise InputError(message, hint=_UNSUPPORTED_HINT)
-        try:
-            return _apply(host, asked_name, settings, files)
-        except InputError as error:
-            message = f"{files}, for {host.name}: {error.message}"
-            raise InputError(message, hint=error.hint) from error
+        return _configure_host(host, asked_name, settings, files)
 
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         return dict(zip(hosts, pool.map(configure, hosts.values()), strict=True))
+
+
+def _configure_host(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) -> Host:
+    for keyword in _REFUSED:
+        if _value(settings, keyword, NO_VALUE) not in _OFF_VALUES:
+            message = f"{files} sets {keyword} for {host.name}, which is not supported"
+            raise InputError(message, hint=_UNSUPPORTED_HINT)
+    try:
+        return _apply(host, asked_name, settings, files)
+    except InputError as error:
+        message = f"{files}, for {host.name}: {error.message}"
+        raise InputError(message, hint=error.hint) from error
 
 
 def _ask_about_host(host: Host, client: Client, defaults: Settings) -> tuple[str, Settings]:
@@ -226,7 +232,7 @@ def _ask_about_host(host: Host, client: Client, defaults: Settings) -> tuple[str
 
 
 def _differs(settings: Settings, defaults: Settings, name: str) -> bool:
-    """Whether ssh's settings for a name differ from those for `NOBODY`."""
+    """Whether a line of the files is about this name."""
     for keyword in (*_FOLLOWED, *_REFUSED):
         values = [value.lower() for value in settings.get(keyword, ())]
         expected = [value.replace(NOBODY, name).lower() for value in defaults.get(keyword, ())]

@@ -21,7 +21,7 @@ _AnswerKey = tuple[Kind, str, int]
 
 PROGRAM = "ssh"
 NO_VALUE = "none"
-# Too many dots for CanonicalizeHostname.
+# No line names this host. It has too many dots for CanonicalizeHostname.
 NOBODY = "no.such.host.of.rollout.invalid"
 FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 _SECONDS = 15.0
@@ -81,6 +81,7 @@ class Client:
 
     def learn_patterns(self, user: str, port: int) -> None:
         """Find out which names the files treat alike. Raises `InputError`."""
+        # ssh reads the files of every Include, even if its block does not match.
         done = self._run(NOBODY, user, port, str(self._file), "-v")
         texts = _read_same_files(done.stderr.decode(errors="surrogateescape"), self._file)
         self._patterns = host_patterns(texts) if texts else None

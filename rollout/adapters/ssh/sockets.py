@@ -55,6 +55,11 @@ class DeadlineSocket(socket.socket):
         self.deadline = deadline
         self.allowance = allowance
 
+    def begin_handshake(self, deadline: float) -> None:
+        """Limit the handshake in time and bytes."""
+        self.limit(deadline, HANDSHAKE_ALLOWANCE)
+        self.settimeout(self.seconds_left or _SHORTEST_TIMEOUT)
+
     @override
     def recv(self, size: int, flags: int = 0, /) -> bytes:
         """Receive bytes; none beyond the limits."""
@@ -113,10 +118,10 @@ class ProxyCommand:
 def connect_through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, ProxyCommand]:
     """Start a local command; return the connection to it, and the command."""
     near, far = socket.socketpair()
+    # The command has its own copy of `far`.
     with far:
         ours = DeadlineSocket(near.family, near.type, near.proto, fileno=near.detach())
-        ours.limit(deadline, HANDSHAKE_ALLOWANCE)
-        ours.settimeout(ours.seconds_left or _SHORTEST_TIMEOUT)
+        ours.begin_handshake(deadline)
         try:
             return ours, ProxyCommand(command, far)
         except OSError:
@@ -144,8 +149,7 @@ def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
         except OSError as error:
             failure = error
         else:
-            connected.limit(deadline, HANDSHAKE_ALLOWANCE)
-            connected.settimeout(connected.seconds_left or _SHORTEST_TIMEOUT)
+            connected.begin_handshake(deadline)
             # SSH's small packets must not wait.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connected
