@@ -25,8 +25,8 @@ _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOP_SIGNALS = (*_ENDING_SIGNALS, signal.SIGHUP)
 # Marks an interruption that the interpreter dropped. No signal is number 0.
 _DROPPED = b"\0"
-_REPEAT_SECONDS = 0.05
-_SECONDS_OF_REPEATS = 0.05
+_SECONDS_UNTIL_REPEAT = 0.05
+_SECONDS_OF_DUPLICATES = 0.05
 _AGAIN = "Ctrl-C again quits now."
 _FINISHING = "finishing the nodes in flight"
 _REVERTING = "uncordoning the nodes in flight, and finishing those that are rebooting"
@@ -73,10 +73,8 @@ def interrupted_by_signals(
     """In this context, SIGINT and SIGTERM interrupt the main thread and request the `stop`.
 
     After a call of the yielded function, signals interrupt nothing. Ctrl-Z turns `echo` on while
-    the process is suspended. For the main thread only. An interruption is repeated if the
-    interpreter drops it, as in `__del__`.
+    the process is suspended. For the main thread only.
     """
-    previous_hook = sys.unraisablehook
     is_ignoring = threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -84,21 +82,34 @@ def interrupted_by_signals(
             signal.default_int_handler(number, frame)
 
     numbers = (*_ENDING_SIGNALS, signal.SIGTSTP) if echo else _ENDING_SIGNALS
-    with _signal_pipe(
-        lambda end: _request_on_signals(end, stop, is_ignoring, echo), numbers, interrupt
-    ) as pipe:
+    with (
+        _signal_pipe(
+            lambda end: _request_on_signals(end, stop, is_ignoring, echo), numbers, interrupt
+        ) as pipe,
+        _repeating_dropped_interrupts(pipe),
+    ):
+        yield is_ignoring.set
 
-        def repeat_dropped(dropped: "sys.UnraisableHookArgs") -> None:
-            if dropped.exc_type is KeyboardInterrupt:
-                os.write(pipe, _DROPPED)
-            else:
-                previous_hook(dropped)
 
-        sys.unraisablehook = repeat_dropped
-        try:
-            yield is_ignoring.set
-        finally:
-            sys.unraisablehook = previous_hook
+@contextmanager
+def _repeating_dropped_interrupts(pipe: int) -> Iterator[None]:
+    """Report each interruption that the interpreter drops, as in `__del__`, to the pipe's reader.
+
+    `_request_on_signals` then repeats it after `_SECONDS_UNTIL_REPEAT`.
+    """
+    previous_hook = sys.unraisablehook
+
+    def report_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+        if dropped.exc_type is KeyboardInterrupt:
+            os.write(pipe, _DROPPED)
+        else:
+            previous_hook(dropped)
+
+    sys.unraisablehook = report_dropped
+    try:
+        yield
+    finally:
+        sys.unraisablehook = previous_hook
 
 
 @contextmanager
@@ -150,7 +161,7 @@ def _request_on_signals(
     """Request the stop in this thread. The main thread may hold the lock of the request."""
     while data := os.read(pipe, 1):
         if data == _DROPPED:
-            if not is_ignoring.wait(_REPEAT_SECONDS):
+            if not is_ignoring.wait(_SECONDS_UNTIL_REPEAT):
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         elif data[0] in _ENDING_SIGNALS:
             stop.request()
@@ -168,7 +179,7 @@ def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | No
             is_stopping = True
             stop.request()
             discard_lost_terminals()
-            _drop_repeats(pipe)
+            _drop_duplicates(pipe)
             if message:
                 _write(message)
         elif number in _ENDING_SIGNALS:
@@ -177,9 +188,9 @@ def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | No
             _end_at_once(stop)
 
 
-def _drop_repeats(pipe: int) -> None:
+def _drop_duplicates(pipe: int) -> None:
     """Take signals for one request until its message: `timeout` and sudo may send it twice."""
-    time.sleep(_SECONDS_OF_REPEATS)
+    time.sleep(_SECONDS_OF_DUPLICATES)
     while select.select([pipe], [], [], 0)[0] and os.read(pipe, 1):
         pass
 

@@ -1,4 +1,3 @@
-from contextlib import suppress
 from dataclasses import replace
 
 import typer
@@ -27,27 +26,19 @@ def operate(
       rollout operate --once --active-deadline 3h --config rollout.toml
       rollout operate --every 10m --window 'mon-fri 01:00 4h Europe/Berlin'
     """
-    from rollout.cli import wiring
     from rollout.cli.signals import interrupted_by_signals
     from rollout.cli.stages.metrics import deliver_metrics
     from rollout.cli.stages.operate import Operation
     from rollout.execution.base.deadline import StopRequest
 
-    # A pass that waits for a window would hold the lock for days.
-    settings = replace(settings, gates=replace(settings.gates, wait_window=False))
-    if settings.nodes.skip is None and Allow.BLOCKED not in settings.nodes.allow:
-        settings = replace(settings, nodes=replace(settings.nodes, skip=(Skip.BLOCKED,)))
+    settings = _unattended(settings)
     # Wrong settings end the process, not each pass.
     if settings.evidence.source:
         from rollout.cli.stages.evidence import evidence_rules
 
         evidence_rules(settings)
     _refuse_rules_of_people(settings)
-    # The metrics name the server. This sends nothing to it: each pass connects, and reports errors.
-    server = ""
-    with suppress(RolloutError):
-        server = wiring.cluster_api(settings).server
-    with deliver_metrics(settings, server, serves=True) as metrics:
+    with deliver_metrics(settings, _server_url(settings), serves=True) as metrics:
         process_stop = StopRequest()
         operation = Operation(settings, process_stop, metrics, once=once)
         # `Operation.make_pass` explains what a signal does while nodes are updated.
@@ -55,6 +46,29 @@ def operate(
             if once:
                 raise typer.Exit(operation.make_pass())
             operation.make_passes(ignore_signals)
+
+
+def _unattended(settings: CommandSettings) -> CommandSettings:
+    """Return the settings with what `operate` changes in them."""
+    # A pass that waits for a window would hold the lock for days.
+    settings = replace(settings, gates=replace(settings.gates, wait_window=False))
+    # With `skip = []`, a person has decided to skip no node.
+    if settings.nodes.skip is None and Allow.BLOCKED not in settings.nodes.allow:
+        settings = replace(settings, nodes=replace(settings.nodes, skip=(Skip.BLOCKED,)))
+    return settings
+
+
+def _server_url(settings: CommandSettings) -> str:
+    """Return the API server's URL for the metrics; empty if the settings are wrong.
+
+    This sends nothing to it: each pass connects, and reports errors.
+    """
+    from rollout.cli import wiring
+
+    try:
+        return wiring.cluster_api(settings).server
+    except RolloutError:
+        return ""
 
 
 def _refuse_rules_of_people(settings: CommandSettings) -> None:

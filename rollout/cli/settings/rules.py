@@ -62,7 +62,7 @@ def policy_of(settings: Settings) -> Policy:
         exclude_from_load_balancers=drain.exclude_from_load_balancers,
         reboot_timeout=reboot.timeout,
         ready_timeout=reboot.ready_timeout,
-        own_reboot_command=reboot.command not in ("", REBOOT_COMMAND),
+        own_reboot_command=_has_own_reboot_command(settings),
         detect=settings.detect.sources,
         gates=_gate_policy(settings),
         courtesy=CourtesyPolicy(
@@ -73,6 +73,10 @@ def policy_of(settings: Settings) -> Policy:
         ),
         pools=pools,
     )
+
+
+def _has_own_reboot_command(settings: Settings) -> bool:
+    return settings.reboot.command not in ("", REBOOT_COMMAND)
 
 
 def _check_detect_command(settings: Settings) -> None:
@@ -186,10 +190,11 @@ def require_settings_for(settings: CommandSettings, policy: Policy) -> None:
 
 
 def _missing_commands(settings: Settings, policy: Policy) -> Sequence[str]:
+    """Return the names of settings that the policy needs and that are not set."""
     missing: list[str] = []
     if Source.COMMAND in policy.sources and not settings.detect.command:
         missing.append("detect.command")
-    if policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND):
+    if policy.own_reboot_command and not _has_own_reboot_command(settings):
         missing.append("reboot.command")
     return missing
 
