@@ -308,7 +308,10 @@ def _is_period(line: ContentLine) -> bool:
 
 
 def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
-    """Return the time in this zone, without a `tzinfo`; a day's midnight."""
+    """Return the wall-clock time in this zone, without a `tzinfo`.
+
+    A date becomes its midnight. A time without a zone is local already.
+    """
     if not isinstance(day_or_time, datetime):
         return datetime.combine(day_or_time, datetime.min.time())
     if day_or_time.tzinfo is None:
@@ -316,6 +319,7 @@ def _local_time(day_or_time: date, zone: tzinfo) -> datetime:
     try:
         return day_or_time.astimezone(zone).replace(tzinfo=None)
     except OverflowError:
+        # In the years 1 and 9999, some hours do not matter.
         return day_or_time.replace(tzinfo=None)
 
 

@@ -125,6 +125,7 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
     if isinstance(error, http.SSLError | ssl.SSLError):
         return _tls_error(error, server)
     cause = "the answer ended early" if _ended_early(error) else _cause(error)
+    # The last row matches every exception.
     text, hint = next(
         (text, hint) for kinds, text, hint in _MESSAGES_BY_ERROR if isinstance(error, kinds)
     )
@@ -139,6 +140,7 @@ def is_broken_off(error: Exception) -> bool:
 
 
 def _ended_early(error: Exception) -> bool:
+    """Whether a chunk is incomplete: urllib3 cannot parse its length, which is a `ValueError`."""
     invalid = isinstance(error, http.InvalidChunkLength)
     return isinstance(error, _BROKEN_CONNECTION) and (
         invalid or isinstance(_innermost_error(error), ValueError)

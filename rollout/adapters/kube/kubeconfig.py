@@ -188,24 +188,14 @@ class _MergedKubeconfig:
             raise self._choice_error(f"{self} has no current context")
         if name not in self.contexts:
             raise self._choice_error(f"{self} has no context {name!r}")
-        cluster_name = self.contexts[name].cluster
-        user_name = self.contexts[name].user
-        if not cluster_name:
-            raise self._choice_error(f"context {name!r} of {self} names no cluster")
-        for kind, wanted, known in (
-            ("cluster", cluster_name, self.clusters.keys()),
-            ("user", user_name, self.users.keys()),
-        ):
-            if wanted and wanted not in known:
-                raise self._choice_error(
-                    f"context {name!r} names {kind} {wanted!r}, which {self} does not define"
-                )
+        cluster_name, user_name = self._names_in_context(name)
         file, cluster = self.clusters[cluster_name]
         cluster_origin = f"cluster {cluster_name!r} of {file}"
         problem = _why_cluster_unusable(cluster)
         if problem:
             hint = "Correct it, as in `server: https://HOST:PORT`, or choose another context."
             raise KubeconfigError(f"{cluster_origin} has {problem}", hint=hint)
+        # Without a user, requests are anonymous, and messages name no entry.
         user = UserEntry()
         user_origin = "the kubeconfig"
         if user_name:
@@ -221,6 +211,21 @@ class _MergedKubeconfig:
             cluster_origin=cluster_origin,
             user_origin=user_origin,
         )
+
+    def _names_in_context(self, context_name: str) -> tuple[str, str | None]:
+        """Return the names of a context's cluster and user, which are defined."""
+        context = self.contexts[context_name]
+        if not context.cluster:
+            raise self._choice_error(f"context {context_name!r} of {self} names no cluster")
+        for kind, wanted, known in (
+            ("cluster", context.cluster, self.clusters.keys()),
+            ("user", context.user, self.users.keys()),
+        ):
+            if wanted and wanted not in known:
+                raise self._choice_error(
+                    f"context {context_name!r} names {kind} {wanted!r}, which {self} does not define"
+                )
+        return context.cluster, context.user
 
     def _choice_error(self, message: str) -> KubeconfigError:
         """Return an error whose hint lists the contexts."""

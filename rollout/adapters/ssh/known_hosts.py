@@ -350,10 +350,10 @@ def parse_known_hosts_line(line: str) -> KnownHostsLine:
     return KnownHostsLine(marker, names, key)
 
 
-def _hash_matcher(names: str) -> Callable[[str], bool]:
-    """Return a test for this hash; a damaged line's matches no name."""
+def _hash_matcher(hashed_name: str) -> Callable[[str], bool]:
+    """Return a test for the name behind `|1|SALT|HMAC`. A damaged hash matches no name."""
     try:
-        parts = names.removeprefix(HASH_PREFIX).split("|")
+        parts = hashed_name.removeprefix(HASH_PREFIX).split("|")
         salt, digest = (base64.b64decode(part, validate=True) for part in parts)
     except ValueError:
         return lambda _: False

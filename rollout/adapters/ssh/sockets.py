@@ -198,10 +198,14 @@ def _await_any(attempts: Sequence[DeadlineSocket], seconds: float) -> bool:
 
 def _take_finished(attempts: list[DeadlineSocket]) -> DeadlineSocket:
     """Remove and return the finished attempt; `OSError` if it failed."""
-    finished = next(attempt for attempt in attempts if _await_any([attempt], 0))
+    finished = next(filter(_is_finished, attempts))
     error_number = finished.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if error_number:
         raise OSError(error_number, os.strerror(error_number))
-    # The caller closes the rest.
+    # The caller closes the attempts that are left in the list.
     attempts.remove(finished)
     return finished
+
+
+def _is_finished(attempt: DeadlineSocket) -> bool:
+    return _await_any([attempt], 0)
