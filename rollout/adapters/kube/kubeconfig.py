@@ -212,18 +212,18 @@ class _MergedKubeconfig:
             user_origin=user_origin,
         )
 
-    def _names_in_context(self, context_name: str) -> tuple[str, str | None]:
+    def _names_in_context(self, name: str) -> tuple[str, str | None]:
         """Return the names of a context's cluster and user, which are defined."""
-        context = self.contexts[context_name]
+        context = self.contexts[name]
         if not context.cluster:
-            raise self._choice_error(f"context {context_name!r} of {self} names no cluster")
+            raise self._choice_error(f"context {name!r} of {self} names no cluster")
         for kind, wanted, known in (
             ("cluster", context.cluster, self.clusters.keys()),
             ("user", context.user, self.users.keys()),
         ):
             if wanted and wanted not in known:
                 raise self._choice_error(
-                    f"context {context_name!r} names {kind} {wanted!r}, which {self} does not define"
+                    f"context {name!r} names {kind} {wanted!r}, which {self} does not define"
                 )
         return context.cluster, context.user
 

@@ -52,8 +52,7 @@ def past_runs(cluster: ClusterIdentity) -> Past:
 class _Journal:
     """An observer that writes events to the journal. If writing fails, it warns once and stops.
 
-    Safe to use from many threads. Nothing is written before the plan: until this process holds the
-    lock, another process may own the file.
+    Safe to use from many threads. Until this process holds the lock, another may own the file.
     """
 
     path: Path
@@ -61,13 +60,14 @@ class _Journal:
     file: JournalFile | None
     # Records that are not written yet.
     waiting: list[Record]
-    has_plan: bool = False
+    may_write: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def notify(self, event: StepEvent) -> None:
         with self.lock:
+            # Sent once this process holds the lock: see `Rollout.run`.
             if isinstance(event, PlanReady):
-                self.has_plan = True
+                self.may_write = True
             try:
                 self._write(event)
             except OSError as error:
@@ -78,7 +78,7 @@ class _Journal:
         if self.file is None:
             return
         self.waiting.append(journal_record(event_line(event)))
-        while self.has_plan and self.waiting:
+        while self.may_write and self.waiting:
             self.file.write(self.waiting.pop(0))
 
 

@@ -14,7 +14,7 @@ from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import may_have_begun
 from rollout.execution.record.unfinished import Unfinished, run_state
 from rollout.gather.cluster.documents import memory_document, read_slots, slots_document
-from rollout.gather.cluster.rights import apply_rights, has_right, missing_rights
+from rollout.gather.cluster.rights import Right, apply_rights, has_right, missing_rights
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.finding import RestBlocked
@@ -44,20 +44,10 @@ def refuse_without_rights(
 ) -> None:
     """Raise `ApiError` with every permission that this user lacks.
 
-    Starting nodes needs the memory: if an unattended rollout could not write it, a bad version
-    would cost a node each night. Raises `BlockedError` if the memory cannot be written for another
-    reason.
+    Raises `BlockedError` if a memory that is needed cannot be written for another reason.
     """
-    writes_memory = unattended and starts_nodes
-    # Gates do not hold nodes in flight.
-    rules = policy if starts_nodes else replace(policy, gates=GatePolicy())
-    rights = apply_rights(namespace, rules)
-    memory_rights = [right for right in rights if right.name == marks.MEMORY_NAME]
-    needed = [right for right in rights if not right.optional]
-    if not starts_nodes:
-        needed = [right for right in needed if right not in memory_rights]
-    if writes_memory:
-        needed += [right for right in memory_rights if right.optional]
+    needs_memory = unattended and starts_nodes
+    needed = _needed_rights(namespace, policy, unattended=unattended, starts_nodes=starts_nodes)
     with stage("check the permissions") as note:
         missing = missing_rights(needed, lambda right: with_patience(has_right, api, right))
         note(f"{len(missing)} of {len(needed)} missing")
@@ -71,7 +61,7 @@ def refuse_without_rights(
                 " and Roles with all these permissions."
             ),
         )
-    problem = with_patience(why_unwritable, api, namespace) if writes_memory else None
+    problem = with_patience(why_unwritable, api, namespace) if needs_memory else None
     if problem is not None:
         document = memory_document(namespace)
         raise BlockedError(
@@ -79,6 +69,30 @@ def refuse_without_rights(
             " so no pass starts",
             hint=document.hint_for(problem),
         )
+
+
+def _needed_rights(
+    namespace: str, policy: Policy, *, unattended: bool, starts_nodes: bool
+) -> Sequence[Right]:
+    """Return the rights without which a run must not begin.
+
+    A person starts nodes       the required ones
+    operate starts nodes        also the optional ones to the memory: if it could not be written,
+                                a bad version would cost a node each night
+    nodes in flight only        the required ones, without those to gates and the memory
+    """
+    if not starts_nodes:
+        rights = apply_rights(namespace, replace(policy, gates=GatePolicy()))
+        return [right for right in rights if not right.optional and not _is_of_memory(right)]
+    rights = apply_rights(namespace, policy)
+    needed = [right for right in rights if not right.optional]
+    if unattended:
+        needed += [right for right in rights if right.optional and _is_of_memory(right)]
+    return needed
+
+
+def _is_of_memory(right: Right) -> bool:
+    return right.name == marks.MEMORY_NAME
 
 
 def find_replaced_rollout(

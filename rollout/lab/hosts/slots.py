@@ -136,7 +136,7 @@ async def _rollback_commands(session: ShellSession) -> list[Words]:
 async def boot_other(session: ShellSession) -> CommandOutput:
     """Run the part of a rollback's command that chooses the other system."""
     if session.has("bootc"):
-        return await _queue_rollback(session, is_queued=True)
+        return await _choose_bootc_system(session, wants_other=True)
     if session.has("rpm-ostree"):
         booted = await _first_deployment(session, "booted")
         staged = await _first_deployment(session, "staged")
@@ -156,7 +156,7 @@ async def boot_other(session: ShellSession) -> CommandOutput:
 async def boot_running(session: ShellSession) -> CommandOutput:
     """Run the command that undoes a rollback which has not booted."""
     if session.has("bootc"):
-        return await _queue_rollback(session, is_queued=False)
+        return await _choose_bootc_system(session, wants_other=False)
     if session.has("rpm-ostree"):
         booted = await _first_deployment(session, "booted")
         staged = await _first_deployment(session, "staged")
@@ -179,13 +179,17 @@ async def boot_running(session: ShellSession) -> CommandOutput:
     return replace(chosen, err=err + chosen.err)
 
 
-async def _queue_rollback(session: ShellSession, *, is_queued: bool) -> CommandOutput:
-    """Swap what boots next of bootc's images, unless it is as wanted; every image is bootc's."""
+async def _choose_bootc_system(session: ShellSession, *, wants_other: bool) -> CommandOutput:
+    """As `images` in gather/hosts/rollback_command.py; each image in the lab is bootc's."""
     status = await _as_root(session, "bootc", "status", "--format", "json")
-    if session.machine.engine.staged and not status.status:
-        return _STAGED_SINCE if is_queued else replace(status, out="")
-    if status.status or session.machine.boots_other is is_queued:
-        return replace(status, out="")
+    unchanged = replace(status, out="")
+    if status.status:
+        return unchanged
+    # The staged version boots next, whatever else is chosen.
+    if session.machine.engine.staged:
+        return _STAGED_SINCE if wants_other else unchanged
+    if session.machine.boots_other == wants_other:
+        return unchanged
     swapped = await _as_root(session, "bootc", "rollback")
     return replace(swapped, err=status.err + swapped.err)
 

@@ -140,6 +140,7 @@ class Agenda:
         return self._timers[0].due - self.clock.monotonic()
 
     def _run_slice(self) -> None:
+        """Do what is due, queued work first, for at most `_SLICE_SECONDS`."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _SLICE_SECONDS
         while loop.time() < end:
