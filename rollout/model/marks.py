@@ -20,8 +20,8 @@ PAUSED = PREFIX + "paused"
 DEFERRED = PREFIX + "deferred"
 # Who, when, why and until when, as JSON.
 PAUSED_DETAILS = PREFIX + "paused-details"
-# Requests checks around the reboot.
-HOOK_LABEL = PREFIX + "hook-label"
+# Its value is the label that requests checks around the reboot.
+HOOK_LABEL_ANNOTATION = PREFIX + "hook-label"
 # Static and DaemonSet pods to wait for after the reboot, as JSON.
 READY_BEFORE = PREFIX + "ready-before"
 # The boot ID that `reboot.rescue` ran for, once per reboot.
@@ -42,7 +42,15 @@ OF_RUN = (RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID)
 # Removed when a node is done; the last result stays.
 TRANSIENT = (
     *OF_RUN,
-    *(STAGED_VERSION, DETECTED, CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, READY_BEFORE, RESCUED),
+    *(
+        STAGED_VERSION,
+        DETECTED,
+        CORDONED_BY_US,
+        EXCLUDED_BY_US,
+        HOOK_LABEL_ANNOTATION,
+        READY_BEFORE,
+        RESCUED,
+    ),
 )
 # "true" requests a reboot; removed after it.
 REBOOT_NEEDED = PREFIX + "reboot-needed"

@@ -147,7 +147,7 @@ _VALIDATORS: Mapping[str, Callable[[str], object]] = {
     marks.RESCUED: _BOOT_ID.fullmatch,
     marks.CORDONED_BY_US: _YES.__contains__,
     marks.EXCLUDED_BY_US: _YES.__contains__,
-    marks.HOOK_LABEL: _is_check,
+    marks.HOOK_LABEL_ANNOTATION: _is_check,
     marks.DETECTED: _is_detected,
     marks.READY_BEFORE: lambda value: read_ready(value) is not None,
 }

@@ -10,7 +10,7 @@ from functools import partial
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, Guard
-from rollout.execution.node.claim import check_eligible, claim
+from rollout.execution.node.claim import check_eligible, claim_and_cordon
 from rollout.execution.node.context import NodeContext, Progress, with_staged_version
 from rollout.execution.node.failures import (
     NO_ANSWER_HINT,
@@ -33,9 +33,9 @@ from rollout.execution.node.steps import (
     delay_reboot,
     drain_again,
     drain_node,
+    return_proven_node,
     run_checks_after_reboot,
     start_drain,
-    succeed,
 )
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
@@ -157,7 +157,7 @@ class SlotHost:
             context, drain_seconds_used=self._seconds_spent_on_drain(context)
         )
         endings = drain_node(context_of_drain)
-        is_first_drain = progress.drains == 0
+        is_first_drain = progress.repeated_drains == 0
         if is_first_drain:
             # Nothing delays a grant after the mark.
             delay_reboot(context)
@@ -203,7 +203,7 @@ class SlotHost:
         """See `_close_on_failure`."""
         node = self._read_or_await_node(context)
         # A drain overwrites the mark of an older grant.
-        may_have_older_grant = context.is_taken_up or progress.drains > 0
+        may_have_older_grant = context.is_taken_up or progress.repeated_drains > 0
         if may_have_older_grant and not has_grant(node):
             node = self._await_older_grant(context, progress.phase)
         is_going_down = may_have_older_grant and not node.is_ready
@@ -381,7 +381,7 @@ class SlotHost:
         # The host may have rebooted again.
         boot = _boot_facts(node)
         run_checks_after_reboot(context, boot)
-        return succeed(context, replace(progress, boot=boot))
+        return return_proven_node(context, replace(progress, boot=boot))
 
     def _await_report(self, context: NodeContext) -> Node:
         """Return the Ready Node once its host has reported, or after --slot-timeout."""
@@ -405,7 +405,7 @@ def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
         raise NotStartedError(finding=objection)
     context.engine.run_gate_command(with_staged_version(context, version))
     # The host may stage another version until its reboot, so no mark says which.
-    claim(context, staged_version="", facts=facts)
+    claim_and_cordon(context, staged_version="", facts=facts)
     return replace(progress, marked=True).move(Edge.CORDONED)
 
 

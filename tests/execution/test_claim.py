@@ -13,7 +13,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.controllers import find_busy_controller
-from rollout.execution.node.claim import claim
+from rollout.execution.node.claim import claim_and_cordon
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, RefusedError
 from rollout.execution.node.marking import return_node
@@ -144,7 +144,7 @@ def context(
 
 def claimed(api: object, name: str, admission: OpenEngine, *, cordoned: bool = False) -> bool:
     try:
-        claim(context(api, name, admission, cordoned=cordoned), "2", facts("n1"))
+        claim_and_cordon(context(api, name, admission, cordoned=cordoned), "2", facts("n1"))
     except RefusedError:
         return False
     return True
@@ -285,7 +285,7 @@ def test_a_mark_of_an_earlier_process_is_removed_by_a_refusal(
     api.patch("/api/v1/nodes/n1", {"metadata": {"annotations": mark}})
     taken_up = replace(context(api, "n1", Allowed(most=1, why=why)), is_taken_up=True)
     with pytest.raises(RefusedError):
-        claim(taken_up, "2", facts("n1"))
+        claim_and_cordon(taken_up, "2", facts("n1"))
     assert is_unmarked(server, "n1")
 
 
@@ -297,7 +297,9 @@ def test_a_node_that_is_cordoned_between_mark_and_cordon_is_left_to_whoever_did(
         api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
 
     with pytest.raises(NodeFailure, match="cordoned outside this rollout"):
-        claim(context(Interrupted(api, number, cordon), "n1", Allowed(most=1)), "2", facts("n1"))
+        claim_and_cordon(
+            context(Interrupted(api, number, cordon), "n1", Allowed(most=1)), "2", facts("n1")
+        )
     assert not node_of(server, "n1")["metadata"].get("annotations")
 
 
@@ -322,7 +324,7 @@ def test_a_node_that_is_not_what_was_planned_is_left_as_it_is(
     change(server, NODES, "n1", **CHANGES[says])
     before = node_of(server, "n1")
     with pytest.raises(NodeFailure, match=says) as refused:
-        claim(planned, "2", facts("n1"))
+        claim_and_cordon(planned, "2", facts("n1"))
     assert refused.value.outcome is Outcome.SKIPPED
     assert node_of(server, "n1") == before
 

@@ -47,7 +47,7 @@ from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.rejoin import mark_new_node, retry_if_node_lost
 from rollout.execution.node.rollback import prove_rollback, undoing_failed_rollback
 from rollout.execution.node.ssh_host import RememberingShell, RolloutHosts, SshHost
-from rollout.execution.node.steps import process_node, ssh_steps, succeed
+from rollout.execution.node.steps import process_node, return_proven_node, ssh_steps
 from rollout.execution.node.watched import watched_node
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ledger import Aborted
@@ -385,10 +385,10 @@ def test_a_node_that_is_in_another_boot_or_not_ready_after_its_checks_stays_cord
     context = asking(Answers([None]))
     change(server, NODES, NODE, status=told)
     progress = Progress(Phase.READY, staged_version="2.0.0", boot=BOOT, marked=True)
-    assert ended(lambda: succeed(context, progress)) is Outcome.NOT_READY
+    assert ended(lambda: return_proven_node(context, progress)) is Outcome.NOT_READY
     assert stored(server, NODES, NODE)["spec"]["unschedulable"]
     change(server, NODES, NODE, status=status(NEW, ready=True))
-    assert succeed(context, progress).phase is Phase.DONE
+    assert return_proven_node(context, progress).phase is Phase.DONE
 
 
 # Nodes that somebody deletes meanwhile.

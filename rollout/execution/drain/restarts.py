@@ -95,12 +95,14 @@ class Restarts:
         """Return False if the Deployment has changed since it was read."""
         task = self.task
         now = task.cluster.api.server_time() or task.report.now
-        at = whole_second(now)
-        if at == deployment.restarted_at:
+        restarted_at = whole_second(now)
+        if restarted_at == deployment.restarted_at:
             # The same time would change nothing.
-            at = whole_second(now + timedelta(seconds=1))
+            restarted_at = whole_second(now + timedelta(seconds=1))
         try:
-            task.cluster.ask(lambda api: restart_deployment(api, deployment, at), self.deadline)
+            task.cluster.ask(
+                lambda api: restart_deployment(api, deployment, restarted_at), self.deadline
+            )
         except ApiConflictError:
             return False
         except ApiError as error:

@@ -47,7 +47,7 @@ def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: P
             task.report_step(phase, f"waiting for checks: {missing}", activity=Activity.WAITING)
             task.cluster.clock.wait(view.changed, min(_TICK, max(0.1, deadline.remaining)))
             view.changed.clear()
-    removed = dict.fromkeys((*annotations, marks.HOOK_LABEL))
+    removed = dict.fromkeys((*annotations, marks.HOOK_LABEL_ANNOTATION))
     change_node(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": removed}})
 
 
@@ -67,16 +67,16 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
 
     def change(node: Node) -> Patch:
         require_mark(task, node)
-        if label in node.labels and node.annotations.get(marks.HOOK_LABEL) != label:
+        if label in node.labels and node.annotations.get(marks.HOOK_LABEL_ANNOTATION) != label:
             raise NodeFailure(
                 Outcome.SKIPPED,
                 f"another tool has checks running there: the Node has the label {label}",
             )
-        answers = dict.fromkeys(annotations)
+        removed_answers = dict.fromkeys(annotations)
         return {
             "metadata": {
                 "labels": {label: _TRUE},
-                "annotations": {**answers, marks.HOOK_LABEL: label},
+                "annotations": {**removed_answers, marks.HOOK_LABEL_ANNOTATION: label},
             }
         }
 

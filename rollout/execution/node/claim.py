@@ -42,7 +42,7 @@ _PAUSE = 0.2
 DELETED = "its Node was deleted since it was planned"
 
 
-def claim(
+def claim_and_cordon(
     context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = ""
 ) -> None:
     """Mark the node, admit it, then annotate and cordon it in one write.
@@ -172,7 +172,7 @@ def _check_gates_before_mark(context: NodeContext) -> None:
 def _admit_and_read(
     context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi
 ) -> Node:
-    """Wait until the node may be cordoned; return its Node. Raises as `claim`."""
+    """Wait until the node may be cordoned; return its Node. Raises as `claim_and_cordon`."""
     name = context.name
     while True:
         _check_gates(context)

@@ -30,16 +30,16 @@ class NodeEngine(Protocol):
 
     Who may stop a node, in this order. Gates are asked three times, because they may change:
 
-        question                where                          if the answer is no
-        PolicyGates.ask         WaveRunner, before the thread  it waits, or is dropped
-        objection_to_version    at each newly staged version   it is skipped or returned
-        run_gate_command        before the claim               it is skipped
-        why_not_to_cordon       claim, before the first mark   it is tried again
-        why_not_to_cordon       claim, before the cordon       it is tried again
-        away_limit_of           claim, before the cordon       it is tried again
-        find_busy_controller    claim, before the cordon       it is tried again
-        is_window_closed        after configured waits         it is returned
-        check_may_act           before each write              it is left as it is
+        question                where                                    if the answer is no
+        PolicyGates.ask         WaveRunner, before the thread            it waits, or is dropped
+        objection_to_version    at each newly staged version             it is skipped or returned
+        run_gate_command        before claim_and_cordon                  it is skipped
+        why_not_to_cordon       claim_and_cordon, before the first mark  it is tried again
+        why_not_to_cordon       claim_and_cordon, before the cordon      it is tried again
+        away_limit_of           claim_and_cordon, before the cordon      it is tried again
+        find_busy_controller    claim_and_cordon, before the cordon      it is tried again
+        is_window_closed        after configured waits                   it is returned
+        check_may_act           before each write                        it is left as it is
     """
 
     @property
@@ -124,7 +124,8 @@ class Progress:
     marked: bool = False
     # The host may have received a request to reboot.
     in_doubt: bool = False
-    drains: int = 0
+    # How often pods have come to the drained node.
+    repeated_drains: int = 0
     restagings: int = 0
     # What each source must show after the reboot.
     targets: Mapping[Source, str] = field(default_factory=dict)

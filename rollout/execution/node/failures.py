@@ -2,7 +2,7 @@
 
 error             raised by                                       the node then
 NotStartedError   the checks up to the cordon                     is skipped, without a mark
-RefusedError      `claim`: a gate or the limit refuses            waits in its wave again
+RefusedError      `claim_and_cordon`: a gate or limit refuses     waits in its wave again
 WithheldError     `check_staged` and others: no reboot is due     is returned and skipped
 StoppedError      each check before the reboot, after a stop      is returned, left to a resume
 NodeRemovedError  each check: its Node or machine is removed      is skipped, and returned if there

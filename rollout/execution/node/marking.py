@@ -156,7 +156,7 @@ def mark_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
         annotations = {
             **_last_result(task, outcome, version, details),
             marks.PHASE: Phase.FAILED.value,
-            marks.HOOK_LABEL: None,
+            marks.HOOK_LABEL_ANNOTATION: None,
             marks.DEFERRED: None,
         }
         metadata = {"annotations": annotations, "labels": _remove_temporary_labels(node)}
@@ -184,7 +184,7 @@ def fluo_labels(
 
 def _remove_temporary_labels(node: Node) -> dict[str, str | None]:
     names = [marks.DEFERRED]
-    hook = node.annotations.get(marks.HOOK_LABEL, "")
+    hook = node.annotations.get(marks.HOOK_LABEL_ANNOTATION, "")
     if hook.endswith(("/before-reboot", "/after-reboot")):
         names.append(hook)
     return {name: None for name in names if name in node.labels}
@@ -328,7 +328,7 @@ def write_node(
     """Read a Node, decide on a change, and write it; return the Node as before.
 
     All three repeat after a conflict or an outage. `read` replaces the plain read:
-    with it, `claim` waits for admission in each attempt.
+    with it, `claim_and_cordon` waits for admission in each attempt.
     """
     deadline = within or cluster.deadline()
     contended = cluster.deadline(_CONTENDED_SECONDS)

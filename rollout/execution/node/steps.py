@@ -10,7 +10,7 @@ from rollout.execution.drain.completion import StillRunningError
 from rollout.execution.drain.drain import drain
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.checks import AFTER, BEFORE, await_checks, run_playbook
-from rollout.execution.node.claim import DELETED, check_eligible, claim, take_up
+from rollout.execution.node.claim import DELETED, check_eligible, claim_and_cordon, take_up
 from rollout.execution.node.context import (
     NodeContext,
     Progress,
@@ -55,7 +55,7 @@ from rollout.wording import text
 # Acts in the phase of its progress, and returns the next.
 Step = Callable[[NodeContext, Progress], Progress]
 
-_MOST_DRAINS = 3
+_MOST_REPEATED_DRAINS = 3
 _MOST_RESTAGINGS = 5
 _TICK = 0.5
 
@@ -168,7 +168,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
         if objection:
             raise NotStartedError(finding=objection)
     context.engine.run_gate_command(context_of_staged)
-    claim(context_of_staged, staged_version, facts, detected=targets_text(targets))
+    claim_and_cordon(context_of_staged, staged_version, facts, detected=targets_text(targets))
     approved = replace(progress, staged_version=staged_version, targets=targets, marked=True)
     return approved.move(Edge.CORDONED)
 
@@ -296,7 +296,7 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
 
     It is DRAINING if pods have come to the node, and DRAINED if another update is staged.
     """
-    is_first_time = not (progress.drains or progress.restagings)
+    is_first_time = not (progress.repeated_drains or progress.restagings)
     if is_first_time:
         delay_reboot(context)
     run_playbook(context)
@@ -337,11 +337,12 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
 
 def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
     """Go back to draining; raise `refilled` after too many times."""
-    if progress.drains >= _MOST_DRAINS:
+    if progress.repeated_drains >= _MOST_REPEATED_DRAINS:
         raise refilled
     context.report_step(Phase.DRAINING, f"draining again: {refilled.message}")
     _mark_draining(context)
-    counted = replace(progress, drains=progress.drains + 1, in_doubt=False)
+    # After the drain, the reboot is requested anew.
+    counted = replace(progress, repeated_drains=progress.repeated_drains + 1, in_doubt=False)
     return counted.move(Edge.REFILLED)
 
 
@@ -360,7 +361,7 @@ def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     def prove_and_return() -> Progress:
         prove_detected(context, host, progress)
         run_checks_after_reboot(context, progress.boot)
-        return succeed(context, progress)
+        return return_proven_node(context, progress)
 
     with undoing_failed_rollback(context, host, progress.boot):
         return retry_if_node_lost(context, progress, Phase.READY, prove_and_return)
@@ -371,7 +372,7 @@ def run_checks_after_reboot(context: NodeContext, boot: BootFacts) -> None:
     await_checks(context, context.policy.gates.hooks.after, AFTER, Phase.READY)
 
 
-def succeed(context: NodeContext, progress: Progress) -> Progress:
+def return_proven_node(context: NodeContext, progress: Progress) -> Progress:
     """Return the node to service once its own pods are ready."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)

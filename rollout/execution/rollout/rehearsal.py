@@ -68,12 +68,12 @@ def _is_warned_of(kind: WarningKind, node: PlannedNode, budget: str, plan: Rollo
     )
 
 
-def _objection_to_restart(api: ClusterApi, pod: Pod, at: str) -> str:
+def _objection_to_restart(api: ClusterApi, pod: Pod, restarted_at: str) -> str:
     """Return why the API server would not restart the pod's Deployment, or an empty text."""
     try:
         origin = read_origin(api, pod)
         deployment = read_deployment(api, pod.namespace, origin.deployment)
-        restart_deployment(api, deployment, at, dry_run=True)
+        restart_deployment(api, deployment, restarted_at, dry_run=True)
     except ApiConflictError:
         # The Deployment has just changed. A drain would try again.
         return ""

@@ -10,7 +10,7 @@ From a plan to the result of a node:
     Engine.run_node           adds what all nodes share
     process_node              takes the steps, one per phase:
       _check_and_cordon         checks the node again
-        claim                   marks it and cordons it
+        claim_and_cordon        marks it and cordons it
       start_drain               waits for the drain delay and the checks before the drain
       _drain                    evicts its pods
       _reboot                   runs the playbook, and looks at pods and host once more
@@ -21,7 +21,7 @@ From a plan to the result of a node:
         await_ready             waits until the Node is Ready
       _finish
         prove_detected          waits for proof of the update
-        succeed                 waits for the node's own pods
+        return_proven_node      waits for the node's own pods
           return_node           uncordons the node, and replaces its marks by the result
     Ledger.add                counts the result
 

@@ -38,13 +38,13 @@ def read_deployment(api: ClusterApi, namespace: str, name: str) -> Deployment:
 
 
 def restart_deployment(
-    api: ClusterApi, deployment: Deployment, at: str, *, dry_run: bool = False
+    api: ClusterApi, deployment: Deployment, restarted_at: str, *, dry_run: bool = False
 ) -> None:
-    """Restart a Deployment like `kubectl rollout restart`; `at` becomes the time of the restart.
+    """Restart a Deployment like `kubectl rollout restart`.
 
     `ApiConflictError` if it has changed: someone else may have restarted it.
     """
-    template = {"metadata": {"annotations": {decode.RESTARTED_AT: at}}}
+    template = {"metadata": {"annotations": {decode.RESTARTED_AT: restarted_at}}}
     change = {
         "metadata": {"resourceVersion": deployment.version},
         "spec": {"template": template},

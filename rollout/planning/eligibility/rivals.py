@@ -89,5 +89,5 @@ def _rival_mark(node: Node, rival: Rival, *names: str, value: str = "") -> Rival
 
 
 def _asks_for_checks(node: Node, label: str) -> bool:
-    is_set_by_rollout = node.annotations.get(marks.HOOK_LABEL) == label
+    is_set_by_rollout = node.annotations.get(marks.HOOK_LABEL_ANNOTATION) == label
     return node.labels.get(label) == "true" and not is_set_by_rollout
