@@ -96,7 +96,7 @@ def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
     """
     cluster = server.hurried_cluster
     # Any live FleetLock server may hold the Lease: its worker continues this node.
-    task = server.task(slot, node, cluster, server.leadership.require_server)
+    task = server.task_for_marking(slot, node, cluster, server.leadership.require_server)
     try:
         # The phase `rebooting`, for which the worker takes the edge REBOOT_REQUESTED.
         mark_granted(task)

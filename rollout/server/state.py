@@ -233,7 +233,10 @@ class ServerContext:
         """The API server's time, or else the local time."""
         return self.api.server_time() or self.clock.now()
 
-    def task(self, slot: Slot, node: Node, cluster: PatientApi, check_may_act: Guard) -> NodeTask:
+    def task_for_marking(
+        self, slot: Slot, node: Node, cluster: PatientApi, check_may_act: Guard
+    ) -> NodeTask:
+        """Return what it takes to mark a node outside a worker's run of its slot."""
         policy = self.settings.policy
         planned = plan_node(node, slot, policy)
         return NodeTask(

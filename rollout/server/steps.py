@@ -32,7 +32,7 @@ from rollout.execution.node.steps import (
     Step,
     delay_reboot,
     drain_again,
-    drain_node,
+    drain_or_withhold,
     return_proven_node,
     run_checks_after_reboot,
     start_drain,
@@ -156,7 +156,7 @@ class SlotHost:
         context_of_drain = replace(
             context, drain_seconds_used=self._seconds_spent_on_drain(context)
         )
-        endings = drain_node(context_of_drain)
+        endings = drain_or_withhold(context_of_drain)
         is_first_drain = progress.repeated_drains == 0
         if is_first_drain:
             # Nothing delays a grant after the mark.
@@ -313,6 +313,7 @@ class SlotHost:
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.ASK, self.timeout):
             if self.cached_slot.is_given_up:
+                # `_close_on_failure` looks once more for a grant.
                 raise StoppedError
             if has_grant(node):
                 # A request thread has moved the Node to `rebooting`: the progress follows.
@@ -414,7 +415,7 @@ def _drain_until_empty(context: NodeContext) -> None:
         try:
             check_drained_and_detached(context)
         except RefilledError:
-            drain_node(context)
+            drain_or_withhold(context)
         else:
             return
     check_drained_and_detached(context)

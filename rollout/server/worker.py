@@ -185,7 +185,7 @@ class SlotRunner:
             )
         except NodeFailure:
             return None
-        task = server.task(slot, node, cluster, check_may_act)
+        task = server.task_for_marking(slot, node, cluster, check_may_act)
         mark_new_node(task, Phase.REBOOTING, {})
         server.book.change(partial(Slots.move, run_id=slot.run_id, node_uid=node.uid))
         return read_slot_node(server.api, server.book.cached_slot(slot))

@@ -158,6 +158,11 @@ class _Drain:
     wakeup: threading.Event
 
     def run(self) -> tuple[tuple[str, float], ...]:
+        """Repeat until no pod is left: handle answers, evict what is due, sleep until a change.
+
+        At the deadline, `DrainError` if pods to evict are left. If others must only complete, the
+        deadline starts anew.
+        """
         task = self.task
         held = HeldPods(task, self.deadline)
         returning = ReturningPods.beside(task, self.pods.items())
@@ -187,7 +192,7 @@ class _Drain:
                         self._restart()
                     task.check_may_act()
                     self.budgets.refresh()
-                    evictor.start(returning.due_for_eviction(left.to_evict))
+                    evictor.evict_due(returning.due_for_eviction(left.to_evict))
                     held.report()
                     waiting.report(left.to_evict, left.awaited)
                     waiting.relist_if_quiet(self.pods, self.budgets, left.to_evict)

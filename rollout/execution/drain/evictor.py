@@ -99,12 +99,14 @@ class Evictor:
         return self._evictions.setdefault(pod.uid, PodEviction())
 
     def collect(self) -> None:
+        """Handle the answers that have arrived; `DrainError` if one refuses for good."""
         for uid, future in list(self._running.items()):
             if future.done():
                 del self._running[uid]
                 self._handle_result(future.result())
 
     def finish(self) -> None:
+        """Wait for the last answers, and note which pods they moved."""
         for future in self._running.values():
             attempt = future.result()
             self._note_moved(attempt)
@@ -112,11 +114,12 @@ class Evictor:
                 self._note_acceptance(self.eviction_of(attempt.pod))
         self._running.clear()
 
-    def start(self, remaining: Sequence[Pod]) -> None:
-        self.held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
+    def evict_due(self, pods: Sequence[Pod]) -> None:
+        """Send the evictions that may be sent now; `pods` are all that have to leave."""
+        self.held.keep_only(frozenset(pod.uid for pod in pods if not pod.terminating))
         now = self.task.now
-        due = [pod for pod in remaining if self._is_due(pod, now)]
-        self._report_demand(remaining, due, now)
+        due = [pod for pod in pods if self._is_due(pod, now)]
+        self._report_demand(pods, due, now)
         for pod, budgets in self._by_urgency(due, now):
             self._evict_or_hold(pod, budgets, now)
 

@@ -94,7 +94,7 @@ def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
         Phase.CORDONED: start_drain,
-        Phase.DRAINING: _drain,
+        Phase.DRAINING: _drain_and_mark,
         Phase.DRAINED: partial(_reboot, host),
         Phase.REBOOTING: partial(_prove_boot, host),
         Phase.BOOTED: partial(_prove_ready, host),
@@ -277,16 +277,16 @@ def _wait_as_configured(context: NodeContext, seconds: Duration, detail: str, ph
         deadline.pause(_TICK)
 
 
-def drain_node(task: NodeTask) -> tuple[tuple[str, float], ...]:
-    """`WithheldError` if pods have not completed in time."""
+def drain_or_withhold(task: NodeTask) -> tuple[tuple[str, float], ...]:
+    """As `drain`, but `WithheldError` if pods have not completed in time."""
     try:
         return drain(task)
     except StillRunningError as error:
         raise WithheldError(finding=error.finding) from error
 
 
-def _drain(context: NodeContext, progress: Progress) -> Progress:
-    endings = drain_node(context)
+def _drain_and_mark(context: NodeContext, progress: Progress) -> Progress:
+    endings = drain_or_withhold(context)
     mark_phase(context, Phase.DRAINED)
     return replace(progress, endings=endings).move(Edge.EVICTED)
 
@@ -351,13 +351,18 @@ def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Pro
         await_ready(context, progress.boot, context.policy.ready_timeout)
         mark_phase(context, Phase.READY)
 
-    # The host may have fallen back.
+    # The host may have booted its old system again.
     with undoing_failed_rollback(context, host, progress.boot):
         retry_if_node_lost(context, progress, Phase.BOOTED, await_and_mark_ready)
     return progress.move(Edge.READY)
 
 
 def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
+    """Prove the update, and return the node to service.
+
+    Repeated if the Node was deleted meanwhile.
+    """
+
     def prove_and_return() -> Progress:
         prove_detected(context, host, progress)
         run_checks_after_reboot(context, progress.boot)

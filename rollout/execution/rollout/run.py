@@ -12,7 +12,11 @@ From a plan to the result of a node:
       _check_and_cordon         checks the node again
         claim_and_cordon        marks it and cordons it
       start_drain               waits for the drain delay and the checks before the drain
-      _drain                    evicts its pods
+      _drain_and_mark
+        drain                   watches pods and budgets until the node is empty
+          _Drain.run              repeats until no pod is left:
+            Evictor.evict_due       chooses pods, the tightest budgets first
+              request_removal         evicts one pod
       _reboot                   runs the playbook, and looks at pods and host once more
         ask_for_reboot          sends the reboot command to the host
       _prove_boot
