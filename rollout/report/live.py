@@ -94,11 +94,12 @@ class LiveProgress:
     def notify(self, event: StepEvent) -> None:
         with self._lock:
             self._view.apply(event, self._monotonic())
-            line = self._line_above(event)
+            line = self._permanent_line(event)
         if line is not None:
             print_above(self._live, line)
 
-    def _line_above(self, event: StepEvent) -> Text | None:
+    def _permanent_line(self, event: StepEvent) -> Text | None:
+        """Return what stays on the terminal, above the redrawn rows; None for most events."""
         match event:
             case NodeFinished():
                 # The summary reports the failure in full.

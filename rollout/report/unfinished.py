@@ -190,7 +190,7 @@ def _counted_names(names: Sequence[str]) -> str:
     return f"{counted(len(names), 'node')}: {shortened(names)}"
 
 
-def resume_text(
+def resume_preview(
     unfinished: Unfinished,
     lock: LeaseSnapshot,
     planned: Container[str],
@@ -198,7 +198,7 @@ def resume_text(
     *,
     retry: bool = False,
 ) -> str:
-    """Return what becomes of the nodes; failed ones that are `planned` are in the plan."""
+    """Return what resume will do with the nodes; failed ones that are `planned` are in the plan."""
     states = {
         marked.node.name: f"{marked.phase}, will continue from there"
         for marked in unfinished.in_flight
@@ -219,7 +219,10 @@ def resume_text(
     return "\n".join(lines)
 
 
-def abort_text(unfinished: Unfinished | None, lock: LeaseSnapshot, *, ready_timeout: float) -> str:
+def abort_preview(
+    unfinished: Unfinished | None, lock: LeaseSnapshot, *, ready_timeout: float
+) -> str:
+    """Return what abort will do. Without an unfinished rollout, only slots are left."""
     if unfinished is None:
         return "FleetLock slots whose nodes have no annotations of rollout are freed."
     states = {}
@@ -252,7 +255,7 @@ def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
     return f"{marked.phase}; {undo}"
 
 
-def aborted_text(aborted: Aborted, abort_command: str) -> str:
+def abort_result(aborted: Aborted, abort_command: str) -> str:
     left = []
     for name, reason in aborted.left_cordoned.items():
         left.append(f"{printable(name)}: {printable(reason)}")

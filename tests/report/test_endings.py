@@ -20,7 +20,7 @@ from rollout.model.progress import (
     RunResult,
 )
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
-from rollout.report.unfinished import abort_text, resume_text
+from rollout.report.unfinished import abort_preview, resume_preview
 from tests.report.builders import planned
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
@@ -303,8 +303,8 @@ def left_by(*counts: int) -> Unfinished:
 def test_many_nodes_of_which_the_same_is_said_have_one_line(count: int, lines: int) -> None:
     unfinished = left_by(1, count)
     for text in (
-        abort_text(unfinished, NOBODY, ready_timeout=120),
-        resume_text(unfinished, NOBODY, (), Inheritance()),
+        abort_preview(unfinished, NOBODY, ready_timeout=120),
+        resume_preview(unfinished, NOBODY, (), Inheritance()),
     ):
         assert sum("rebooting-" in line for line in text.splitlines()) == lines
         assert sum("draining-0: " in line for line in text.splitlines()) == 1

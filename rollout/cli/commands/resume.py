@@ -162,7 +162,7 @@ def abort(
     from rollout.cli.stages.lock import read_lock, refuse_if_locked
     from rollout.cli.stages.unfinished import find_unfinished
     from rollout.report.columns import wrap
-    from rollout.report.unfinished import abort_document, abort_text, aborted_text
+    from rollout.report.unfinished import abort_document, abort_preview, abort_result
 
     output = settings.output
     connections = connect(settings)
@@ -177,14 +177,14 @@ def abort(
         consent.refuse_without_terminal(as_json=output.as_json)
     if not output.as_json:
         lock = read_lock(api, namespace)
-        show(wrap(abort_text(unfinished, lock, ready_timeout=wait), output.width))
+        show(wrap(abort_preview(unfinished, lock, ready_timeout=wait), output.width))
     if not yes:
         consent.ask(_question(unfinished, wiring.cluster_place(settings, api)))
     aborted = _undo_rollout(connections, settings, watch, force_unlock=force_unlock, wait=wait)
     if not aborted.stopped:
         observers.record_abort(aborted)
     again = settings.with_typed_settings("rollout abort")
-    output.show(abort_document(aborted), lambda: aborted_text(aborted, again), is_prose=True)
+    output.show(abort_document(aborted), lambda: abort_result(aborted, again), is_prose=True)
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
     is_left = aborted.left_cordoned or aborted.left_tainted

@@ -27,7 +27,7 @@ from rollout.model.text import capitalize
 from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.planning.plan.joining import without_accepted_blockers
 from rollout.ports import ClusterApi
-from rollout.report.unfinished import commands_clause, resume_text, unfinished_heading
+from rollout.report.unfinished import commands_clause, resume_preview, unfinished_heading
 
 if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
@@ -182,7 +182,7 @@ def _show_remaining_plan(
     lock = read_lock(api, request.namespace)
     planned = {node.name for node in run.plan.nodes}
     inherited = run.inherited or Inheritance()
-    show_lines(resume_text(unfinished, lock, planned, inherited, retry=retry_failed))
+    show_lines(resume_preview(unfinished, lock, planned, inherited, retry=retry_failed))
     full_command = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
     place = wiring.cluster_place(request.settings, api)
     show("\n" + screens.plan_text(run, snapshot, place, full_command))

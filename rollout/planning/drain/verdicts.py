@@ -117,6 +117,7 @@ def _judge_unselected(pod: Pod, rules: DrainRules) -> _Ruling | None:
 
 
 def _judge_overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
+    """Leave a pod that has terminated for longer than --skip-wait-for-delete-timeout."""
     patience = rules.policy.skip_wait_for_delete_timeout
     if not patience or not pod.terminating:
         return None

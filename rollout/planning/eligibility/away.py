@@ -4,7 +4,7 @@ Limits are --max-unavailable, the control plane's health, and copies of stored d
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -161,12 +161,8 @@ class ControlPlane:
             if pod.mirror and pod.node in reasons and pod.phase is not PodPhase.SUCCEEDED
         ]
         static_pods.sort(key=lambda pod: pod.key)
-        voters = {node.name for node in members if _ETCD_ROLE in node.labels}
         running = {pod.node for pod in static_pods if _is_component(pod, _ETCD)}
-        # Without the role, nodes that run a member count, or may have lost theirs.
-        if not voters and len(running) > 1:
-            voters = running | {node.name for node in members if not node.is_ready}
-        return cls(reasons, frozenset(voters or reasons), tuple(static_pods))
+        return cls(reasons, _etcd_voters(members, running), tuple(static_pods))
 
     def blockers(self, node: str) -> tuple[Blocker, ...]:
         if node not in self.nodes:
@@ -215,6 +211,21 @@ class ControlPlane:
 
     def _pods_by_node(self, component: str) -> Mapping[str, Pod]:
         return {pod.node: pod for pod in self.pods if _is_component(pod, component)}
+
+
+def _etcd_voters(control_plane: Sequence[Node], running: Collection[str]) -> frozenset[str]:
+    """Return the nodes that should have an etcd member; on the `running` ones, it runs.
+
+    1. nodes with the etcd role
+    2. without any, if several run one: those, and unready nodes, whose member may be missing
+    3. else every control-plane node
+    """
+    with_role = frozenset(node.name for node in control_plane if _ETCD_ROLE in node.labels)
+    if with_role:
+        return with_role
+    if len(running) > 1:
+        return frozenset((*running, *(node.name for node in control_plane if not node.is_ready)))
+    return frozenset(node.name for node in control_plane)
 
 
 def _nodes_with_ready(pods: Mapping[str, Pod]) -> frozenset[str]:
