@@ -1,3 +1,5 @@
+"""The root command. Its subcommands are listed in `program`, and are in `commands`."""
+
 import getpass
 import os
 import signal

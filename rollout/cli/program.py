@@ -1,3 +1,5 @@
+"""The commands, and the name of the program, which may be a plugin of kubectl."""
+
 import re
 import sys
 from collections.abc import Mapping

@@ -274,7 +274,7 @@ class Tidied:
         time.sleep(1)
 
 class Tidying(Operation):
-    def make_pass(self):
+    def run_once(self):
         Tidied()
 
     def _await_next_pass(self, clock, next_pass_at):
@@ -282,7 +282,7 @@ class Tidying(Operation):
 
 stop = StopRequest()
 with interrupted_by_signals(stop) as ignore_signals:
-    Tidying(CommandSettings(), stop, None).make_passes(ignore_signals)
+    Tidying(CommandSettings(), stop, None).run_until_stopped(ignore_signals)
     time.sleep(1)
 time.sleep(1)
 print("ended well")

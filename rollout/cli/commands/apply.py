@@ -148,12 +148,12 @@ def _prepare_and_run(request: "Request", *, asks: bool, dry_run: DryRun | None) 
 def _measured(
     settings: CommandSettings, server: str, *, is_rehearsal: bool
 ) -> "Iterator[tuple[Metrics | None, MeasuredCode]]":
-    from rollout.cli.stages.metrics import deliver_metrics, measure_code
+    from rollout.cli.stages.metrics import deliver_metrics, measured_pass
 
     if is_rehearsal:
         # A rehearsal must not replace the metrics of the last run.
         settings = replace(settings, metrics=MetricsSettings())
-    with deliver_metrics(settings, server) as metrics, measure_code(metrics) as measured:
+    with deliver_metrics(settings, server) as metrics, measured_pass(metrics) as measured:
         yield metrics, measured
 
 

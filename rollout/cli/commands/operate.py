@@ -1,3 +1,5 @@
+"""The command operate: `stages.operate` runs its passes; see docs/architecture.md."""
+
 from dataclasses import replace
 
 import typer
@@ -41,11 +43,11 @@ def operate(
     with deliver_metrics(settings, _server_url(settings), serves=True) as metrics:
         process_stop = StopRequest()
         operation = Operation(settings, process_stop, metrics, once=once)
-        # `Operation.make_pass` explains what a signal does while nodes are updated.
+        # See stages/operate.py for what signals do, and operate_pass.py for what a pass does.
         with interrupted_by_signals(process_stop) as ignore_signals:
             if once:
-                raise typer.Exit(operation.make_pass())
-            operation.make_passes(ignore_signals)
+                raise typer.Exit(operation.run_once())
+            operation.run_until_stopped(ignore_signals)
 
 
 def _unattended(settings: CommandSettings) -> CommandSettings:

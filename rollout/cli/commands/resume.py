@@ -60,7 +60,7 @@ def resume(
     from rollout.cli import gate_wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
-    from rollout.cli.stages.metrics import deliver_metrics, measure_code
+    from rollout.cli.stages.metrics import deliver_metrics, measured_pass
 
     connections = connect(settings)
     api = connections.api
@@ -75,7 +75,7 @@ def resume(
     gate_ports = gate_wiring.gate_ports(settings, request.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=settings.output.as_json)
-    with deliver_metrics(settings, api.server) as metrics, measure_code(metrics):
+    with deliver_metrics(settings, api.server) as metrics, measured_pass(metrics):
         prepared = resumption.prepare_resumption(
             connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
         )

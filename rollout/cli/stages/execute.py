@@ -115,6 +115,7 @@ def stop_request(settings: Settings) -> StopRequest:
 
 
 def run_exit_code(execution: Execution, result: RunResult) -> ExitCode:
+    """For apply and resume: see `Pass._exit_code` for operate, where deferred nodes are OK."""
     if execution.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = execution.gate_ports.confirmation
@@ -125,6 +126,7 @@ def run_exit_code(execution: Execution, result: RunResult) -> ExitCode:
 
 
 def run_and_show(execution: Execution) -> RunResult:
+    """Run the plan, and show its progress and summary; `Rollout.run` does the work."""
     prepared = execution.prepared
     plan = prepared.plan
     output = prepared.request.settings.output

@@ -33,8 +33,8 @@ class MeasuredCode:
 
 
 @contextmanager
-def measure_code(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
-    """Measure from when to when this context runs, and the code: the one set, or an error's."""
+def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
+    """Report this context to the metrics as a pass, with the code set or an error's."""
     measured = MeasuredCode()
     clock = wiring.system_clock()
     if metrics:

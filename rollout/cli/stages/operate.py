@@ -1,7 +1,13 @@
-"""Makes the unattended passes of operate.
+"""Runs the unattended passes of operate.
 
 Nobody holds the lock between passes, so that people can run a rollout. Other processes watch the
 Lease, and take over if it is not renewed in time.
+
+What a signal or a deadline stops:
+
+    signal while nodes are updated   the pass, gracefully, and then the process
+    signal at another time           the process, by a KeyboardInterrupt
+    --active-deadline                only the pass, gracefully
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +21,7 @@ from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages.cluster import connect
 from rollout.cli.stages.lock import lock_watch, refuse_if_locked
-from rollout.cli.stages.metrics import measure_code
+from rollout.cli.stages.metrics import measured_pass
 from rollout.cli.stages.repeats import RepeatFilter
 from rollout.cli.stages.request import Request, Unattended
 from rollout.cli.terminal import say, show_lines
@@ -50,12 +56,8 @@ class Operation:
     watch: LeaseWatch = field(default_factory=lock_watch)
     repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
-    def make_pass(self) -> ExitCode:
-        """Return the exit code; OK if no node may be rebooted now. Raises what `apply` raises.
-
-        While nodes are updated, a signal requests only the stop of the pass, which ends gracefully.
-        The request is then passed on to the process.
-        """
+    def run_once(self) -> ExitCode:
+        """Return the exit code; OK if no node may be rebooted now. Raises what `apply` raises."""
         settings = self.settings
         seconds = settings.operate.active_deadline
         deadline = Deadline(wiring.system_clock(), seconds) if seconds else None
@@ -63,7 +65,7 @@ class Operation:
             deadline, self.process_stop, revert=settings.waves.stop is StopMode.REVERT
         )
         self.repeats.begin_pass()
-        with measure_code(self.metrics) as measured:
+        with measured_pass(self.metrics) as measured:
             try:
                 # The calendar may have changed since the last pass.
                 policy = policy_of(settings)
@@ -74,7 +76,7 @@ class Operation:
                 # Stages are imported as they begin: a pass that ends here needs no others.
                 from rollout.cli.stages.operate_pass import Pass
 
-                measured.code = Pass(self, connections, request, stop).make()
+                measured.code = Pass(self, connections, request, stop).run()
             except LockedError as error:
                 measured.code = self.skip_pass(error.message, error.details)
             except InterruptedRunError as error:
@@ -83,7 +85,7 @@ class Operation:
                 measured.code = ExitCode.INTERRUPTED if stop.is_requested else ExitCode.OK
             except RolloutError as error:
                 # A run that started has sent its own notification.
-                if self.repeats.current is None:
+                if not self.repeats.has_notified:
                     from rollout.cli.stages.observers import notify_of_failed_pass
 
                     notify_of_failed_pass(error, settings, self.repeats)
@@ -104,15 +106,17 @@ class Operation:
             show_lines("\n".join((f"No node can be rebooted now: {reason}.", *details)))
         return ExitCode.OK
 
-    def make_passes(self, ignore_signals: Callable[[], None]) -> None:
-        """Make passes until the process has to stop. `ignore_signals` then protects its end."""
+    def run_until_stopped(self, ignore_signals: Callable[[], None]) -> None:
+        """Run passes until the process has to stop. `ignore_signals` then protects its end."""
         clock = wiring.system_clock()
         with suppress(KeyboardInterrupt):
             while not self.process_stop.is_due:
+                # From its start: after a pass longer than --every, the next one follows at once.
                 next_pass_at = clock.monotonic() + self.settings.operate.every
                 try:
-                    self.make_pass()
+                    self.run_once()
                 except BrokenPipeError:
+                    # The reader of the output is gone, for later passes too: the process ends.
                     raise
                 except Exception as error:  # noqa: BLE001 - the next pass may succeed
                     failures.report_error(error, verbose=bool(self.settings.output.verbose))
@@ -125,8 +129,8 @@ class Operation:
     def _await_next_pass(self, clock: Clock, next_pass_at: float) -> None:
         """Wait until the next pass is due and the lock is free, or its holder has just died."""
         watch = self.watch
-        # The pass has already tried to take over this version of the Lease.
-        tried_version = watch.expired_version
+        # The pass that ended has already tried to take it over.
+        dead_lease_tried = watch.expired_version
         api: ClusterApi | None = None
         # The pass has reported the missing connection.
         with suppress(RolloutError):
@@ -137,8 +141,9 @@ class Operation:
                     watch.observe(read_lease(api, self.settings.lock.namespace))
             is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
             is_due = is_free and clock.monotonic() >= next_pass_at
-            expired_version = watch.expired_version
-            has_newly_expired = expired_version is not None and expired_version != tried_version
-            if is_due or has_newly_expired:
+            dead_lease = watch.expired_version
+            # Its nodes in flight are resumed before the next pass is due.
+            has_holder_died = dead_lease is not None and dead_lease != dead_lease_tried
+            if is_due or has_holder_died:
                 return
             clock.wait(self.process_stop, _POLL_SECONDS)

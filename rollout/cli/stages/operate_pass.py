@@ -2,17 +2,22 @@
 
 It leaves people's rollouts alone. The steps of a pass, with what does the work:
 
-    Pass.make
-      find_unfinished_among   the rollout of an earlier pass, or of a person
-      _with_stricter_rules    an earlier pass's rollout also obeys today's settings
-      _choose_course          resume it, leave it to the person, or ignore it
-        _why_none_may_start     paused, outside the windows, or stopped by an abort
-      _resume_rollout         prepare_resumption: read, ask the hosts, plan the rest
-        _execute                run_and_show: see execution/rollout/run.py
-      _why_none_may_start     again: this may have changed while nodes were updated
-      _start_rollout          prepare_fresh: read, ask the hosts, plan
-        _execute
-      _exit_code
+    Operation.run_until_stopped
+      run_once                   asks who holds the lock
+        Pass.run
+          find_unfinished_among    the rollout of an earlier pass, or of a person
+          _with_stricter_rules     an earlier pass's rollout also obeys today's settings
+          _choose_course           resume it, leave it to the person, or ignore it
+            _why_none_may_start      paused, outside the windows, or stopped by an abort
+          _resume_rollout          prepare_resumption: read, ask the hosts, plan the rest
+            _execute
+              run_and_show           attaches journal, display, notifications and signals
+                Rollout.run            see execution/rollout/run.py
+          _why_none_may_start      again: this may have changed while nodes were updated
+          _start_rollout           prepare_fresh: read, ask the hosts, plan
+            _execute
+          _exit_code
+      _await_next_pass           until it is due, or the holder of the lock has died
 """
 
 from collections.abc import Sequence
@@ -88,12 +93,13 @@ class _Course(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
+    # For what outlives a pass: lock watch, metrics and earlier notifications.
     operation: "Operation"
     connections: Connections
     request: Request
     stop: StopRequest
 
-    def make(self) -> ExitCode:
+    def run(self) -> ExitCode:
         api = self.connections.api
         nodes = read_nodes(api)
         unfinished = find_unfinished_among(api, self.request.namespace, nodes)
@@ -286,7 +292,7 @@ class Pass:
             say(f"warning: {pod}: {error.message}")
 
     def _exit_code(self, result: RunResult) -> ExitCode:
-        """Return OK also for nodes that were left for the next pass."""
+        """As `run_exit_code` of apply, but OK if nodes are left for the next pass."""
         if self.stop.is_requested and result.not_started:
             return ExitCode.INTERRUPTED
         are_deferred = all(node.reason is ExclusionReason.DEFERRED for node in result.not_done)

@@ -15,6 +15,11 @@ class RepeatFilter:
         self.previous = self.current
         self.current = None
 
+    @property
+    def has_notified(self) -> bool:
+        """Whether this pass has had a notification, sent or not."""
+        return self.current is not None
+
     def is_repeated(self, note: Note) -> bool:
         return _without_run(note) == self.previous
 
