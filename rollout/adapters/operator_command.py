@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from rollout.adapters.local_files import needing_temporary_folder
-from rollout.adapters.programs import killed_at_exit, signal_group
+from rollout.adapters.programs import killed_unless_finished, signal_group
 from rollout.adapters.secrets import child_environment, without_userinfo
 from rollout.errors import UsageError
 from rollout.model.text import joined
@@ -71,7 +71,7 @@ class OperatorCommand:
                 )
             except OSError as error:
                 return CommandEnd(f"{self._title} cannot be run: {error.strerror}")
-            with killed_at_exit(process):
+            with killed_unless_finished(process):
                 problem = self._await_exit(process, seconds, is_stopped)
             text = without_userinfo(_read_tail(output))
         return CommandEnd(problem, last_line(text), last_lines(text, _MOST_LINES))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rollout.adapters.secrets import child_environment
 
-# A daemon thread may wait for them while the main thread ends.
+# Process groups to kill at exit, because a daemon thread that waits for one cannot.
 _RUNNING = set[int]()
 
 
@@ -35,7 +35,7 @@ def run_program(
         cwd=folder,
         start_new_session=True,
     )
-    with process, killed_at_exit(process):
+    with process, killed_unless_finished(process):
         stdout, stderr = process.communicate(stdin, timeout=seconds)
     return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
 
@@ -46,7 +46,7 @@ def module_environment() -> dict[str, str]:
 
 
 @contextmanager
-def killed_at_exit(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+def killed_unless_finished(process: "subprocess.Popen[bytes]") -> Iterator[None]:
     """Kill the process's group if this context raises, or when rollout ends."""
     _RUNNING.add(process.pid)
     try:

@@ -2,13 +2,18 @@
 turns do.
 """
 
+import errno
+import tempfile
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from rollout.adapters.ansible import playbook_run
 from rollout.adapters.ansible.executor import AnsibleExecutor
+from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.errors import HostKeyError, SshTimeoutError, SshUnreachableError
 from rollout.gather.hosts.probe import BOOT_COMMAND, parse_boot
@@ -153,3 +158,35 @@ def test_a_command_on_a_connection_of_its_own_may_not_have_arrived(
         ansible.run_if(
             hosts["worker-1"], BOOT_COMMAND, lambda _answer: True, REBOOT_COMMAND, timeout=60
         )
+
+
+def run_queued(settings: AnsibleSettings, host: Host) -> None:
+    ansible = AnsibleExecutor(settings)
+    with ansible.attending([host]):
+        ansible.run(host, "true", timeout=1)
+
+
+def run_alone(settings: AnsibleSettings, host: Host) -> None:
+    AnsibleExecutor(settings).run(host, "true", timeout=1)
+
+
+def run_hook(settings: AnsibleSettings, host: Host) -> None:
+    (settings.folder / "hook.yml").write_text("[]")
+    playbooks = AnsiblePlaybooks(settings, {"pre-reboot": settings.folder / "hook.yml"})
+    playbooks.run("pre-reboot", host, {}, seconds=1, check=lambda: None, notice=lambda _task: None)
+
+
+@pytest.mark.parametrize("run", [run_queued, run_alone, run_hook])
+def test_a_run_that_cannot_start_removes_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[[AnsibleSettings, Host], None]
+) -> None:
+    def refuse(*_arguments: object) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(playbook_run, "write_variables", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        run(AnsibleSettings(folder=tmp_path), Host("worker-1", "192.0.2.1"))
+    assert not list(temporary.iterdir())

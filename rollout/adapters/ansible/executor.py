@@ -219,23 +219,32 @@ class CommandQueue:
             on_end=lambda: self._on_end(run),
         )
         commands_folder = run.folder / "commands"
-        self._commands = {}
+        try:
+            self._commands = self._make_folders(commands_folder)
+            run.start(
+                {
+                    "rollout_turns": str(commands_folder),
+                    # The playbook ends once this process is gone.
+                    "rollout_process": os.getpid(),
+                    "rollout_most_turns": _MOST_COMMANDS,
+                    "rollout_serial": "100%",
+                }
+            )
+        except BaseException:
+            run.cancel()
+            raise
+        return run
+
+    def _make_folders(self, parent: Path) -> dict[str, _HostCommands]:
+        """Make a folder for the commands of each host; return them by the host's name."""
+        commands = dict[str, _HostCommands]()
         for host in self._hosts:
             # The playbook builds the same name: a host's own may have any character.
             digest = hashlib.sha1(host.name.encode(), usedforsecurity=False)
-            folder = commands_folder / digest.hexdigest()
+            folder = parent / digest.hexdigest()
             folder.mkdir(parents=True, mode=0o700)
-            self._commands[host.name] = _HostCommands(folder)
-        run.start(
-            {
-                "rollout_turns": str(commands_folder),
-                # The playbook ends once this process is gone.
-                "rollout_process": os.getpid(),
-                "rollout_most_turns": _MOST_COMMANDS,
-                "rollout_serial": "100%",
-            }
-        )
-        return run
+            commands[host.name] = _HostCommands(folder)
+        return commands
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
         host_answer = parse_event(event)

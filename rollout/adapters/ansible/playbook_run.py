@@ -65,6 +65,7 @@ class PlaybookRun:
         listener: Listener,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
+        # Removed by the thread at its end, or by `cancel` if the thread has not started.
         with needing_temporary_folder("Ansible"):
             self.folder = Path(tempfile.mkdtemp(prefix="rollout-"))
         # None before the end.
@@ -75,12 +76,14 @@ class PlaybookRun:
         self._forks = max(1, forks)
         self._listener = listener
         self._on_end = on_end
+        # For ansible-playbook, in a shell's words.
+        self._arguments = ""
         self._canceled = threading.Event()
         self._output: deque[str] = deque(maxlen=_LAST_LINES)
         self._thread = threading.Thread(target=self._run_playbook, name="ansible", daemon=True)
 
     def start(self, variables: Mapping[str, object]) -> None:
-        """Start the run; Ansible takes no variable for a template."""
+        """Start the run. If this raises, call `cancel`. Ansible takes no variable for a template."""
         inventory = write_inventory(self.folder, self._settings, self._hosts)
         file = write_variables(self.folder, variables)
         words = ["-i", str(inventory), "--limit", TARGETS, "-e", f"@{file}"]
@@ -94,7 +97,9 @@ class PlaybookRun:
     def cancel(self) -> None:
         """Cancel the run unless ended, and wait for its end."""
         self._canceled.set()
-        if self._thread.ident is not None:
+        if self._thread.ident is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        else:
             self._thread.join(_CANCEL_SECONDS)
 
     def wait(self, seconds: float) -> bool:
