@@ -214,7 +214,7 @@ def _end_message(result: NodeFinished, node: PlannedNode) -> str:
     took = f"after {Duration(round(result.seconds))}"
     version = f", running {result.version}" if result.version else ""
     if result.succeeded:
-        end = "Done" if node.cordoned else "Uncordoned"
+        end = "Done" if node.was_cordoned else "Uncordoned"
         return f"{end} {took}{version}{_kept_message(node)}"
     if result.outcome is Outcome.SKIPPED and result.phase is Phase.PENDING:
         return f"Not touched: {result.message}"
@@ -235,4 +235,4 @@ def _versions(node: PlannedNode) -> str:
 
 
 def _kept_message(node: PlannedNode) -> str:
-    return "; it was cordoned before and stays cordoned" if node.cordoned else ""
+    return "; it was cordoned before and stays cordoned" if node.was_cordoned else ""

@@ -138,7 +138,7 @@ class LeaseLock:
         retry_until(self.cluster.deadline(), renew, self.cluster.notice, retriable=_is_retriable)
 
     def _is_ours(self, lease: Lease) -> bool:
-        # Tells apart two containers with the same holder name.
+        # The time tells apart two containers with the same holder name.
         is_same_time = lease.spec.acquire_time == self._acquired
         return lease.held_by == self.request.holder and is_same_time
 
@@ -276,23 +276,27 @@ class LeaseLock:
             try:
                 self._write_and_note(lambda: self._write(self._hurried))
             except ApiNotFoundError:
-                self._is_lost = True
+                self._note_lost(None)
 
     def _write(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
         """Write the Lease; return None if another process has taken it.
 
-        After a conflict, perhaps with our own lost answer, it is written again.
+        A conflict with our own earlier write, whose answer was lost, is retried once. Raises
+        `ApiConflictError` after another conflict.
         """
         try:
             return api.replace(self._path, self._body(released=released))
         except ApiConflictError:
             current = read_lease_object(api, self.request.namespace)
             if current is None or not self._is_ours(current):
-                self._new_holder = current.held_by if current else ""
-                self._is_lost = True
+                self._note_lost(current)
                 return None
             self._metadata = current.metadata
             return api.replace(self._path, self._body(released=released))
+
+    def _note_lost(self, current: Lease | None) -> None:
+        self._new_holder = current.held_by if current else ""
+        self._is_lost = True
 
     def _release(self) -> None:
         deadline = self.cluster.deadline_within(2 * self._interval)

@@ -128,6 +128,11 @@ class PlannedNode:
     wait_seconds: int = 0
     next_version: str = ""
 
+    @property
+    def was_cordoned(self) -> bool:
+        """Whether it was cordoned before rollout started with it, and stays so."""
+        return self.cordoned
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:

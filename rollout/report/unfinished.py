@@ -247,7 +247,7 @@ def abort_preview(
 
 def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
     undo = "it will be uncordoned, and its annotations removed"
-    if marked.node.cordoned:
+    if marked.node.was_cordoned:
         undo = "it will lose its annotations, and stay cordoned as it was before"
     if marked.phase not in BEFORE_REBOOT:
         longest = Duration(round(ready_timeout))

@@ -16,6 +16,7 @@ from rollout.adapters.ansible.executor import AnsibleExecutor
 from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.errors import HostKeyError, SshTimeoutError, SshUnreachableError
+from rollout.execution.base.gate_ports import Occasion
 from rollout.gather.hosts.probe import BOOT_COMMAND, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault
@@ -172,7 +173,7 @@ def run_alone(settings: AnsibleSettings, host: Host) -> None:
 
 def run_hook(settings: AnsibleSettings, host: Host) -> None:
     (settings.folder / "hook.yml").write_text("[]")
-    playbooks = AnsiblePlaybooks(settings, {"pre-reboot": settings.folder / "hook.yml"})
+    playbooks = AnsiblePlaybooks(settings, {Occasion.PRE_REBOOT: settings.folder / "hook.yml"})
     playbooks.run("pre-reboot", host, {}, seconds=1, check=lambda: None, notice=lambda _task: None)
 
 

@@ -54,7 +54,7 @@ def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
         next(each for each in plan.nodes if each.name == "web-0"),
         Phase.DRAINING,
         "this",
-        cordoned=True,
+        is_cordoned_now=True,
     )
     pending = tuple(each for each in plan.nodes if each.name not in {"canary-0", "web-0"})
     unfinished = Unfinished(record, in_flight=(begun,), untouched_nodes=pending, done=("canary-0",))
@@ -96,7 +96,7 @@ def test_a_member_of_the_control_plane_that_is_brought_back_first_blocks_no_othe
         annotations=marked,
     )
     plan = build_plan(given)
-    item = MarkedNode(plan.nodes[0], phase, "this", cordoned=True)
+    item = MarkedNode(plan.nodes[0], phase, "this", is_cordoned_now=True)
     failed_nodes = (item,) if phase is Phase.FAILED else ()
     unfinished = Unfinished(
         StoredRecord("this", "", "", ended=False, plan=replace(plan, blockers=())),
@@ -139,7 +139,7 @@ def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back
         next(each for each in plan.nodes if each.name == "w-1"),
         Phase.REBOOTING,
         "this",
-        cordoned=True,
+        is_cordoned_now=True,
     )
     pending = tuple(each for each in plan.nodes if each.name == "w-2")
     unfinished = Unfinished(
@@ -162,7 +162,7 @@ def waves_of_the_rest(*, done: int, begun: int) -> tuple[list[tuple[int, int]], 
     policy = Policy(max_unavailable=Count(2), canary=0)
     plan = build_plan(inputs(nodes, policy=policy))
     items = [
-        MarkedNode(each, Phase.REBOOTING, "this", cordoned=True)
+        MarkedNode(each, Phase.REBOOTING, "this", is_cordoned_now=True)
         for each in plan.nodes[done : done + begun]
     ]
     unfinished = Unfinished(
@@ -204,7 +204,11 @@ def test_no_wave_gets_the_number_of_one_that_an_earlier_process_grouped_anew(
     given = inputs(nodes, policy=Policy(max_unavailable=Count(2)))
     plan = build_plan(given)
     left = plan.nodes[1::2]
-    begun = (MarkedNode(left[0], Phase.REBOOTING, "this", cordoned=True),) if is_under_way else ()
+    begun = (
+        (MarkedNode(left[0], Phase.REBOOTING, "this", is_cordoned_now=True),)
+        if is_under_way
+        else ()
+    )
     unfinished = Unfinished(
         StoredRecord("this", "", "", ended=False, plan=plan, last_wave=last_wave),
         in_flight=begun,

@@ -292,7 +292,7 @@ def left_by(*counts: int) -> Unfinished:
     """So many nodes in each of two phases."""
     phases = (Phase.DRAINING, Phase.REBOOTING)
     begun = tuple(
-        MarkedNode(planned(f"{phase}-{number}"), phase, "this", cordoned=False)
+        MarkedNode(planned(f"{phase}-{number}"), phase, "this", is_cordoned_now=False)
         for phase, count in zip(phases, counts, strict=True)
         for number in range(count)
     )

@@ -97,9 +97,9 @@ def _confirm_and_run(execution: "Execution", unfinished: "Unfinished", *, yes: b
 
     prepared = execution.prepared
     settings = prepared.request.settings
-    has_only_text = not settings.output.as_json and not unfinished.in_flight
-    if has_only_text and screens.next_without_waves(prepared.plan, settings):
-        # The plan on the screen ends with the next command, so there is nothing to confirm.
+    nothing_can_run = not unfinished.in_flight and screens.leaves_out_all_pending(prepared.plan)
+    if nothing_can_run and not settings.output.as_json:
+        # `prepare_resumption` has shown the plan, whose last line is the next command.
         execute.report_nothing_to_do(execution)
         return ExitCode.PARTIAL
     if not yes:

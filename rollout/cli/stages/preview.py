@@ -15,7 +15,7 @@ from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.prepare import inputs_of, load_saved, make_plan
 from rollout.cli.stages.refusals import blockers_not_allowed
 from rollout.cli.stages.request import Request
-from rollout.cli.stages.screens import next_without_waves, zone_by_node
+from rollout.cli.stages.screens import next_command_without_waves, zone_by_node
 from rollout.cli.stages.selection import similar_names_hint
 from rollout.cli.stages.status import read_unfinished_summary
 from rollout.cli.terminal import say, show_progress
@@ -129,7 +129,7 @@ def show_preview(
         why_not_yet = f"{unfinished.sentence} {_DOES_NOT_START}"
         if output.as_json:
             say(f"{why_not_yet} See: {unfinished.command}")
-    next_step = run_command or next_without_waves(plan, request.settings)
+    next_step = run_command or next_command_without_waves(plan, request.settings)
     has_nothing_else = not plan.waves and not unfinished.lead
     if unfinished.command and (unfinished.is_first or has_nothing_else):
         next_step = unfinished.command

@@ -41,7 +41,7 @@ def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_comm
         width=settings.output.width,
         height=max(_LEAST_LINES, height - _QUESTION_LINES) if height else None,
         cluster_name=place,
-        next_step=next_without_waves(run.plan, settings),
+        next_step=next_command_without_waves(run.plan, settings),
         whole_command=settings.with_typed_settings(full_command),
         control_plane=frozenset(control_plane),
     )
@@ -51,17 +51,24 @@ def zone_by_node(snapshot: ClusterSnapshot) -> Mapping[str, str]:
     return {node.name: node.zone for node in snapshot.nodes}
 
 
-def next_without_waves(plan: RolloutPlan, settings: CommandSettings) -> str:
+def next_command_without_waves(plan: RolloutPlan, settings: CommandSettings) -> str:
     """Return the command that explains a plan without nodes; empty if none is needed."""
-    if plan.waves:
+    if not leaves_out_all_pending(plan):
         return ""
-    reasons = {node.reason for node in wrongly_left_out(plan.excluded)}
-    reasons.discard(ExclusionReason.DEFERRED)
-    is_current = all(left.update.is_current for left in plan.excluded if left.update)
-    if not reasons and is_current:
-        return ""
-    needs_doctor = bool(reasons - {ExclusionReason.VERSION_HELD})
+    needs_doctor = bool(_troubles(plan) - {ExclusionReason.VERSION_HELD})
     return settings.with_typed_settings("rollout doctor" if needs_doctor else "rollout status")
+
+
+def leaves_out_all_pending(plan: RolloutPlan) -> bool:
+    """Whether the plan has no nodes although some need a reboot, or may need one."""
+    is_current = all(left.update.is_current for left in plan.excluded if left.update)
+    return not plan.waves and (bool(_troubles(plan)) or not is_current)
+
+
+def _troubles(plan: RolloutPlan) -> frozenset[str]:
+    """Return why nodes are left out that an operator must see to."""
+    reasons = frozenset(node.reason for node in wrongly_left_out(plan.excluded))
+    return reasons - {ExclusionReason.DEFERRED}
 
 
 def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:

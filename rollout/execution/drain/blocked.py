@@ -30,7 +30,7 @@ NO_REASON = "it gave no reason"
 class BlockedReason:
     budgets: tuple[str, ...]
     message: str
-    # Healthy pods that the budget needs and has.
+    # Healthy pods that the budget needs and has, even if the API server does not name it.
     figures: tuple[int, int] | None = None
     denial: AdmissionDenial | None = None
     # Whose controller opens the budget; None for Kubernetes itself.
@@ -47,8 +47,11 @@ class BlockedReason:
         return self.budget if len(self.budgets) == 1 else ""
 
     @property
-    def blocker_text(self) -> str:
-        """Complete "blocked by": `shop/web, which needs 3 healthy pods and has 2`."""
+    def blocker_clause(self) -> str:
+        """Complete "blocked by": `shop/web, which needs 3 healthy pods and has 2`.
+
+        Not for a `restart`, whose message is a sentence: see `why_blocked`.
+        """
         if self.figures:
             needs, has = self.figures
             blocker = self.budget or "a disruption budget"
@@ -147,7 +150,7 @@ class HeldPods:
             return ""
         if reason.restart is not None:
             return reason.message
-        blocked = f"blocked by {reason.blocker_text}"
+        blocked = f"blocked by {reason.blocker_clause}"
         if reason.managing_owner is None:
             return blocked
         owner = reason.managing_owner.named_in(pod.namespace)

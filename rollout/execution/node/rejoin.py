@@ -98,7 +98,7 @@ def mark_new_node(task: NodeTask, phase: Phase, old_marks: Mapping[str, str | No
         if node.annotations.get(marks.RUN):
             require_mark(task, node)
             return None
-        is_our_cordon = not (node.unschedulable or task.planned.cordoned)
+        is_our_cordon = not (node.unschedulable or task.planned.was_cordoned)
         annotations = {
             **marks_of_run(task, phase),
             **old_marks,

@@ -49,7 +49,7 @@ from rollout.model.host import HostFacts, HostObservation
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Activity, Edge, NodeResult, Outcome, Phase
 from rollout.model.quantity import Duration
-from rollout.planning.eligibility.memory import MOST_UNMOVED, NodeEnd
+from rollout.planning.eligibility.memory import MOST_INEFFECTIVE_REBOOTS, NodeEnd
 from rollout.wording import text
 
 # Acts in the phase of its progress, and returns the next.
@@ -104,7 +104,9 @@ def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
 
 def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
     _report_phase(context, progress)
-    end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, unmoved=progress.ineffective_reboots)
+    reboots = progress.ineffective_reboots
+    end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, ineffective_reboots=reboots)
+    # Forgets the node's failures, or lets it rest if its reboots change nothing.
     remember(_at_approved_version(context, progress), end)
     return NodeResult(
         node=context.name,
@@ -363,13 +365,13 @@ def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     Repeated if the Node was deleted meanwhile.
     """
 
-    def prove_and_return() -> Progress:
+    def prove_and_uncordon() -> Progress:
         prove_detected(context, host, progress)
         run_checks_after_reboot(context, progress.boot)
         return return_proven_node(context, progress)
 
     with undoing_failed_rollback(context, host, progress.boot):
-        return retry_if_node_lost(context, progress, Phase.READY, prove_and_return)
+        return retry_if_node_lost(context, progress, Phase.READY, prove_and_uncordon)
 
 
 def run_checks_after_reboot(context: NodeContext, boot: BootFacts) -> None:
@@ -378,7 +380,7 @@ def run_checks_after_reboot(context: NodeContext, boot: BootFacts) -> None:
 
 
 def return_proven_node(context: NodeContext, progress: Progress) -> Progress:
-    """Return the node to service once its own pods are ready."""
+    """Uncordon the node once its own pods are ready."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
     # The host may have rebooted again during its checks.
@@ -395,7 +397,7 @@ def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) ->
     A first one is no surprise if its source names no version.
     """
     same_version = f"is still running {context.planned.running_version}"
-    if reboots >= MOST_UNMOVED:
+    if reboots >= MOST_INEFFECTIVE_REBOOTS:
         release = f"rollout release --node {context.name}"
         return (
             f"{same_version} after {reboots} reboots in a row: it will not be rebooted again for"

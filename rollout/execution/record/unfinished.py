@@ -40,7 +40,7 @@ class MarkedNode:
     node: PlannedNode
     phase: Phase
     run: str
-    cordoned: bool
+    is_cordoned_now: bool
 
 
 @dataclass(frozen=True, slots=True)

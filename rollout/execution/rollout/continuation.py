@@ -172,7 +172,9 @@ def _inheritance(
     """Return the nodes to continue, the failures that still count, and the nodes left out."""
     planned = {node.name for node in plan.nodes}
     never_started = [node.name for node in unfinished.untouched_nodes]
-    cordoned = [entry for entry in unfinished.failed if entry.cordoned and entry not in taken_up]
+    cordoned = [
+        entry for entry in unfinished.failed if entry.is_cordoned_now and entry not in taken_up
+    ]
     failed = _earlier_failures(unfinished)
     if retry_failed:
         # Only those that the plan leaves out again stay failed.

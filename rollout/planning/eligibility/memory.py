@@ -32,7 +32,7 @@ from rollout.model.text import excerpt, is_version
 from rollout.model.timestamps import parse_timestamp, whole_second
 
 # Proved reboots in a row without a change, after which the node rests.
-MOST_UNMOVED = 2
+MOST_INEFFECTIVE_REBOOTS = 2
 _BACKOFFS = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
 _LONGEST_SENTENCE = 400
@@ -53,7 +53,7 @@ class NodeEnd:
     outcome: Outcome
     phase: Phase
     # Proved reboots in a row that changed nothing.
-    unmoved: int = 0
+    ineffective_reboots: int = 0
     is_update_cleared: bool = False
     pods_still_ran: bool = False
 
@@ -129,7 +129,8 @@ def backoff_after(failures: int) -> timedelta:
 
 def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     end = ended.end
-    if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
+    is_ineffective = end.ineffective_reboots >= MOST_INEFFECTIVE_REBOOTS
+    if end.outcome is Outcome.SUCCEEDED and not is_ineffective:
         return _forget_failures(memory, ended)
     is_failure = end.outcome not in _NO_FAILURES
     # No failures, but without a rest the node is drained again and again.

@@ -57,9 +57,9 @@ def _node_differences(planned: PlannedNode, node: Node, pools: Pools) -> Iterato
         yield Difference(f"it was in the pool {planned.pool}, and is in {pool} now")
     if node.uid != planned.node_uid:
         yield Difference("the Node was deleted and created again")
-    if node.unschedulable and not planned.cordoned:
+    if node.unschedulable and not planned.was_cordoned:
         yield Difference("it has been cordoned since")
-    if not node.unschedulable and planned.cordoned:
+    if not node.unschedulable and planned.was_cordoned:
         yield Difference("it was cordoned then, and is not now")
 
 
