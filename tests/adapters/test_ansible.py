@@ -174,7 +174,9 @@ def run_alone(settings: AnsibleSettings, host: Host) -> None:
 def run_hook(settings: AnsibleSettings, host: Host) -> None:
     (settings.folder / "hook.yml").write_text("[]")
     playbooks = AnsiblePlaybooks(settings, {Occasion.PRE_REBOOT: settings.folder / "hook.yml"})
-    playbooks.run("pre-reboot", host, {}, seconds=1, check=lambda: None, notice=lambda _task: None)
+    playbooks.run(
+        Occasion.PRE_REBOOT, host, {}, seconds=1, check=lambda: None, notice=lambda _task: None
+    )
 
 
 @pytest.mark.parametrize("run", [run_queued, run_alone, run_hook])

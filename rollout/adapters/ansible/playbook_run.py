@@ -83,7 +83,7 @@ class PlaybookRun:
         self._thread = threading.Thread(target=self._run_playbook, name="ansible", daemon=True)
 
     def start(self, variables: Mapping[str, object]) -> None:
-        """Start the run. If this raises, call `cancel`. Ansible takes no variable for a template."""
+        """Start the run; if this raises, `cancel` it. No variable is taken for a template."""
         inventory = write_inventory(self.folder, self._settings, self._hosts)
         file = write_variables(self.folder, variables)
         words = ["-i", str(inventory), "--limit", TARGETS, "-e", f"@{file}"]
