@@ -25,22 +25,22 @@ def blocker(node: str, subject: str, finding: findings.BlockerFinding) -> Blocke
 
 
 @words.register
-def _(_finding: findings.AwayNotReady) -> Words:
+def _away_not_ready(_finding: findings.AwayNotReady) -> Words:
     return Words("is not Ready", "find out why with `kubectl describe node`")
 
 
 @words.register
-def _(finding: findings.AwayFailed) -> Words:
+def _away_failed(finding: findings.AwayFailed) -> Words:
     return Words(f"failed in {rollout_name(finding.run_id)} and is still cordoned", _ABORT)
 
 
 @words.register
-def _(finding: findings.AwayStarted) -> Words:
+def _away_started(finding: findings.AwayStarted) -> Words:
     return Words(f"is still cordoned by {rollout_name(finding.run_id)}", _ABORT)
 
 
 @words.register
-def _(finding: findings.AwayCordoned) -> Words:
+def _away_cordoned(finding: findings.AwayCordoned) -> Words:
     wait = "wait until it is uncordoned, at most an hour"
     if not finding.since:
         cause = "was cordoned by someone else (the cordon's taint is still missing)"
@@ -49,14 +49,14 @@ def _(finding: findings.AwayCordoned) -> Words:
 
 
 @words.register
-def _(finding: findings.AwayMaintained) -> Words:
+def _away_maintained(finding: findings.AwayMaintained) -> Words:
     since = f" at {printable(finding.since)}" if finding.since else ""
     condition = f"has the condition {finding.condition}, which someone else set{since}"
     return Words(condition, "wait until that condition is False")
 
 
 @words.register
-def _(finding: findings.LimitUsedUp) -> Words:
+def _limit_used_up(finding: findings.LimitUsedUp) -> Words:
     limit = f"--max-unavailable {finding.limit}"
     if finding.pool:
         limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
@@ -65,13 +65,13 @@ def _(finding: findings.LimitUsedUp) -> Words:
 
 
 @words.register
-def _(finding: findings.ControlPlaneAway) -> Words:
+def _control_plane_away(finding: findings.ControlPlaneAway) -> Words:
     away = words(finding.away)
     return Words(f"{away.cause}, {_AND_NO_OTHER}", f"{away.fix}, {_OR_ALLOW}")
 
 
 @words.register
-def _(finding: findings.StaticPodUnready) -> Words:
+def _static_pod_unready(finding: findings.StaticPodUnready) -> Words:
     since = f" since {finding.since}" if finding.since else ""
     return Words(
         f"is not Ready on {finding.node}{since}, {_AND_NO_OTHER}",
@@ -80,7 +80,7 @@ def _(finding: findings.StaticPodUnready) -> Words:
 
 
 @words.register
-def _(finding: findings.EtcdMajorityLost) -> Words:
+def _etcd_majority_lost(finding: findings.EtcdMajorityLost) -> Words:
     cause = (
         f"is one of {finding.members} members of etcd on {finding.node}, which needs"
         f" {finding.needed} and would have {finding.left} without it"
@@ -92,12 +92,12 @@ def _(finding: findings.EtcdMajorityLost) -> Words:
 
 
 @words.register
-def _(_finding: findings.LastApiServer) -> Words:
+def _last_api_server(_finding: findings.LastApiServer) -> Words:
     return Words("is the only API server that is Ready", f"start another API server, {_OR_ALLOW}")
 
 
 @words.register
-def _(finding: findings.CopiesLacking) -> Words:
+def _copies_lacking(finding: findings.CopiesLacking) -> Words:
     if finding.away:
         nodes = ", ".join(finding.away)
         verb = "is" if len(finding.away) == 1 else "are"
@@ -107,7 +107,7 @@ def _(finding: findings.CopiesLacking) -> Words:
 
 
 @words.register
-def _(finding: findings.CoordinatorActive) -> Words:
+def _coordinator_active(finding: findings.CoordinatorActive) -> Words:
     coordinator = finding.coordinator
     holders = ", ".join(coordinator.holders)
     cause = "reboots nodes by itself" + (f" and holds its lock for {holders}" if holders else "")
@@ -145,12 +145,12 @@ def _annotation_taking_lock(lock: LockAnnotation) -> str:
 
 
 @words.register
-def _(finding: findings.PodRefused) -> Words:
+def _pod_refused(finding: findings.PodRefused) -> Words:
     return Words(why_not_evicted(finding.reasons))
 
 
 @words.register
-def _(finding: findings.StuckTerminating) -> Words:
+def _stuck_terminating(finding: findings.StuckTerminating) -> Words:
     stuck = stuck_terminating(finding.overdue, finding.finalizers)
     cause = f"{stuck}, longer than --drain-timeout"
     setting = f"--set drain.skip-wait-for-delete-timeout={round(finding.timeout)}"
@@ -163,7 +163,7 @@ def stuck_terminating(overdue: Duration, finalizers: Sequence[str]) -> str:
 
 
 @words.register
-def _(finding: findings.SeveralBudgets) -> Words:
+def _several_budgets(finding: findings.SeveralBudgets) -> Words:
     names = ", ".join(finding.budgets)
     selected = f"is selected by {len(finding.budgets)} PDBs ({names})"
     return Words(
@@ -173,14 +173,14 @@ def _(finding: findings.SeveralBudgets) -> Words:
 
 
 @words.register
-def _(finding: findings.BudgetUncounted) -> Words:
+def _budget_uncounted(finding: findings.BudgetUncounted) -> Words:
     cause = f"allows no eviction because its controller cannot count its pods ({finding.error})"
     scalable = "make it select only pods whose controllers have a scale subresource"
     return Words(cause, _fixes("set minAvailable to a number", scalable))
 
 
 @words.register
-def _(finding: findings.BudgetUnscaled) -> Words:
+def _budget_unscaled(finding: findings.BudgetUnscaled) -> Words:
     cause = (
         f"{rule_of(finding.budget)} never allows an eviction: its pods' controllers have no scale"
         " subresource to calculate it from"
@@ -189,7 +189,7 @@ def _(finding: findings.BudgetUnscaled) -> Words:
 
 
 @words.register
-def _(finding: findings.BudgetNever) -> Words:
+def _budget_never(finding: findings.BudgetNever) -> Words:
     budget = finding.budget
     pods = counted(budget.expected_pods, "pod")
     ended = f", {finding.ended} of them completed" if finding.ended else ""
@@ -219,14 +219,14 @@ _SURGE_OBSTACLES = {
 
 
 @words.register
-def _(finding: findings.NoSurge) -> Words:
+def _no_surge(finding: findings.NoSurge) -> Words:
     return Words(
         f"drain.restart does not help {finding.owner}: {_SURGE_OBSTACLES[finding.obstacle]}"
     )
 
 
 @words.register
-def _(finding: findings.BudgetUnhealthy) -> Words:
+def _budget_unhealthy(finding: findings.BudgetUnhealthy) -> Words:
     budget = finding.budget
     is_one = len(finding.unready) == 1
     has = "has" if is_one else "have"
@@ -240,7 +240,7 @@ def _(finding: findings.BudgetUnhealthy) -> Words:
 
 
 @words.register
-def _(finding: findings.FitsNowhere) -> Words:
+def _fits_nowhere(finding: findings.FitsNowhere) -> Words:
     lost = finding.lost
     rest = counted(len(lost) - 1, "more pod")
     others = f" (and {rest} of this PDB)" if len(lost) > 1 else ""

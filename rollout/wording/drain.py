@@ -14,45 +14,45 @@ _MOST_PODS = 3
 
 
 @words.register
-def _(_finding: findings.NotSelected) -> Words:
+def _not_selected(_finding: findings.NotSelected) -> Words:
     return Words("is not selected by --pod-selector")
 
 
 @words.register
-def _(finding: findings.OverduePod) -> Words:
+def _overdue_pod(finding: findings.OverduePod) -> Words:
     setting = f"drain.skip-wait-for-delete-timeout is {finding.patience}"
     ended = f"its grace period ended {finding.overdue} s ago"
     return Words(f"is stuck terminating: {ended} ({setting})")
 
 
 @words.register
-def _(finding: findings.OfDaemonSet) -> Words:
+def _of_daemon_set(finding: findings.OfDaemonSet) -> Words:
     return Words(f"belongs to the DaemonSet {finding.daemon_set}, which would replace it")
 
 
 @words.register
-def _(_finding: findings.StaticPod) -> Words:
+def _static_pod(_finding: findings.StaticPod) -> Words:
     return Words("is a static pod: its kubelet runs it from a file")
 
 
 @words.register
-def _(finding: findings.DaemonSetGone) -> Words:
+def _daemon_set_gone(finding: findings.DaemonSetGone) -> Words:
     gone = f"its DaemonSet {finding.daemon_set} no longer exists"
     return Words(f"{gone}, so nothing would replace it", "use --force to evict it")
 
 
 @words.register
-def _(_finding: findings.CompletingPod) -> Words:
+def _completing_pod(_finding: findings.CompletingPod) -> Words:
     return Words("is selected by drain.wait-for-completion, so the drain waits until it completes")
 
 
 @words.register
-def _(_finding: findings.LocalStorage) -> Words:
+def _local_storage(_finding: findings.LocalStorage) -> Words:
     return Words("has emptyDir data that would be lost", "use --delete-emptydir-data to evict it")
 
 
 @words.register
-def _(_finding: findings.UnmanagedPod) -> Words:
+def _unmanaged_pod(_finding: findings.UnmanagedPod) -> Words:
     return Words("has no controller, so nothing would replace it", "use --force to evict it")
 
 
@@ -71,7 +71,7 @@ def awaited_text(pods: Sequence[AwaitedPod], now: datetime | None) -> str:
 
 
 @words.register
-def _(finding: StillRunning) -> Words:
+def _still_running(finding: StillRunning) -> Words:
     pods = [f"{name} ({ran} so far)" if ran else name for name, ran in finding.ran.items()]
     verb = "has" if len(pods) == 1 else "have"
     timeout = f"drain.wait-for-completion-timeout {finding.timeout}"
@@ -80,7 +80,7 @@ def _(finding: StillRunning) -> Words:
 
 
 @words.register
-def _(finding: findings.Restarting) -> Words:
+def _restarting(finding: findings.Restarting) -> Words:
     """The words are `kubectl rollout status`'s."""
     name = f"Deployment {finding.deployment}"
     progress = finding.progress

@@ -23,44 +23,44 @@ _OTHER_SOURCES = ", ".join(
 
 
 @words.register
-def _(finding: findings.ExcludedByFlag) -> Words:
+def _excluded_by_flag(finding: findings.ExcludedByFlag) -> Words:
     return Words(f"left out by {finding.flag}")
 
 
 @words.register
-def _(_finding: findings.VirtualNode) -> Words:
+def _virtual_node(_finding: findings.VirtualNode) -> Words:
     return Words("a virtual node: it has no host to reboot")
 
 
 @words.register
-def _(finding: findings.OtherSystem) -> Words:
+def _other_system(finding: findings.OtherSystem) -> Words:
     return Words(f"a {finding.system.capitalize()} node: rollout reboots Linux hosts")
 
 
 @words.register
-def _(_finding: findings.NodeDeleting) -> Words:
+def _node_deleting(_finding: findings.NodeDeleting) -> Words:
     return Words("the Node is being deleted")
 
 
 @words.register
-def _(finding: findings.NodeLeaving) -> Words:
+def _node_leaving(finding: findings.NodeLeaving) -> Words:
     return Words(f"{finding.remover} is about to remove it: taint {finding.taint}")
 
 
 @words.register
-def _(finding: findings.NodeNotReady) -> Words:
+def _node_not_ready(finding: findings.NodeNotReady) -> Words:
     state = "its kubelet has stopped reporting" if finding.is_silent else "it is not Ready"
     return Words(joined(": ", state, finding.message))
 
 
 @words.register
-def _(finding: findings.LeftCordoned) -> Words:
+def _left_cordoned(finding: findings.LeftCordoned) -> Words:
     rollout = f"the unfinished rollout {finding.run_id}"
     return Words(f"left cordoned by {rollout}, in phase {finding.phase}")
 
 
 @words.register
-def _(finding: findings.CordonedByOther) -> Words:
+def _cordoned_by_other(finding: findings.CordonedByOther) -> Words:
     if finding.mark is None:
         fix = "--allow cordoned reboots it anyway and leaves it cordoned"
         return Words("cordoned manually", fix, note="")
@@ -69,57 +69,57 @@ def _(finding: findings.CordonedByOther) -> Words:
 
 
 @words.register
-def _(finding: findings.MaintainedByOther) -> Words:
+def _maintained_by_other(finding: findings.MaintainedByOther) -> Words:
     condition = f"someone else has set its condition {finding.condition} to True"
     return Words(condition, "wait until it is False", note=finding.condition)
 
 
 @words.register
-def _(finding: findings.UnknownMark) -> Words:
+def _unknown_mark(finding: findings.UnknownMark) -> Words:
     annotation = f"its annotation {finding.annotation}"
     return Words(f"{annotation} is unknown to this version of rollout", _OTHER_VERSION)
 
 
 @words.register
-def _(finding: findings.MissingMark) -> Words:
+def _missing_mark(finding: findings.MissingMark) -> Words:
     return Words(f"its annotation {finding.annotation} is missing", _OTHER_VERSION)
 
 
 @words.register
-def _(finding: findings.InvalidMark) -> Words:
+def _invalid_mark(finding: findings.InvalidMark) -> Words:
     value = finding.value[:_MOST_CHARACTERS]
     cause = f"its annotation {finding.annotation} has the invalid value {value!r}"
     return Words(cause, _OTHER_VERSION)
 
 
 @words.register
-def _(finding: findings.NodePaused) -> Words:
+def _node_paused(finding: findings.NodePaused) -> Words:
     return Words(str(finding.pause), note=finding.pause.details)
 
 
 @words.register
-def _(finding: findings.PausedByAnnotation) -> Words:
+def _paused_by_annotation(finding: findings.PausedByAnnotation) -> Words:
     by = f"by its annotation {finding.annotation}"
     return Words(f"paused {by}", note=by)
 
 
 @words.register
-def _(finding: findings.AllNodesPaused) -> Words:
+def _all_nodes_paused(finding: findings.AllNodesPaused) -> Words:
     return Words(f"all nodes are {finding.pause}")
 
 
 @words.register
-def _(_finding: findings.NoHost) -> Words:
+def _no_host(_finding: findings.NoHost) -> Words:
     return Words("no host in the inventory matches this Node")
 
 
 @words.register
-def _(finding: findings.ProbeFailed) -> Words:
+def _probe_failed(finding: findings.ProbeFailed) -> Words:
     return Words(finding.message, finding.hint, brief=finding.brief)
 
 
 @words.register
-def _(finding: findings.RebootNotNeeded) -> Words:
+def _reboot_not_needed(finding: findings.RebootNotNeeded) -> Words:
     cause = "; ".join(finding.answers) or "no detection source is configured for it"
     if finding.detect_flag:
         return Words(cause, f"to use its reboot-needed annotation: {finding.detect_flag}")
@@ -127,7 +127,7 @@ def _(finding: findings.RebootNotNeeded) -> Words:
 
 
 @words.register
-def _(finding: findings.SourcesSilent) -> Words:
+def _sources_silent(finding: findings.SourcesSilent) -> Words:
     cause = "; ".join(finding.answers)
     if finding.shows:
         return Words(cause, f"it has {', '.join(finding.shows)}: {finding.detect_flag}")
@@ -137,31 +137,31 @@ def _(finding: findings.SourcesSilent) -> Words:
 
 
 @words.register
-def _(finding: findings.OtherVersionRuns) -> Words:
+def _other_version_runs(finding: findings.OtherVersionRuns) -> Words:
     running = finding.running or "an unknown version"
     return Words(f"it runs {running}, not {finding.version}")
 
 
 @words.register
-def _(finding: findings.NoPreviousVersion) -> Words:
+def _no_previous_version(finding: findings.NoPreviousVersion) -> Words:
     return Words(finding.answer)
 
 
 @words.register
-def _(finding: findings.PreviousVersionUnknown) -> Words:
+def _previous_version_unknown(finding: findings.PreviousVersionUnknown) -> Words:
     rule = f"{finding.user} ALL=(root) NOPASSWD: ALL"
     rights = f"if {finding.user} cannot run commands as root, add to /etc/sudoers.d"
     return Words(finding.answer, f"check why on the host; {rights}: {rule}")
 
 
 @words.register
-def _(finding: findings.PreviousVersionChanged) -> Words:
+def _previous_version_changed(finding: findings.PreviousVersionChanged) -> Words:
     now = finding.version or "an unknown version"
     return Words(f"it would go back to {now}, not to {finding.planned} as planned")
 
 
 @words.register
-def _(finding: findings.HeldVersion) -> Words:
+def _held_version(finding: findings.HeldVersion) -> Words:
     if finding.by:
         cause = f"version {finding.version} has been held by {finding.by} since {finding.at}"
         return Words(cause, _release(finding.version))
@@ -176,7 +176,7 @@ def _(finding: findings.HeldVersion) -> Words:
 
 
 @words.register
-def _(finding: findings.UncountedVersion) -> Words:
+def _uncounted_version(finding: findings.UncountedVersion) -> Words:
     cause = (
         f"version {finding.version} is held: its failures cannot be recorded because"
         f" {finding.others} other versions are already held; release some of them"
@@ -185,7 +185,7 @@ def _(finding: findings.UncountedVersion) -> Words:
 
 
 @words.register
-def _(finding: findings.MaybeHeldVersion) -> Words:
+def _maybe_held_version(finding: findings.MaybeHeldVersion) -> Words:
     held = words(finding.held)
     return Words(f"{held.cause}; it may be the version staged on this node", held.fix)
 
@@ -195,7 +195,7 @@ def _release(version: str) -> str:
 
 
 @words.register
-def _(finding: findings.NoEvidence) -> Words:
+def _no_evidence(finding: findings.NoEvidence) -> Words:
     version = finding.version
     subject = f"version {version}" if version else "an unknown version"
     known = shortened(finding.known) or "none"
@@ -204,7 +204,7 @@ def _(finding: findings.NoEvidence) -> Words:
 
 
 @words.register
-def _(finding: findings.EvidenceShort) -> Words:
+def _evidence_short(finding: findings.EvidenceShort) -> Words:
     subject = f"version {finding.version} is not verified in {finding.cluster} yet"
     failures = _failures(finding.failed) if finding.failed else ""
     nodes = ""
@@ -224,7 +224,7 @@ def _failures(failed: Mapping[str, str]) -> str:
 
 
 @words.register
-def _(finding: findings.NodeResting) -> Words:
+def _node_resting(finding: findings.NodeResting) -> Words:
     failure = failure_clause(finding.failures)
     cause = f"it {failure}; it will not be rebooted again until {finding.until}"
     return Words(cause, f"rollout release --node {finding.node}")
@@ -247,22 +247,22 @@ def failure_clause(failures: NodeFailures, when: str = "") -> str:
 
 
 @words.register
-def _(finding: findings.NoSudo) -> Words:
+def _no_sudo(finding: findings.NoSudo) -> Words:
     return Words(finding.refusal or f"{finding.user} is not allowed to run systemctl reboot")
 
 
 @words.register
-def _(finding: findings.ShutdownInhibited) -> Words:
+def _shutdown_inhibited(finding: findings.ShutdownInhibited) -> Words:
     return Words(f"its shutdown is blocked by {finding.holder}", "see systemd-inhibit --list")
 
 
 @words.register
-def _(finding: findings.RebootBlocked) -> Words:
+def _reboot_blocked(finding: findings.RebootBlocked) -> Words:
     return Words(finding.answer)
 
 
 @words.register
-def _(finding: findings.ShutdownScheduled) -> Words:
+def _shutdown_scheduled(finding: findings.ShutdownScheduled) -> Words:
     return Words(finding.schedule, "`shutdown -c` on the host cancels it")
 
 
@@ -282,7 +282,7 @@ _MEANING_OF_MARK = {
 
 
 @words.register
-def _(finding: findings.RivalMark) -> Words:
+def _rival_mark(finding: findings.RivalMark) -> Words:
     marks = ", ".join(finding.marks)
     state = f"{marks} is {finding.value}" if finding.value else marks
     # Commands come last, to be copied.
@@ -292,13 +292,13 @@ def _(finding: findings.RivalMark) -> Words:
 
 
 @words.register
-def _(finding: findings.RivalPod) -> Words:
+def _rival_pod(finding: findings.RivalPod) -> Words:
     cause = f"the system-upgrade-controller is upgrading it (pod {finding.pod})"
     return Words(cause, f"wait until it has ended, or use --allow {finding.rival}")
 
 
 @words.register
-def _(finding: findings.RivalOnHost) -> Words:
+def _rival_on_host(finding: findings.RivalOnHost) -> Words:
     match finding.rival:
         case Rival.LOCKSMITHD:
             cause = "locksmithd runs on the host and reboots it by itself"
@@ -315,13 +315,13 @@ def _(finding: findings.RivalOnHost) -> Words:
 
 
 @words.register
-def _(finding: findings.OwnNodeOnly) -> Words:
+def _own_node_only(finding: findings.OwnNodeOnly) -> Words:
     place = f"{_own_pod(finding.pod)}, which cannot be scheduled on another node"
     return Words(f"{place}: run rollout from outside the cluster")
 
 
 @words.register
-def _(finding: findings.OwnNodeDeferred) -> Words:
+def _own_node_deferred(finding: findings.OwnNodeDeferred) -> Words:
     return Words(f"{_own_pod(finding.pod)}: the next run reboots it, from another node")
 
 
@@ -330,7 +330,7 @@ def _own_pod(pod: str) -> str:
 
 
 @words.register
-def _(finding: findings.DrainBlocked) -> Words:
+def _drain_blocked(finding: findings.DrainBlocked) -> Words:
     return Words(f"left out by --skip blocked: {finding.object} {finding.message}")
 
 

@@ -11,17 +11,17 @@ _MOST_NODES = 5
 
 
 @words.register
-def _(finding: findings.WindowClosed) -> Words:
+def _window_closed(finding: findings.WindowClosed) -> Words:
     return Words(f"{_closed(finding.freezes)}; {_next_window(finding.opens)}")
 
 
 @words.register
-def _(finding: findings.NoWindowAhead) -> Words:
+def _no_window_ahead(finding: findings.NoWindowAhead) -> Words:
     return Words(f"{_closed(finding.freezes)}; {_next_window('')}")
 
 
 @words.register
-def _(finding: findings.WindowTooShort) -> Words:
+def _window_too_short(finding: findings.WindowTooShort) -> Words:
     within = "before the freeze" if finding.ends_in_freeze else "in the window"
     estimate = f"it is estimated to take {finding.needed}"
     return Words(
@@ -39,29 +39,29 @@ def _next_window(opens: str) -> str:
 
 
 @words.register
-def _(finding: findings.NoWindowFits) -> Words:
+def _no_window_fits(finding: findings.NoWindowFits) -> Words:
     estimate = f"it is estimated to take {finding.needed}"
     return Words(f"{estimate}, longer than any maintenance window")
 
 
 @words.register
-def _(finding: findings.DeadlineTooNear) -> Words:
+def _deadline_too_near(finding: findings.DeadlineTooNear) -> Words:
     left = f"only {finding.left} left until --active-deadline"
     return Words(f"{left}, and it is estimated to take {finding.needed}")
 
 
 @words.register
-def _(finding: findings.MemoryUnreadable) -> Words:
+def _memory_unreadable(finding: findings.MemoryUnreadable) -> Words:
     return Words(finding.problem, "rollout doctor")
 
 
 @words.register
-def _(finding: findings.MemoryUnwritable) -> Words:
+def _memory_unwritable(finding: findings.MemoryUnwritable) -> Words:
     return Words(f"failures could not be recorded: {finding.problem}")
 
 
 @words.register
-def _(finding: findings.BlockingPods) -> Words:
+def _blocking_pods(finding: findings.BlockingPods) -> Words:
     verb = "is" if len(finding.pods) == 1 else "are"
     noun = "pod" if len(finding.pods) == 1 else "pods"
     pods = f"{noun} {shortened(finding.pods, _MOST_PODS)} {verb} running on it"
@@ -69,82 +69,82 @@ def _(finding: findings.BlockingPods) -> Words:
 
 
 @words.register
-def _(finding: findings.BlockedNow) -> Words:
+def _blocked_now(finding: findings.BlockedNow) -> Words:
     return Words(f"{finding.object} {finding.message}")
 
 
 @words.register
-def _(finding: findings.ControllerMoving) -> Words:
+def _controller_moving(finding: findings.ControllerMoving) -> Words:
     others = f"its pods on {finding.node} have to move first"
     return Words(f"{finding.controller} has pods on this node, and {others}")
 
 
 @words.register
-def _(finding: findings.AlertsFiring) -> Words:
+def _alerts_firing(finding: findings.AlertsFiring) -> Words:
     verb = "is" if len(finding.names) == 1 else "are"
     noun = "alert" if len(finding.names) == 1 else "alerts"
     return Words(f"{noun} {shortened(finding.names, _MOST_ALERTS)} {verb} firing")
 
 
 @words.register
-def _(finding: findings.AlertsUnreadable) -> Words:
+def _alerts_unreadable(finding: findings.AlertsUnreadable) -> Words:
     return Words(f"alerts cannot be read: {finding.problem}")
 
 
 @words.register
-def _(finding: findings.AlertsNotAsked) -> Words:
+def _alerts_not_asked(finding: findings.AlertsNotAsked) -> Words:
     setting = "alerts.prometheus-url is not set to that URL"
     return Words(f"alerts from {finding.url} are not read, because {setting}")
 
 
 @words.register
-def _(finding: findings.ObjectUnhealthy) -> Words:
+def _object_unhealthy(finding: findings.ObjectUnhealthy) -> Words:
     return Words(f"{finding.resource} is not healthy: {finding.expression} is false")
 
 
 @words.register
-def _(finding: findings.ObjectHealthUnknown) -> Words:
+def _object_health_unknown(finding: findings.ObjectHealthUnknown) -> Words:
     return Words(f"the health of {finding.resource} is unknown: {finding.problem}")
 
 
 @words.register
-def _(finding: findings.GateTimeout) -> Words:
+def _gate_timeout(finding: findings.GateTimeout) -> Words:
     held = words(finding.held)
     return Words(f"{held.cause}, even after gates.timeout {finding.timeout}", held.fix)
 
 
 @words.register
-def _(finding: findings.WaveNotConfirmed) -> Words:
+def _wave_not_confirmed(finding: findings.WaveNotConfirmed) -> Words:
     return Words(f"wave {finding.wave} was not confirmed")
 
 
 @words.register
-def _(finding: findings.CommandRefused) -> Words:
+def _command_refused(finding: findings.CommandRefused) -> Words:
     return Words(finding.answer)
 
 
 @words.register
-def _(_finding: findings.StopRequested) -> Words:
+def _stop_requested(_finding: findings.StopRequested) -> Words:
     return Words("stopped on request")
 
 
 @words.register
-def _(_finding: findings.DeadlineReached) -> Words:
+def _deadline_reached(_finding: findings.DeadlineReached) -> Words:
     return Words("--active-deadline has been reached")
 
 
 @words.register
-def _(_finding: findings.LeaseLost) -> Words:
+def _lease_lost(_finding: findings.LeaseLost) -> Words:
     return Words("the Lease was lost")
 
 
 @words.register
-def _(finding: findings.FailureLimit) -> Words:
+def _failure_limit(finding: findings.FailureLimit) -> Words:
     return Words(f"{finding.failed} failed, and --max-failures is {finding.limit}")
 
 
 @words.register
-def _(finding: findings.UnavailableLimit) -> Words:
+def _unavailable_limit(finding: findings.UnavailableLimit) -> Words:
     limit = f"--max-unavailable {finding.limit}"
     if finding.pool:
         limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
@@ -152,7 +152,7 @@ def _(finding: findings.UnavailableLimit) -> Words:
 
 
 @words.register
-def _(finding: findings.Unsettled) -> Words:
+def _unsettled(finding: findings.Unsettled) -> Words:
     unsettled = f"since the interruption the cluster has not settled within {finding.timeout}"
     if finding.node or finding.wave:
         last = finding.node or f"wave {finding.wave}"
@@ -161,10 +161,10 @@ def _(finding: findings.Unsettled) -> Words:
 
 
 @words.register
-def _(finding: findings.ApiUnavailable) -> Words:
+def _api_unavailable(finding: findings.ApiUnavailable) -> Words:
     return Words(f"the API server is unavailable: {finding.message}")
 
 
 @words.register
-def _(finding: findings.RestBlocked) -> Words:
+def _rest_blocked(finding: findings.RestBlocked) -> Words:
     return Words(finding.message)

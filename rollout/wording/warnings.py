@@ -18,7 +18,7 @@ def warning(node: str, subject: str, finding: findings.WarningFinding) -> PlanWa
 
 
 @words.register
-def _(warning_of_pod: findings.PodWarning) -> Words:
+def _pod_warning(warning_of_pod: findings.PodWarning) -> Words:
     match warning_of_pod.finding:
         case drain_finding.NotSelected():
             return Words(f"{cause(warning_of_pod.finding)}: {_REBOOT_STOPS_IT}")
@@ -38,27 +38,27 @@ def _(warning_of_pod: findings.PodWarning) -> Words:
 
 
 @words.register
-def _(finding: findings.CriticalUnready) -> Words:
+def _critical_unready(finding: findings.CriticalUnready) -> Words:
     since = f" since {finding.since}" if finding.since else ""
     effect = "the reboot may not fix it, and rollout does not wait for it"
     return Words(f"is system-node-critical and not Ready{since}: {effect}")
 
 
 @words.register
-def _(_finding: findings.StaysHere) -> Words:
+def _stays_here(_finding: findings.StaysHere) -> Words:
     why = "tolerates the unschedulable taint and fits on no other node"
     return Words(f"{why}: it would be scheduled here again, and {_REBOOT_STOPS_IT}")
 
 
 @words.register
-def _(finding: findings.TerminatingLate) -> Words:
+def _terminating_late(finding: findings.TerminatingLate) -> Words:
     stuck = stuck_terminating(finding.overdue, finding.finalizers)
     setting = "drain.skip-wait-for-delete-timeout"
     return Words(f"{stuck}; the drain waits for it, unless {setting} skips it")
 
 
 @words.register
-def _(finding: findings.LongGrace) -> Words:
+def _long_grace(finding: findings.LongGrace) -> Words:
     period = f"another {finding.grace}" if finding.is_terminating else finding.grace
     timing = f"may take {period} to terminate, but the drain times out after {finding.timeout}"
     ways = "raise --drain-timeout, or shorten the grace period with --grace-period"
@@ -66,7 +66,7 @@ def _(finding: findings.LongGrace) -> Words:
 
 
 @words.register
-def _(finding: findings.LongCompletion) -> Words:
+def _long_completion(finding: findings.LongCompletion) -> Words:
     setting = "drain.wait-for-completion-timeout"
     likely = f"may run for another {finding.left}, but the drain waits only {finding.timeout}"
     match finding.fallback:
@@ -81,27 +81,27 @@ def _(finding: findings.LongCompletion) -> Words:
 
 
 @words.register
-def _(_finding: findings.LonghornOpens) -> Words:
+def _longhorn_opens(_finding: findings.LonghornOpens) -> Words:
     unless = "a volume has its last healthy replica here, or stays attached"
     fails = "in that case the drain waits until --drain-timeout and fails"
     return Words(f"Longhorn removes it after the node is cordoned, unless {unless}; {fails}")
 
 
 @words.register
-def _(_finding: findings.RookOpens) -> Words:
+def _rook_opens(_finding: findings.RookOpens) -> Words:
     when = "for one failure domain at a time, once Ceph is healthy"
     return Words(f"Rook relaxes it {when}: the drain waits for this")
 
 
 @words.register
-def _(finding: findings.BudgetClosed) -> Words:
+def _budget_closed(finding: findings.BudgetClosed) -> Words:
     pods = f"{finding.healthy} of {finding.needed} needed pods are healthy"
     waits = "the drain waits for it, up to --drain-timeout; see why its pods are not ready"
     return Words(f"allows no eviction now ({pods}): {waits}")
 
 
 @words.register
-def _(finding: findings.BudgetManaged) -> Words:
+def _budget_managed(finding: findings.BudgetManaged) -> Words:
     owner = finding.owner.named_in(finding.namespace)
     if not finding.is_alone:
         when = f"once the controller of {owner} moves its pod"
@@ -112,13 +112,13 @@ def _(finding: findings.BudgetManaged) -> Words:
 
 
 @words.register
-def _(finding: findings.BudgetSurged) -> Words:
+def _budget_surged(finding: findings.BudgetSurged) -> Words:
     restart = f"the drain restarts Deployment {finding.deployment} (drain.restart)"
     return Words(f"never allows an eviction: {restart}, and waits for its new pods")
 
 
 @words.register
-def _(finding: findings.DownMeanwhile) -> Words:
+def _down_meanwhile(finding: findings.DownMeanwhile) -> Words:
     because = obstacle(finding.nowhere)
     remedy = f"{_remedy(finding.nowhere)} if it must keep running"
     return Words(f"will be down until the node returns: {because}; {remedy}")
@@ -137,7 +137,7 @@ def _remedy(nowhere: drain_finding.Nowhere) -> str:
 
 
 @words.register
-def _(finding: findings.BudgetCrowded) -> Words:
+def _budget_crowded(finding: findings.BudgetCrowded) -> Words:
     allows = f"allows only {finding.allowed} of the {finding.pods} pods expected on this node"
     room = "not all pods on this node fit on other nodes"
     risk = "if those pods are evicted last, the drain may wait until --drain-timeout and fail"
@@ -145,41 +145,41 @@ def _(finding: findings.BudgetCrowded) -> Words:
 
 
 @words.register
-def _(finding: findings.AllReplicas) -> Words:
+def _all_replicas(finding: findings.AllReplicas) -> Words:
     where = f"all its {finding.pods} pods are on this node"
     risk = "no PDB prevents them from being evicted together"
     return Words(f"{where}, and {risk}: spread them, or create a PDB")
 
 
 @words.register
-def _(finding: findings.HeldVersionTaken) -> Words:
+def _held_version_taken(finding: findings.HeldVersionTaken) -> Words:
     return Words(f"included anyway, as requested: {cause(finding.held)}")
 
 
 @words.register
-def _(finding: findings.RestingNodeTaken) -> Words:
+def _resting_node_taken(finding: findings.RestingNodeTaken) -> Words:
     return Words(f"`rollout operate` would leave it out: {cause(finding.resting)}")
 
 
 @words.register
-def _(finding: findings.UsersLoggedIn) -> Words:
+def _users_logged_in(finding: findings.UsersLoggedIn) -> Words:
     users = f"{counted(len(finding.users), 'user')} logged in"
     names = shortened(finding.users, _MOST_USERS)
     return Words(f"{users} ({names}); to leave the node out, run: rollout pause {finding.node}")
 
 
 @words.register
-def _(finding: findings.MoreUpdates) -> Words:
+def _more_updates(finding: findings.MoreUpdates) -> Words:
     another = f"needs another reboot after {finding.staged}, for {finding.newest}"
     return Words(f"{another}: run rollout again once that is staged")
 
 
 @words.register
-def _(_finding: findings.CoversNoPod) -> Words:
+def _covers_no_pod(_finding: findings.CoversNoPod) -> Words:
     return Words("selects no pod: check its namespace and selector")
 
 
 @words.register
-def _(finding: findings.OtherAtWork) -> Words:
+def _other_at_work(finding: findings.OtherAtWork) -> Words:
     away = words(finding.away)
     return Words(f"{away.cause}, and counts against --max-unavailable: {away.fix}")
