@@ -167,7 +167,7 @@ class ScoreKeeper:
 
     def _host_went_down(self, host: Machine) -> None:
         """Count the pods that were running on the host, and the budgets that lost them."""
-        self._staged[host.name] = host.engine.staged
+        self._staged[host.name] = host.update_engine.staged
         pods = [pod for pod in self._store.pods_on(host.name) if phase(pod) == "Running"]
         budgets = dict[str, Json]()
         lost = Counter[str]()

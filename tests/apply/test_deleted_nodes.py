@@ -190,8 +190,8 @@ def no_file(name: str) -> Callable[[Lab, str], None]:
 
 def nothing_staged(lab: Lab, node: str) -> None:
     """As `update_engine_client -reset_status` and `rpm-ostree cleanup -p` leave it."""
-    lab.machines[node].engine.reset()
-    lab.machines[node].engine.staged = None
+    lab.machines[node].update_engine.reset()
+    lab.machines[node].update_engine.staged = None
 
 
 NEEDS = {

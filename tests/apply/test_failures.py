@@ -229,5 +229,7 @@ def test_a_node_that_was_rolled_back_says_so_until_its_version_is_staged_again(
     assert rows["worker-2"]["reason"] == "no-update"
     assert rows["worker-2"]["update"]["rolled_back_from"] == "4152.2.0"
     assert rows["worker-1"]["state"] == "up to date"
-    lab.machines["worker-2"].engine = UpdateEngine.with_staged("4152.2.0", checked=int(time.time()))
+    lab.machines["worker-2"].update_engine = UpdateEngine.with_staged(
+        "4152.2.0", checked=int(time.time())
+    )
     assert "rolled back" not in rollout(lab, "status").stdout

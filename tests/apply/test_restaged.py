@@ -33,7 +33,7 @@ HELD["versions"][NEWER]["held_since"] = "2026-11-01T00:00:00Z"  # type: ignore[i
 
 
 def stage(lab: Lab, node: str) -> None:
-    lab.machines[node].engine = UpdateEngine.with_staged(NEWER, checked=1)
+    lab.machines[node].update_engine = UpdateEngine.with_staged(NEWER, checked=1)
 
 
 def restage(lab: Lab, node: str, *, once: str, is_at: str) -> None:

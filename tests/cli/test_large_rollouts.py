@@ -45,7 +45,7 @@ def stage(lab: Lab, numbers: Sequence[int], version: str) -> dict[str, int]:
 
     def write() -> None:
         for number in numbers:
-            lab.machines[f"worker-{number}"].engine = UpdateEngine.with_staged(
+            lab.machines[f"worker-{number}"].update_engine = UpdateEngine.with_staged(
                 version, checked=int(time.time())
             )
 
@@ -62,7 +62,7 @@ def any_rebooted(lab: Lab) -> bool:
     """Whether one that waited is up again; cheap, for it is asked again and again in the lab's
     loop.
     """
-    return any(lab.machines[f"worker-{number}"].engine.staged is None for number in WAITING)
+    return any(lab.machines[f"worker-{number}"].update_engine.staged is None for number in WAITING)
 
 
 def one_pass(lab: Lab, scratch: Path) -> subprocess.Popen[str]:

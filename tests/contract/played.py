@@ -30,7 +30,7 @@ from rollout.lab.simulation import LabFiles
 from rollout.lab.world.host import (
     micro_time,
     new_node,
-    register_node,
+    registered_node,
     report_ready,
     start_pod,
     with_readiness,
@@ -97,7 +97,7 @@ class Kubelet:
             self.register()
             found = self._cluster.get(path)
         seen = report_ready(
-            register_node(found.body, self.machine, self.machine.address),
+            registered_node(found.body, self.machine, self.machine.address),
             datetime.now(UTC),
             ready=True,
         )

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from rollout.gather.doctor.cluster import exclusion_checks
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.rivals import RIVALS, Coordinator, LockAnnotation, SelfReboot
+from rollout.planning.eligibility.rivals import marks_of_rivals
 from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import facts, inputs, node, pod
 
@@ -171,6 +173,16 @@ def test_each_mark_keeps_its_node_out_unless_its_coordinator_is_ignored(
     assert planned(inputs(nodes, policy=ignoring(rival)))[1] == []
     others = tuple(name for name in RIVALS if name != rival)
     assert planned(inputs(nodes, policy=ignoring(*others)))[1] == [("w-1", "rival")]
+
+
+def test_doctor_names_a_coordinator_once_however_many_marks_it_left() -> None:
+    prefix = "skyhook.nvidia.com/status_"
+    marked = node("w-1", annotations={f"{prefix}a": "in_progress", f"{prefix}b": "in_progress"})
+    rival_marks = {"w-1": tuple(marks_of_rivals(marked))}
+    plan = build_plan(inputs([marked]))
+    (check,) = exclusion_checks(plan, [marked], rival_marks=rival_marks)
+    assert check.fix.text.count("--allow nodewright") == 1
+    assert len(check.fix.commands) == 2
 
 
 @pytest.mark.parametrize("marked", NO_MARKS)

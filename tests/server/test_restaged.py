@@ -22,7 +22,9 @@ def stage(client: Client, version: str) -> None:
     """The host stages this version, and its agent says so."""
 
     def change() -> None:
-        client.lab.machines[client.node].engine = UpdateEngine.with_staged(version, checked=1)
+        client.lab.machines[client.node].update_engine = UpdateEngine.with_staged(
+            version, checked=1
+        )
 
     client.lab.call(change)
     annotate(

@@ -201,7 +201,7 @@ class Trouble:
             CORDONED_BY_US: "true",
             PREFIX + "boot-id-before": machine.boot_id,
             PREFIX + "machine-id": machine.machine_id,
-            PREFIX + "staged-version": machine.engine.staged or "",
+            PREFIX + "staged-version": machine.update_engine.staged or "",
         }
         self._on_node(node, partial(_annotated, annotations=left))
         self.set_cordon(node, cordoned=True)

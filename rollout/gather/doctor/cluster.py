@@ -240,12 +240,15 @@ def exclusion_checks(
 
 
 def _rival_fix(exclusion: Exclusion, marks: Sequence[RivalMark]) -> Fix:
-    commands = [command for mark in marks for command in mark.commands]
-    if not commands:
+    """Say how to stop the coordinator that the exclusion names, or to remove the marks it left."""
+    # A pod, or a service on the host, shows the coordinator.
+    if not marks:
         return Fix(f"Stop it, or --exclude the node; {exclusion.fix}")
-    rivals = " ".join(f"--allow {mark.rival}" for mark in marks)
-    text = f"Stop it, use --exclude or {rivals}; or, if it is no longer installed, run"
-    return Fix.with_commands(text, *commands)
+    # Several marks may be of one coordinator.
+    rivals = dict.fromkeys(mark.rival for mark in marks)
+    flags = " ".join(f"--allow {rival}" for rival in rivals)
+    text = f"Stop it, use --exclude or {flags}; or, if it is no longer installed, run"
+    return Fix.with_commands(text, *(command for mark in marks for command in mark.commands))
 
 
 def _fix(exclusion: Exclusion, node: Node) -> Fix:
@@ -271,8 +274,10 @@ def _fix(exclusion: Exclusion, node: Node) -> Fix:
 
 
 def _pause_fix(node: Node) -> Fix:
+    # Without a time, a pause that has ended since the plan counts too.
     pause = why_paused(node, now=None)
     if pause is None:
+        # The node's own marks do not pause it, so all nodes are paused.
         return Fix.with_commands("When nodes can be rebooted, run", "rollout unpause --all")
     command = f"rollout unpause {node.name}"
     if isinstance(pause, PausedByAnnotation) and pause.annotation in RIVAL_PAUSES:

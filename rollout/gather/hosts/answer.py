@@ -23,9 +23,10 @@ Sections = Mapping[str, str]
 
 
 def split_sections(text: str) -> Sections:
-    """Return the text after each marker line, by its name."""
+    """Return the text after each marker line, by the name in the marker."""
     contents = defaultdict[str, str](str)
     lines = (line.rstrip("\r") for line in text.split("\n"))
+    # Names alternate with what follows them.
     _noise, *parts = _MARKED.split("\n".join(lines))
     for name, content in zip(parts[::2], parts[1::2], strict=True):
         # A command may print a marker itself.

@@ -69,12 +69,13 @@ def bootc_sign(stdout: Sections, stderr: Sections) -> Sign:
 
 
 def _sign_of(status: _HostStatus) -> Sign:
+    """Return whether a reboot would boot another image than the booted one."""
     booted = _valid_image(status.booted)
     if booted is None:
         detail = "the host is not booted from a bootc image"
         return Sign(Source.BOOTC, SourceAnswer.ABSENT, detail)
     fallback = _valid_image(status.rollback)
-    sign = Sign(
+    current = Sign(
         Source.BOOTC,
         SourceAnswer.NOT_NEEDED,
         "no image is staged",
@@ -86,15 +87,19 @@ def _sign_of(status: _HostStatus) -> Sign:
     )
     entry = status.next_entry
     if entry is None:
-        return sign
+        return current
+    return _pending_sign(current, entry, booted, is_rollback=status.staged is None)
+
+
+def _pending_sign(current: Sign, entry: _Entry, booted: _Image, *, is_rollback: bool) -> Sign:
+    """Return the sign of a host that boots `entry` next."""
     image = _valid_image(entry)
     if image is None:
         detail = "bootc's staged deployment has no image digest"
-        return replace(sign, answer=SourceAnswer.NONE, detail=detail)
+        return replace(current, answer=SourceAnswer.NONE, detail=detail)
     name = _display_name(image, booted)
-    is_rollback = entry is status.rollback
     return replace(
-        sign,
+        current,
         answer=SourceAnswer.NEEDED,
         detail=f"a rollback to {name} is queued" if is_rollback else f"image {name} is staged",
         version=name,

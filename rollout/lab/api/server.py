@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from email.utils import format_datetime
 from weakref import WeakSet
@@ -151,17 +151,9 @@ class ApiServer:
         headers = {"Content-Type": answer.content_type, "Date": self._date()}
         headers |= encoding_headers
         headers |= answer.headers
-        if not answer.breaks_off:
-            return web.Response(status=answer.status, body=payload, headers=headers)
-        # The client has to notice that it gets less than half of what is announced.
-        headers["Content-Length"] = str(2 * len(payload) + 2)
-        response = web.StreamResponse(status=answer.status, headers=headers)
-        response.force_close()
-        await response.prepare(request)
-        await response.write(payload)
-        if request.transport is not None:
-            request.transport.close()
-        return response
+        if answer.breaks_off:
+            return await _respond_cut(request, answer.status, payload, headers)
+        return web.Response(status=answer.status, body=payload, headers=headers)
 
     async def _stream(self, request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
         """Serve a watch until its end, or until the client leaves."""
@@ -251,6 +243,21 @@ class _TrackingServer(web.Server):
         """Break all connections."""
         for transport in list(self._transports):
             transport.abort()
+
+
+async def _respond_cut(
+    request: web.BaseRequest, status: int, payload: bytes, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Send the payload, which is half of an answer already, and break off."""
+    # Announces more than is sent, even for an empty payload, so that the client notices.
+    announced = {**headers, "Content-Length": str(2 * len(payload) + 2)}
+    response = web.StreamResponse(status=status, headers=announced)
+    response.force_close()
+    await response.prepare(request)
+    await response.write(payload)
+    if request.transport is not None:
+        request.transport.close()
+    return response
 
 
 async def _break_connection(request: web.BaseRequest) -> None:

@@ -240,31 +240,36 @@ class Machine:
         rng: random.Random,
         timings: HostTimings | None = None,
     ) -> None:
+        self._rng = rng
+        # Identity.
         self.name = name
         self.address = address
+        self.machine_id = uuid.UUID(int=rng.getrandbits(128), version=4).hex
+        # Settings.
         self.settings = settings
         self.clock = clock
-        self.boot_files = settings.boot_files
-        self.engine = _engine(settings.update or Update(), clock.now())
-        self.faults = settings.faults or HEALTHY
         self.timings = timings or HostTimings()
-        self.power = Power.RUNNING
-        self.reboots = 0
-        self.observers: list[Callable[[HostEvent], None]] = []
+        self.faults = settings.faults or HEALTHY
+        # The operating system, its files, and the two slots.
         self.system = settings.system or System.FLATCAR
-        self.files: dict[str, str] = {**settings.files, **settings.boot_files}
-        self.run_as_root: list[str] = []
         self.units = Units(settings)
+        self.boot_files = settings.boot_files
+        self.files: dict[str, str] = {**settings.files, **settings.boot_files}
         self.os_version = settings.version or _VERSION
         self.previous_version = settings.previous or ""
         self.booted_slot = 0
         self.boots_other = False
-        self._rng = rng
-        self._timers: set[asyncio.TimerHandle] = set()
-        self.background: set[asyncio.Task[object]] = set()
-        self.machine_id = uuid.UUID(int=rng.getrandbits(128), version=4).hex
+        self.update_engine = _update_engine(settings.update or Update(), clock.now())
+        # Power and boots.
+        self.power = Power.RUNNING
+        self.reboots = 0
         self.boot_id = self._new_boot_id()
         self.booted_at = clock.now()
+        # What goes on.
+        self.observers: list[Callable[[HostEvent], None]] = []
+        self.run_as_root: list[str] = []
+        self.background: set[asyncio.Task[object]] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
 
     @property
     def running(self) -> bool:
@@ -324,20 +329,20 @@ class Machine:
         self.reboots += 1
         self.boot_id = self._new_boot_id()
         self.booted_at = self.clock.now()
-        staged = self.engine.staged or self.os_version
+        staged = self.update_engine.staged or self.os_version
         if self.faults.reboot is not RebootFault.ROLLS_BACK and STAGED_LOCK not in self.files:
             self._boot_next_slot()
-        self.engine.boot(self.os_version)
+        self.update_engine.boot(self.os_version)
         if self.faults.stages_again:
             checked = int(self.booted_at.timestamp())
-            self.engine = UpdateEngine.with_staged(next_version(staged), checked=checked)
+            self.update_engine = UpdateEngine.with_staged(next_version(staged), checked=checked)
         self.units.boot()
         kept = {path: text for path, text in self.files.items() if not path.startswith(_VOLATILE)}
         self.files = {**kept, **self.boot_files}
         self._notify(HostEvent.UP)
 
     def _boot_next_slot(self) -> None:
-        other = self.engine.staged or (self.previous_version if self.boots_other else "")
+        other = self.update_engine.staged or (self.previous_version if self.boots_other else "")
         if not other:
             return
         self.previous_version = self.os_version
@@ -347,7 +352,7 @@ class Machine:
 
     def attempt_update(self) -> None:
         """Check for an update, and install it step by step if there is one."""
-        if self.faults.update is not UpdateFault.IGNORED and self.engine.begin_attempt():
+        if self.faults.update is not UpdateFault.IGNORED and self.update_engine.begin_attempt():
             self._after(_STEP_SECONDS, self._advance_update)
 
     def spawn(self, work: Coroutine[object, object, object]) -> asyncio.Task[object]:
@@ -368,7 +373,7 @@ class Machine:
             self._after(self.timings.boot if seconds is None else seconds, self.power_on)
 
     def _advance_update(self) -> None:
-        if self.engine.advance(int(self.clock.now().timestamp()), self.faults.update):
+        if self.update_engine.advance(int(self.clock.now().timestamp()), self.faults.update):
             self._after(_STEP_SECONDS, self._advance_update)
 
     def _new_boot_id(self) -> str:
@@ -383,7 +388,7 @@ class Machine:
         self._timers.add(timer)
 
 
-def _engine(update: Update, now: datetime) -> UpdateEngine:
+def _update_engine(update: Update, now: datetime) -> UpdateEngine:
     checked = 0
     if update.checked_days_ago is not None:
         checked = int((now - timedelta(days=update.checked_days_ago)).timestamp())

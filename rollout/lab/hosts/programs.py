@@ -100,7 +100,7 @@ def _change(session: ShellSession, verb: str, name: str, *, now: bool) -> Comman
     if now and verb in ("enable", "disable", "mask"):
         unit.active = verb == "enable"
     if unit.name == UPDATE_ENGINE and verb in ("start", "restart"):
-        session.machine.engine.restart()
+        session.machine.update_engine.restart()
     return CommandOutput()
 
 
@@ -135,7 +135,7 @@ async def _busctl(session: ShellSession, words: Words) -> CommandOutput:
         case "AttemptUpdate":
             machine.attempt_update()
         case _:
-            checked, progress, operation, version, size = machine.engine.status()
+            checked, progress, operation, version, size = machine.update_engine.status()
             status = f'{checked} {progress:g} "{operation}" "{version}" {size}'
             return CommandOutput(out=f"xdssx {status}\n")
     return CommandOutput()
@@ -168,7 +168,7 @@ async def _update_engine_client(session: ShellSession, words: Words) -> CommandO
             return CommandOutput(1, err=err)
         machine.attempt_update()
         return CommandOutput()
-    checked, progress, operation, version, size = machine.engine.status()
+    checked, progress, operation, version, size = machine.update_engine.status()
     lines = (
         f"LAST_CHECKED_TIME={checked}",
         f"PROGRESS={progress:f}",
@@ -199,7 +199,7 @@ async def _rpm_ostree(session: ShellSession, words: Words) -> CommandOutput:
     `--jsonpath` is answered for a field of `$.deployments[0]` or of `$.deployments[*]` only.
     """
     machine = session.machine
-    staged = machine.engine.staged
+    staged = machine.update_engine.staged
     is_locked = STAGED_LOCK in machine.files
     if words[1] == "status":
         deployments = _deployments(machine)
@@ -227,9 +227,9 @@ def _deployments(machine: Machine) -> list[dict[str, object]]:
         if machine.previous_version
         else []
     )
-    if machine.engine.staged:
+    if machine.update_engine.staged:
         is_locked = STAGED_LOCK in machine.files
-        staged = {**_deployment(machine.engine.staged), "staged": True}
+        staged = {**_deployment(machine.update_engine.staged), "staged": True}
         return [{**staged, "finalization-locked": is_locked}, booted, *others]
     return [*others, booted] if machine.boots_other else [booted, *others]
 
@@ -253,7 +253,7 @@ async def _bootc(session: ShellSession, words: Words) -> CommandOutput:
         return CommandOutput(2, err=f"error: unrecognized subcommand '{' '.join(words[1:])}'\n")
     machine = session.machine
     versions = {
-        "staged": machine.engine.staged,
+        "staged": machine.update_engine.staged,
         "booted": machine.os_version,
         "rollback": machine.previous_version,
     }

@@ -78,7 +78,7 @@ _UPDATE_SERVER: Final = "https://public.update.flatcar-linux.net/v1/update/"
 
 
 def _reboot_required(machine: Machine) -> str | None:
-    return "" if machine.engine.marked and machine.system is System.FLATCAR else None
+    return "" if machine.update_engine.marked and machine.system is System.FLATCAR else None
 
 
 def _update_conf(line: str) -> Callable[[Machine], str | None]:

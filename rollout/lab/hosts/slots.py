@@ -43,10 +43,10 @@ def _other_device(machine: Machine) -> str:
 
 def _flags_of(machine: Machine, device: str) -> _Flags:
     """Return the partition's flags in the partition table."""
-    boots_other = machine.boots_other or bool(machine.engine.staged)
+    boots_other = machine.boots_other or bool(machine.update_engine.staged)
     if device == booted_device(machine):
         return _Flags(1 if boots_other else 2, 0, 1)
-    if machine.engine.staged:
+    if machine.update_engine.staged:
         return _Flags(2, 1, 0)
     return _Flags(2 if boots_other else 1, 0, 1 if machine.previous_version else 0)
 
@@ -86,7 +86,7 @@ async def _unshare(session: ShellSession, words: Words) -> CommandOutput:
         return CommandOutput(1, err="unshare: unshare failed: Operation not permitted\n")
     machine = session.machine
     progress = "NEXT_OPERATION=-1\nFAILURES=0\n"
-    held = machine.engine.staged or machine.previous_version
+    held = machine.update_engine.staged or machine.previous_version
     if words[-1] != _other_device(machine) or not held:
         error = f"mount: /mnt: wrong fs type, bad option, bad superblock on {words[-1]}.\n"
         return CommandOutput(32, progress, error)
@@ -186,7 +186,7 @@ async def _choose_bootc_system(session: ShellSession, *, wants_other: bool) -> C
     if status.status:
         return unchanged
     # The staged version boots next, whatever else is chosen.
-    if session.machine.engine.staged:
+    if session.machine.update_engine.staged:
         return _STAGED_SINCE if wants_other else unchanged
     if session.machine.boots_other == wants_other:
         return unchanged

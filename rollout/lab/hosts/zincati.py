@@ -118,7 +118,7 @@ class Zincati:
         skipped = ("User-Agent", "Content-Type", "Accept-Encoding")
         async with aiohttp.ClientSession(timeout=timeout, skip_auto_headers=skipped) as session:
             await self._request_until_granted(session, STEADY_STATE)
-            while self._machine.engine.staged is None:
+            while self._machine.update_engine.staged is None:
                 self._machine.attempt_update()
                 await self._pause(_REFRESH_SECONDS)
             await self._request_until_granted(session, PRE_REBOOT)

@@ -50,7 +50,7 @@ def new_node(host: Machine) -> Json:
     return {"metadata": metadata, "spec": spec, "status": {}}
 
 
-def register_node(node: Json, host: Machine, address: str) -> Json:
+def registered_node(node: Json, host: Machine, address: str) -> Json:
     """Return the Node with what the kubelet found on its host, and this address."""
     capacity = {**_CAPACITY, **host.settings.capacity}
     hostname = labels_of(node).get("kubernetes.io/hostname", host.name)

@@ -28,7 +28,7 @@ from rollout.lab.world.host import (
     micro_time,
     new_lease,
     new_node,
-    register_node,
+    registered_node,
     report_ready,
     start_pod,
     with_readiness,
@@ -155,7 +155,7 @@ class Kubelet:
 
     def _register(self, *, ready: bool) -> None:
         self._ready = ready
-        node = register_node(self._node(), self.host, self._address)
+        node = registered_node(self._node(), self.host, self._address)
         self._store.put(NODES, report_ready(node, self._cluster.now(), ready=ready))
         self.renew()
 
@@ -288,16 +288,21 @@ class Kubelets(dict[str, Kubelet]):
             kubelet.pod_changed(change)
 
     def begin_heartbeats(self) -> None:
-        """Renew all Leases now and regularly from now on, and report conditions more rarely."""
+        """Renew all Leases now, and then one group's at each tick."""
         for kubelet in self.values():
             kubelet.renew()
         self._cluster.agenda.repeat(_HEARTBEAT_SECONDS / _HEARTBEAT_GROUPS, self._tick)
 
     def _tick(self) -> None:
+        """Renew one group's Leases, and report its conditions in every 30th interval.
+
+        The groups report in different intervals.
+        """
         self._ticks += 1
         interval, group = divmod(self._ticks, _HEARTBEAT_GROUPS)
+        reports_now = interval % _HEARTBEATS_PER_REPORT == group
         kubelets = list(self.values())
         for kubelet in kubelets[group::_HEARTBEAT_GROUPS]:
             kubelet.renew()
-            if interval % _HEARTBEATS_PER_REPORT == group:
+            if reports_now:
                 kubelet.report()

@@ -37,24 +37,29 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
 
 
 def marks_of_rivals(node: Node) -> Iterator[RivalMark]:
-    for prefix, rival in ((marks.FLUO_PREFIX, Rival.FLUO), (marks.CLUO_PREFIX, Rival.CLUO)):
-        annotations = (prefix + word for word in marks.OPERATOR_ANNOTATIONS)
-        names = [name for name in annotations if node.annotations.get(name) == "true"]
-        labels = (prefix + word for word in marks.OPERATOR_LABELS)
-        names += [label for label in labels if _asks_for_checks(node, label)]
-        if names:
-            yield _rival_mark(node, rival, *names)
+    yield from _fluo_marks(node)
     if marks.KURED_IN_PROGRESS in node.annotations:
         yield _rival_mark(node, Rival.KURED, marks.KURED_IN_PROGRESS)
-    names = [name for name in marks.CRO_IN_HAND if name in node.annotations]
-    if names:
-        yield _rival_mark(node, Rival.CRO, *names)
+    of_cro = [name for name in marks.CRO_IN_HAND if name in node.annotations]
+    if of_cro:
+        yield _rival_mark(node, Rival.CRO, *of_cro)
     if node.annotations.get(marks.KRM_STATUS) == marks.KRM_REBOOTING:
         yield _rival_mark(node, Rival.KRM, marks.KRM_STATUS, value=marks.KRM_REBOOTING)
     if node.labels.get(marks.TUPPR_UPGRADING) == "true":
         yield _rival_mark(node, Rival.TUPPR, marks.TUPPR_UPGRADING)
     yield from _maintenance_marks(node)
     yield from _mco_marks(node)
+
+
+def _fluo_marks(node: Node) -> Iterator[RivalMark]:
+    """Yield the marks of FLUO, and of CLUO, which it was forked from."""
+    for prefix, rival in ((marks.FLUO_PREFIX, Rival.FLUO), (marks.CLUO_PREFIX, Rival.CLUO)):
+        annotations = [prefix + word for word in marks.OPERATOR_ANNOTATIONS]
+        labels = [prefix + word for word in marks.OPERATOR_LABELS]
+        present = [name for name in annotations if node.annotations.get(name) == "true"]
+        present += [label for label in labels if _has_foreign_check_label(node, label)]
+        if present:
+            yield _rival_mark(node, rival, *present)
 
 
 def _mco_marks(node: Node) -> Iterator[RivalMark]:
@@ -88,6 +93,7 @@ def _rival_mark(node: Node, rival: Rival, *names: str, value: str = "") -> Rival
     return RivalMark(rival, names, value, tuple(commands))
 
 
-def _asks_for_checks(node: Node, label: str) -> bool:
+def _has_foreign_check_label(node: Node, label: str) -> bool:
+    """Whether the label requests FLUO's checks, and rollout, which can use them, has not set it."""
     is_set_by_rollout = node.annotations.get(marks.HOOK_LABEL_ANNOTATION) == label
     return node.labels.get(label) == "true" and not is_set_by_rollout

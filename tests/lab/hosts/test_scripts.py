@@ -267,7 +267,7 @@ def test_a_rollback_is_chosen_once_and_undone(
 ) -> None:
     faults = HostFaults(reboot=RebootFault.IGNORED)
     machine = make_machine(system=system, previous=previous, faults=faults)
-    machine.engine.boot(machine.os_version)
+    machine.update_engine.boot(machine.os_version)
     for number, (script, boots_other) in enumerate(STEPS):
         said, programs = record(machine, SCRIPTS[script])
         folder = tmp_path / str(number)
@@ -284,7 +284,7 @@ def test_an_update_that_was_staged_since_the_last_question_does_not_boot(
 ) -> None:
     machine = make_machine(system=system)
     machine.boots_other = is_queued
-    assert machine.engine.staged
+    assert machine.update_engine.staged
     chosen, programs = record(machine, SCRIPTS["rollback"])
     assert chosen.status == 1
     assert chosen.err == "another version has been staged, and would boot instead\n"
