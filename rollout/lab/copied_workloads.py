@@ -241,7 +241,6 @@ def _volume_by_ordinal(volume: Json) -> Json:
 
 
 def _common_labels(pods: Sequence[Json]) -> dict[str, str]:
-    """Return the labels that all pods have."""
     if not pods:
         return {}
     labels = [set(labels_of(pod).items()) for pod in pods]

@@ -82,7 +82,6 @@ class Fleet:
             agent.start()
 
     async def close(self) -> None:
-        """Stop everything, and wait until it has stopped."""
         for machine in self.machines.values():
             machine.stop()
         tasks = [task for machine in self.machines.values() for task in machine.background]

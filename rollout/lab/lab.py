@@ -99,7 +99,6 @@ class Lab(LabFiles):
             self.call(partial(self.faults.add, fault))
 
     def struck(self, fault: ApiFault) -> int:
-        """Return how many requests this fault has struck."""
         return self.call(lambda: self.faults.struck(fault))
 
     def use_fleetlock(self, base_url: str) -> None:
@@ -107,7 +106,6 @@ class Lab(LabFiles):
         self.call(lambda: self._simulation.fleet.use_fleetlock(base_url))
 
     def scoreboard(self) -> Scoreboard:
-        """Return the figures so far."""
         return self.call(self._simulation.keeper.scoreboard)
 
     def _main(self, directory: Path, speed: float) -> None:

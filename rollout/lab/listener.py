@@ -44,7 +44,6 @@ class Listener:
 
     @property
     def listening(self) -> bool:
-        """Whether connections are accepted now."""
         return self._listening is not None
 
     def listen(self, listening: socket.socket) -> None:

@@ -12,7 +12,6 @@ Key = tuple[str, str]
 
 
 def key(obj: Json) -> Key:
-    """Return namespace and name."""
     return namespace_of(obj), name_of(obj)
 
 
@@ -102,18 +101,15 @@ def condition(obj: Json, kind: str) -> Json | None:
 
 
 def is_ready(obj: Json) -> bool:
-    """Whether a pod or a node is Ready."""
     ready = condition(obj, "Ready")
     return ready is not None and ready["status"] == "True"
 
 
 def with_status(obj: Json, **fields: Any) -> Json:
-    """Return the object with these fields of its status replaced."""
     return {**obj, "status": {**status_of(obj), **fields}}
 
 
 def with_metadata(obj: Json, **fields: Any) -> Json:
-    """Return the object with these fields of its metadata replaced."""
     return {**obj, "metadata": {**obj["metadata"], **fields}}
 
 

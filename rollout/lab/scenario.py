@@ -33,8 +33,6 @@ PerWorker: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1000)]
 
 
 class Role(StrEnum):
-    """What a node is for."""
-
     CONTROL_PLANE = "control-plane"
     WORKER = "worker"
 

@@ -91,7 +91,6 @@ class Scoreboard:
         return not (self.killed or self.budgets_broken or left)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the scoreboard as plain values."""
         return {**asdict(self), "clean": self.clean}
 
 
@@ -126,7 +125,6 @@ class ScoreKeeper:
         self._store.subscribe(self._observe)
 
     def scoreboard(self) -> Scoreboard:
-        """Return the figures so far."""
         hosts = self._hosts
         annotations_left = {}
         for node in self._store.items(NODES):

@@ -52,8 +52,6 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that the journal breaks."""
-
     # Counted from 1.
     line: int
     rule: Rule
@@ -98,8 +96,6 @@ def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
 
 @dataclass(slots=True)
 class _NodeState:
-    """A node's state in one process."""
-
     phase: Phase = Phase.PENDING
     entered_phases: set[Phase] = field(default_factory=set)
     is_drained: bool = False

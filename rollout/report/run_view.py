@@ -37,8 +37,6 @@ from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, Wav
 
 @dataclass(slots=True, eq=False)
 class NodeView:
-    """A node's progress."""
-
     name: str
     # The position in the run's `waves` from 1; 0 if the node was not started.
     wave: int = 0

@@ -20,8 +20,6 @@ _PATTERN_CHARACTERS = frozenset("*?[]")
 
 @dataclass(frozen=True, slots=True)
 class SelectedNodes:
-    """The names of the selected nodes."""
-
     # Also the nodes that `--exclude` leaves out.
     before_exclude: tuple[str, ...]
     names: tuple[str, ...]

@@ -93,8 +93,6 @@ _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
 
 
 class EvictionResult(StrEnum):
-    """What became of an eviction."""
-
     ACCEPTED = "accepted"
     GONE = "gone"
     # By a budget or a rule for critical pods.

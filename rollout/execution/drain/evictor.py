@@ -42,8 +42,6 @@ _LAST_TRY = 5.0
 
 @dataclass(slots=True)
 class Retry:
-    """When to try again."""
-
     first_pause: float
     # In monotonic seconds.
     at: float = 0.0
@@ -69,8 +67,6 @@ class Acceptance:
 
 @dataclass(slots=True)
 class PodEviction:
-    """The state of a pod's eviction."""
-
     retry: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE))
     accepted: Acceptance | None = None
     # An earlier request may have worked.

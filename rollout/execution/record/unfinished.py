@@ -35,8 +35,6 @@ _NOT_OURS = "Return it with rollout abort, which undoes this rollout as well; or
 
 @dataclass(frozen=True, slots=True)
 class MarkedNode:
-    """A node with a run's marks."""
-
     node: PlannedNode
     phase: Phase
     run: str

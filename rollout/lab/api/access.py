@@ -44,7 +44,6 @@ class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
 
     def covers(self, act: AccessAttributes) -> bool:
-        """Whether the denial forbids the act."""
         return (
             self.verb in {"*", act.verb}
             and self.resource == act.resource

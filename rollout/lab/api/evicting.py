@@ -45,8 +45,6 @@ _DISRUPTION_TARGET = {
 
 
 class EvictionEndpoint:
-    """Evicts pods as the API server does."""
-
     def __init__(self, store: ObjectStore, writer: Writer) -> None:
         self._store = store
         self._writer = writer

@@ -126,11 +126,9 @@ class FaultPlan:
         self._active.append(_ActiveFault(rule, self._now()))
 
     def clear(self) -> None:
-        """Remove all rules."""
         self._active.clear()
 
     def struck(self, rule: ApiFault) -> int:
-        """Return how many requests a rule has struck so far."""
         return sum(active.struck for active in self._active if active.rule is rule)
 
     def strike(self, target: Target) -> ApiFault | None:

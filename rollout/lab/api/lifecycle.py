@@ -100,7 +100,6 @@ def _node_spec(spec: Json, *, creating: bool) -> Json:
 def ensure_namespace(
     store: ObjectStore, name: str, labels: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Create the namespace unless it exists."""
     if store.get(NAMESPACES, name) is None:
         namespace = {"metadata": {"name": name, "labels": dict(labels)}}
         store.create(NAMESPACES, with_defaults(NAMESPACES, namespace))

@@ -113,7 +113,6 @@ class Watch:
             return [_event("ERROR", expired(message).body())]
 
     def events(self, changes: Iterable[Change]) -> list[Json]:
-        """Return the events for changes of the watch's resource."""
         events = [self._event_for(change) for change in changes]
         return [event for event in events if event is not None]
 

@@ -116,7 +116,6 @@ class RequestRecord:
 
     @property
     def path(self) -> str:
-        """The URL's path."""
         return self.target.path
 
 

@@ -85,7 +85,6 @@ class ListOptions:
         return self.labels.matches(labels_of(obj)) and all(term.holds(obj) for term in self.fields)
 
     def select(self, objects: Iterable[Json]) -> list[Json]:
-        """Return the objects that match."""
         if not self.labels.requirements and not self.fields:
             return list(objects)
         return [obj for obj in objects if self.matches(obj)]

@@ -240,7 +240,6 @@ class _TrackingServer(web.Server):
         self._transports.add(transport)
 
     def abort(self) -> None:
-        """Break all connections."""
         for transport in list(self._transports):
             transport.abort()
 

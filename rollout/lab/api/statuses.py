@@ -62,7 +62,6 @@ class StatusError(Exception):
             self.headers["Retry-After"] = str(retry_seconds)
 
     def body(self) -> Json:
-        """Return the Status object."""
         body: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         body["message"] = self.message
         if self.reason:

@@ -72,8 +72,6 @@ def deletion_request(query: Mapping[str, str], body: Json | None) -> DeletionReq
 
 
 class Writer:
-    """The writes of the API."""
-
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
@@ -90,7 +88,6 @@ class Writer:
             raise namespace_terminating(resource, name, namespace)
 
     def create(self, call: Call, body: Json) -> Json:
-        """Store a new object."""
         resource = call.target.resource
         namespace = call.target.namespace
         metadata = dict(body.get("metadata") or {})
@@ -144,7 +141,6 @@ class Writer:
         return self._store.get(target.resource, target.name, target.namespace) is None
 
     def patch(self, call: Call, patch: Any) -> Json:
-        """Patch an object."""
         target = call.target
         current = self.current(target.resource, target.name, target.namespace)
         patched = apply_patch(call.content_type, current, patch)

@@ -257,7 +257,6 @@ _UNREADABLE: Final = CommandOutput(2, err=_NO_SHELL)
 
 
 async def answer(session: ShellSession, line: str) -> CommandOutput:
-    """Run a command line and return its output."""
     declared = session.machine.settings.commands.get(line.strip())
     if declared is not None:
         if declared.reboots:

@@ -15,8 +15,6 @@ from rollout.model.host import NO_VERSION, UpdateOperation
 
 
 class System(StrEnum):
-    """Which operating system a host runs."""
-
     FLATCAR = "flatcar"
     FEDORA_COREOS = "fedora-coreos"
     FEDORA_BOOTC = "fedora-bootc"
@@ -75,7 +73,6 @@ def image_name(version: str, system: System) -> str:
 
 
 def os_release(version: str, system: System) -> str:
-    """Return the text of /etc/os-release."""
     pretty = image_name(version, system)
     major = version.partition(".")[0]
     return _OS_RELEASES[system].format(version=version, major=major, pretty=pretty)

@@ -11,8 +11,6 @@ from rollout.model.quantity import Seconds
 
 
 class RebootFault(StrEnum):
-    """How a reboot fails."""
-
     IGNORED = "ignored"
     NEVER_RETURNS = "never-returns"
     ROLLS_BACK = "rolls-back"
@@ -36,8 +34,6 @@ class BusFault(StrEnum):
 
 
 class UpdateFault(StrEnum):
-    """How an update attempt fails."""
-
     IGNORED = "ignored"
     CHECK_FAILS = "check-fails"
     DOWNLOAD_FAILS = "download-fails"
@@ -52,8 +48,6 @@ class HostKeyFault(StrEnum):
 
 
 class SshFault(StrEnum):
-    """How an SSH connection fails."""
-
     CLOSED = "closed"
     KEY_REFUSED = "key-refused"
 

@@ -104,7 +104,6 @@ class Units:
         return properties
 
     def active(self, name: str) -> bool:
-        """Whether the unit exists and runs."""
         unit = self.find(name)
         return unit is not None and unit.active
 
@@ -122,8 +121,6 @@ _VOLATILE: Final = ("/run/", "/tmp/", "/var/run/", "/dev/shm/")  # noqa: S108
 
 
 class Power(StrEnum):
-    """Whether a host runs."""
-
     RUNNING = "running"
     SHUTTING_DOWN = "shutting-down"
     OFF = "off"
@@ -286,7 +283,6 @@ class Machine:
         return image_name(self.os_version, self.system)
 
     def inflict(self, faults: HostFaults) -> None:
-        """Replace the host's faults."""
         self.faults = faults
         self._notify(HostEvent.CHANGED)
         self.start()
@@ -299,7 +295,6 @@ class Machine:
                 self._after(delay, self.reboot)
 
     def stop(self) -> None:
-        """Cancel all timers and background tasks."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -315,7 +310,6 @@ class Machine:
         self._after(self.timings.shutdown, self._boot_anew)
 
     def cut_power(self) -> None:
-        """Turn off at once."""
         if self.power is not Power.OFF:
             self.stop()
             self.power = Power.OFF

@@ -68,7 +68,6 @@ class HostServer:
                 await asyncio.sleep(_REBIND_SECONDS)
 
     async def close(self) -> None:
-        """Close all connections, and wait until they are closed."""
         self._drop_connections()
         await self._listener.wait_for_handshakes()
         self._drop_connections()
@@ -94,7 +93,6 @@ class HostServer:
                 assert_never(event)
 
     def admits(self, user: str, key: asyncssh.SSHKey) -> bool:
-        """Whether this user may log in with this key."""
         refused = self.machine.faults.ssh is SshFault.KEY_REFUSED
         return not refused and user == USER and key.public_data == self._authorized
 

@@ -106,7 +106,6 @@ class Agenda:
         self.running = False
 
     def stop(self) -> None:
-        """End `run`."""
         self._stopped = True
         self._wake_up()
 

@@ -43,8 +43,6 @@ _DISRUPTION_TARGET = {
 
 
 class NodeLifecycle:
-    """Watches Leases and Nodes."""
-
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._store = cluster.store

@@ -31,7 +31,6 @@ Taint = Mapping[str, Any]
 
 
 def tolerates(toleration: Json, taint: Taint) -> bool:
-    """Whether one toleration covers one taint."""
     if toleration.get("effect") and toleration["effect"] != taint["effect"]:
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:

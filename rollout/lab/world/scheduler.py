@@ -234,7 +234,6 @@ class SimulatedScheduler:
         self._cluster.store.put(PODS, with_condition(pod, unscheduled, self._cluster.now()))
 
     def _occupy(self, pod_key: Key, pod: Json) -> None:
-        """Count a pod that was bound to a node."""
         self._account(pod, 1)
         self._placed.add(pod_key)
         terms = affinity_terms(pod, "podAntiAffinity")
@@ -246,7 +245,6 @@ class SimulatedScheduler:
             self._retry()
 
     def _release(self, pod_key: Key, pod: Json) -> None:
-        """No longer count a pod that has ended."""
         self._account(pod, -1)
         self._placed.discard(pod_key)
         self._repelling.pop(pod_key, None)

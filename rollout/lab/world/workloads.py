@@ -193,8 +193,6 @@ _TOLERATED = ((NOT_READY, "NoExecute"), (UNREACHABLE, "NoExecute"), (UNSCHEDULAB
 
 
 class DaemonSets(WorkloadController):
-    """Keeps each DaemonSet's pods."""
-
     resource = DAEMONSETS
 
     def node_changed(self, change: Change) -> None:

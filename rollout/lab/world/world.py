@@ -91,7 +91,6 @@ class World:
         await self.agenda.run()
 
     def stop(self) -> None:
-        """End `run`."""
         self.agenda.stop()
 
     def _begin(self) -> None:

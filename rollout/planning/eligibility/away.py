@@ -77,8 +77,6 @@ def is_only_marked(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AwayLimit:
-    """How many nodes may be away."""
-
     # How many of all nodes.
     most: int
     # By pool, for pools with a limit of their own.
@@ -140,8 +138,6 @@ class AwayLimit:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """The control-plane nodes and their static pods."""
-
     # Why each node is away, or None.
     nodes: Mapping[str, findings.NodeAway | None]
     # Nodes that should have an etcd member.

@@ -48,8 +48,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NodeEnd:
-    """How a node's run ended."""
-
     outcome: Outcome
     phase: Phase
     # Proved reboots in a row that changed nothing.
@@ -60,8 +58,6 @@ class NodeEnd:
 
 @dataclass(frozen=True, slots=True)
 class EndedNode:
-    """A node whose run in a rollout has ended."""
-
     node: str
     # Empty if the end says nothing about a version.
     version: str

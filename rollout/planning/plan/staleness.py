@@ -14,8 +14,6 @@ from rollout.planning.plan.build import PlanInputs
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A change since the plan was made."""
-
     change: str
     # On each node, in contrast to `change`.
     detail: str = ""
