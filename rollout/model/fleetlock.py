@@ -5,8 +5,9 @@ https://coreos.github.io/zincati/development/fleetlock/protocol/
 * held: the host has asked for a reboot, and has a slot. Its node is drained.
 * granted: the host may reboot. The grant is the phase `rebooting` on the Node.
 * reported: the host has reported steady state.
-* given up: an operator has released the slot, or the host has reported without a reboot.
+* given up: `rollout fleetlock release` was run, or the host has reported without a reboot.
 * returned: the node is uncordoned and back in service. The cluster settles from it.
+* released (an answer): the node is returned. Its slot may still be held.
 * freed: the slot is removed, for another host to take.
 
 What the worker does with a slot, by its fields:

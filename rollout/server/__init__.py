@@ -3,16 +3,19 @@
 Every replica answers hosts, in request threads. Only the worker of the replica that holds the Lease
 cordons, drains and uncordons. The two share slots (a ConfigMap) and marks on the Node:
 
-    request thread                                worker
-    --------------                                ------
-    pre-reboot (`take_slot`): write a slot        poll slots for one that needs work
+    request thread (`http`, `service`)            worker (`worker`, `slot_steps`)
+    ----------------------------------            -------------------------------
+    pre-reboot, `admission.SlotAdmission.take`:
+    write a slot                                  poll slots for one that needs work
                                                   cordon and drain the node, mark it `drained`
-    pre-reboot again (`grant`): if the node is
-    marked `drained`, mark it `rebooting`, check
-    it again, answer `granted`                    poll the Node for `rebooting`, then for a new
+    pre-reboot again, `slot_requests.grant`:
+    if the node is marked `drained`, mark it
+    `rebooting`, check it again, answer `granted`
+                                                  poll the Node for `rebooting`, then for a new
     (the host reboots)                            boot ID and Ready; mark it `booted`, `ready`
-    steady-state (`record_report`): write the     poll the slot for the report
-    report into the slot, poll the Node until
-    it is returned, answer `released`             return the node; wait until the cluster has
+    steady-state, `slot_requests.record_report`:
+    write the report into the slot                poll the slot for the report
+    `slot_requests.await_return`: poll the Node
+    until it is returned, answer `released`       return the node; wait until the cluster has
                                                   settled; free the slot
 """

@@ -1,3 +1,5 @@
+"""Decides whether a host that holds no slot gets one: `SlotAdmission.take`."""
+
 import secrets
 import threading
 from collections.abc import Collection, Mapping
@@ -122,7 +124,9 @@ class SlotLimits:
             )
 
 
-def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -> Slots:
+def add_slot_within_limits(
+    slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits
+) -> Slots:
     """Return the slots with one more, unless the node holds one; or `Denied`."""
     if slots.of_node(slot.node) is not None:
         return slots
@@ -132,7 +136,7 @@ def take_slot(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -
 
 
 class SlotAdmission:
-    """Decides whether a host gets a slot; for many threads."""
+    """For many threads."""
 
     def __init__(self, server: ServerContext) -> None:
         self._settings = settings = server.settings
@@ -180,7 +184,9 @@ class SlotAdmission:
         if node_of_host(request.id, nodes.values()).name != node.name:
             raise Denied(AnswerKind.UNKNOWN_ID, f"this ID is not the one of {node.name} any more")
         limits = self._limits(nodes)
-        self._server.book.change(partial(take_slot, slot=slot, rules=rules, limits=limits))
+        self._server.book.change(
+            partial(add_slot_within_limits, slot=slot, rules=rules, limits=limits)
+        )
 
     def _new_slot(self, request: HostRequest, node: Node) -> Slot:
         return Slot(
@@ -254,6 +260,7 @@ class SlotAdmission:
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
+        """Raise `Denied` beside a rollout that is running or interrupted."""
         # Other hosts' slots are not unfinished rollouts.
         without_slot_marks = (
             node
@@ -266,6 +273,7 @@ class SlotAdmission:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{state}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:
+        """Raise `Denied` if another tool, such as kured, may reboot nodes."""
         ignored = self._settings.policy.gates.ignored_rivals
         nodes = self._nodes.require_by_name()
         blockers = rival_blockers(self._coordinators.get(), nodes.values(), ignored)
@@ -287,6 +295,7 @@ class SlotAdmission:
             )
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
+        """Raise `Denied` if the policy's gates would hold the node in a rollout."""
         policy = self._settings.policy
         clock = self._server.clock
         selection = self._settings.selection

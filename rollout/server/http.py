@@ -1,3 +1,5 @@
+"""Receives the requests of hosts, and has `service` answer them in threads."""
+
 import asyncio
 import logging
 import signal

@@ -126,6 +126,7 @@ class Service:
         if slot is not None:
             return self._answer_slot_owner(request, slot)
         self._admission.take(request, node, rules)
+        # If another replica leads, its worker finds the slot at its next poll.
         self.worker.wake()
         return FleetLockAnswer(
             AnswerKind.WAITING_FOR_DRAIN,

@@ -1,3 +1,5 @@
+"""What the threads of a server share: its settings, the slots, and who holds the Lease."""
+
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager

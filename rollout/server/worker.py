@@ -2,13 +2,27 @@
 
 If it dies, another one continues from the marks.
 
-work_until_stopped                    read the slots, until the server ends
-  _try_to_lead                        take the Lease if a slot needs work and nobody holds it
-    _lead_until_done                  start a thread for each slot that needs work
-      _run_slot_thread                free the slot after its run, or keep it as failed
-        SlotRunner.run_slot           run the node, unless it is done
-          _run_with_engine            report the run, and await settling
-            Engine.run_node           take the steps of `SlotHost`
+work_until_stopped                      read the slots, until the server ends
+  _try_to_lead                          take the Lease if a slot needs work and nobody holds it
+    _lead                               let grants check the lock of this server
+      _lead_until_done                  start a thread for each slot that needs work
+        _run_slot_thread                free the slot after its run, or keep it as failed
+          SlotRunner.run_slot
+            _run_unless_done            read the node
+              _run_with_engine          report the run, and await settling
+                Engine.run_node         add what all nodes share
+                  process_node          take the steps of `SlotSteps`, one per phase:
+                    _cordon_if_eligible
+                      claim_and_cordon
+                    _start_drain
+                    _drain_and_mark
+                    _await_grant        wait for `rollout.server.slot_requests.grant`
+                    _await_boot
+                    _await_ready
+                    _await_report_and_finish
+                      return_proven_node
+
+The docstring of `rollout.execution.rollout.run` describes the same for a plan.
 """
 
 import threading
@@ -44,8 +58,9 @@ from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResu
 from rollout.planning.eligibility.memory import EndedNode, NodeEnd, with_node_end
 from rollout.server.admission import away_limit
 from rollout.server.nodes import AWAITED_IN_REBOOT, await_reregistration, plan_of, read_slot_node
+from rollout.server.slot_host import SlotHost
+from rollout.server.slot_steps import SlotSteps
 from rollout.server.state import ServerContext, Troubles
-from rollout.server.steps import SlotHost
 from rollout.threads import in_background
 from rollout.wording import text
 from rollout.wording.words import defect
@@ -208,17 +223,16 @@ class SlotRunner:
         # The server that started the node has measured it; a successor cannot.
         if not is_taken_up:
             self._baselines.update(engine.settler.measure([slot.node], dict(self._baselines)))
-        host = SlotHost(
+        host = SlotHost(slot, entry, self.server.api, self.server.book)
+        steps = SlotSteps(
             slot=slot,
-            planned=entry,
-            api=self.server.api,
             book=self.server.book,
             timeout=self.server.settings.slot_timeout,
             check_may_act=engine.check_may_act,
         )
         taken_up_run = slot.run_id if is_taken_up else None
         try:
-            result = engine.run_node(entry, host, host.steps, taken_up_run=taken_up_run)
+            result = engine.run_node(entry, host, steps.by_phase, taken_up_run=taken_up_run)
         finally:
             baseline = self._baselines.pop(slot.node, None)
         engine.memory.report_held()
@@ -235,8 +249,8 @@ class SlotRunner:
         return result
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
-        """Wait until the cluster has settled, then for gates.soak, unless stopped or released."""
-        # The release of the slot, or else the end of this server.
+        """Wait until the cluster has settled, then for gates.soak."""
+        # The slot is given up, or this server ends.
         stop = replace(engine.stop, process_stop=self.server_stop)
         try:
             why_unsettled = engine.settler.wait_until_settled(
@@ -260,7 +274,8 @@ class SlotRunner:
 @dataclass(frozen=True, slots=True)
 class SlotThread:
     future: Future[None]
-    # Requested if the slot is given up: return the node.
+    # Requested if the slot is given up. Before the reboot, the step's next `check_may_act` then
+    # raises `StoppedError`, which returns the node.
     stop: StopRequest
 
 
@@ -373,7 +388,7 @@ class Worker:
                 self._read_slots()
             # If the read failed, the cache still has their writes.
             self._slots = self._server.book.cached
-            self._stop_threads_of_released_slots()
+            self._stop_threads_of_given_up_slots()
             try:
                 lock.check()
             except FencedError as error:
@@ -405,7 +420,7 @@ class Worker:
         )
         self._threads[slot.run_id] = SlotThread(future, stop)
 
-    def _stop_threads_of_released_slots(self) -> None:
+    def _stop_threads_of_given_up_slots(self) -> None:
         for run_id, thread in self._threads.items():
             slot = self._slots.of_run(run_id)
             if slot is not None and slot.is_given_up:

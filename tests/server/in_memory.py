@@ -19,7 +19,7 @@ from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility import memory
-from rollout.server import admission, slot_requests, state, steps, worker
+from rollout.server import admission, slot_requests, slot_steps, state, worker
 from rollout.server.protocol import AnswerKind, HostRequest
 from rollout.server.service import Service, running_service
 from rollout.server.state import ServerContext, ServerSettings
@@ -39,7 +39,7 @@ QUICK: dict[object, dict[str, object]] = {
         "_STOP_SECONDS": 2.0,
         "_RETRY_SECONDS": 0.1,
     },
-    steps: {"_PAUSE_SECONDS": 0.02, "_CHECK_SECONDS": 0.05, "_LAST_GRANT_SECONDS": 0.3},
+    slot_steps: {"_PAUSE_SECONDS": 0.02, "_CHECK_SECONDS": 0.05, "_LAST_GRANT_SECONDS": 0.3},
     state: {"_SLOTS_FRESH": 0.05},
     lease: {"_PAUSE": 0.02},
     deadline: {"_PATIENCE": 2.0},

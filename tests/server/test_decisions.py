@@ -11,7 +11,7 @@ from rollout.model.cluster import Node
 from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, zincati_id
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
-from rollout.server.admission import SlotLimits, take_slot
+from rollout.server.admission import SlotLimits, add_slot_within_limits
 from rollout.server.nodes import node_of_host
 from rollout.server.protocol import AnswerKind, Denied, FleetLockAnswer, HostRequest
 from rollout.server.service import AnswerLog
@@ -83,7 +83,9 @@ def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
     slots = Slots()
     for name, group in asks:
         try:
-            slots = take_slot(slots, slot(name, group), GroupRules(Count(most)), limits)
+            slots = add_slot_within_limits(
+                slots, slot(name, group), GroupRules(Count(most)), limits
+            )
         except Denied as denied:
             assert denied.answer.kind in (AnswerKind.SEMAPHORE_FULL, AnswerKind.MAX_UNAVAILABLE)  # noqa: PT017 - either is right
     assert all(slots.count_taken(group) <= most for group in "xy")
@@ -98,10 +100,10 @@ def test_a_node_that_someone_else_drains_counts_and_one_cordoned_long_ago_does_n
     nodes = {"a": cordoned("a", ago(seconds)), "b": node("b")}
     limits = SlotLimits(nodes, Selection(), Policy(), NOW)
     if may_take:
-        assert take_slot(Slots(), slot("b"), GroupRules(), limits).nodes == {"b"}
+        assert add_slot_within_limits(Slots(), slot("b"), GroupRules(), limits).nodes == {"b"}
         return
     with pytest.raises(Denied) as denied:
-        take_slot(Slots(), slot("b"), GroupRules(), limits)
+        add_slot_within_limits(Slots(), slot("b"), GroupRules(), limits)
     assert denied.value.answer.kind is AnswerKind.MAX_UNAVAILABLE
 
 
@@ -110,9 +112,11 @@ def test_a_node_that_is_proven_to_be_away_leaves_its_slot_to_others_and_counts_a
     slots = Slots((slot("a", state=SlotState.ABSENT),))
     assert slots.count_taken("default") == 0
     two = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(2)), None)
-    assert take_slot(slots, slot("b"), GroupRules(), two).nodes == {"a", "b"}
+    assert add_slot_within_limits(slots, slot("b"), GroupRules(), two).nodes == {"a", "b"}
     with pytest.raises(Denied) as denied:
-        take_slot(slots, slot("b"), GroupRules(), SlotLimits(nodes, Selection(), Policy(), None))
+        add_slot_within_limits(
+            slots, slot("b"), GroupRules(), SlotLimits(nodes, Selection(), Policy(), None)
+        )
     assert denied.value.answer.kind is AnswerKind.MAX_UNAVAILABLE
 
 
@@ -121,10 +125,10 @@ def test_nodes_of_two_zones_wait_for_each_other() -> None:
     limits = SlotLimits(
         nodes, Selection(), Policy(max_unavailable=Count(3), spread_by="zone"), None
     )
-    slots = take_slot(Slots(), slot("a1"), GroupRules(Count(3)), limits)
-    slots = take_slot(slots, slot("b1"), GroupRules(Count(3)), limits)
+    slots = add_slot_within_limits(Slots(), slot("a1"), GroupRules(Count(3)), limits)
+    slots = add_slot_within_limits(slots, slot("b1"), GroupRules(Count(3)), limits)
     with pytest.raises(Denied) as denied:
-        take_slot(slots, slot("c2"), GroupRules(Count(3)), limits)
+        add_slot_within_limits(slots, slot("c2"), GroupRules(Count(3)), limits)
     assert denied.value.answer.kind is AnswerKind.NOT_NOW
 
 
@@ -132,8 +136,8 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
     label = {"node-role.kubernetes.io/control-plane": ""}
     nodes = {name: replace(node(name), labels=label if name != "c" else {}) for name in "abc"}
     limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3)), None)
-    slots = take_slot(
-        take_slot(Slots(), slot("a"), GroupRules(Count(3)), limits),
+    slots = add_slot_within_limits(
+        add_slot_within_limits(Slots(), slot("a"), GroupRules(Count(3)), limits),
         slot("c"),
         GroupRules(Count(3)),
         limits,
@@ -141,7 +145,7 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
     with pytest.raises(
         Denied, match="control-plane nodes reboot one at a time, and a is in progress"
     ):
-        take_slot(slots, slot("b"), GroupRules(Count(3)), limits)
+        add_slot_within_limits(slots, slot("b"), GroupRules(Count(3)), limits)
 
 
 def test_a_yes_that_comes_too_late_is_a_no() -> None:

@@ -15,7 +15,7 @@ from rollout.model.marks import LAST_RESULT, PHASE
 from rollout.model.policy import CourtesyPolicy
 from rollout.model.progress import Phase
 from rollout.model.quantity import Duration
-from rollout.server import steps
+from rollout.server import slot_steps
 from rollout.server.protocol import AnswerKind
 from tests.server import in_memory
 from tests.server.in_memory import (
@@ -106,8 +106,8 @@ def test_a_drain_that_fails_awaits_a_host_that_was_granted_its_reboot_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
-    monkeypatch.setattr(steps, "_LAST_GRANT_SECONDS", 60.0)
-    monkeypatch.setattr(steps, "drain_or_withhold", fail_to_drain)
+    monkeypatch.setattr(slot_steps, "_LAST_GRANT_SECONDS", 60.0)
+    monkeypatch.setattr(slot_steps, "drain_or_withhold", fail_to_drain)
     cluster.add_pod("a")
     wait_until(lambda: cluster.slots()[0]["closing"])
     cluster.go_down("a")
@@ -123,7 +123,7 @@ def test_a_drain_that_fails_returns_a_host_that_stays_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
-    monkeypatch.setattr(steps, "drain_or_withhold", fail_to_drain)
+    monkeypatch.setattr(slot_steps, "drain_or_withhold", fail_to_drain)
     cluster.add_pod("a")
     wait_until(lambda: not cluster.slots())
     assert '"drain-failed"' in cluster.annotations("a")[LAST_RESULT]

@@ -1,3 +1,5 @@
+"""Runs a FleetLock server (`rollout.server`) until a signal stops it."""
+
 import os
 import socket
 import sys

@@ -41,21 +41,18 @@ from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots
-from rollout.model.host import Host
 from rollout.model.node_marks import announced_version, has_grant
-from rollout.model.plan import PlannedNode
 from rollout.model.progress import Activity, Edge, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.timestamps import parse_timestamp, timestamp
-from rollout.ports import ClusterApi
 from rollout.server.nodes import (
     AWAITED_IN_REBOOT,
     CREATED_AGAIN,
     await_reregistration,
     facts_of,
-    read_slot_node,
     version_of,
 )
+from rollout.server.slot_host import has_rebooted, is_back, is_same_machine
 from rollout.server.state import SlotBook
 
 _PAUSE_SECONDS = 1.0
@@ -66,48 +63,16 @@ _LAST_GRANT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class SlotHost:
-    """A slot's `HostAccess`, and its node's steps; writing the slot raises `ApiError`."""
+class SlotSteps:
+    """The steps of a slot's node; writing the slot raises `ApiError`."""
 
     # At the start of this run; see `cached_slot`.
     slot: Slot
-    planned: PlannedNode
-    api: ClusterApi
     book: SlotBook
     # --slot-timeout: to ask again after the drain, and to come back after the grant.
     timeout: Duration
-    # Unlike a step's own, it does not fail once the node is to be returned.
+    # Unlike a step's own (`with_pre_reboot_check`), it does not fail once the slot is given up.
     check_may_act: Guard
-
-    @property
-    def host(self) -> Host:
-        return Host(self.slot.node, "")
-
-    @property
-    def error(self) -> None:
-        """None: there is no session with the host that could fail."""
-
-    def boot_now(self) -> None:
-        """Return None: the host cannot be asked."""
-
-    def node_to_remember(self, _planned: PlannedNode) -> PlannedNode | None:
-        """Return the node with the version that it booted, or would boot.
-
-        None if the Node was deleted.
-        """
-        planned = self.planned
-        try:
-            node = read_slot_node(self.api, self.cached_slot)
-        except ApiError:
-            return planned
-        if node is None:
-            return None
-        if not _is_back(planned, node):
-            return replace(planned, staged_version=announced_version(node))
-        booted_version = version_of(node)
-        if booted_version == self.slot.version:
-            return planned
-        return replace(planned, staged_version=booted_version)
 
     @property
     def cached_slot(self) -> Slot:
@@ -134,7 +99,7 @@ class SlotHost:
         return max(0.0, (now - since).total_seconds()) if since else 0.0
 
     @property
-    def steps(self) -> Mapping[Phase, Step]:
+    def by_phase(self) -> Mapping[Phase, Step]:
         return {
             Phase.PENDING: _cordon_if_eligible,
             Phase.CORDONED: partial(self._close_on_failure, self._start_drain),
@@ -175,16 +140,18 @@ class SlotHost:
     def _close_on_failure(self, step: Step, context: NodeContext, progress: Progress) -> Progress:
         """Run a step. If it fails, close the slot, so that no reboot is granted any more.
 
-        Only then read the Node, because a reboot may have been granted a moment before:
+        Only then read the Node, because a reboot may have been granted a moment before. An older
+        grant is from before this drain, perhaps by an earlier server.
 
-        phase      the Node                                result
-        earlier    has its grant, or has rebooted          reopen the slot, await the boot
-        earlier    goes down, and may have an older grant  reopen the slot, await the boot
-        earlier    anything else                           the step's error
-        rebooting  goes down during the wait `calm`        reopen the slot, await the boot
-        rebooting  has rebooted                            reopen the slot, await the boot
-        rebooting  is down, and the slot is given up       the failure `not-back`
-        rebooting  anything else                           the step's error
+        cordoned, draining or drained, and the Node
+          has its grant, or has rebooted          reopen the slot, await the boot
+          goes down, and may have an older grant  reopen the slot, await the boot
+          anything else                           the step's error
+        rebooting, and the Node
+          goes down during the wait `calm`        reopen the slot, await the boot
+          has rebooted                            reopen the slot, await the boot
+          is down, and the slot is given up       the failure `not-back`
+          anything else                           the step's error
         """
         try:
             return step(context, progress)
@@ -207,7 +174,7 @@ class SlotHost:
         if may_have_older_grant and not has_grant(node):
             node = self._await_older_grant(context, progress.phase)
         is_going_down = may_have_older_grant and not node.is_ready
-        if not (has_grant(node) or is_going_down or _is_back(context.planned, node)):
+        if not (has_grant(node) or is_going_down or is_back(context.planned, node)):
             raise error from None
         mark_phase(context, Phase.REBOOTING)
         self.reopen(context)
@@ -219,7 +186,7 @@ class SlotHost:
         # The wait for either began after that grant.
         awaited = Awaited.ASK if phase is Phase.DRAINED else Awaited.DRAIN
         for node in self._poll(context, awaited, min(_LAST_GRANT_SECONDS, self.timeout)):
-            if not node.is_ready or _has_rebooted(context.planned, node):
+            if not node.is_ready or has_rebooted(context.planned, node):
                 break
         return node
 
@@ -234,7 +201,7 @@ class SlotHost:
             if has_gone_down:
                 self.reopen(context)
                 return progress.without_edge()
-        if _is_back(context.planned, node):
+        if is_back(context.planned, node):
             self.reopen(context)
             mark_phase(context, Phase.REBOOTING)
             return progress.without_edge()
@@ -252,7 +219,7 @@ class SlotHost:
         A boot ends the wait early, as does going down unless the slot is given up.
         """
         for node in self._poll(context, Awaited.CALM, min(_LAST_GRANT_SECONDS, self.timeout)):
-            if _has_rebooted(context.planned, node) or not self._is_up_or_given_up(node):
+            if has_rebooted(context.planned, node) or not self._is_up_or_given_up(node):
                 break
         return node
 
@@ -318,7 +285,7 @@ class SlotHost:
             if has_grant(node):
                 # A request thread has moved the Node to `rebooting`: the progress follows.
                 return progress.move(Edge.REBOOT_REQUESTED)
-            if _has_rebooted(context.planned, node):
+            if has_rebooted(context.planned, node):
                 context.report.notice(f"{context.name} has rebooted without waiting for its grant")
                 mark_phase(context, Phase.REBOOTING)
                 return progress.move(Edge.REBOOT_REQUESTED)
@@ -335,8 +302,8 @@ class SlotHost:
         """Wait for another boot of the machine, and keep the node empty."""
         drained_check = _DrainedCheck(context)
         for node in self._poll(context, Awaited.BOOT, self.timeout):
-            if _has_rebooted(context.planned, node):
-                if not _is_same_machine(context.planned, node):
+            if has_rebooted(context.planned, node):
+                if not is_same_machine(context.planned, node):
                     machine_id = node.machine_id or "none"
                     message = f"a different machine reports as this Node: machine ID {machine_id}"
                     raise NodeFailure(Outcome.NOT_BACK, message)
@@ -370,7 +337,7 @@ class SlotHost:
         """The host may reboot again meanwhile."""
         timeout = context.policy.ready_timeout
         for node in self._poll(context, Awaited.READY, timeout):
-            if node.is_ready and _is_back(context.planned, node):
+            if node.is_ready and is_back(context.planned, node):
                 mark_phase(context, Phase.READY)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.READY)
             context.report_step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
@@ -441,18 +408,6 @@ def _read_node_with_uid(context: NodeContext, uid: str) -> Node:
     if node.uid != uid:
         raise NodeFailure(Outcome.SKIPPED, CREATED_AGAIN)
     return node
-
-
-def _has_rebooted(planned: PlannedNode, node: Node) -> bool:
-    return bool(node.boot_id) and node.boot_id != planned.boot_id
-
-
-def _is_back(planned: PlannedNode, node: Node) -> bool:
-    return _has_rebooted(planned, node) and _is_same_machine(planned, node)
-
-
-def _is_same_machine(planned: PlannedNode, node: Node) -> bool:
-    return node.machine_id == planned.machine_id
 
 
 @dataclass(slots=True)
