@@ -89,7 +89,6 @@ def scenario_like(path: Path, read_file: Callable[[Path], bytes] = Path.read_byt
 
 
 def hosts_of(copy: ClusterCopy) -> tuple[HostPlan, ...]:
-    """Return a host plan for each Node."""
     unknown = CopiedHost()
     return tuple(_host_plan(node, copy.hosts.get(name_of(node), unknown)) for node in copy.nodes)
 

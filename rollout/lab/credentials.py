@@ -51,7 +51,6 @@ class InventoryHost:
 
 
 def new_client_key() -> asyncssh.SSHKey:
-    """Return a new key that logs in to the hosts."""
     return asyncssh.generate_private_key("ssh-ed25519", comment="rollout lab")
 
 

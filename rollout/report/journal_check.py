@@ -107,8 +107,6 @@ class _NodeState:
 
 @dataclass(slots=True)
 class _Process:
-    """A process's limits and nodes."""
-
     # The number of nodes that percentages refer to; None if unknown.
     selected: int | None = None
     limit: AwayLimit | None = None

@@ -164,7 +164,7 @@ def _previous_version_changed(finding: findings.PreviousVersionChanged) -> Words
 def _held_version(finding: findings.HeldVersion) -> Words:
     if finding.by:
         cause = f"version {finding.version} has been held by {finding.by} since {finding.at}"
-        return Words(cause, _release(finding.version))
+        return Words(cause, _release_commands(finding.version))
     nodes = "nodes that later succeeded"
     if finding.nodes:
         number = counted(len(finding.nodes), "node")
@@ -172,7 +172,7 @@ def _held_version(finding: findings.HeldVersion) -> Words:
     cause = (
         f"version {finding.version} is held: it failed on {nodes}, most recently at {finding.at}"
     )
-    return Words(cause, _release(finding.version))
+    return Words(cause, _release_commands(finding.version))
 
 
 @words.register
@@ -181,7 +181,7 @@ def _uncounted_version(finding: findings.UncountedVersion) -> Words:
         f"version {finding.version} is held: its failures cannot be recorded because"
         f" {finding.others} other versions are already held; release some of them"
     )
-    return Words(cause, _release(finding.version))
+    return Words(cause, _release_commands(finding.version))
 
 
 @words.register
@@ -190,7 +190,7 @@ def _maybe_held_version(finding: findings.MaybeHeldVersion) -> Words:
     return Words(f"{held.cause}; it may be the version staged on this node", held.fix)
 
 
-def _release(version: str) -> str:
+def _release_commands(version: str) -> str:
     return f"`rollout release {shell_word(version)}`, or use --allow held"
 
 

@@ -24,8 +24,6 @@ OR_PATH = "A path works, too: a file that `apply --set output.journal=FILE` wrot
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run, as its journal tells."""
-
     run: RunReport
     records: Sequence[NumberedRecord]
     # How many lines of the journal could not be read.

@@ -270,8 +270,6 @@ def _warn_besides_json(
 
 @dataclass(frozen=True, slots=True)
 class _RolloutSnapshot:
-    """The rollout, its lock, and the last ended rollout."""
-
     unfinished: Unfinished | None
     lock: LeaseSnapshot
     last: LastRun | None

@@ -205,6 +205,7 @@ class _Drain:
             return tuple(sorted(waiting.longest_terminations.items()))
 
     def _pods_left(self, pods: Sequence[Pod], returning: ReturningPods) -> _PodsLeft:
+        """Judge the pods again, and note which have come since the drain began."""
         rules = self.daemon_sets.rules_for(pods)
         leaving = pods_to_remove(pods, rules, begun=True)
         awaited = self.completion.awaited_among(leaving, rules)

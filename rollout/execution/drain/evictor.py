@@ -78,8 +78,6 @@ class PodEviction:
 
 @dataclass
 class Evictor:
-    """Evicts the pods of one node."""
-
     task: NodeTask
     deadline: Deadline
     budgets: BudgetView
@@ -237,9 +235,9 @@ class Evictor:
         self._note_moved(attempt)
         match attempt.result:
             case EvictionResult.ACCEPTED | EvictionResult.GONE:
-                self._note_grant(attempt.pod, eviction)
+                self._handle_acceptance(attempt.pod, eviction)
             case EvictionResult.BLOCKED:
-                self._wait_for_budget(attempt, eviction, now)
+                self._hold_for_budget(attempt, eviction, now)
             case EvictionResult.DENIED:
                 denial = attempt.error.denial if attempt.error else None
                 self.held.hold(attempt.pod, BlockedReason((), attempt.message, denial=denial))
@@ -260,6 +258,7 @@ class Evictor:
                 assert_never(attempt.result)
 
     def _postpone(self, retry: Retry, longest: float, retry_after: float | None) -> None:
+        """As `Retry.postpone`, but with a last try before the deadline."""
         now = self.task.now
         retry.postpone(now, longest, retry_after)
         last_try = now + self.deadline.remaining - _LAST_TRY
@@ -278,13 +277,13 @@ class Evictor:
             eviction.accepted = Acceptance(self.task.report.now, now, now)
         eviction.accepted.last = now
 
-    def _note_grant(self, pod: Pod, eviction: PodEviction) -> None:
+    def _handle_acceptance(self, pod: Pod, eviction: PodEviction) -> None:
         self._note_acceptance(eviction)
         self.held.release(pod.uid)
         for budget in self.budgets.budgets_of(pod):
             self.budgets.note_allowed(budget.key)
 
-    def _wait_for_budget(self, attempt: Attempt, eviction: PodEviction, now: float) -> None:
+    def _hold_for_budget(self, attempt: Attempt, eviction: PodEviction, now: float) -> None:
         budget = self.budgets.budget(attempt.budget)
         figures = attempt.figures
         if figures is None and budget is not None:

@@ -49,8 +49,6 @@ WantedConditions = Callable[[Node], tuple[Lifecycle, ...] | None]
 
 @dataclass(frozen=True, slots=True)
 class NodeConditions:
-    """Writes the conditions of a rollout's nodes."""
-
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter

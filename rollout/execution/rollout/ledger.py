@@ -12,8 +12,6 @@ from rollout.wording import text
 
 @dataclass(slots=True)
 class Ledger:
-    """The results of a rollout so far."""
-
     finished: list[NodeResult] = field(default_factory=list)
     skipped: list[NotStarted] = field(default_factory=list)
     # A resume starts these.

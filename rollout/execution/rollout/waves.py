@@ -243,8 +243,6 @@ _WAIT = Decision()
 
 @dataclass(slots=True)
 class _WaitingNodes:
-    """The nodes of a wave that are not started yet."""
-
     nodes: list[PlannedNode]
     # Started by an earlier process.
     taken_up: frozenset[str]

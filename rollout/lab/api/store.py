@@ -94,8 +94,6 @@ def timestamp(moment: datetime) -> str:
 
 
 class _Collection:
-    """The objects of one resource, and their keys in order."""
-
     __slots__ = ("keys", "objects")
 
     def __init__(self) -> None:
@@ -147,7 +145,6 @@ class ObjectStore:
         return self._collections[resource].items(namespace)
 
     def pods_on(self, node: str) -> list[Json]:
-        """Return the pods bound to a node, in key order."""
         keys = sorted(self._index.get((PODS, ("", "node", node)), ()))
         return [self._collections[PODS].objects[key] for key in keys]
 

@@ -152,7 +152,6 @@ async def _users(session: ShellSession) -> CommandOutput:
 
 
 def _read_files(session: ShellSession, *paths: str) -> list[str]:
-    """Return the texts of the files that exist."""
     texts = [read_file(session.machine, path) for path in paths]
     return [text for text in texts if text is not None]
 

@@ -88,7 +88,6 @@ class Units:
         return self._units.get(name if "." in name else f"{name}.service")
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return the properties that `systemctl show` prints."""
         unit = self.find(name)
         if unit is None:
             missing = {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": ""}

@@ -180,7 +180,7 @@ async def boot_running(session: ShellSession) -> CommandOutput:
 
 
 async def _choose_bootc_system(session: ShellSession, *, wants_other: bool) -> CommandOutput:
-    """As `images` in gather/hosts/rollback_command.py; each image in the lab is bootc's."""
+    """As the cases of `images` in gather/hosts/rollback_command.py; in the lab, all are bootc's."""
     status = await _as_root(session, "bootc", "status", "--format", "json")
     unchanged = replace(status, out="")
     if status.status:

@@ -260,7 +260,6 @@ def pinned_node(pod: Json) -> str | None:
 
 
 def affinity_terms(pod: Json, kind: str = "podAffinity") -> list[Json]:
-    """Return the required terms of `podAffinity` or `podAntiAffinity`."""
     return field_of(pod, f"spec.affinity.{kind}.{_REQUIRED}") or []
 
 

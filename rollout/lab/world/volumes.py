@@ -60,7 +60,6 @@ def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:
 
 
 def _claimed_volumes(store: ObjectStore, pod: Json) -> list[Json]:
-    """Return the volumes that the pod's claims are bound to."""
     claims = set()
     for volume in spec_of(pod).get("volumes") or ():
         source = volume.get("persistentVolumeClaim")

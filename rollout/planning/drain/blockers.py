@@ -50,8 +50,6 @@ _HUNDRED = 100
 
 @dataclass(frozen=True, slots=True)
 class DrainChecker:
-    """Finds the blockers and warnings of one node's drain."""
-
     node: str
     verdicts: Sequence[PodVerdict]
     index: BudgetIndex

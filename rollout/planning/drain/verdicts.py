@@ -35,8 +35,6 @@ _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
 class Action(StrEnum):
-    """What happens to a pod."""
-
     EVICT = "evict"
     WAIT = "wait"
     LEAVE = "leave"
@@ -168,6 +166,7 @@ def _judge_completing(pod: Pod, rules: DrainRules) -> _Ruling | None:
 
 
 def _judge_never_evicted(pod: Pod, rules: DrainRules) -> _Ruling | None:
+    """Wait for a pod that is never evicted, so that no later filter refuses its eviction."""
     if rules.policy.completion.fallback is CompletionFallback.EVICT:
         return None
     return _judge_completing(pod, rules)

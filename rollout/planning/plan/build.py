@@ -85,8 +85,6 @@ _MANY = 1000
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """All that a plan is made from."""
-
     snapshot: ClusterSnapshot
     # By node.
     observations: Mapping[str, HostObservation]

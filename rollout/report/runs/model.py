@@ -20,8 +20,6 @@ from rollout.report.lines import PlannedSummary
 
 
 class Ending(StrEnum):
-    """How far the run came."""
-
     COMPLETED = "completed"
     # Nodes failed or could not be taken.
     INCOMPLETE = "incomplete"
