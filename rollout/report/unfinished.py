@@ -193,12 +193,12 @@ def _counted_names(names: Sequence[str]) -> str:
 def resume_preview(
     unfinished: Unfinished,
     lock: LeaseSnapshot,
-    planned: Container[str],
+    in_plan_again: Container[str],
     inherited: Inheritance,
     *,
     retry: bool = False,
 ) -> str:
-    """Return what resume will do with the nodes; failed ones that are `planned` are in the plan."""
+    """Return what resume will do with the nodes that the new plan does not show."""
     states = {
         marked.node.name: f"{marked.phase}, will continue from there"
         for marked in unfinished.in_flight
@@ -207,13 +207,14 @@ def resume_preview(
         states[result.node] = f"left as it is: {printable(result.message)}"
     failed = [marked.node.name for marked in unfinished.failed if marked.node.name not in states]
     failed += unfinished.failed_in_service
-    lines = list(_run_lines(unfinished, lock, states, alive=lock.alive))
-    unplanned = [name for name in failed if name not in planned]
-    if unplanned:
+    lines = [_title(unfinished, alive=lock.alive), *_detail_lines(lock, states)]
+    left_out = [name for name in failed if name not in in_plan_again]
+    if left_out:
         fate = "failed, left as they are (--retry-failed tries them again)"
         if retry:
+            # The new plan excludes them.
             fate = "failed, and left out now"
-        lines.append(f"  {fate}: {shortened(unplanned)}")
+        lines.append(f"  {fate}: {shortened(left_out)}")
     if inherited.failures:
         lines.append(f"  counted towards --max-failures so far: {inherited.failures}")
     return "\n".join(lines)
@@ -230,7 +231,7 @@ def abort_preview(
         states[marked.node.name] = _undo_text(marked, ready_timeout)
     for name, problem in unfinished.unclear.items():
         states[name] = f"left as it is: {printable(problem)}"
-    lines = list(_run_lines(unfinished, lock, states, alive=lock.alive))
+    lines = [_title(unfinished, alive=lock.alive), *_detail_lines(lock, states)]
     if unfinished.tainted:
         lines.append(f"  the soft taint will be removed from {_counted_names(unfinished.tainted)}")
     if unfinished.conditioned:
@@ -308,15 +309,19 @@ def run_text(
         states[name] = joined(", ", marked.phase.value, wait_reasons.get(name, ""))
     for name, problem in unfinished.unclear.items():
         states[name] = f"unreadable annotations: {printable(problem)}"
-    title, *details = _run_lines(unfinished, lock, states, alive=alive)
+    title = _title(unfinished, alive=alive)
     is_idle = alive is False and (unfinished.blocks_others or unfinished.is_only_taints)
-    return joined("\n", title, _idle_text(unfinished) if is_idle else "", *details)
+    return joined(
+        "\n", title, _idle_text(unfinished) if is_idle else "", *_detail_lines(lock, states)
+    )
 
 
-def _run_lines(
-    unfinished: Unfinished, lock: LeaseSnapshot, states: Mapping[str, str], *, alive: bool | None
-) -> Iterator[str]:
-    yield capitalize(unfinished_heading(unfinished, run_state(unfinished, alive=alive)))
+def _title(unfinished: Unfinished, *, alive: bool | None) -> str:
+    return capitalize(unfinished_heading(unfinished, run_state(unfinished, alive=alive)))
+
+
+def _detail_lines(lock: LeaseSnapshot, states: Mapping[str, str]) -> Iterator[str]:
+    """Yield who held the lock, and the nodes by their states."""
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
         yield f"  {holder} held the lock, and has ended: it was a process on this machine"

@@ -48,7 +48,7 @@ class Unfinished:
     record: StoredRecord
     in_flight: tuple[MarkedNode, ...] = ()
     failed: tuple[MarkedNode, ...] = ()
-    # Outcomes of nodes that failed and were returned.
+    # Outcomes of nodes that failed and were uncordoned.
     failed_in_service: Mapping[str, str] = field(default_factory=dict)
     done: tuple[str, ...] = ()
     untouched_nodes: tuple[PlannedNode, ...] = ()

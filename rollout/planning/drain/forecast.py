@@ -1,7 +1,7 @@
 """The forecast of each participating node's drain."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rollout.model.cluster import CRITICAL, Budget, ClusterSnapshot, Node, Pod, budget_subject
@@ -154,13 +154,13 @@ class DrainForecaster:
         budgets_of = {pod.uid: guarding_budgets(pod, self.index) for pod in evicted}
         completed_in = self.completion.completed_in(awaited, completion)
         surging = self._surging(evicted, budgets_of)
-        surged = {uid: budgets_of[uid] for uid in surging}
+        budgets_of_surging = {uid: budgets_of[uid] for uid in surging}
         guarded = {uid: keys for uid, keys in budgets_of.items() if keys and uid not in surging}
         moving = movable_pods(verdicts)
         kept_permits: Load = {}
-        if guarded or surged:
+        if guarded or budgets_of_surging:
             kept_permits, stuck_budgets = self._try_moving(
-                name, moving, guarded=guarded, surged=surged
+                name, moving, guarded=guarded, surging=budgets_of_surging
             )
             blockers = (*blockers, *stuck_budgets)
         # A rollback leaves newer versions on purpose.
@@ -195,29 +195,22 @@ class DrainForecaster:
         return surging
 
     def _try_moving(
-        self, node: str, moving: Sequence[Pod], guarded: _BudgetsByPod, surged: _BudgetsByPod
+        self, node: str, moving: Sequence[Pod], guarded: _BudgetsByPod, surging: _BudgetsByPod
     ) -> tuple[Load, tuple[Blocker, ...]]:
         """Return the node's `kept_permits`, and blockers for budgets that never let the drain end.
 
-        A budget blocks if more of the node's pods fit nowhere else than may be away; of `surged`
-        pods, none may be. The largest pods of tight budgets move first: no other order is more
-        favorable.
+        A budget blocks if more of the node's pods fit nowhere else than may be away; of `surging`
+        pods, none may be.
         """
-        budgets_of = {**_budgets_of_evictable(moving, guarded), **surged}
+        budgets_of = {**_budgets_of_evictable(moving, guarded), **surging}
         most_away = dict(self._most_away_of_tight(budgets_of))
-        for keys in surged.values():
+        for keys in surging.values():
             most_away |= dict.fromkeys(keys, 0)
-
-        def rank(pod: Pod) -> tuple[bool, int, int]:
-            is_tight = any(key in most_away for key in budgets_of.get(pod.uid, ()))
-            return not is_tight, -pod.requests.cpu_milli, -pod.requests.memory
-
-        with self.scheduler.emptied({node: sorted(moving, key=rank)}) as unplaced:
+        ordered = _in_favorable_order(moving, budgets_of, most_away)
+        with self.scheduler.emptied({node: ordered}) as unplaced:
             staying = unplaced.get(node, ())
-            # Pods that nothing replaces are away until the node is back.
-            unreplaced = guarded.keys() - {pod.uid for pod in moving}
-            away = unreplaced.union(pod.uid for pod in staying)
-            kept_permits = _count_keys(guarded, away)
+            kept_permits = _kept_permits(guarded, moving, staying)
+            # The others start on the cordoned node again, and are away only during its reboot.
             down = [pod for pod in staying if not self.scheduler.tolerates_cordons(pod)]
             stuck_budgets = tuple(self._stuck_budgets(node, down, budgets_of, most_away))
         return kept_permits, stuck_budgets
@@ -240,7 +233,7 @@ class DrainForecaster:
                 )
 
     def _most_away_of_tight(self, budgets_of: _BudgetsByPod) -> Mapping[str, int]:
-        """Return how many pods may be away, for each budget that has more of these pods."""
+        """Return how many pods may be away, for each tight budget: one with more of these pods."""
         counts = _count_keys(budgets_of, budgets_of)
         most_away = dict[str, int]()
         for key in sorted(counts):
@@ -262,6 +255,24 @@ def _budgets_of_evictable(moving: Iterable[Pod], guarded: _BudgetsByPod) -> _Bud
         if keys and not is_refused and find_storage_operator(pod) is None:
             evictable[pod.uid] = keys
     return evictable
+
+
+def _in_favorable_order(
+    pods: Iterable[Pod], budgets_of: _BudgetsByPod, tight: Container[str]
+) -> Sequence[Pod]:
+    """Return the largest pods of tight budgets first: in no other order do more of them fit."""
+
+    def rank(pod: Pod) -> tuple[bool, int, int]:
+        is_tight = any(key in tight for key in budgets_of.get(pod.uid, ()))
+        return not is_tight, -pod.requests.cpu_milli, -pod.requests.memory
+
+    return sorted(pods, key=rank)
+
+
+def _kept_permits(guarded: _BudgetsByPod, moving: Iterable[Pod], staying: Iterable[Pod]) -> Load:
+    # Nothing replaces a pod that does not move.
+    unreplaced = guarded.keys() - {pod.uid for pod in moving}
+    return _count_keys(guarded, unreplaced.union(pod.uid for pod in staying))
 
 
 def _count_keys(keys_of: _BudgetsByPod, uids: Iterable[str]) -> Counter[str]:

@@ -206,7 +206,7 @@ def _lay_out(
     size: int,
 ) -> tuple[Layout, Simulator]:
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
-    limits = _limits(inputs, drains, forecaster, size=size, owners=owners, pace=pace)
+    limits = _wave_limits(inputs, drains, forecaster, size=size, owners=owners, pace=pace)
     limits = with_pool_limits(limits, quotas)
     surging = dict[str, int]()
     for drain in drains:
@@ -435,7 +435,7 @@ def _included_nodes(inputs: PlanInputs) -> list[Node]:
     return [node for node in nodes if not is_excluded_by_name(node.name, inputs.selection)]
 
 
-def _limits(
+def _wave_limits(
     inputs: PlanInputs,
     drains: Sequence[DrainForecast],
     forecaster: DrainForecaster,
@@ -444,19 +444,29 @@ def _limits(
     owners: UnbudgetedOwners,
     pace: Pace,
 ) -> WaveLimits:
+    """Return what nodes may take together of budgets, owners, stored data and controllers."""
     rates = _budget_rates(drains, forecaster, inputs.policy, pace)
     allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
+    # Replaces the 0 of a budget that allows no eviction now, but may later.
     allowed |= {key: rate.permits for key, rate in rates.items()}
     allowed |= owners.allowed
     allowed |= copies_spare(inputs.snapshot.stored)
     # A controller moves its pods off one node at a time.
     for drain in drains:
         allowed |= dict.fromkeys(sorted(drain.controllers.awaited), 1)
-    # A shared wave may cost a drain half of its timeout.
-    timeouts = [drain_timeout_seconds(inputs.pools.rules(drain.pool)) for drain in drains]
+    return WaveLimits(size, allowed, rates, _rounds(rates, drains, inputs.pools))
+
+
+def _rounds(
+    rates: Mapping[str, Rate], drains: Iterable[DrainForecast], pools: Pools
+) -> Mapping[str, int]:
+    """Return how often a wave may use up each budget.
+
+    Sharing a wave may cost a drain half of its timeout.
+    """
+    timeouts = [drain_timeout_seconds(pools.rules(drain.pool)) for drain in drains]
     half_timeout = min(timeouts, default=LONGEST) / 2
-    rounds = {key: rate.rounds_within(half_timeout) for key, rate in rates.items()}
-    return WaveLimits(size, allowed, rates, rounds)
+    return {key: rate.rounds_within(half_timeout) for key, rate in rates.items()}
 
 
 def _budget_rates(

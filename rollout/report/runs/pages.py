@@ -79,6 +79,13 @@ class Bar(NamedTuple):
     kind: str
 
 
+class Span(NamedTuple):
+    # The CSS class of its bar.
+    kind: str
+    begin: datetime
+    end: datetime
+
+
 class TimelineRow(NamedTuple):
     label: str
     remark: str
@@ -118,7 +125,7 @@ def timeline(report: RunReport) -> Chart:
     for position, nodes in groupby(visible, key=lambda node: node.wave):
         rows = [_timeline_row(whole, node, holds_by_node.get(node.node, ())) for node in nodes]
         sections.append((_wave_title(report, position), rows))
-    windows = [("window", opening.begin, opening.end) for opening in report.openings]
+    windows = [Span("window", opening.begin, opening.end) for opening in report.openings]
     title = counted(len(begun), "node")
     if len(visible) < len(begun):
         title = f"{len(visible)} of {title}, failed or longest"
@@ -145,16 +152,17 @@ def _ticks(whole: Interval) -> Iterator[tuple[float, str]]:
         yield 100 * number / _TICKS, f"{at.astimezone():{form}}"
 
 
-def _bars(whole: Interval, spans: Iterable[tuple[str, datetime, datetime]]) -> Iterator[Bar]:
-    percent = timedelta(seconds=max(whole.seconds, 0.001) / 100)
-    for kind, since, until in spans:
-        begin = max(since, whole.begin)
-        end = min(until, whole.end)
+def _bars(whole: Interval, spans: Iterable[Span]) -> Iterator[Bar]:
+    """Yield the part of each span that is on the timeline, wide enough to be seen."""
+    one_percent = timedelta(seconds=max(whole.seconds, 0.001) / 100)
+    for span in spans:
+        begin = max(span.begin, whole.begin)
+        end = min(span.end, whole.end)
         if begin <= end:
             yield Bar(
-                round((begin - whole.begin) / percent, 2),
-                round(max(_LEAST_VISIBLE_WIDTH, (end - begin) / percent), 2),
-                kind,
+                round((begin - whole.begin) / one_percent, 2),
+                round(max(_LEAST_VISIBLE_WIDTH, (end - begin) / one_percent), 2),
+                span.kind,
             )
 
 
@@ -169,8 +177,8 @@ def _timeline_row(
     whole: Interval, node: NodeReport, holds: Sequence[BlockedEviction]
 ) -> TimelineRow:
     has_failed = bool(node.outcome) and node.outcome != Outcome.SUCCEEDED
-    spans = [(PART_OF[phase.phase].value, phase.begin, phase.end) for phase in node.phases]
-    spans += [("held", hold.event.since, hold.until) for hold in holds]
+    spans = [Span(PART_OF[phase.phase].value, phase.begin, phase.end) for phase in node.phases]
+    spans += [Span("held", hold.event.since, hold.until) for hold in holds]
     bars = [*_bars(whole, spans)]
     return TimelineRow(
         label=node.node,
@@ -214,7 +222,7 @@ _TONE_OF_ENDING = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.AB
 
 
 def run_page(report: RunReport) -> str:
-    return _render("run.html.jinja", **_template_variables(report)).html
+    return _render("run.html.jinja", **_report_variables(report)).html
 
 
 def live_page(report: RunReport | None, frame: LivePageFrame) -> Page:
@@ -223,13 +231,12 @@ def live_page(report: RunReport | None, frame: LivePageFrame) -> Page:
         title = "The latest run is only listed below"
     content: Mapping[str, Any] = {"title": title, "report": None}
     if report is not None:
-        content = _template_variables(report)
+        content = _report_variables(report)
     return _render("live.html.jinja", frame=frame, **content)
 
 
-def _template_variables(report: RunReport) -> Mapping[str, Any]:
+def _report_variables(report: RunReport) -> Mapping[str, Any]:
     begun = report.begun_at.astimezone()
-    offset = begun.isoformat()[-len("+00:00") :]
     return {
         "title": f"{tables.title(report)}: {tables.headline(report)}",
         "report": report,
@@ -242,13 +249,18 @@ def _template_variables(report: RunReport) -> Mapping[str, Any]:
         "parts": tables.part_table(report),
         "timeline": timeline(report),
         "chart_legend": [*_legend(report)],
-        "zone": f"{begun:%Z} (UTC{offset})",
+        "zone": f"{begun:%Z} (UTC{_utc_offset(begun)})",
         "tables": [
             *tables.figure_tables(report),
             tables.node_table(report),
             *_eviction_tables(report),
         ],
     }
+
+
+def _utc_offset(moment: datetime) -> str:
+    """Return `+02:00`; the format `%:z` needs Python 3.12."""
+    return moment.isoformat()[-len("+02:00") :]
 
 
 def _eviction_tables(report: RunReport) -> Iterator[tables.ReportTable]:
