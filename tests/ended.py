@@ -246,7 +246,7 @@ def assert_well_said(text: str) -> None:
     """What a user never sees, whatever they typed: a traceback, or the word that the program itself
     is wrong.
     """
-    for mark in ("Traceback (most recent call last)", "this is a bug in rollout"):
+    for mark in ("Traceback (most recent call last)", "This is a bug in rollout"):
         assert mark not in text, text
 
 

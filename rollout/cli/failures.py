@@ -18,10 +18,10 @@ _USAGE = 2
 _RESUME = "resume"
 # The message of a plain RuntimeError.
 _NO_THREAD = "can't start new thread"
-_BUG = "this is a bug in rollout, not your mistake; run it again with -v for the details"
+_BUG = "This is a bug in rollout, not your mistake. To see the details, add -v."
 _DENIED = (
-    "the operating system refused: disk space, memory, open files, threads or permissions"
-    " (see ulimit -a); -v shows where"
+    "The operating system refused a request. Check disk space, memory, permissions and limits"
+    " (ulimit -a). To see where it failed, add -v."
 )
 
 

@@ -472,7 +472,8 @@ def no_nodes_text(plan: RolloutPlan) -> str:
     if not plan.policy.rollback:
         return sentence
     version = shell_word(plan.policy.rollback)
-    return f"{sentence} A rollback without nodes holds no version: rollout hold {version}"
+    hint = "There is no node to roll back, so this does not hold the version. To hold it anyway"
+    return f"{sentence} {hint}: rollout hold {version}"
 
 
 def _nothing_staged(excluded: Sequence[Exclusion]) -> str:

@@ -290,8 +290,8 @@ def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
         )
     if last:
         outcomes = reason_counts(dict(sorted(last.outcomes.items())))
-        ended = f"{printable(last.run)}, until {printable(last.at)}"
-        sentences.append(f"The last was {ended}: {outcomes}.")
+        ended = f"{printable(last.run)}, ended at {printable(last.at)}"
+        sentences.append(f"The last rollout, {ended}: {outcomes}.")
     return " ".join(sentences)
 
 

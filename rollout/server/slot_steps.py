@@ -19,6 +19,7 @@ from rollout.execution.node.failures import (
     NotStartedError,
     StoppedError,
     not_ready,
+    not_ready_in_time,
 )
 from rollout.execution.node.marking import mark_cordoned_unless_granted, mark_phase
 from rollout.execution.node.reboot import (
@@ -295,7 +296,7 @@ class SlotSteps:
                 return self._drain_again_and_reopen(context, progress, error)
         raise NodeFailure(
             Outcome.NOT_REBOOTED,
-            f"its host has not asked again within --slot-timeout {self.timeout}",
+            f"its host did not ask again within --slot-timeout {self.timeout}",
         )
 
     def _await_boot(self, context: NodeContext, progress: Progress) -> Progress:
@@ -341,7 +342,7 @@ class SlotSteps:
                 mark_phase(context, Phase.READY)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.READY)
             context.report_step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
-        raise not_ready(context.name, f"the Node is not Ready within --ready-timeout {timeout}")
+        raise not_ready_in_time(context.name, timeout)
 
     def _await_report_and_finish(self, context: NodeContext, progress: Progress) -> Progress:
         context.report_step(Phase.READY, "waiting for its host to report steady state")
@@ -392,7 +393,7 @@ def _not_rebooted_failure(node: Node, timeout: Duration) -> NodeFailure:
     if node.is_ready:
         message = "its host was granted a reboot, and is up with the boot ID from before"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
-    message = f"the host is not back within --slot-timeout {timeout}"
+    message = f"the host did not come back within --slot-timeout {timeout}"
     return NodeFailure(Outcome.NOT_BACK, message, hint=NO_ANSWER_HINT)
 
 

@@ -82,8 +82,8 @@ def _static_pod_unready(finding: findings.StaticPodUnready) -> Words:
 @words.register
 def _etcd_majority_lost(finding: findings.EtcdMajorityLost) -> Words:
     cause = (
-        f"is one of {finding.members} members of etcd on {finding.node}, which needs"
-        f" {finding.needed} and would have {finding.left} without it"
+        f"is the etcd member on {finding.node}: of {finding.members} members, etcd needs"
+        f" {finding.needed} healthy ones and would have {finding.left} without this one"
     )
     noun = "member" if len(finding.lacking) == 1 else "members"
     repair = f"fix the {noun} on {', '.join(finding.lacking)}" if finding.lacking else ""

@@ -73,9 +73,8 @@ def awaited_text(pods: Sequence[AwaitedPod], now: datetime | None) -> str:
 @words.register
 def _still_running(finding: StillRunning) -> Words:
     pods = [f"{name} ({ran} so far)" if ran else name for name, ran in finding.ran.items()]
-    verb = "has" if len(pods) == 1 else "have"
     timeout = f"drain.wait-for-completion-timeout {finding.timeout}"
-    cause = f"{shortened(pods, _MOST_PODS)} {verb} not completed within {timeout}"
+    cause = f"{shortened(pods, _MOST_PODS)} did not complete within {timeout}"
     return Words(cause, "raise it, or set drain.wait-for-completion-fallback to evict")
 
 

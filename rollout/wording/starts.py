@@ -153,7 +153,7 @@ def _unavailable_limit(finding: findings.UnavailableLimit) -> Words:
 
 @words.register
 def _unsettled(finding: findings.Unsettled) -> Words:
-    unsettled = f"since the interruption the cluster has not settled within {finding.timeout}"
+    unsettled = f"after the interruption the cluster did not settle within {finding.timeout}"
     if finding.node or finding.wave:
         last = finding.node or f"wave {finding.wave}"
         unsettled = f"after {last} the cluster did not settle within {finding.timeout}"

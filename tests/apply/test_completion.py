@@ -110,7 +110,7 @@ def test_a_node_whose_job_runs_too_long_is_returned_and_the_others_go_on(
     (summary,) = [line for line in lines_of(ended.stdout) if line["type"] == "summary"]
     assert summary["skipped"] == ["worker-1"]
     assert summary["kinds"] == {"worker-1": "still-running"}
-    assert "ml/train-7 has not completed within" in summary["reasons"]["worker-1"]
+    assert "ml/train-7 did not complete within" in summary["reasons"]["worker-1"]
     assert summary["failed"] == []
 
 

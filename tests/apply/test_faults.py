@@ -88,7 +88,7 @@ CASES = [
         4,
         failed={"worker-2": "rebooting"},
         cordons=("worker-2",),
-        says={"worker-2": "not back within"},
+        says={"worker-2": "did not come back within"},
     ),
     Case(
         as_shipped("host-key-changes"),

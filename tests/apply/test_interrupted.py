@@ -248,7 +248,7 @@ def test_between_two_waves_too_and_going_on_once_more_accepts_it(
     first = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert first.summary["succeeded"] == []
     why = next(iter(first.summary["reasons"].values()))
-    assert f"since the interruption the cluster has not settled within 3s: node {BYSTANDER}" in why
+    assert f"after the interruption the cluster did not settle within 3s: node {BYSTANDER}" in why
     second = rollout(lab, "resume", "--yes", "-o", "json")
     assert second.summary["succeeded"]
     assert lab.scoreboard().cordons_left == ()

@@ -91,7 +91,7 @@ def test_a_node_has_not_succeeded_without_its_own_pods(
     at_phase(lab, "rebooting", lambda name: set_well(lab, name, pod, well=False), node=node)
     ended = rollout(lab, *APPLY, *node_names(node)).ends(4)
     (failed,) = ended.summary["failed"]
-    assert "not settled within --settle-timeout 3s" in failed["message"]
+    assert "its pods did not become ready again within --settle-timeout 3s" in failed["message"]
     assert pod in failed["message"]
     assert is_cordoned(lab, node)
 

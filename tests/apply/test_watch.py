@@ -159,12 +159,12 @@ def test_on_a_terminal_it_waits_for_one_to_begin_and_follows_it(
     applying[0].communicate()
     assert (applying[0].returncode, screen.code) == (0, 0), screen.text
     moments = "\n".join(line for lines in screen.moments for line in lines)
-    assert re.search(rf"The last was {run}, until \S+Z: 1 succeeded", moments)
+    assert re.search(rf"The last rollout, {run}, ended at \S+Z: 1 succeeded", moments)
     assert "Ctrl-C ends this view, not the rollout" in moments
     assert "2 succeeded" in screen.text
     ended = rollout(lab, "status", "--watch").ends(0)
     assert re.fullmatch(
-        r"No rollout is running or interrupted\. The last was [0-9a-f]{16}, until \S+Z: 2"
+        r"No rollout is running or interrupted\. The last rollout, [0-9a-f]{16}, ended at \S+Z: 2"
         r" succeeded\.\n",
         ended.stdout,
     )

@@ -70,7 +70,7 @@ def test_output_without_room(command: str, buffered: str, tmp_path: Path) -> Non
     )
     error, hint = ended.stderr.splitlines()
     assert error == "rollout: error: No space left on device"
-    assert hint.startswith("hint: the operating system refused: disk space, ")
+    assert hint.startswith("hint: The operating system refused a request. Check disk space, ")
 
 
 def test_ctrl_c_while_the_program_is_being_loaded(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_a_thread_that_the_system_denies_is_no_bug(capfd: pytest.CaptureFixture[
     error, hint = capfd.readouterr().err.splitlines()
     assert error == "rollout: error: can't start new thread"
     assert hint.startswith(
-        "hint: the operating system refused: disk space, memory, open files, threads or permissions"
-        " (see ulimit -a)"
+        "hint: The operating system refused a request. Check disk space, memory, permissions and"
+        " limits (ulimit -a)."
     )
 
 

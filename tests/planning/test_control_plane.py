@@ -58,7 +58,8 @@ def test_the_node_of_the_static_pod_that_is_not_ready_may_go_and_no_other() -> N
         if entry.object == "pod/shop/etcd-cp-2"
     )
     assert quorum.startswith(
-        "is one of 3 members of etcd on cp-2, which needs 2 and would have 1 without it: fix the "
+        "is the etcd member on cp-2: of 3 members, etcd needs 2 healthy ones and would have 1"
+        " without this one: fix the "
     )
 
 

@@ -33,7 +33,7 @@ _DRY_RUN = option(
 )
 _ROLLED_BACK = argument(
     ...,
-    "Version to leave, as rollout status shows it.",
+    "Version to roll back from, as rollout status shows it.",
     "VERSION",
     proven_versions,
     parser=os_version,

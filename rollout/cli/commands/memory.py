@@ -300,7 +300,8 @@ def release(
         lines.append(f"Nothing to release for: {shortened(unknown)}.")
     if before.problem:
         memory = memory_document(settings.lock.namespace).origin
-        lines.append(f"Reset: {memory}. Nodes are not paused with --all.")
+        ended = "All holds and the pause of all nodes, if there were any, have ended."
+        lines.append(f"Reset: {memory}. {ended}")
     text = "\n".join(lines or ["Nothing to release: no failure is stored."])
     document = ReleaseReport(
         versions=released, nodes=forgotten, unknown=unknown, reset=bool(before.problem)

@@ -117,8 +117,8 @@ def run_journal(
     try:
         file = JournalFile(path)
     except OSError as error:
-        places = "XDG_STATE_HOME or --set output.journal names another place"
-        say(f"warning: no journal is written to {path}: {error.strerror} ({places})")
+        fix = "to write it elsewhere, set XDG_STATE_HOME or --set output.journal=FILE"
+        say(f"warning: cannot write the journal {path}: {error.strerror} ({fix})")
         yield None
         return
     with closing(file):
@@ -141,7 +141,10 @@ def record_abort(aborted: Aborted) -> None:
         with closing(JournalFile(path)) as file:
             file.write(journal_record(record))
     except OSError as error:
-        say(f"warning: the journal {path} does not say that it was aborted: {error.strerror}")
+        say(
+            f"warning: cannot record in the journal {path} that the rollout was aborted:"
+            f" {error.strerror}"
+        )
 
 
 @dataclass(slots=True)

@@ -68,7 +68,7 @@ class Request:
 
 
 def fresh_request(settings: CommandSettings, *, rollback: str = "") -> Request:
-    """Return the request of a person for a new plan. `rollback`: the version to leave, or empty.
+    """Return the request of a person for a new plan. `rollback`: its version, or empty.
 
     Raises `UsageError` for settings that contradict each other.
     """

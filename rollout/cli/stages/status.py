@@ -261,8 +261,8 @@ def _warn_besides_json(
     unknown = [row for row in statuses if row.node not in shown and not row.judged]
     if unknown:
         say(
-            f"warning: of {counted(len(unknown), 'node')} it is not known whether a reboot is"
-            " pending: rollout status"
+            f"warning: cannot tell whether a reboot is pending on {counted(len(unknown), 'node')};"
+            " see: rollout status"
         )
     if follow_up.sentence:
         say(f"{follow_up.sentence} See: {follow_up.command}")

@@ -41,7 +41,8 @@ def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: P
             if deadline.expired:
                 raise NodeFailure(
                     Outcome.CHECK_FAILED,
-                    f"not annotated true within gates.hook-timeout {hooks.timeout}: {missing}",
+                    "these annotations did not become true within gates.hook-timeout"
+                    f" {hooks.timeout}: {missing}",
                     hint=f"Its checks run on nodes with the label {label}: see their pods' logs.",
                 )
             task.report_step(phase, f"waiting for checks: {missing}", activity=Activity.WAITING)

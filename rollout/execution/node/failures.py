@@ -21,6 +21,8 @@ from rollout.model.detection import Source
 from rollout.model.finding import Finding, NodeFinding
 from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.progress import Outcome, Phase
+from rollout.model.quantity import Duration
+from rollout.model.text import joined
 from rollout.wording import text
 
 _NODE_WORKS_AFTER = frozenset(
@@ -111,6 +113,11 @@ class StoppedError(NodeFailure):
 def not_ready(node: str, message: str) -> NodeFailure:
     see = (f"kubectl describe node {node}", "journalctl -u kubelet on the host")
     return NodeFailure(Outcome.NOT_READY, message, see=see)
+
+
+def not_ready_in_time(node: str, timeout: Duration, why: str = "") -> NodeFailure:
+    message = f"the Node did not become Ready within --ready-timeout {timeout}"
+    return not_ready(node, joined(": ", message, why))
 
 
 def outcome_of(error: RolloutError) -> Outcome:

@@ -14,7 +14,7 @@ from typing import assert_never
 from rollout.execution.base.live_view import watch_node, watch_node_pods
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
-from rollout.execution.node.failures import NodeFailure, NodeRemovedError, not_ready
+from rollout.execution.node.failures import NodeFailure, NodeRemovedError, not_ready_in_time
 from rollout.execution.node.rollback import is_partition, prove_rollback
 from rollout.execution.node.ssh_host import SshHost
 from rollout.gather.cluster.snapshot import read_daemon_sets
@@ -183,8 +183,7 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
             task.report_step(Phase.BOOTED, why_not_ready)
             task.cluster.clock.wait(view.changed, min(_TICK, deadline.remaining))
             view.changed.clear()
-    message = f"the Node is not Ready within --ready-timeout {timeout}: {why_not_ready}"
-    raise not_ready(task.name, message)
+    raise not_ready_in_time(task.name, timeout, why_not_ready)
 
 
 def _why_not_ready(node: Node | None, boot: BootFacts) -> str:
@@ -230,8 +229,8 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
             if deadline.expired:
                 raise NodeFailure(
                     Outcome.NOT_READY,
-                    f"not settled within --settle-timeout {timeout}: {missing} was ready before the"
-                    " reboot, and is not now",
+                    f"its pods did not become ready again within --settle-timeout {timeout}: {missing}"
+                    " was ready before the reboot, and is not now",
                     see=(f"kubectl get pods -A --field-selector spec.nodeName={task.name}",),
                 )
             task.report_step(Phase.READY, f"waiting for {missing} to be ready again")

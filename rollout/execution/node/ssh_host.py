@@ -191,6 +191,6 @@ def missing_boot_failure(
         return NodeFailure(Outcome.NOT_BACK, message, hint=host.error.hint)
     return NodeFailure(
         Outcome.NOT_BACK,
-        f"not back within --reboot-timeout {timeout}: {reason_to_wait}",
+        f"the host did not come back within --reboot-timeout {timeout}: {reason_to_wait}",
         hint=NO_ANSWER_HINT,
     )

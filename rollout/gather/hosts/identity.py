@@ -159,7 +159,8 @@ def _why_not_its_machine(
     """
     if not facts.machine_id:
         why = "the machine ID of the host cannot be read"
-        return _unreported_failure(facts, why, "/etc/machine-id must be readable for the SSH user.")
+        hint = "The SSH user must be able to read /etc/machine-id."
+        return _unreported_failure(facts, why, hint)
     if facts.boot_id == node.boot_id:
         return None
     if others or (is_unique and facts.machine_id != node.machine_id):

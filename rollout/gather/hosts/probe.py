@@ -164,7 +164,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         # Without a boot ID, no reboot could be proved.
         cause = last_line(stderr.get("boot-id", "")) or "it is not what a kernel prints"
         why = f"the boot ID cannot be read: {cause}"
-        hint = f"{_BOOT_ID_FILE} must be readable for the SSH user."
+        hint = f"The SSH user must be able to read {_BOOT_ID_FILE}."
         return ProbeFailure(host, ProbeFailureKind.GARBLED, why, hint)
     os_release = parse_assignments(stdout.get("os-release", ""))
     running = running_version(os_release)
