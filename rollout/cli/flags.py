@@ -59,6 +59,7 @@ def takes(
     formats: Sequence[OutputFormat] = _ONE_DOCUMENT,
     arguments: Any = None,
     reads: Sequence[str] = (),
+    helps: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of these tables or settings, and of `output`.
 
@@ -66,7 +67,7 @@ def takes(
     of_another: the settings file is for another process, so it is not read. formats: the values of
     `-o`. arguments: NODE_ARGUMENTS are nodes, as with `--node`; PLAN_OR_NODES may also be a saved
     plan, passed as `file`. reads: settings without flags here whose variables are read, for
-    warnings that they have no effect.
+    warnings that they have no effect. helps: help that differs for this command, by setting.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -76,7 +77,8 @@ def takes(
         if arguments is not None:
             parameters.insert(0, _parameter("nodes_or_file", list[str] | None, arguments))
         for name, setting in setting_by_parameter.items():
-            parameters.append(_parameter(name, _annotation(setting, formats)))
+            text = (helps or {}).get(setting.name, setting.help)
+            parameters.append(_parameter(name, _annotation(setting, text, formats)))
         parameters.append(_parameter("config", Path | None, _CONFIG))
         parameters.append(_parameter("set_", list[str] | None, _SET))
 
@@ -188,9 +190,8 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
     )
 
 
-def _annotation(setting: Setting, formats: Sequence[OutputFormat]) -> Any:
+def _annotation(setting: Setting, text: str, formats: Sequence[OutputFormat]) -> Any:
     """Return the type of the parameter, with its flag. None stands for a flag that is not given."""
-    text = setting.help
     words = setting.words
     if setting.name == "output.format":
         words = formats

@@ -75,6 +75,33 @@ def test_the_help_of_allow_names_each_word() -> None:
     assert [word for word in Allow if word not in text] == []
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("apply", set(Allow)),
+        ("operate", {Allow.BLOCKED, Allow.CORDONED, Allow.UNHEALTHY}),
+        ("resume", {Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY}),
+        ("fleetlock serve", {Allow.CORDONED, Allow.HELD}),
+    ],
+)
+def test_the_help_of_allow_names_the_words_with_an_effect(command: str, words: set[Allow]) -> None:
+    shown = flag_help(command, "--allow")
+    assert {word for word in Allow if re.search(rf"\b{word}\b", shown)} == words
+    assert ("kured" in shown) == (command != "resume")
+
+
+def test_the_help_of_fleetlock_serve_shows_its_own_default() -> None:
+    shown = flag_help("fleetlock serve", "--max-unavailable")
+    assert "[the sum of the slots]" in shown
+
+
+def flag_help(command: str, flag: str) -> str:
+    text = dict(helps(root_command(), "rollout"))[f"rollout {command}"]
+    match = re.search(rf"^  {flag} .*\n(?: {{20,}}.*\n)*", text, re.MULTILINE)
+    assert match is not None
+    return " ".join(match[0].split())
+
+
 def loaded(file: Path, *words: str, **variables: str) -> set[str]:
     """The modules that a command line loads: told in a file, for completions leave nothing else to
     say it by.

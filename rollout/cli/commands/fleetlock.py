@@ -40,6 +40,12 @@ _RULES = (
     "waves.control-plane",
     "waves.settle-timeout",
 )
+_HELPS = {
+    "nodes.allow": "Proceed despite a condition, or include nodes with it: cordoned, held, or a"
+    " reboot coordinator such as kured; repeatable",
+    "waves.max-unavailable": "Maximum number of nodes unavailable at once, such as 3 or 25%"
+    " [the sum of the slots]",
+}
 
 fleetlock_app = typer.Typer(
     cls=Group,
@@ -53,7 +59,7 @@ fleetlock_app = typer.Typer(
 @fleetlock_app.command(
     cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM."
 )
-@takes("fleetlock", "cluster", *_RULES, formats=LINES)
+@takes("fleetlock", "cluster", *_RULES, formats=LINES, helps=_HELPS)
 def serve(settings: CommandSettings) -> None:
     """Serve FleetLock until SIGTERM.
 

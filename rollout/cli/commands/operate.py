@@ -12,7 +12,15 @@ from rollout.cli.settings.schema import Allow, Skip
 from rollout.errors import RolloutError, UsageError
 
 
-@takes("operate", "cluster", *RULES, "evidence", "ssh", formats=LINES)
+_ALLOW = (
+    "Proceed despite a condition, or include nodes with it: blocked, cordoned, unhealthy, or a"
+    " reboot coordinator such as kured; repeatable"
+)
+
+
+@takes(
+    "operate", "cluster", *RULES, "evidence", "ssh", formats=LINES, helps={"nodes.allow": _ALLOW}
+)
 def operate(
     settings: CommandSettings, once: bool = option(False, "Exit after one pass, for a CronJob")
 ) -> None:

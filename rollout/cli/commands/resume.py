@@ -38,6 +38,10 @@ _WAIT = "How long to wait for a node that may be rebooting"
     "ssh",
     reads=PLANNED,
     formats=LINES,
+    helps={
+        "nodes.allow": "Proceed despite a condition, or include nodes with it: blocked, held or"
+        " unhealthy; repeatable"
+    },
 )
 def resume(
     settings: CommandSettings,
@@ -48,9 +52,10 @@ def resume(
     """Continue an interrupted rollout, from any machine.
 
     All state is in the cluster. Nodes in flight continue from where they are, with the settings of
-    the interrupted rollout, and the others are planned again. You can change only the timeouts, and
-    later resumes keep the new values. Resumes nothing if the record is missing or unreadable (exit
-    code 6). Does not end a pause: use `rollout unpause`.
+    the interrupted rollout, and the others are planned again. Of the rules, you can change only the
+    timeouts. Later resumes keep the new values. You can also give --allow, --skip and
+    --interactive. Resumes nothing if the record is missing or unreadable (exit code 6). Does not
+    end a pause: use `rollout unpause`.
 
     \b
     Examples:

@@ -229,8 +229,8 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
             if deadline.expired:
                 raise NodeFailure(
                     Outcome.NOT_READY,
-                    f"its pods did not become ready again within --settle-timeout {timeout}: {missing}"
-                    " was ready before the reboot, and is not now",
+                    f"its pods did not become ready again within --settle-timeout {timeout}:"
+                    f" {missing} was ready before the reboot, and is not now",
                     see=(f"kubectl get pods -A --field-selector spec.nodeName={task.name}",),
                 )
             task.report_step(Phase.READY, f"waiting for {missing} to be ready again")
