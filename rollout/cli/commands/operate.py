@@ -11,7 +11,6 @@ from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.errors import RolloutError, UsageError
 
-
 _ALLOW = (
     "Proceed despite a condition, or include nodes with it: blocked, cordoned, unhealthy, or a"
     " reboot coordinator such as kured; repeatable"
