@@ -53,7 +53,6 @@ def field_of(obj: Json, path: str) -> Any:
 
 
 def setting(pod: Json, name: str) -> str | None:
-    """Return the value of one of the lab's own annotations."""
     return annotations_of(pod).get(LAB_PREFIX + name)
 
 

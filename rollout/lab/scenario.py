@@ -237,7 +237,6 @@ def _extend(document: dict[str, Any], base: object, source: str) -> dict[str, An
 
 
 def _sentence(message: str) -> str:
-    """Return a message of msgspec with its JSON path first."""
     text, _, location = message.partition(" - at ")
     text = text[:1].lower() + text[1:]
     path = location.rpartition("`$")[2].rstrip("`").lstrip(".")

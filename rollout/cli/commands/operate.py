@@ -50,7 +50,7 @@ def operate(
     with deliver_metrics(settings, _server_url(settings), serves=True) as metrics:
         process_stop = StopRequest()
         operation = Operation(settings, process_stop, metrics, once=once)
-        # See stages/operate.py for what signals do, and operate_pass.py for what a pass does.
+        # stages/operate.py lists what a signal stops.
         with interrupted_by_signals(process_stop) as ignore_signals:
             if once:
                 raise typer.Exit(operation.run_once())

@@ -40,8 +40,6 @@ _SAVE_HINT = "Save one with: rollout plan --out FILE. Nodes are chosen with --no
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A plan with everything that its run needs to know."""
-
     request: Request
     plan: RolloutPlan
     targets: Targets

@@ -122,7 +122,6 @@ def admit(spec: Json) -> Json:
 
 
 def _tolerates(default: Json, tolerations: list[Json]) -> bool:
-    """Whether the pod's own tolerations cover a default toleration."""
     for toleration in tolerations:
         has_key = toleration.get("key") in {None, "", default["key"]}
         if has_key and toleration.get("effect") in {None, "", "NoExecute"}:

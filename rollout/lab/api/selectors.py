@@ -27,7 +27,6 @@ def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
 
 
 def holds(expression: Json, labels: Mapping[str, str]) -> bool:
-    """Whether one of matchExpressions (key, operator, values) holds."""
     operator = SelectorOperator(expression["operator"])
     values = tuple(expression.get("values") or ())
     return Requirement(expression["key"], operator, values).matches(labels)

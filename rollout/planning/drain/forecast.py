@@ -102,8 +102,6 @@ class DrainForecast:
 
 @dataclass(frozen=True, slots=True)
 class DrainForecaster:
-    """Forecasts drains on one snapshot."""
-
     # By node.
     pods: Mapping[str, Sequence[Pod]]
     rules: DrainRules
