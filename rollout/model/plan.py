@@ -115,10 +115,12 @@ class PlannedNode:
     node_uid: str
     running_version: str
     staged_version: str
+    # Pods on it now: its drain evicts some, and leaves others, as of DaemonSets.
     evict: int
     leave: int
     cordoned: bool = False
     staged: bool = True
+    # Pods that earlier drains move to it, so that its drain evicts them again.
     arrivals: int = 0
     machine_id: str = ""
     pool: str = ""

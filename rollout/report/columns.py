@@ -16,7 +16,7 @@ _LEAST_NOTE_WIDTH = 32
 _INDENT = "    "
 _PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
 _CONTINUES = re.compile(r"[;,.] ")
-# A command is in quotes, or ends at the next punctuation.
+# A command inside a sentence is in quotes, or ends at the next punctuation.
 _COMMAND = re.compile(rf"`[^`]+`|(?<=: )(?:{'|'.join(_PROGRAMS)})(?:(?![;,.)](?: |$)).)+")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -24,9 +24,9 @@ Row = Sequence[str]
 
 
 def wrap(text: str, width: int | None, hang: int = 2) -> str:
-    """Wrap each line at `width` columns; indent continuation lines by at least `hang`.
+    """Wrap each line at `width` columns, but no commands.
 
-    Commands are not broken. A command that ends a sentence moves to its own line.
+    Continuation lines are indented by at least `hang`.
     """
     if not width:
         return text
@@ -38,17 +38,33 @@ def is_command(text: str) -> bool:
 
 
 def _wrap_line(line: str, width: int, hang: int) -> str:
+    """Wrap one line, unless it is a command.
+
+    `w-1 is away (See why: kubectl get node w-1)`, if too long, becomes
+    `w-1 is away. See why:` and `    kubectl get node w-1`, which can be copied.
+    """
     text = line.lstrip(" ")
     indent = line[: len(line) - len(text)]
     is_command_line = bool(indent) and is_command(text)
     if len(line) <= width or is_command_line:
         return line
+    split = _split_command(text)
+    if split is None:
+        return _fill_lines(text, width, indent, " " * max(hang, len(indent) + 2))
+    sentence, command = split
+    return f"{_wrap_line(indent + sentence, width, hang)}\n{_INDENT}{command}"
+
+
+def _split_command(text: str) -> tuple[str, str] | None:
+    """Return the sentence before a command that ends the text, and the command, or None."""
     lead, _, command = text.rpartition(": ")
-    ends_with_command = is_command(command) and not _CONTINUES.search(command)
-    if lead and ends_with_command:
-        sentence = f"{indent}{_without_open_bracket(lead, command)}:"
-        return f"{_wrap_line(sentence, width, hang)}\n{_INDENT}{command.rstrip('.)')}"
-    return _fill_lines(text, width, indent, " " * max(hang, len(indent) + 2))
+    if not (lead and is_command(command)) or _CONTINUES.search(command):
+        return None
+    # The command leaves its closing bracket, so the opening one goes, too.
+    before, bracket, after = lead.rpartition(" (")
+    if bracket and command.endswith(")"):
+        lead = f"{before}. {after}"
+    return f"{lead}:", command.rstrip(".)")
 
 
 def _fill_lines(text: str, width: int, first_indent: str = "", indent: str = "") -> str:
@@ -69,11 +85,6 @@ def _fill_lines(text: str, width: int, first_indent: str = "", indent: str = "")
 
 def _join_commands(text: str) -> str:
     return _COMMAND.sub(lambda command: command[0].replace(" ", _NO_BREAK), text)
-
-
-def _without_open_bracket(lead: str, command: str) -> str:
-    before, bracket, after = lead.rpartition(" (")
-    return f"{before}. {after}" if bracket and command.endswith(")") else lead
 
 
 class Column(NamedTuple):

@@ -6,6 +6,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.node_marks import last_result
+from rollout.model.progress import Phase
 from rollout.model.text import name_excerpt, or_dash
 from rollout.report.columns import Column, table_text
 
@@ -67,7 +68,10 @@ def phase_of(slot: Slot, node: Node | None) -> str:
         return ""
     if node.annotations.get(marks.RUN) == slot.run_id:
         return node.annotations.get(marks.PHASE, "")
-    return "done" if last_result(node).get("run") == slot.run_id else "pending"
+    if last_result(node).get("run") == slot.run_id:
+        return Phase.DONE.value
+    # No mark yet: the worker has not started the node.
+    return Phase.PENDING.value
 
 
 def _note_of(slot: Slot, node: Node | None) -> str:

@@ -88,15 +88,17 @@ def wave_title(index: int, waves: int, in_flight: int | None) -> str:
 
 
 def progress_text(view: RunView, now: float) -> str:
+    """Return `3 of 12 nodes ended, 1 failed; 2 draining; worker-4 is draining for 2m05s`."""
     failed = f", {view.failed_count} failed" if view.failed_count else ""
     figures = f"{len(view.ended)} of {counted(view.planned_count, 'node')} ended{failed}"
     if not view.in_flight:
         return figures
     longest = min(view.in_flight, key=lambda node: node.phase_begun_monotonic)
     took = elapsed(now - longest.phase_begun_monotonic)
-    state = f"{longest.phase} for {took}{_after_comma(longest.detail)}"
     if is_down(longest):
         state = f"{longest.phase}, down for {took}"
+    else:
+        state = f"{longest.phase} for {took}{_after_comma(longest.detail)}"
     return f"{figures}; {phase_counts(view.in_flight)}; {printable(longest.name)} is {state}"
 
 

@@ -308,10 +308,10 @@ class RunRecord:
                 f"the rollout {stored.run} of {stored.started_by} is unfinished", hint=_WAYS_OUT
             )
 
-    def take_up(self, run: str, rules: Policy) -> None:
+    def take_up(self, run: str, timeouts_from: Policy) -> None:
         """Mark the record as unfinished again; `LockedError` if it is another run's now.
 
-        Only the timeouts of `rules` replace those in the record.
+        Of the stored policy, only the timeouts are replaced.
         """
         stored = self._read_stored()
         if stored is None or stored.problem or stored.plan is None or stored.run != run:
@@ -320,7 +320,7 @@ class RunRecord:
                 hint="See its state: rollout status --run.",
             )
         self._last_wave = stored.last_wave
-        policy = with_timeouts_of(stored.plan.policy, rules)
+        policy = with_timeouts_of(stored.plan.policy, timeouts_from)
         changed = replace(stored.plan, policy=policy) if policy != stored.plan.policy else None
         self._mark_ended(ended=False, plan=changed)
 

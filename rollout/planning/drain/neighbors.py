@@ -370,11 +370,12 @@ def _checks(
 
 def _global_minimum(spread: Spread, tally: Tally, cordoned: frozenset[str]) -> int:
     """Return Kubernetes' global minimum: the pods in the emptiest domain."""
-    # A cordon is a taint.
+    # Cordoned nodes are tainted, so domains without other nodes do not count.
     domains = tally.domains.without_nodes(cordoned) if spread.heeds_taints else tally.domains.values
     if len(domains) < spread.min_domains:
         return 0
     if not spread.heeds_taints:
+        # Needs no search: it is kept as pods move.
         return tally.smallest_count()
     return min((tally.counts.get(value, 0) for value in domains), default=0)
 

@@ -87,20 +87,20 @@ def _conflict(key: str, allowed: int, *, keeps_permits: bool) -> findings.WaveCo
 
 
 def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.BudgetDelay | None:
+    """Return the budget that the drains wait for longest, and their delay by all budgets.
+
+    None without a delay. A closed budget comes first, because its delay is unknown.
+    """
     load = sum_of(demand.load for demand in wave)
     rates = limits.rates
-    exceeded = [key for key, need in load.items() if key in rates and need > limits.allowed[key]]
+    # In order, so that the first name wins a tie.
+    exceeded = sorted(key for key in load.keys() & rates if load[key] > limits.allowed[key])
     if not exceeded:
         return None
-
-    # Closed budgets first, then the slowest.
-    def rank(key: str) -> tuple[bool, int, str]:
-        return rates[key].permits > 0, -rates[key].drain_seconds(load[key]), key
-
-    slowest = min(exceeded, key=rank)
-    permits = rates[slowest].permits
-    if not permits:
-        return findings.BudgetDelay(slowest, permits)
+    closed = [key for key in exceeded if not rates[key].permits]
+    slowest = max(closed or exceeded, key=lambda key: rates[key].drain_seconds(load[key]))
+    if closed:
+        return findings.BudgetDelay(slowest, permits=0)
     without_budgets = max(demand.ending_seconds for demand in wave)
     delay = limits.drain_seconds(wave) - without_budgets
-    return findings.BudgetDelay(slowest, permits, delay) if delay else None
+    return findings.BudgetDelay(slowest, rates[slowest].permits, delay) if delay else None

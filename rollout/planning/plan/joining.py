@@ -184,39 +184,39 @@ def _choices(nodes: int) -> Mapping[str, _Choice]:
     }
 
 
-def with_timeouts_of(rules: Policy, source: Policy) -> Policy:
-    """Return `rules` with the timeouts of `source`; pools match by name."""
-    hooks = replace(rules.gates.hooks, timeout=source.gates.hooks.timeout)
+def with_timeouts_of(policy: Policy, timeouts_from: Policy) -> Policy:
+    """Return a resumed rollout's policy, which keeps all but its timeouts; pools match by name."""
+    hooks = replace(policy.gates.hooks, timeout=timeouts_from.gates.hooks.timeout)
     pools = list[Pool]()
-    for pool in rules.pools:
-        other = _find_pool(source, pool)
-        pools.append(_with_timeouts(pool, other) if other else pool)
+    for pool in policy.pools:
+        other = _find_pool(timeouts_from, pool)
+        pools.append(_with_pool_timeouts(pool, other) if other else pool)
     return replace(
-        rules,
-        drain=_with_drain_timeouts(rules.drain, source.drain),
-        reboot_timeout=source.reboot_timeout,
-        ready_timeout=source.ready_timeout,
-        settle_timeout=source.settle_timeout,
-        gates=replace(rules.gates, timeout=source.gates.timeout, hooks=hooks),
+        policy,
+        drain=_with_drain_timeouts(policy.drain, timeouts_from.drain),
+        reboot_timeout=timeouts_from.reboot_timeout,
+        ready_timeout=timeouts_from.ready_timeout,
+        settle_timeout=timeouts_from.settle_timeout,
+        gates=replace(policy.gates, timeout=timeouts_from.gates.timeout, hooks=hooks),
         pools=tuple(pools),
     )
 
 
-def _with_drain_timeouts(rules: DrainPolicy, source: DrainPolicy) -> DrainPolicy:
-    completion = replace(rules.completion, timeout=source.completion.timeout)
-    return replace(rules, timeout=source.timeout, completion=completion)
+def _with_drain_timeouts(drain: DrainPolicy, timeouts_from: DrainPolicy) -> DrainPolicy:
+    completion = replace(drain.completion, timeout=timeouts_from.completion.timeout)
+    return replace(drain, timeout=timeouts_from.timeout, completion=completion)
 
 
 def _find_pool(policy: Policy, pool: Pool) -> Pool | None:
     return next((other for other in policy.pools if other.name == pool.name), None)
 
 
-def _with_timeouts(pool: Pool, source: Pool) -> Pool:
+def _with_pool_timeouts(pool: Pool, timeouts_from: Pool) -> Pool:
     return replace(
         pool,
-        drain_timeout=source.drain_timeout,
-        reboot_timeout=source.reboot_timeout,
-        ready_timeout=source.ready_timeout,
+        drain_timeout=timeouts_from.drain_timeout,
+        reboot_timeout=timeouts_from.reboot_timeout,
+        ready_timeout=timeouts_from.ready_timeout,
     )
 
 
@@ -332,7 +332,7 @@ def _merge_pool(
     if pool.max_unavailable and pool_today.max_unavailable:
         limit = choices["max_unavailable"](pool.max_unavailable, pool_today.max_unavailable)
     return replace(
-        _with_timeouts(pool, pool_today),
+        _with_pool_timeouts(pool, pool_today),
         max_unavailable=limit,
         canary=rules.canary,
         ramp=rules.ramp,
