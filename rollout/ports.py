@@ -97,6 +97,8 @@ class HostShell(Protocol):
     ) -> CommandResult | None:
         """Run `command` if `agreed` accepts the result of `question`; else return None.
 
+        `ParamikoShell` and `AnsibleExecutor` implement this; `cli/wiring` chooses between them.
+
         The result of `question` must name the host's boot. `command` reaches only that boot.
         """
         ...

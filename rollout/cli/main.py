@@ -66,7 +66,7 @@ def root_command() -> Any:
     # `get_command` does not register the shells' completions.
     typer.completion.completion_init()  # type: ignore[attr-defined]
     group: Any = typer.main.get_command(app)
-    # Imports each command from `rollout.cli.commands` when it is used: see `_import_command`.
+    # Imports each command when it is used: see `_import_command` in `cli/options`.
     group.commands = Commands(COMMANDS)
     return group
 

@@ -1,6 +1,5 @@
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+"""`docs/architecture.md`, "How apply runs", lists the code of each stage in order."""
+
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,6 @@ from rollout.cli.options import argument, option
 from rollout.cli.settings.existing_plan import settings_without_effect
 from rollout.cli.settings.reading import PLANNED, RULES, CommandSettings
 from rollout.cli.settings.rules import require_settings_for
-from rollout.cli.settings.schema import MetricsSettings
 from rollout.cli.settings.values import os_version
 from rollout.cli.suggestions import proven_versions
 from rollout.cli.terminal import say, show, warn
@@ -21,7 +19,7 @@ from rollout.errors import ExitCode, UsageError
 from rollout.model.text import counted
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.metrics import MeasuredCode
+    from rollout.cli.stages.cluster import Connections
     from rollout.cli.stages.prepare import FreshRun, PreparedRun
     from rollout.cli.stages.request import Request
     from rollout.ports import ClusterApi
@@ -74,7 +72,7 @@ def apply(
     if asks:
         consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
     request = _make_request(settings, file)
-    raise typer.Exit(_prepare_and_run(request, asks=asks, dry_run=dry_run))
+    raise typer.Exit(_run_or_rehearse(request, asks=asks, dry_run=dry_run))
 
 
 @takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES)
@@ -101,60 +99,82 @@ def rollback(
     if asks:
         consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
     request = fresh_request(settings, rollback=version)
-    raise typer.Exit(_prepare_and_run(request, asks=asks, dry_run=dry_run))
+    raise typer.Exit(_run_or_rehearse(request, asks=asks, dry_run=dry_run))
 
 
 def _is_rehearsal(dry_run: DryRun | None) -> bool:
     return dry_run in (DryRun.CLIENT, DryRun.SERVER)
 
 
-def _prepare_and_run(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
-    from rollout.cli import gate_wiring, wiring
+def _run_or_rehearse(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
+    if _is_rehearsal(dry_run):
+        return _rehearse(request, asks_server=dry_run is DryRun.SERVER)
+    return _run(request, asks=asks)
+
+
+def _rehearse(request: "Request", *, asks_server: bool) -> ExitCode:
+    """Show what a run would do, and leave the metrics of the last run as they are."""
+    from rollout.cli import gate_wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
 
+    # Refuses what a run would refuse.
+    gate_wiring.gate_ports(request.settings, request.policy.gates.alerts)
+    connections = connect(request.settings)
+    refuse_if_locked(connections.api, request.namespace)
+    from rollout.cli.stages import execute
+
+    prepared = _prepare_and_show(connections, request, None, may_decline=True)
+    return execute.rehearse(prepared, connections.api, asks_server=asks_server)
+
+
+def _run(request: "Request", *, asks: bool) -> ExitCode:
+    from rollout.cli import gate_wiring, wiring
+    from rollout.cli.stages.cluster import connect
+    from rollout.cli.stages.lock import refuse_if_locked
+    from rollout.cli.stages.metrics import deliver_metrics, measured_pass
+
     settings = request.settings
-    is_rehearsal = _is_rehearsal(dry_run)
     gate_ports = gate_wiring.gate_ports(settings, request.policy.gates.alerts)
     connections = connect(settings)
     api = connections.api
-    with _measured(settings, api.server, is_rehearsal=is_rehearsal) as (metrics, measured):
+    with deliver_metrics(settings, api.server) as metrics, measured_pass(metrics) as measured:
         # This only checks the lock. `Rollout.run` takes it, after the plan was made.
         watch = refuse_if_locked(api, request.namespace)
         # Stages are imported as they begin: the first request does not wait for the others.
-        from rollout.cli.stages import execute, refusals
-        from rollout.cli.stages.prepare import prepare_fresh
+        from rollout.cli.stages import execute
 
-        # The operator must see that a stopped rollout is replaced.
-        may_decline = asks or is_rehearsal
-        fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)
-        prepared = fresh.prepared
-        _show_plan(fresh, api, may_decline=may_decline)
-        refusals.refuse_blocked(prepared.plan, settings.nodes.allow)
-        if is_rehearsal:
-            return execute.rehearse(prepared, api, asks_server=dry_run is DryRun.SERVER)
+        prepared = _prepare_and_show(connections, request, metrics, may_decline=asks)
         if asks:
             _confirm(prepared, wiring.cluster_place(settings, api))
         stop = execute.stop_request(settings)
         execution = execute.Execution(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )
+        # From here, nodes are changed: see `execution/rollout/run.py`.
         result = execute.run_and_show(execution)
         measured.code = execute.run_exit_code(execution, result)
         return measured.code
 
 
-@contextmanager
-def _measured(
-    settings: CommandSettings, server: str, *, is_rehearsal: bool
-) -> "Iterator[tuple[Metrics | None, MeasuredCode]]":
-    from rollout.cli.stages.metrics import deliver_metrics, measured_pass
+def _prepare_and_show(
+    connections: "Connections",
+    request: "Request",
+    metrics: "Metrics | None",
+    *,
+    may_decline: bool,
+) -> "PreparedRun":
+    """Plan, show the plan, and raise `BlockedError` if it has blockers.
 
-    if is_rehearsal:
-        # A rehearsal must not replace the metrics of the last run.
-        settings = replace(settings, metrics=MetricsSettings())
-    with deliver_metrics(settings, server) as metrics, measured_pass(metrics) as measured:
-        yield metrics, measured
+    A stopped rollout is replaced only if the operator sees that and `may_decline`.
+    """
+    from rollout.cli.stages import refusals
+    from rollout.cli.stages.prepare import prepare_fresh
+
+    fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)
+    _show_plan(fresh, connections.api, may_decline=may_decline)
+    refusals.refuse_blocked(fresh.prepared.plan, request.settings.nodes.allow)
+    return fresh.prepared
 
 
 def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> None:

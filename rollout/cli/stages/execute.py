@@ -9,6 +9,8 @@ What a run needs is collected step by step:
     RunRequest, RunPorts and LockRequest
                   the same for `Rollout`, which knows nothing of commands: what to run, what to
                   run it through, and who takes the lock
+
+`assemble_rollout` builds a `Rollout` from the last three, and its `run` does the work.
 """
 
 import secrets

@@ -139,6 +139,7 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
                 annotations[marks.REBOOT_NEEDED] = None
         spec = soft_taint_removal_patch(node)
         if node.annotations.get(marks.CORDONED_BY_US) == "true":
+            # The uncordon.
             spec["unschedulable"] = None
         return {"metadata": {"annotations": annotations, "labels": labels}, "spec": spec}
 

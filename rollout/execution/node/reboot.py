@@ -154,7 +154,7 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
 def _request_once(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> bool:
     """Return whether it is in doubt that the host has received the command."""
     try:
-        result = _request_reboot(context, host, targets)
+        result = _send_if_allowed(context, host, targets)
     except SshTimeoutError as error:
         _report_wait(context, host, f"no response to the reboot command: {error}")
         return False
@@ -176,60 +176,67 @@ def _may_be_accepted(result: CommandResult) -> bool:
     return result.exit_status in (0, None)
 
 
-def _request_reboot(
+def _send_if_allowed(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> CommandResult | None:
     """Send the reboot command to the planned machine; None if the old boot is over."""
-    deadline = context.cluster.deadline(_REQUEST_SECONDS)
-    is_sent = False
-
-    def may_reboot(answer: CommandResult) -> bool:
-        nonlocal is_sent
-        boot = parse_boot(answer)
-        if boot is None:
-            raise _NotNowError("its answer has no boot ID")
-        if not is_in_old_boot(host, boot):
-            return False
-        difference = machine_difference(host, boot)
-        if difference:
-            raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {difference}")
-        _check_may_reboot(context, host, targets, answer)
-        if deadline.remaining < _COMMAND_SECONDS:
-            raise _NotNowError("the last check of the Node took too long")
-        is_sent = True
-        return True
-
+    check = _LastCheck(context, host, targets, context.cluster.deadline(_REQUEST_SECONDS))
     try:
+        # Asks the last question, checks and sends the command on one connection.
         return host.shell.run_if(
             host.host,
             host.probe.last_question,
-            may_reboot,
+            check.may_reboot,
             host.reboot_command,
             timeout=_REQUEST_SECONDS,
         )
     except (SshTimeoutError, SshUnreachableError) as error:
-        if is_sent:
+        if check.is_passed:
             raise
         raise _NotNowError(error.message) from error
 
 
-def _check_may_reboot(
-    context: NodeContext, host: SshHost, targets: Mapping[Source, str], answer: CommandResult
-) -> None:
-    try:
-        node = check_still_drained(context, context.cluster.deadline(_CHECK_SECONDS))
-    except ApiError as error:
-        if not is_transient(error):
-            raise
-        raise _NotNowError(text(ApiUnavailable(error.message))) from error
-    facts = parse_last_answer(host.host, answer, host.probe)
-    if facts is None:
-        check_version(context, None)
-        return
-    detection = with_node(facts, node).detection
-    if not is_approved(context, targets, detection):
-        raise RestagedError(f"{detection.version or 'nothing'} is staged now")
-    check_staged(context, detection)
+@dataclass(slots=True)
+class _LastCheck:
+    context: NodeContext
+    host: SshHost
+    targets: Mapping[Source, str]
+    deadline: Deadline
+    # Then the command may have been sent.
+    is_passed: bool = False
+
+    def may_reboot(self, answer: CommandResult) -> bool:
+        boot = parse_boot(answer)
+        if boot is None:
+            raise _NotNowError("its answer has no boot ID")
+        if not is_in_old_boot(self.host, boot):
+            return False
+        difference = machine_difference(self.host, boot)
+        if difference:
+            raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {difference}")
+        self._check_staged(answer, self._drained_node())
+        if self.deadline.remaining < _COMMAND_SECONDS:
+            raise _NotNowError("the last check of the Node took too long")
+        self.is_passed = True
+        return True
+
+    def _drained_node(self) -> Node:
+        try:
+            return check_still_drained(self.context, self.context.cluster.deadline(_CHECK_SECONDS))
+        except ApiError as error:
+            if not is_transient(error):
+                raise
+            raise _NotNowError(text(ApiUnavailable(error.message))) from error
+
+    def _check_staged(self, answer: CommandResult, node: Node) -> None:
+        facts = parse_last_answer(self.host.host, answer, self.host.probe)
+        if facts is None:
+            check_version(self.context, None)
+            return
+        detection = with_node(facts, node).detection
+        if not is_approved(self.context, self.targets, detection):
+            raise RestagedError(f"{detection.version or 'nothing'} is staged now")
+        check_staged(self.context, detection)
 
 
 def _await_answer(
@@ -280,7 +287,7 @@ def await_boot(
             _report_wait(context, host, f"waiting for the host: {reason_to_wait}")
         else:
             if doubt is not None and not doubt.is_resolved:
-                reason_to_wait = doubt.request_reboot() or reason_to_wait
+                reason_to_wait = doubt.repeat_request() or reason_to_wait
             _report_wait(context, host, reason_to_wait)
         absence.check()
     # One last time, with more patience.
@@ -298,7 +305,7 @@ def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
 
 @dataclass(slots=True)
 class _Doubt:
-    """Repeats a request that the host may have received."""
+    """The host may have received an earlier request."""
 
     context: NodeContext
     host: SshHost
@@ -307,13 +314,13 @@ class _Doubt:
     # How long an earlier request has to show once this one is forbidden.
     earlier_request_ends: Deadline | None = None
 
-    def request_reboot(self) -> str | None:
-        """Request the reboot; return why that is forbidden, or None.
+    def repeat_request(self) -> str | None:
+        """Request the reboot again; return why that is forbidden, or None.
 
         The doubt remains if the host does not respond, or refuses because it is going down.
         """
         try:
-            result = _request_reboot(self.context, self.host, self.targets)
+            result = _send_if_allowed(self.context, self.host, self.targets)
         except (SshError, _NotNowError):
             return None
         except WithheldError as error:

@@ -1,4 +1,4 @@
-"""Creates a `Rollout` and its parts."""
+"""Creates a `Rollout` and its parts, whose work begins in `Rollout.run`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

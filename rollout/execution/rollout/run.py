@@ -20,7 +20,7 @@ From a plan to the result of a node:
       _reboot                   runs the playbook, and looks at pods and host once more
         ask_for_reboot          sends the reboot command to the host
       _prove_boot
-        await_boot              waits for a new boot ID
+        await_boot_or_rescue    waits for a new boot ID, if needed after a rescue
       _prove_ready
         await_ready             waits until the Node is Ready
       _finish

@@ -268,6 +268,7 @@ class WaveRunner:
     A node that is refused right before its cordon waits again.
     """
 
+    # `Rollout._run_and_report`, in run.py.
     run_and_report: Callable[[PlannedNode], NodeResult]
     read_room: Callable[[], Room]
     clock: Clock
