@@ -111,7 +111,7 @@ class Commands(UserDict[str, Any]):
 
 
 def _import_command(name: str, description: str) -> Any:
-    """Return `apply` from the function `apply`, or the Typer `apply_app`, in `commands/apply.py`."""
+    """Return `apply`: the function `apply` or Typer `apply_app` in `commands/apply.py`."""
     function = name.replace("-", "_")
     module = import_module(f"rollout.cli.commands.{_MODULES.get(name, function)}")
     application = getattr(module, f"{function}_app", None)
