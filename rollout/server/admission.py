@@ -136,7 +136,7 @@ def add_slot_within_limits(
 
 
 class SlotAdmission:
-    """For many threads."""
+    """For many threads. Each check raises `Denied`."""
 
     def __init__(self, server: ServerContext) -> None:
         self._settings = settings = server.settings
@@ -260,7 +260,6 @@ class SlotAdmission:
         return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
-        """Raise `Denied` beside a rollout that is running or interrupted."""
         # Other hosts' slots are not unfinished rollouts.
         without_slot_marks = (
             node
@@ -273,7 +272,7 @@ class SlotAdmission:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{state}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:
-        """Raise `Denied` if another tool, such as kured, may reboot nodes."""
+        """Check that no other tool, such as kured, may reboot nodes."""
         ignored = self._settings.policy.gates.ignored_rivals
         nodes = self._nodes.require_by_name()
         blockers = rival_blockers(self._coordinators.get(), nodes.values(), ignored)
@@ -282,7 +281,7 @@ class SlotAdmission:
             raise Denied(AnswerKind.RIVAL, f"{first.object} {first.message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
-        """Raise `Denied` if the drain could never end."""
+        """Check that the drain can end."""
         forecaster = self._forecaster.get()
         with self._forecast_lock:
             blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers
@@ -295,7 +294,6 @@ class SlotAdmission:
             )
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
-        """Raise `Denied` if the policy's gates would hold the node in a rollout."""
         policy = self._settings.policy
         clock = self._server.clock
         selection = self._settings.selection

@@ -83,8 +83,6 @@ class AnswerLog:
 
 
 class Service:
-    """Answers the requests of hosts, and has a worker for their nodes."""
-
     def __init__(self, server: ServerContext, stop: StopRequest) -> None:
         self.server = server
         self.worker = Worker(server, stop)

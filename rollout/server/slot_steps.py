@@ -67,17 +67,16 @@ _LAST_GRANT_SECONDS = 60.0
 class SlotSteps:
     """The steps of a slot's node; writing the slot raises `ApiError`."""
 
-    # At the start of this run; see `cached_slot`.
+    # At the start of this run.
     slot: Slot
     book: SlotBook
-    # --slot-timeout: to ask again after the drain, and to come back after the grant.
+    # See `ServerSettings.slot_timeout`.
     timeout: Duration
     # Unlike a step's own (`with_pre_reboot_check`), it does not fail once the slot is given up.
     check_may_act: Guard
 
     @property
     def cached_slot(self) -> Slot:
-        """The slot as last read, or the first if it is gone."""
         return self.book.cached_slot(self.slot)
 
     def close(self, context: NodeContext) -> None:

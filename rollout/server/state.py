@@ -203,8 +203,6 @@ class Troubles:
 
 @dataclass(slots=True)
 class ServerContext:
-    """The settings, ports and shared state of a server."""
-
     settings: ServerSettings
     api: ClusterApi
     clock: Clock

@@ -74,8 +74,6 @@ _SLOTS = "the slots of FleetLock"
 
 @dataclass(frozen=True, slots=True)
 class _DetailObserver:
-    """Notes what the node of a run is doing."""
-
     run: str
     details: dict[str, str]
 

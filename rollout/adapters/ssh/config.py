@@ -185,7 +185,7 @@ def _configure(
 ) -> dict[str, Host]:
     """Ask ssh once per kind of name and login, and apply the answers."""
     logins = dict.fromkeys((host.user, host.port) for host in hosts.values())
-    # Any login will do: ssh reads the same files for all.
+    # Any login will do: ssh reads every included file, even in a block that does not match.
     client.learn_patterns(*next(iter(logins)))
     # What the files set for every host: `_differs` compares with it.
     defaults = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}

@@ -81,7 +81,6 @@ class Client:
 
     def learn_patterns(self, user: str, port: int) -> None:
         """Find out which names the files treat alike. Raises `InputError`."""
-        # ssh reads the files of every Include, even if its block does not match.
         done = self._run(NOBODY, user, port, str(self._file), "-v")
         texts = _read_same_files(done.stderr.decode(errors="surrogateescape"), self._file)
         self._patterns = host_patterns(texts) if texts else None

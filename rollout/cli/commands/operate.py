@@ -58,7 +58,6 @@ def operate(
 
 
 def _unattended(settings: CommandSettings) -> CommandSettings:
-    """Return the settings with what `operate` changes in them."""
     # A pass that waits for a window would hold the lock for days.
     settings = replace(settings, gates=replace(settings.gates, wait_window=False))
     # With `skip = []`, a person has decided to skip no node.
