@@ -15,7 +15,7 @@ from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation
 from rollout.model.text import joined
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult, HostExecutor
-from rollout.wording import cause
+from rollout.wording import cause_of
 
 _BUS_CALL = (
     "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager"
@@ -80,7 +80,7 @@ def check_hosts(
     for node in selected:
         observation = observations.get(node)
         if not isinstance(observation, HostFacts):
-            why = observation.message if observation is not None else cause(NoHost())
+            why = observation.message if observation is not None else cause_of(NoHost())
             yield CheckResult(node, CheckOutcome.UNREACHABLE, message=why)
             continue
         update = observation.update

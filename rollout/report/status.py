@@ -23,7 +23,7 @@ from rollout.model.timestamps import elapsed, seconds_since
 from rollout.planning.eligibility.memory import why_aborted, why_all_paused, why_held
 from rollout.planning.eligibility.status import NodeState, NodeStatus
 from rollout.report.columns import Column, table_text, wrap
-from rollout.wording import cause
+from rollout.wording import cause_of
 from rollout.wording.nodes import check_trouble, failure_clause
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
@@ -372,7 +372,7 @@ def _memory_follow_ups(
 ) -> Iterator[FollowUp]:
     pause = why_all_paused(memory, now)
     if pause:
-        yield FollowUp(f"{printable(capitalize(cause(pause)))}.", "rollout unpause --all")
+        yield FollowUp(f"{printable(capitalize(cause_of(pause)))}.", "rollout unpause --all")
     aborted = why_aborted(memory)
     if aborted:
         yield FollowUp(f"Unattended passes will not reboot any nodes: {printable(aborted)}.")
@@ -383,7 +383,7 @@ def _memory_follow_ups(
         if held:
             staged = sum(status.staged_version == version for status in statuses)
             nodes = f"; staged on {counted(staged, 'node')}" if staged else ""
-            sentence = f"{printable(capitalize(cause(held)))}{nodes}."
+            sentence = f"{printable(capitalize(cause_of(held)))}{nodes}."
             release = f"rollout release {shell_word(version)}"
             if isinstance(held, HeldVersion) and held.by:
                 # Someone holds it on purpose, so releasing it is not the next step.

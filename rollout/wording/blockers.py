@@ -10,7 +10,7 @@ from rollout.model.quantity import Duration
 from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
 from rollout.model.text import counted, joined, printable, shell_word, shortened
 from rollout.wording.drain import obstacle, why_not_evicted
-from rollout.wording.words import Words, cause, fix, rollout_name, text, words
+from rollout.wording.words import Words, cause_of, fix_of, rollout_name, text, words
 
 _ABORT = "`rollout abort` uncordons it once that rollout has ended"
 _OR_ALLOW = "or use --allow unhealthy"
@@ -20,8 +20,10 @@ _PAUSE_POOLS = 'kubectl patch machineconfigpool --all --type merge -p \'{"spec":
 
 
 def blocker(node: str, subject: str, finding: findings.BlockerFinding) -> Blocker:
-    message = joined(": ", cause(finding), fix(finding))
-    return Blocker(node, finding.kind, subject, message, cause=cause(finding), fix=fix(finding))
+    message = joined(": ", cause_of(finding), fix_of(finding))
+    return Blocker(
+        node, finding.kind, subject, message, cause=cause_of(finding), fix=fix_of(finding)
+    )
 
 
 @words.register

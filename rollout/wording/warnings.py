@@ -7,23 +7,23 @@ from rollout.model.policy import CompletionFallback
 from rollout.model.text import counted, shortened
 from rollout.wording.blockers import stuck_terminating
 from rollout.wording.drain import obstacle
-from rollout.wording.words import Words, cause, words
+from rollout.wording.words import Words, cause_of, words
 
 _MOST_USERS = 3
 _REBOOT_STOPS_IT = "the reboot stops it, bypassing its PDBs"
 
 
 def warning(node: str, subject: str, finding: findings.WarningFinding) -> PlanWarning:
-    return PlanWarning(node, subject, cause(finding), finding.kind)
+    return PlanWarning(node, subject, cause_of(finding), finding.kind)
 
 
 @words.register
 def _pod_warning(warning_of_pod: findings.PodWarning) -> Words:
     match warning_of_pod.finding:
         case drain_finding.NotSelected():
-            return Words(f"{cause(warning_of_pod.finding)}: {_REBOOT_STOPS_IT}")
+            return Words(f"{cause_of(warning_of_pod.finding)}: {_REBOOT_STOPS_IT}")
         case drain_finding.OverduePod():
-            return Words(f"{cause(warning_of_pod.finding)}; the drain does not wait for it")
+            return Words(f"{cause_of(warning_of_pod.finding)}; the drain does not wait for it")
         case drain_finding.DaemonSetGone(daemon_set=name):
             return Words(f"its DaemonSet {name} no longer exists (evicted because --force is set)")
         case drain_finding.LocalStorage():
@@ -153,12 +153,12 @@ def _all_replicas(finding: findings.AllReplicas) -> Words:
 
 @words.register
 def _held_version_taken(finding: findings.HeldVersionTaken) -> Words:
-    return Words(f"included anyway, as requested: {cause(finding.held)}")
+    return Words(f"included anyway, as requested: {cause_of(finding.held)}")
 
 
 @words.register
 def _resting_node_taken(finding: findings.RestingNodeTaken) -> Words:
-    return Words(f"`rollout operate` would leave it out: {cause(finding.resting)}")
+    return Words(f"`rollout operate` would leave it out: {cause_of(finding.resting)}")
 
 
 @words.register

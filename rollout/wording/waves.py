@@ -6,7 +6,7 @@ from rollout.model.cluster import CRITICAL
 from rollout.model.quantity import Duration
 from rollout.model.text import counted, joined
 from rollout.model.warning_finding import PlaceWarning
-from rollout.wording.words import Words, cause
+from rollout.wording.words import Words, cause_of
 
 
 def because(reason: findings.WaveReason) -> str:
@@ -113,4 +113,4 @@ def _at_a_time(pods: int) -> str:
 
 
 def crowding_clause(crowded: PlaceWarning) -> str:
-    return f"together with these nodes, {crowded.subject} {cause(crowded.finding)}"
+    return f"together with these nodes, {crowded.subject} {cause_of(crowded.finding)}"

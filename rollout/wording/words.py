@@ -26,22 +26,22 @@ def words(finding: Finding) -> Words:
     raise NotImplementedError(type(finding).__name__)
 
 
-def cause(finding: Finding) -> str:
+def cause_of(finding: Finding) -> str:
     return words(finding).cause
 
 
-def brief(finding: Finding) -> str:
+def brief_of(finding: Finding) -> str:
     phrase = words(finding)
     return phrase.cause if phrase.brief is None else phrase.brief
 
 
-def note(finding: Finding) -> str:
+def note_of(finding: Finding) -> str:
     """Return what a table's state does not say, or empty."""
     phrase = words(finding)
-    return brief(finding) if phrase.note is None else phrase.note
+    return brief_of(finding) if phrase.note is None else phrase.note
 
 
-def fix(finding: Finding) -> str:
+def fix_of(finding: Finding) -> str:
     return words(finding).fix
 
 

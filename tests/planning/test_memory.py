@@ -37,7 +37,7 @@ from rollout.planning.eligibility.memory import (
     with_pause,
     without_failures,
 )
-from rollout.wording import cause
+from rollout.wording import cause_of
 from tests.planning.builders import NOW
 
 BAD = "4152.2.0"
@@ -331,5 +331,5 @@ def test_a_node_whose_pods_did_not_complete_rests_though_it_did_not_fail() -> No
     memory = after(EndedNode("w-1", BAD, returned, "run-1", 2))
     resting = why_resting(memory, "w-1", NOW + timedelta(minutes=30))
     assert resting is not None
-    assert "its pods had not completed" in cause(resting)
+    assert "its pods had not completed" in cause_of(resting)
     assert why_resting(memory, "w-1", NOW + HOUR) is None

@@ -15,7 +15,7 @@ from rollout.model.progress import Phase
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.away import why_away
 from rollout.planning.plan.build import build_plan
-from rollout.wording import cause
+from rollout.wording import cause_of
 from tests.planning.builders import NOW, ago, cordoned, inputs, node, waves
 
 MINUTE = 60
@@ -67,7 +67,9 @@ def test_a_cordon_that_the_cluster_has_not_seen_yet_counts() -> None:
     """The node lifecycle controller adds the taint, and its time, after the cordon."""
     unseen = why(node("w-9", unschedulable=True))
     assert unseen == AwayCordoned("")
-    assert cause(unseen) == ("was cordoned by someone else (the cordon's taint is still missing)")
+    assert cause_of(unseen) == (
+        "was cordoned by someone else (the cordon's taint is still missing)"
+    )
 
 
 def test_a_taint_that_a_cordon_has_left_does_not_count() -> None:

@@ -22,7 +22,7 @@ from rollout.model.policy import CompletionFallback, CompletionPolicy, DrainPoli
 from rollout.model.selectors import parse_selector
 from rollout.model.warning_finding import PodWarning
 from rollout.planning.drain.verdicts import Action, DrainRules, judge
-from rollout.wording import cause
+from rollout.wording import cause_of
 from rollout.wording.drain import why_not_evicted
 from tests.planning import builders
 
@@ -75,7 +75,7 @@ def test_what_the_selector_leaves_is_told_where_the_reboot_would_end_it() -> Non
     assert left.action == Action.LEAVE
     assert left.reason == VerdictReason.NOT_SELECTED
     assert left.warnings == (PodWarning(NotSelected()),)
-    assert "the reboot stops it" in cause(left.warnings[0])
+    assert "the reboot stops it" in cause_of(left.warnings[0])
     assert judge(pod(owner=DS), chosen).warnings == ()
 
 

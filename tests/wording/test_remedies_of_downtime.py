@@ -12,7 +12,7 @@ from rollout.model.drain_finding import (
     VolumeElsewhere,
 )
 from rollout.model.warning_finding import DownMeanwhile
-from rollout.wording.words import cause
+from rollout.wording.words import cause_of
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ from rollout.wording.words import cause
     ],
 )
 def test_the_remedy_fits_the_obstacle(nowhere: Nowhere, remedy: str) -> None:
-    assert cause(DownMeanwhile(nowhere)).endswith(f"; {remedy} if it must keep running")
+    assert cause_of(DownMeanwhile(nowhere)).endswith(f"; {remedy} if it must keep running")

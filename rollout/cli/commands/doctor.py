@@ -56,7 +56,7 @@ from rollout.ports import ClusterApi
 from rollout.report.doctor import doctor_document, doctor_text
 from rollout.report.status import FollowUp
 from rollout.report.unfinished import commands_clause, unfinished_heading
-from rollout.wording import cause
+from rollout.wording import cause_of
 
 _RESUME = "rollout resume"
 _WHEN_NODES_CAN_TAKE_PART = "When the nodes above can take part"
@@ -179,7 +179,7 @@ def _node_checks(
     for node in selected:
         unsupported = why_unsupported(node)
         if unsupported:
-            yield passed(CheckName.NODE, node.name, f"not asked: {cause(unsupported)}")
+            yield passed(CheckName.NODE, node.name, f"not asked: {cause_of(unsupported)}")
 
 
 def _host_checks(request: Request, nodes: Sequence[Node], targets: Targets) -> Sequence[Check]:

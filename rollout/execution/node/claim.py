@@ -34,7 +34,7 @@ from rollout.planning.eligibility.away import away_reasons, is_only_marked
 from rollout.planning.eligibility.candidates import Candidate, why_excluded
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.ports import ClusterApi
-from rollout.wording import cause
+from rollout.wording import cause_of
 
 # How long other rollouts may take to withdraw from nodes that they have only marked.
 _WITHDRAW_SECONDS = 10.0
@@ -223,7 +223,7 @@ def _check_is_as_planned(task: NodeTask, node: Node) -> None:
     problem = annotation_problem(node)
     if problem:
         raise NotStartedError(
-            f"its rollout annotations cannot be read: {cause(problem)}", problem.kind
+            f"its rollout annotations cannot be read: {cause_of(problem)}", problem.kind
         )
     if node.uid != task.planned.node_uid:
         raise NotStartedError("the Node was deleted and created again since it was planned")
@@ -265,7 +265,7 @@ def take_up(context: NodeContext) -> Progress:
     if problem:
         raise NodeFailure(
             Outcome.STRANDED,
-            f"{cause(problem)}: nothing was done to it",
+            f"{cause_of(problem)}: nothing was done to it",
             hint=UNCLEAR_HINT.format(name=node.name),
         )
     phase = Phase(node.annotations[marks.PHASE])

@@ -38,7 +38,7 @@ from rollout.planning.eligibility.memory import (
     with_node_end,
 )
 from rollout.ports import ClusterApi
-from rollout.wording import cause
+from rollout.wording import cause_of
 
 Change = Callable[[Memory], Memory]
 
@@ -186,7 +186,7 @@ class RunMemory:
         self.expire()
         held = why_held(memory, version)
         if held:
-            self.report.tell(VersionHeld(self.report.now, version, (), cause(held)))
+            self.report.tell(VersionHeld(self.report.now, version, (), cause_of(held)))
 
     def note_end(self, planned: PlannedNode, end: NodeEnd) -> None:
         version = planned.staged_version
@@ -218,7 +218,7 @@ class RunMemory:
             self._unreported = {}
             self.newly_held = tuple(dict.fromkeys((*self.newly_held, *held)))
         for version, finding in held.items():
-            message = f"{cause(finding)}. Nodes that have it staged are left out"
+            message = f"{cause_of(finding)}. Nodes that have it staged are left out"
             self.report.tell(VersionHeld(self.report.now, version, finding.nodes, message))
 
     @property

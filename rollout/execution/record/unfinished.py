@@ -21,7 +21,7 @@ from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.model.soft_taint import has_soft_taint
 from rollout.ports import ClusterApi
-from rollout.wording import cause
+from rollout.wording import cause_of
 
 _GONE = "its record is gone, or is in another lock.namespace"
 _ABORTED = "it was aborted, which removed its record"
@@ -169,7 +169,7 @@ def _read_marks(
     for node in nodes:
         problem = annotation_problem(node)
         if problem:
-            unclear[node.name] = cause(problem)
+            unclear[node.name] = cause_of(problem)
         else:
             understood.append(_marked_node(node, planned.get(node.name)))
     return understood, unclear

@@ -20,7 +20,7 @@ from rollout.model.node_marks import how_to_ask
 from rollout.model.rivals import SELF_REBOOTS, STOPPED_BY_SETTING, Rival
 from rollout.model.text import capitalize
 from rollout.model.update_checks import UPDATE_ENGINE_UNIT, CheckState, UnitState, service_text
-from rollout.wording import cause
+from rollout.wording import cause_of
 from rollout.wording.nodes import check_trouble
 
 _ANSWERS = frozenset({SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED})
@@ -72,7 +72,7 @@ def host_checks(
     """
     if observation is None:
         fix = Fix("Add it to the inventory, or drop --inventory.")
-        yield failed(CheckName.SSH, node, cause(NoHost()), fix)
+        yield failed(CheckName.SSH, node, cause_of(NoHost()), fix)
     elif isinstance(observation, ProbeFailure):
         fix = Fix(observation.hint or "Try to `ssh` to it manually.")
         yield failed(_KINDS.get(observation.kind, CheckName.SSH), node, observation.message, fix)
@@ -128,7 +128,7 @@ def _shutdown(node: str, facts: HostFacts) -> Check:
     name = CheckName.SHUTDOWN
     if facts.inhibited_by:
         fix = Fix("See systemd-inhibit --list there; end what holds the lock, or wait for it.")
-        return failed(name, node, cause(ShutdownInhibited(facts.inhibited_by)), fix)
+        return failed(name, node, cause_of(ShutdownInhibited(facts.inhibited_by)), fix)
     if facts.shutdown_pending:
         fix = Fix.with_commands("Cancel it there, if it is not wanted", "sudo shutdown -c")
         return failed(name, node, facts.shutdown_pending, fix)
@@ -305,5 +305,5 @@ def _zincati(node: str, facts: HostFacts) -> Check:
         'Make it use rollout fleetlock (strategy = "fleet_lock"), or stop it on the host',
         "sudo systemctl mask --now zincati",
     )
-    message = cause(RivalOnHost(Rival.ZINCATI, facts.zincati))
+    message = cause_of(RivalOnHost(Rival.ZINCATI, facts.zincati))
     return failed(CheckName.ZINCATI, node, message, fix)

@@ -28,7 +28,7 @@ from rollout.model.rivals import Rival
 from rollout.model.selectors import parse_selector
 from rollout.planning.eligibility.judgement import EligibilityInputs, objection
 from rollout.planning.eligibility.rivals import marks_of_rivals
-from rollout.wording import brief, fix, text
+from rollout.wording import brief_of, fix_of, text
 
 # A reboot disturbs no update.
 _NOT_UPDATING = frozenset(
@@ -267,9 +267,9 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
         message=text(finding),
         pool=candidate.pool,
         update=update_standing(candidate) if has_no_update else None,
-        fix=fix(finding),
+        fix=fix_of(finding),
         version=findings.held_version(finding),
-        brief=brief(finding),
+        brief=brief_of(finding),
     )
 
 

@@ -28,7 +28,7 @@ from rollout.planning.eligibility.candidates import Candidate, update_standing, 
 from rollout.planning.eligibility.judgement import EligibilityInputs
 from rollout.planning.eligibility.memory import resting_until
 from rollout.planning.eligibility.pools import pools_of
-from rollout.wording import fix, note, text
+from rollout.wording import fix_of, note_of, text
 
 
 class NodeState(StrEnum):
@@ -288,7 +288,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
         judged=is_judged,
         shows=sources_not_asked(node, facts) if facts else (),
         message=text(finding) if finding else "",
-        fix=fix(finding) if finding else "",
+        fix=fix_of(finding) if finding else "",
         note=_brief_note(observation, finding),
         update=update,
         behind=update is not None and update.behind,
@@ -303,7 +303,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
 def _brief_note(observation: HostObservation | None, finding: NodeFinding | None) -> str:
     if isinstance(observation, ProbeFailure):
         return observation.brief
-    return note(finding) if finding else ""
+    return note_of(finding) if finding else ""
 
 
 def _pause(candidate: Candidate) -> Pause | None:

@@ -72,7 +72,7 @@ from rollout.planning.play.simulation import (
     drain_timeout_seconds,
     slowest_ending_seconds,
 )
-from rollout.wording import cause
+from rollout.wording import cause_of
 from rollout.wording.warnings import warning
 from rollout.wording.waves import because, limit_note, note
 
@@ -426,7 +426,7 @@ def _forecasts(
 
 def _exclude_blocked(drain: DrainForecast) -> Exclusion:
     blocker = drain.blockers[0]
-    message = cause(DrainBlocked(blocker.object, blocker.message))
+    message = cause_of(DrainBlocked(blocker.object, blocker.message))
     return Exclusion(drain.node.name, ExclusionReason.BLOCKED, message, drain.pool)
 
 

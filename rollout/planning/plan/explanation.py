@@ -14,7 +14,7 @@ from rollout.planning.layout.reasons import obstacles_to_joining
 from rollout.planning.layout.sharing import NodeDemand, WaveLimits
 from rollout.planning.layout.waves import Batch
 from rollout.planning.plan.build import Decisions
-from rollout.wording import cause
+from rollout.wording import cause_of
 from rollout.wording.drain import why_not_evicted
 from rollout.wording.waves import crowding_clause, limit_words, title
 
@@ -117,7 +117,7 @@ def _pod_fates(drain: DrainForecast) -> tuple[PodFate, ...]:
                 action=verdict.action,
                 reason=verdict.reason,
                 message=why_not_evicted(verdict.because),
-                warnings=tuple(map(cause, verdict.warnings)),
+                warnings=tuple(map(cause_of, verdict.warnings)),
                 budgets=tuple(budget.key for budget in budgets),
             )
         )
