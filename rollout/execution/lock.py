@@ -59,8 +59,6 @@ _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
-    """Who takes the Lease, and how."""
-
     holder: str
     namespace: str = marks.LEASE_NAMESPACE
     seconds: int = SECONDS

@@ -150,7 +150,6 @@ def nodes_under_way(
 
 
 def commands_clause(unfinished: Unfinished) -> str:
-    """Return which commands continue or undo the rollout."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
     if unfinished.is_aborted:
@@ -302,7 +301,6 @@ def run_text(
     *,
     alive: bool | None,
 ) -> str:
-    """Return the rollout's heading and its nodes' states."""
     states = {}
     for marked in unfinished.marked_nodes:
         name = marked.node.name

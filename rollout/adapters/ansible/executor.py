@@ -158,8 +158,6 @@ def _only_in_boot(boot_id: str, command: str) -> str:
 
 @dataclass(slots=True)
 class _HostCommands:
-    """The commands of one host in a run of `reboot.yml`."""
-
     folder: Path
     next_number: int = 0
     # Answers still awaited, by the command's number.

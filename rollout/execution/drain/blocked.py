@@ -109,8 +109,6 @@ class _BlockedPod:
 
 @dataclass
 class HeldPods:
-    """The blocked pods of one drain."""
-
     task: NodeTask
     deadline: Deadline
     _by_uid: dict[str, _BlockedPod] = field(default_factory=dict)

@@ -40,8 +40,6 @@ _UNPROVEN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _NodeLeft:
-    """How a run has left the Node."""
-
     # None if unchanged.
     edge: Edge | None
     is_cordoned: bool

@@ -25,8 +25,6 @@ _LONGEST_REFUSED_PAUSE = 10.0
 
 @dataclass
 class _Refusals:
-    """The latest connections, all of which were refused."""
-
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_REFUSED))
 
     @property

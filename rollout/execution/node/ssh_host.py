@@ -64,8 +64,6 @@ class RememberingShell:
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """A host over SSH, and its planned node."""
-
     host: Host
     planned: PlannedNode
     shell: RememberingShell
@@ -90,8 +88,6 @@ class SshHost:
 
 @dataclass(frozen=True, slots=True)
 class RolloutHosts:
-    """The hosts by Node name, and how to reach and reboot them."""
-
     by_node: Mapping[str, Host]
     shell: HostExecutor
     probe_timeout: float = 60.0
@@ -118,7 +114,6 @@ class RolloutHosts:
 
 
 def is_host_silent(error: SshError | None) -> bool:
-    """Whether the host did not respond at all."""
     is_silent = isinstance(error, SshRefusedError | SshNoRouteError | SshTimeoutError)
     return is_silent and not isinstance(error, SshStalledError)
 

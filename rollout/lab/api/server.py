@@ -92,7 +92,6 @@ class ApiServer:
         self.cut_connections()
 
     def cut_connections(self) -> None:
-        """Break every open connection, and accept new ones."""
         if self._connections is not None:
             self._connections.abort()
 
@@ -156,7 +155,6 @@ class ApiServer:
         return web.Response(status=answer.status, body=payload, headers=headers)
 
     async def _stream(self, request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
-        """Serve a watch until its end, or until the client leaves."""
         response = web.StreamResponse(headers={"Content-Type": JSON, "Date": self._date()})
         response.enable_chunked_encoding()
         bookmark_seconds = self._clock.scaled(BOOKMARK_SECONDS)
@@ -188,7 +186,6 @@ class ApiServer:
         return cut_answer(fault, answer)
 
     async def _delay(self, request: web.BaseRequest, fault: ApiFault) -> None:
-        """Do what the fault does before an answer, or instead of one."""
         if fault.answer is FaultAnswer.SLOW:
             await asyncio.sleep(self._clock.scaled(fault.delay))
         elif fault.answer is FaultAnswer.HANG:

@@ -43,8 +43,6 @@ class UnitFault(StrEnum):
 
 @dataclass(slots=True)
 class Unit:
-    """One unit: whether it runs now, and whether a boot starts it."""
-
     name: str
     active: bool
     enabled: bool
@@ -64,8 +62,6 @@ _UNITS_BEGIN: Final = "8000000"
 
 
 class Units:
-    """The units of one host, by full name."""
-
     def __init__(self, settings: "HostSettings") -> None:
         self._units = {name: Unit(name, active=True, enabled=True) for name in _ALWAYS_ON}
         if settings.zincati is not None:
@@ -107,7 +103,6 @@ class Units:
         return unit is not None and unit.active
 
     def boot(self) -> None:
-        """Start the enabled units, and no others."""
         for unit in self._units.values():
             unit.active = unit.enabled and not (unit.masked or unit.failed)
 
@@ -141,8 +136,6 @@ class HostCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class EngineState(StrEnum):
-    """What update-engine is doing on a host."""
-
     IDLE = "idle"
     DOWNLOADING = "downloading"
     STAGED = "staged"
@@ -161,7 +154,6 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checked_days_ago: Annotated[float, msgspec.Meta(ge=0, le=1000)] | None = 0.01
 
     def __post_init__(self) -> None:
-        """Require a version unless the engine is idle."""
         if self.to is None and self.state is not EngineState.IDLE:
             raise ValueError(f"the update state {self.state} needs a version in `to`")
 
@@ -344,7 +336,6 @@ class Machine:
         self.boots_other = False
 
     def attempt_update(self) -> None:
-        """Check for an update, and install it step by step if there is one."""
         if self.faults.update is not UpdateFault.IGNORED and self.update_engine.begin_attempt():
             self._after(_STEP_SECONDS, self._advance_update)
 

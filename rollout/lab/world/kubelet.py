@@ -113,7 +113,6 @@ class Kubelet:
             self._register(ready=self._ready)
 
     def set_ready(self, ready: bool) -> None:  # noqa: FBT001 - timers pass arguments by position
-        """Change the node's readiness and report it."""
         if not self.alive:
             return
         self._ready = ready
@@ -165,7 +164,6 @@ class Kubelet:
         return node or self._store.create(NODES, new_node(self.host))
 
     def _sync(self, pod: Json) -> None:
-        """Start, stop or correct one pod, whichever its stored state asks for."""
         if is_deleting(pod):
             self._terminate(pod)
         elif is_finished(pod):
