@@ -334,7 +334,7 @@ class SlotSteps:
         return draining
 
     def _await_ready(self, context: NodeContext, progress: Progress) -> Progress:
-        """The host may reboot again meanwhile."""
+        """Wait for Ready, in whichever boot: the host may reboot again meanwhile."""
         timeout = context.policy.ready_timeout
         for node in self._poll(context, Awaited.READY, timeout):
             if node.is_ready and is_back(context.planned, node):

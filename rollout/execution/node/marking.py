@@ -185,9 +185,10 @@ def fluo_labels(
 
 def _remove_temporary_labels(node: Node) -> dict[str, str | None]:
     names = [marks.DEFERRED]
-    hook = node.annotations.get(marks.HOOK_LABEL_ANNOTATION, "")
-    if hook.endswith(("/before-reboot", "/after-reboot")):
-        names.append(hook)
+    label = node.annotations.get(marks.HOOK_LABEL_ANNOTATION, "")
+    # Anyone may have written the annotation: it must not remove other labels.
+    if label.endswith(("/before-reboot", "/after-reboot")):
+        names.append(label)
     return {name: None for name in names if name in node.labels}
 
 
