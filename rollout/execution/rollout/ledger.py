@@ -81,6 +81,7 @@ class Inheritance:
     retried: frozenset[str] = frozenset()
     # The new plan leaves them out.
     left_over: tuple[str, ...] = ()
+    # Why only nodes in flight are finished.
     blocked: Finding | None = None
 
 

@@ -97,7 +97,7 @@ class TimelineRow(NamedTuple):
 
 class Chart(NamedTuple):
     title: str
-    span: str
+    period: str
     # Positions in percent, and times.
     ticks: Sequence[tuple[float, str]]
     # Open windows.
@@ -131,7 +131,7 @@ def timeline(report: RunReport) -> Chart:
         title = f"{len(visible)} of {title}, failed or longest"
     return Chart(
         title=title,
-        span=(
+        period=(
             f"{whole.begin.astimezone():%H:%M:%S} to {whole.end.astimezone():%H:%M:%S},"
             f" {elapsed(whole.seconds)}"
         ),
