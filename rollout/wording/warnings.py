@@ -10,6 +10,10 @@ from rollout.wording.drain import obstacle
 from rollout.wording.words import Words, cause_of, words
 
 _MOST_USERS = 3
+# One string: clusters have tens of thousands of such pods.
+_LOCAL_STORAGE_IS_LOST = (
+    "emptyDir data will be lost (to refuse such pods, use --no-delete-emptydir-data)"
+)
 _REBOOT_STOPS_IT = "the reboot stops it, bypassing its PDBs"
 
 
@@ -27,8 +31,7 @@ def _pod_warning(warning_of_pod: findings.PodWarning) -> Words:
         case drain_finding.DaemonSetGone(daemon_set=name):
             return Words(f"its DaemonSet {name} no longer exists (evicted because --force is set)")
         case drain_finding.LocalStorage():
-            refuse = "to refuse such pods, use --no-delete-emptydir-data"
-            return Words(f"emptyDir data will be lost ({refuse})")
+            return Words(_LOCAL_STORAGE_IS_LOST)
         case drain_finding.UnmanagedPod():
             return Words(
                 "has no controller: nothing will replace it (evicted because --force is set)"

@@ -156,7 +156,7 @@ def _by_type(conditions: Iterable[wire.Condition]) -> Mapping[str, wire.Conditio
     return {condition.type: condition for condition in conditions}
 
 
-def pod(wire_pod: wire.WirePod, shared: SharedValues) -> Pod:
+def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True) -> Pod:
     meta = wire_pod.metadata
     spec = wire_pod.spec
     conditions = _by_type(wire_pod.status.conditions)
@@ -195,7 +195,7 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues) -> Pod:
         start_seconds=_start_seconds(scheduled, readiness) if ready else None,
         ready_since=since if ready and is_bound else "",
         node_critical=spec.priority_class_name == _NODE_CRITICAL,
-        started_at=wire_pod.status.start_time,
+        started_at=wire_pod.status.start_time if with_start else "",
         active_deadline=spec.active_deadline_seconds,
     )
 

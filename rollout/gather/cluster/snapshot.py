@@ -98,7 +98,8 @@ def read_snapshot(
     identity = start(lambda: read_identity(api))
     coordinators = start(lambda: read_coordinators(api))
     nodes = start(lambda: read_kind(NODES, wire.WireNode, decode.node))
-    pods = start(lambda: read_kind(PODS, wire.WirePod, pod_projection()))
+    # Planning needs the pods' start only to tell when they complete, as their Jobs.
+    pods = start(lambda: read_kind(PODS, wire.WirePod, pod_projection(with_start=with_jobs)))
     budgets = start(lambda: read_kind(BUDGETS, wire.WireBudget, decode.budget))
     daemon_sets = start(lambda: read_kind(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
     attachments = start(lambda: read_if_allowed(read_all_attachments, _UNSEEN_ATTACHMENTS))
@@ -196,8 +197,8 @@ def on_node(node: str) -> Query:
     return {"fieldSelector": f"spec.nodeName={node}"}
 
 
-def pod_projection() -> Callable[[wire.WirePod], Pod]:
-    return partial(decode.pod, shared=decode.SharedValues())
+def pod_projection(*, with_start: bool = True) -> Callable[[wire.WirePod], Pod]:
+    return partial(decode.pod, shared=decode.SharedValues(), with_start=with_start)
 
 
 def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:

@@ -271,4 +271,7 @@ class NodeControllers:
                 keys.add(key)
                 if budget.disruptions_allowed <= 0:
                     awaited.add(key)
-        return cls(frozenset(keys), frozenset(awaited))
+        return cls(frozenset(keys), frozenset(awaited)) if keys else _NO_CONTROLLERS
+
+
+_NO_CONTROLLERS = NodeControllers(frozenset(), frozenset())

@@ -55,8 +55,6 @@ class DrainForecast:
     index: BudgetIndex
     # Pods of each budget that are away until the node is back.
     kept_permits: Load
-    # Evicted pods that have budgets.
-    guarded: _BudgetsByPod
     controllers: NodeControllers
     # Pods (UIDs) that a restart replaces before it ends them, after so many starts in a row.
     surging: Mapping[str, int]
@@ -66,6 +64,13 @@ class DrainForecast:
     completed_in: int = 0
     # The version that needs another reboot after this one, or empty.
     next_version: str = ""
+
+    def guarded_pods(self) -> Iterator[tuple[Pod, tuple[str, ...]]]:
+        """Yield the pods whose evictions have to wait for budgets, and the budgets' keys."""
+        for verdict in with_action(Action.EVICT, self.verdicts):
+            pod = verdict.pod
+            if pod.uid not in self.surging:
+                yield pod, guarding_budgets(pod, self.index)
 
     def blocked_objects(self) -> Iterator[str]:
         objects = {blocker.object for blocker in self.blockers}
@@ -174,7 +179,6 @@ class DrainForecaster:
             leaving=() if with_action(Action.REFUSE, verdicts) else moving,
             index=self.index,
             kept_permits=kept_permits,
-            guarded=guarded,
             controllers=NodeControllers.of(evicted, self.index),
             wait_seconds=min(completed_in, round(completion.timeout)),
             completed_in=completed_in,
@@ -274,7 +278,8 @@ def _kept_permits(guarded: _BudgetsByPod, moving: Iterable[Pod], staying: Iterab
 
 
 def _count_keys(keys_of: _BudgetsByPod, uids: Iterable[str]) -> Counter[str]:
-    counts = Counter[str]()
+    # `Counter[str]()` would give each of them a dictionary of attributes.
+    counts: Counter[str] = Counter()
     for uid in uids:
         counts.update(keys_of.get(uid, ()))
     return counts

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from sys import intern
 from typing import NamedTuple
 
 from rollout.model.cluster import CRITICAL, Pod
@@ -198,7 +199,7 @@ def _is_serving(pod: Pod) -> bool:
 
 def _owner_key(pod: Pod) -> str:
     owner = pod.owner
-    return f"{owner.kind.lower()}/{pod.namespace}/{owner.name}" if owner else ""
+    return intern(f"{owner.kind.lower()}/{pod.namespace}/{owner.name}") if owner else ""
 
 
 def pool_key(pool: str) -> str:

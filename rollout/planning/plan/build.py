@@ -488,9 +488,9 @@ def _budget_rates(
 def _pods_by_budget(drains: Iterable[DrainForecast]) -> Mapping[str, Sequence[Pod]]:
     pods: dict[str, list[Pod]] = defaultdict(list)
     for drain in drains:
-        for verdict in drain.verdicts:
-            for key in drain.guarded.get(verdict.pod.uid, ()):
-                pods[key].append(verdict.pod)
+        for pod, keys in drain.guarded_pods():
+            for key in keys:
+                pods[key].append(pod)
     return pods
 
 
