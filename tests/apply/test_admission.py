@@ -184,7 +184,8 @@ def test_a_busy_server_and_a_deleted_node_keep_no_other_node_from_its_pause(
     lab.call(lambda: lab.faults.add(away))
 
     def delete_another(change: Change) -> None:
-        if change.obj["metadata"]["name"] == "worker-1" and lab.store.get(NODES, "worker-2"):
+        is_paused = PAUSED in (change.obj["metadata"].get("annotations") or {})
+        if is_paused and lab.store.get(NODES, "worker-2"):
             lab.store.remove(NODES, "worker-2")
 
     lab.call(lambda: lab.store.subscribe(delete_another))

@@ -53,9 +53,8 @@ def resume(
 
     All state is in the cluster. Nodes in flight continue from where they are, with the settings of
     the interrupted rollout, and the others are planned again. Of the rules, you can change only the
-    timeouts. Later resumes keep the new values. You can also give --allow, --skip and
-    --interactive. Resumes nothing if the record is missing or unreadable (exit code 6). Does not
-    end a pause: use `rollout unpause`.
+    timeouts, which later resumes keep. You can also give --allow, --skip and --interactive. Exits 6
+    if the record is missing or unreadable. Does not end a pause: use `rollout unpause`.
 
     \b
     Examples:

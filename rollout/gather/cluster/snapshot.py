@@ -98,7 +98,6 @@ def read_snapshot(
     identity = start(lambda: read_identity(api))
     coordinators = start(lambda: read_coordinators(api))
     nodes = start(lambda: read_kind(NODES, wire.WireNode, decode.node))
-    # Planning needs the pods' start only to tell when they complete, as their Jobs.
     pods = start(lambda: read_kind(PODS, wire.WirePod, pod_projection(with_start=with_jobs)))
     budgets = start(lambda: read_kind(BUDGETS, wire.WireBudget, decode.budget))
     daemon_sets = start(lambda: read_kind(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
@@ -198,6 +197,7 @@ def on_node(node: str) -> Query:
 
 
 def pod_projection(*, with_start: bool = True) -> Callable[[wire.WirePod], Pod]:
+    # Without drains that wait for completion, a plan needs no pod's start.
     return partial(decode.pod, shared=decode.SharedValues(), with_start=with_start)
 
 
