@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rollout.adapters.ansible import executor as executor_module
 from rollout.adapters.ansible import playbook_run
 from rollout.adapters.ansible.executor import AnsibleExecutor
 from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
@@ -161,27 +162,30 @@ def test_a_command_on_a_connection_of_its_own_may_not_have_arrived(
         )
 
 
-def run_queued(settings: AnsibleSettings, host: Host) -> None:
+def failure_in_queue(settings: AnsibleSettings, host: Host) -> str:
     ansible = AnsibleExecutor(settings)
-    with ansible.attending([host]):
+    with ansible.attending([host]), pytest.raises(SshUnreachableError) as caught:
         ansible.run(host, "true", timeout=1)
+    return caught.value.message
 
 
-def run_alone(settings: AnsibleSettings, host: Host) -> None:
-    AnsibleExecutor(settings).run(host, "true", timeout=1)
+def failure_alone(settings: AnsibleSettings, host: Host) -> str:
+    with pytest.raises(SshUnreachableError) as caught:
+        AnsibleExecutor(settings).run(host, "true", timeout=1)
+    return caught.value.message
 
 
-def run_hook(settings: AnsibleSettings, host: Host) -> None:
+def failure_of_hook(settings: AnsibleSettings, host: Host) -> str:
     (settings.folder / "hook.yml").write_text("[]")
     playbooks = AnsiblePlaybooks(settings, {Occasion.PRE_REBOOT: settings.folder / "hook.yml"})
-    playbooks.run(
+    return playbooks.run(
         Occasion.PRE_REBOOT, host, {}, seconds=1, check=lambda: None, notice=lambda _task: None
     )
 
 
-@pytest.mark.parametrize("run", [run_queued, run_alone, run_hook])
-def test_a_run_that_cannot_start_removes_its_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[[AnsibleSettings, Host], None]
+@pytest.mark.parametrize("failure", [failure_in_queue, failure_alone, failure_of_hook])
+def test_a_run_that_cannot_start_says_why_and_removes_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Callable[[AnsibleSettings, Host], str]
 ) -> None:
     def refuse(*_arguments: object) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -190,6 +194,22 @@ def test_a_run_that_cannot_start_removes_its_files(
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setattr(playbook_run, "write_variables", refuse)
-    with pytest.raises(OSError, match="No space left"):
-        run(AnsibleSettings(folder=tmp_path), Host("worker-1", "192.0.2.1"))
+    why = failure(AnsibleSettings(folder=tmp_path), Host("worker-1", "192.0.2.1"))
+    assert why.endswith(": No space left on device")
     assert not list(temporary.iterdir())
+
+
+def test_a_command_that_could_not_be_written_does_not_keep_the_host_from_the_next(
+    ansible: AnsibleExecutor, hosts: dict[str, Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    host = hosts["worker-1"]
+    with ansible.attending([host]):
+        assert ansible.run(host, "echo first", timeout=60).stdout == "first\n"
+        with monkeypatch.context() as full_disk:
+            full_disk.setattr(executor_module, "_write_command", refuse)
+            with pytest.raises(SshUnreachableError, match="No space left on device"):
+                ansible.run(host, "echo second", timeout=60)
+        assert ansible.run(host, "echo third", timeout=60).stdout == "third\n"

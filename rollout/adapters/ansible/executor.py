@@ -57,14 +57,23 @@ class AnsibleExecutor:
         """
         with self._lock:
             queue = self._queues.get(host.name)
-        if queue is not None:
-            answer = queue.ask(host, command, timeout=timeout)
-        else:
-            answers = self.run_on_all({host.name: host}, command, timeout=timeout, concurrency=1)
-            with closing(answers):
-                _name, answer = next(answers)
+        try:
+            if queue is not None:
+                answer = queue.ask(host, command, timeout=timeout)
+            else:
+                answer = self._run_alone(host, command, timeout)
+        except OSError as error:
+            # Such as a full disk: it may have room again.
+            message = f"cannot write the command for Ansible: {error.strerror}"
+            raise SshUnreachableError(message) from error
         if isinstance(answer, SshError):
             raise answer
+        return answer
+
+    def _run_alone(self, host: Host, command: str, timeout: float) -> Answer:
+        answers = self.run_on_all({host.name: host}, command, timeout=timeout, concurrency=1)
+        with closing(answers):
+            _name, answer = next(answers)
         return answer
 
     def run_if(
@@ -186,9 +195,10 @@ class CommandQueue:
                 self._run = self._start_run()
             commands = self._commands[host.name]
             number = commands.next_number
+            _write_command(commands.folder, number, command, math.ceil(timeout))
+            # The playbook waits for each number, so one that could not be written is used again.
             commands.next_number += 1
             commands.answers[number] = answer
-            _write_command(commands.folder, number, command, math.ceil(timeout))
         try:
             return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:

@@ -222,7 +222,10 @@ class AnsiblePlaybooks:
 
         run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=take_event)
         try:
-            run.start(variables)
+            try:
+                run.start(variables)
+            except OSError as error:
+                return f"cannot write the files of its run: {error.strerror}"
             end = time.monotonic() + seconds
             while not run.wait(_CHECK_SECONDS):
                 check()
