@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import flags_of, load_scenario
+from rollout.lab.scenario import load_scenario
 from rollout.lab.scenarios import scenario_names
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked
+from tests.scenario_runs import run_words
 
 # Patience of a machine that is in a hurry.
 PATIENCE = {
@@ -118,7 +119,7 @@ def assert_ends_well(lab: Lab, home: Path, first: str) -> None:
 
 
 def first_of(name: str) -> str:
-    return shlex.join(("rollout", "apply", *flags_of(load_scenario(name))))
+    return shlex.join(("rollout", *run_words(load_scenario(name))))
 
 
 @pytest.mark.parametrize("name", SAMPLE)
