@@ -3,6 +3,8 @@ turns do.
 """
 
 import errno
+import json
+import shlex
 import tempfile
 import time
 from collections.abc import Callable
@@ -124,6 +126,28 @@ def test_an_inventory_that_hangs_is_given_up(
     hanging = executor(lab, inventory=inventory)
     with pytest.raises(SshUnreachableError, match=r"it did not end within 2 s"):
         hanging.run(hosts["worker-1"], "true", timeout=1)
+
+
+def test_the_first_command_of_a_shared_run_waits_for_a_slow_inventory(
+    lab: Lab, hosts: dict[str, Host], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(lab.directory))
+    monkeypatch.setattr(executor_module, "_SLACK_SECONDS", 3.0)
+    host = hosts["worker-1"]
+    variables = {
+        "ansible_host": host.address,
+        "ansible_port": host.port,
+        "ansible_user": "core",
+        "ansible_ssh_private_key_file": host.key_file,
+    }
+    document = {"all": {"hosts": [host.name]}, "_meta": {"hostvars": {host.name: variables}}}
+    inventory = tmp_path / "inventory.sh"
+    inventory.write_text(f"#!/bin/sh\nsleep 7\necho {shlex.quote(json.dumps(document))}\n")
+    inventory.chmod(0o755)
+    slow = executor(lab, inventory=inventory)
+    with slow.attending([host]):
+        answer = slow.run(host, "echo here", timeout=3)
+    assert answer.stdout == "here\n"
 
 
 def test_a_new_key_that_is_accepted_has_to_stay_the_same(

@@ -37,6 +37,7 @@ _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
 # For a dynamic inventory and a vault, which no timeout of Ansible covers.
 _LOADING_SECONDS: Final = 300.0
+_TASK_START: Final = "playbook_on_task_start"
 
 
 class AnsibleExecutor:
@@ -185,10 +186,11 @@ class CommandQueue:
         self._hosts = hosts
         self._lock = threading.Lock()
         self._run: PlaybookRun | None = None
+        # Set at the run's first task, or its end.
+        self._is_loaded = threading.Event()
         self._commands: dict[str, _HostCommands] = {}
 
     def ask(self, host: Host, command: str, *, timeout: float) -> Answer:
-        """Return the host's answer to a command."""
         answer: Future[Answer] = Future()
         with self._lock:
             if self._run is None:
@@ -199,6 +201,8 @@ class CommandQueue:
             # The playbook waits for each number, so one that could not be written is used again.
             commands.next_number += 1
             commands.answers[number] = answer
+            is_loaded = self._is_loaded
+        is_loaded.wait(_LOADING_SECONDS)
         try:
             return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
@@ -226,6 +230,7 @@ class CommandQueue:
             listener=self._on_event,
             on_end=lambda: self._on_end(run),
         )
+        self._is_loaded = threading.Event()
         commands_folder = run.folder / "commands"
         try:
             self._commands = self._make_folders(commands_folder)
@@ -255,6 +260,8 @@ class CommandQueue:
         return commands
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
+        if event.get("event") == _TASK_START:
+            self._is_loaded.set()
         host_answer = parse_event(event)
         if host_answer is None or host_answer.command_number is None:
             return
@@ -269,6 +276,7 @@ class CommandQueue:
     def _on_end(self, run: PlaybookRun) -> None:
         with self._lock:
             self._run = None
+            self._is_loaded.set()
             commands = list(self._commands.values())
         for host_commands in commands:
             for answer in host_commands.answers.values():
