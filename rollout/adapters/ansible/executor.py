@@ -191,6 +191,7 @@ class CommandQueue:
         self._commands: dict[str, _HostCommands] = {}
 
     def ask(self, host: Host, command: str, *, timeout: float) -> Answer:
+        """Return the answer; `timeout` counts once Ansible has loaded its inventory."""
         answer: Future[Answer] = Future()
         with self._lock:
             if self._run is None:

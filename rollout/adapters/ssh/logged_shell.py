@@ -10,6 +10,7 @@ from typing import TypeVar
 from rollout.errors import SshError
 from rollout.gather.hosts.probe import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_last_question, is_probe
+from rollout.gather.hosts.rollback_command import BOOT_RUNNING_COMMAND, is_rollback
 from rollout.gather.updates import CHECK_COMMAND
 from rollout.model.host import Host
 from rollout.ports import CommandResult, HostExecutor
@@ -18,6 +19,7 @@ _LOG = logging.getLogger("rollout.ssh")
 _NAMES: Mapping[str, str] = {
     BOOT_COMMAND: "boot ID",
     REBOOT_COMMAND: "reboot",
+    BOOT_RUNNING_COMMAND: "undo the rollback",
     CHECK_COMMAND: "check for an update",
 }
 _OTHER_COMMAND = "the operator's reboot command"
@@ -87,6 +89,8 @@ def _name_of(command: str) -> str:
         return "probe"
     if is_last_question(command):
         return "boot ID and staged version"
+    if is_rollback(command):
+        return "rollback and reboot"
     return _NAMES.get(command, _OTHER_COMMAND)
 
 

@@ -90,3 +90,7 @@ boot_running
 def rollback_command(reboot: str) -> str:
     """Return one command for both, with nothing in between."""
     return f"{_BOOT_OTHER}\nboot_other && {{\n{reboot}\n}}"
+
+
+def is_rollback(command: str) -> bool:
+    return command.startswith(_BOOT_OTHER)
