@@ -20,6 +20,8 @@ from rollout.report.lines import PlannedSummary
 
 
 class Ending(StrEnum):
+    """How far the run came."""
+
     COMPLETED = "completed"
     # Nodes failed or could not be taken.
     INCOMPLETE = "incomplete"
