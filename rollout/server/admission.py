@@ -173,6 +173,9 @@ class SlotAdmission:
         self._memory.forget()
         self._check_memory()
         node = read_node(self._api, cached_node.name)
+        if not node.boot_id:
+            # No other boot could prove the reboot.
+            raise Denied(AnswerKind.NODE_EXCLUDED, f"{node.name}: its kubelet reports no boot ID")
         candidate = self._require_eligible(node)
         self._check_rivals()
         slot = self._new_slot(request, node)

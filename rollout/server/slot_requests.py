@@ -46,6 +46,9 @@ def grant(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     api = server.hurried_api
     node = read_node(api, slot.node)
     _check_still_ours(slot, node)
+    if not node.boot_id:
+        message = f"the kubelet of {slot.node} reports no boot ID"
+        raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     if node.boot_id != slot.boot_id:
         # A host that asks for its next reboot has reached steady state.
         _record_request_after_reboot(server, slot, node)
@@ -158,7 +161,7 @@ def _check_open(slot: Slot, node: Node) -> None:
 def _record_request_after_reboot(server: ServerContext, slot: Slot, node: Node) -> None:
     is_same_machine = zincati_id(node.machine_id) == slot.id
     awaits_report = slot.state is SlotState.HELD and not slot.has_reported
-    if node.boot_id and is_same_machine and awaits_report:
+    if is_same_machine and awaits_report:
         server.book.change(partial(Slots.report, run_id=slot.run_id))
 
 

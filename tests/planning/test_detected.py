@@ -116,6 +116,13 @@ def test_an_annotation_that_nobody_asks_for_is_pointed_out() -> None:
         (seen(MARKER), []),
         (seen(replace(MARKER, detail="other packages")), []),
         (seen(NO_MARKER), ["w-1: it needs no reboot any more by reboot-required"]),
+        (
+            seen(NO_MARKER, SILENT),
+            [
+                "w-1: it is unknown whether it still needs a reboot"
+                " (the detect.command did not end in time)"
+            ],
+        ),
     ],
 )
 def test_a_saved_plan_is_stale_once_its_sources_ask_no_more(

@@ -11,12 +11,14 @@ from rollout.execution.node import steps as node_steps
 from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import NODES
 from rollout.model.marks import LAST_RESULT, PHASE
 from rollout.model.policy import CourtesyPolicy
 from rollout.model.progress import Phase
 from rollout.model.quantity import Duration
 from rollout.server import slot_steps
 from rollout.server.protocol import AnswerKind
+from tests.execution.drains import change
 from tests.server import in_memory
 from tests.server.in_memory import (
     POLICY,
@@ -143,3 +145,13 @@ def test_a_host_that_goes_down_for_good_after_its_grant_stays_cordoned_despite_a
     replica.service.server.book.change(lambda slots: slots.give_up(run))
     wait_until(lambda: PHASE not in cluster.annotations("a") or not cluster.slots())
     assert cluster.is_cordoned("a")
+
+
+def test_a_host_whose_kubelet_reports_no_boot_id_gets_no_slot(
+    cluster: Cluster,
+    replica: Replica,
+) -> None:
+    status = cluster.status("a", "")
+    change(cluster.behind, NODES, "a", status=status)
+    assert ask(replica, cluster, "a") is AnswerKind.NODE_EXCLUDED
+    await_answer(replica, cluster, "b", AnswerKind.GRANTED)

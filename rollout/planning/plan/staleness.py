@@ -79,6 +79,9 @@ def _host_differences(planned: PlannedNode, facts: HostObservation | None) -> It
     detection = facts.detection
     if detection.needs_reboot and not planned.staged:
         yield Difference("an update has been staged since")
+    elif planned.staged and detection.unanswered:
+        details = "; ".join(sign.detail for sign in detection.unanswered)
+        yield Difference("it is unknown whether it still needs a reboot", details)
     elif planned.staged and not detection.needs_reboot:
         yield Difference(_no_longer_needed(planned))
     elif planned.staged and detection.version != planned.staged_version:
