@@ -1,7 +1,7 @@
 """Reads Prometheus' alerts as kured does, from the series ALERTS."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -17,9 +17,28 @@ TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variab
 # Thousands of alerts are megabytes.
 _BOUNDS = Bounds(seconds=10.0, largest=16_000_000)
 _SERIES_LABELS = frozenset({"__name__", "alertstate"})
-_SILENCED_ONLY = "active=false&silenced=true&inhibited=false&unprocessed=false"
 
 T = TypeVar("T")
+
+
+class Server(NamedTuple):
+    """Which server a URL is for, as messages name it."""
+
+    name: str
+    example: str
+    login_hint: str
+
+
+PROMETHEUS = Server(
+    "Prometheus",
+    "http://prometheus.monitoring:9090",
+    f"It would be saved with the plan. Put a token into the environment variable {TOKEN_VARIABLE}.",
+)
+ALERTMANAGER = Server(
+    "Alertmanager",
+    "http://alertmanager.monitoring:9093",
+    "rollout does not log in to Alertmanager: name a URL that needs no login.",
+)
 
 
 class _Sample(msgspec.Struct, frozen=True):
@@ -58,12 +77,19 @@ class _QueryResponse(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class _SilencedAlert(msgspec.Struct, frozen=True):
+class _AlertStatus(msgspec.Struct, frozen=True, rename="camel"):
+    silenced_by: tuple[str, ...] = ()
+
+
+class _KnownAlert(msgspec.Struct, frozen=True):
+    """An alert in Alertmanager, whose labels include Prometheus' external ones."""
+
     labels: dict[str, str] = {}
+    status: _AlertStatus = _AlertStatus()
 
 
 class PrometheusAlerts:
-    """Reads the firing alerts that match, without silenced ones."""
+    """Reads the firing alerts."""
 
     def __init__(
         self, url: str, *, matchers: Sequence[str] = (), token: str = "", alertmanager: str = ""
@@ -73,25 +99,19 @@ class PrometheusAlerts:
         selector = "{" + ",".join(matchers) + "}" if matchers else ""
         self._parameters = urlencode({"query": f"ALERTS{selector}"})
         self._token = token
-        self._silenced_alerts_url = ""
+        self._known_alerts_url = ""
         if alertmanager:
-            self._silenced_alerts_url = f"{check_url(alertmanager).rstrip('/')}/api/v2/alerts"
+            alertmanager = check_url(alertmanager, ALERTMANAGER)
+            self._known_alerts_url = f"{alertmanager.rstrip('/')}/api/v2/alerts"
 
     def read_active(self) -> tuple[str, ...]:
         """Return the alerts' sorted names, or raise `GateError`."""
         firing = self._read_firing()
-        # Labels of silenced alerts.
-        silenced: list[frozenset[tuple[str, str]]] = []
-        if firing and self._silenced_alerts_url:
-            alerts = self._get(
-                self._silenced_alerts_url, _SILENCED_ONLY, {}, tuple[_SilencedAlert, ...]
-            )
-            silenced = [frozenset(alert.labels.items()) for alert in alerts]
-        names: set[str] = set()
-        for sample in firing:
-            if not any(sample.labels <= labels for labels in silenced):
-                names.add(sample.name)
-        return tuple(sorted(names))
+        known: tuple[_KnownAlert, ...] = ()
+        if firing and self._known_alerts_url:
+            known = self._get(self._known_alerts_url, {}, tuple[_KnownAlert, ...])
+        active = {sample.name for sample in firing if not _is_silenced(sample, known)}
+        return tuple(sorted(active))
 
     def _read_firing(self) -> Sequence[_Sample]:
         try:
@@ -102,7 +122,7 @@ class PrometheusAlerts:
 
     def _query(self) -> Iterable[_Sample]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        answer = self._get(self._url, self._parameters, headers, _QueryResponse)
+        answer = self._get(f"{self._url}?{self._parameters}", headers, _QueryResponse)
         if answer.status != "success" or answer.data is None or answer.data.result_type != "vector":
             raise self._gate_error(self._url, f"has no response: {answer.error or 'not a vector'}")
         if answer.warnings:
@@ -111,9 +131,10 @@ class PrometheusAlerts:
             )
         return answer.data.result
 
-    def _get(self, url: str, parameters: str, headers: Mapping[str, str], shape: type[T]) -> T:
+    def _get(self, full_url: str, headers: Mapping[str, str], shape: type[T]) -> T:
+        url = full_url.partition("?")[0]
         try:
-            return decoder_of(shape).decode(exchange(f"{url}?{parameters}", _BOUNDS, headers))
+            return decoder_of(shape).decode(exchange(full_url, _BOUNDS, headers))
         except ExchangeError as error:
             message = f"{error}: {error.text}" if error.text else str(error)
             raise self._gate_error(url, message) from error
@@ -126,19 +147,28 @@ class PrometheusAlerts:
         return GateError(masked(f"{url} {problem}", [self._token]))
 
 
-def check_url(url: str) -> str:
+def _is_silenced(sample: _Sample, known: Iterable[_KnownAlert]) -> bool:
+    """Whether Alertmanager has silenced the alert.
+
+    Of the alerts with the sample's labels, those with the fewest others are the sample's own.
+    """
+    matching = [alert for alert in known if sample.labels <= alert.labels.items()]
+    fewest = min((len(alert.labels) for alert in matching), default=0)
+    own = [alert for alert in matching if len(alert.labels) == fewest]
+    return bool(own) and all(alert.status.silenced_by for alert in own)
+
+
+def check_url(url: str, server: Server = PROMETHEUS) -> str:
     """Return the URL; `UsageError` if invalid, or with credentials or parameters."""
     parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
-            f"{without_userinfo(url)!r} is not a Prometheus URL",
-            hint="Write it as http://prometheus.monitoring:9090.",
+            f"{without_userinfo(url)!r} is not a URL of {server.name}",
+            hint=f"Write it as {server.example}.",
         )
     if parts.auth or parts.query or parts.fragment:
         raise UsageError(
-            "the URL of Prometheus has credentials or parameters in it, and would be saved with the"
-            " plan",
-            hint=f"Put a token into the environment variable {TOKEN_VARIABLE}.",
+            f"the URL of {server.name} has credentials or parameters in it", hint=server.login_hint
         )
     return url
 
@@ -149,20 +179,19 @@ def has_same_origin(url: str, other: str) -> bool:
     return are_urls and urllib3.connection_from_url(url).is_same_host(other)
 
 
-def token_for(url: str, own_url: str, token: str) -> str:
-    """Return the token for a plan's URL, or empty.
+def token_for(planned_url: str, configured_url: str, token: str) -> str:
+    """Return the token to send to a plan's URL; empty if there is none.
 
-    `own_url` is this process's. `UsageError` if the plan names another server, which must not get
-    the token, or if it cannot be sent.
+    `UsageError` if the configured server is another one, or if the token cannot be sent.
     """
     if not token.strip():
         return ""
-    check_url(url)
-    if not has_same_origin(url, own_url):
+    check_url(planned_url)
+    if not has_same_origin(planned_url, configured_url):
         raise UsageError(
-            f"{TOKEN_VARIABLE} is not sent to {url}: the plan names it, alerts.prometheus-url"
-            " does not",
-            hint=f"If it is the right one: --set alerts.prometheus-url={url}. Else unset"
+            f"{TOKEN_VARIABLE} is not sent to {planned_url}: the plan names it,"
+            " alerts.prometheus-url does not",
+            hint=f"If it is the right one: --set alerts.prometheus-url={planned_url}. Else unset"
             f" {TOKEN_VARIABLE}.",
         )
     try:

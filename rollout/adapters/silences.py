@@ -12,7 +12,7 @@ from typing import Self
 import msgspec
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
-from rollout.adapters.prometheus import check_url
+from rollout.adapters.prometheus import ALERTMANAGER, check_url
 from rollout.model.json_text import NOT_READ, json_line
 from rollout.model.progress import NodeFinished, NodeStep, Phase, StepEvent
 from rollout.model.timestamps import timestamp
@@ -44,7 +44,7 @@ class NodeSilences:
 
         The value may end in a port. `addresses` are by node.
         """
-        self._api = f"{check_url(url).rstrip('/')}/api/v2"
+        self._api = f"{check_url(url, ALERTMANAGER).rstrip('/')}/api/v2"
         self._label = label
         self._addresses = addresses
         self._clock = clock

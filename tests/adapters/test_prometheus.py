@@ -17,6 +17,7 @@ from rollout.adapters.foreign_http import Bounds
 from rollout.adapters.metrics import Pushgateway, PushgatewayError
 from rollout.adapters.notify import DeliveryError, destinations
 from rollout.adapters.prometheus import (
+    ALERTMANAGER,
     TOKEN_VARIABLE,
     PrometheusAlerts,
     check_url,
@@ -56,7 +57,6 @@ Serve = Callable[[int, bytes], str]
 
 asked: list[str | None] = []
 queries: list[str] = []
-silences: list[str] = []
 
 
 @pytest.fixture
@@ -66,10 +66,8 @@ def serve() -> Iterator[Serve]:
         def start(status: int, body: bytes) -> str:
             def answer(exchange: Exchange) -> None:
                 asked.append(exchange.headers.get("Authorization"))
-                is_silences = exchange.path.startswith("/prefix/api/v2/alerts?")
-                if is_silences:
-                    silences.append(exchange.split.query)
-                else:
+                is_silences = exchange.path == "/prefix/api/v2/alerts"
+                if not is_silences:
                     queries.append(exchange.query["query"])
                 is_alerts = exchange.path.startswith("/prefix/api/v1/query?query=ALERTS")
                 exchange.answer(status if is_alerts or is_silences else 404, body)
@@ -95,15 +93,17 @@ def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
 
     def counting(*silenced: dict[str, str]) -> tuple[str, ...]:
         alerts = [
-            {"labels": {**labels, "cluster": "prod"}, "status": {"state": "suppressed"}}
-            for labels in silenced
+            {
+                "labels": {**labels, "cluster": "prod"},
+                "status": {"silencedBy": ["s-1"] if labels in silenced else []},
+            }
+            for labels in known
         ]
         url = serve(200, json.dumps(alerts).encode())
         source = PrometheusAlerts(prometheus, token="s3cret", alertmanager=url)
         asked.clear()
         active = source.read_active()
         assert asked == ["Bearer s3cret", None]
-        assert silences[-1] == "active=false&silenced=true&inhibited=false&unprocessed=false"
         return active
 
     assert counting() == ("DiskFull", "Lag")
@@ -128,6 +128,22 @@ def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
         ).read_active()
         == ()
     )
+
+
+def test_an_alert_counts_although_a_silenced_one_has_its_labels_and_more(serve: Serve) -> None:
+    whole = {"alertname": "DiskFull"}
+    of_a = {"alertname": "DiskFull", "node": "a"}
+    samples = [{"metric": {"alertstate": "firing", **whole}, "value": [1.0, "1"]}]
+    firing = {"status": "success", "data": {"resultType": "vector", "result": samples}}
+    alerts = [
+        {"labels": {**of_a, "cluster": "prod"}, "status": {"silencedBy": ["s-1"]}},
+        {"labels": {**whole, "cluster": "prod"}, "status": {"silencedBy": []}},
+    ]
+    source = PrometheusAlerts(
+        serve(200, json.dumps(firing).encode()),
+        alertmanager=serve(200, json.dumps(alerts).encode()),
+    )
+    assert source.read_active() == ("DiskFull",)
 
 
 def test_alerts_that_fire_count(serve: Serve) -> None:
@@ -256,6 +272,9 @@ def test_urls_that_cannot_or_must_not_be_used(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_url(url)
     assert "word" not in caught.value.message
+    with pytest.raises(UsageError, match="Alertmanager") as caught:
+        check_url(url, ALERTMANAGER)
+    assert TOKEN_VARIABLE not in (caught.value.hint or "")
 
 
 @dataclass

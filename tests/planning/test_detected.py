@@ -119,8 +119,10 @@ def test_an_annotation_that_nobody_asks_for_is_pointed_out() -> None:
         (
             seen(NO_MARKER, SILENT),
             [
-                "w-1: it is unknown whether it still needs a reboot"
-                " (the detect.command did not end in time)"
+                (
+                    "w-1: it is unknown whether it still needs a reboot"
+                    " (the detect.command did not end in time)"
+                )
             ],
         ),
     ],

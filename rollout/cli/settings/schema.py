@@ -14,6 +14,7 @@ from rollout.cli import terminal
 from rollout.cli.settings.setting import Setting
 from rollout.cli.settings.values import (
     AlertLabel,
+    AlertmanagerUrl,
     Annotation,
     Command,
     EvidenceSource,
@@ -429,7 +430,7 @@ class AlertsSettings(SettingsTable):
     prometheus_url: PrometheusUrl = setting(
         "", "Start no nodes while alerts fire in this Prometheus, or while it cannot be reached"
     )
-    alertmanager_url: PrometheusUrl = setting(
+    alertmanager_url: AlertmanagerUrl = setting(
         "", "Ignore alerts that this Alertmanager has silenced"
     )
     silence: AlertLabel = setting(

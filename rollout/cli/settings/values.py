@@ -134,6 +134,12 @@ def _prometheus_url(value: str) -> None:
     check_url(value)
 
 
+def _alertmanager_url(value: str) -> None:
+    from rollout.adapters.prometheus import ALERTMANAGER, check_url
+
+    check_url(value, ALERTMANAGER)
+
+
 def _expression(value: str) -> None:
     from rollout.adapters.cel import check_expression
 
@@ -231,6 +237,7 @@ PoolName = Annotated[str, Setting("NAME", matching(_NAMESPACE, _POOL))]
 _PRINCIPAL = "the name of a cluster. Write letters, digits, dots, dashes."
 Principal = Annotated[str, Setting("NAME", matching(r"([A-Za-z0-9][\w.@-]{0,99})?", _PRINCIPAL))]
 PrometheusUrl = Annotated[str, Setting("URL", verbatim_if(_prometheus_url))]
+AlertmanagerUrl = Annotated[str, Setting("URL", verbatim_if(_alertmanager_url))]
 PushgatewayUrl = Annotated[str, Setting("URL", verbatim_if(_pushgateway_url))]
 Resource = Annotated[str, Setting("RESOURCE", verbatim_if(ObjectReference.parse))]
 Seconds = Annotated[int, Setting("SECONDS")]
