@@ -18,6 +18,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, ScenarioWorkload, WorkloadKind, load_scenario
 from tests.apply.conftest import Rollout, killed_at
 from tests.conftest import StartLab
+from tests.security.hands import at_phase, cordon
 from tests.state import is_cordoned, marks_of, rebooted
 
 SPEED = 120
@@ -132,6 +133,21 @@ def test_a_rollout_that_was_killed_while_it_waited_lets_the_job_finish(
     rollout(lab, "resume", "--yes").ends(0)
     assert job.deleted_in == ["Succeeded"]
     assert rebooted(lab) == {"worker-1"}
+
+
+def test_a_node_that_is_uncordoned_during_the_wait_is_drained_no_further(
+    start_lab: StartLab, rollout: Rollout
+) -> None:
+    lab = start_lab(with_job(TOO_LONG), speed=SPEED)
+    job = watched(lab)
+    at_phase(lab, "draining", lambda node: cordon(lab, node, cordoned=False))
+    ended = rollout(lab, *APPLY, "--node", "worker-1").ends(4)
+    assert (
+        "worker-1 was uncordoned outside this rollout while it was drained"
+        in ended.failures["worker-1"]["message"]
+    )
+    assert not job.deleted_in
+    assert marks_of(lab, "worker-1").keys() == {"last-result"}
 
 
 @pytest.mark.exhaustive

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from rollout.errors import SshError
+from rollout.errors import DrainError, SshError
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
 from rollout.execution.drain.task import NodeTask
@@ -159,7 +159,10 @@ def with_staged_version(context: NodeContext, version: str) -> NodeContext:
 
 
 def with_pre_reboot_check(context: NodeContext, phase: Phase) -> NodeContext:
-    """Have `check_may_act` also raise `StoppedError` or `NodeRemovedError`."""
+    """Have `check_may_act` also raise `StoppedError` or `NodeRemovedError`.
+
+    While the node is drained, `DrainError` if someone has uncordoned it: pods keep coming then.
+    """
     if phase not in BEFORE_REBOOT:
         return context
 
@@ -170,5 +173,10 @@ def with_pre_reboot_check(context: NodeContext, phase: Phase) -> NodeContext:
         removal = context.watched.why_removed if context.watched else ""
         if removal:
             raise NodeRemovedError(f"not rebooted: {removal} while it was {phase}")
+        is_in_drain = phase is Phase.DRAINING
+        if is_in_drain and context.watched and context.watched.is_uncordoned:
+            raise DrainError(
+                f"{context.name} was uncordoned outside this rollout while it was drained"
+            )
 
     return replace(context, check_may_act=check_before_reboot)

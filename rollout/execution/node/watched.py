@@ -32,11 +32,16 @@ class WatchedNode:
         """Why the planned Node is gone or is about to go; empty if it stays or is unknown."""
         if not self.view.generation:
             return ""
-        planned = next(filter(self._is_planned, self._nodes()), None)
+        planned = self._planned_node()
         if planned is None:
             return "its Node was deleted"
         removal = why_removed(planned)
         return text(removal) if removal else ""
+
+    @property
+    def is_uncordoned(self) -> bool:
+        planned = self._planned_node()
+        return planned is not None and not planned.unschedulable
 
     @property
     def boot_id(self) -> str:
@@ -49,6 +54,9 @@ class WatchedNode:
             if self.boot_id != boot_id:
                 return
             deadline.sleep_unless(self.view.changed)
+
+    def _planned_node(self) -> Node | None:
+        return next(filter(self._is_planned, self._nodes()), None)
 
     def _nodes(self) -> tuple[Node, ...]:
         nodes = self.view.items()
