@@ -37,14 +37,16 @@ COMMANDS: Mapping[str, str] = {
 }
 """The commands, with their descriptions in help."""
 
+# 'my rollout plan'
 _QUOTED = r"""(?<![^\s=(])\$?'[^'\n]*'(?:"'"'[^'\n]*')*(?![^\s,.;:)])"""
 # After an article, the word means a rollout; after `kubectl`, it is kubectl's command.
 _NOT_AFTER = r"(?<![\w./=-])(?<!\ba )(?<!\bthe )(?<!\bThe )(?<!\bkubectl )"
-_ARGUMENT = rf"(?= (?:{'|'.join(COMMANDS)}|--?[a-z]+)(?![\w.-]))"
-# A command on its own line, a quoted word, which stays, or a command in a sentence.
+_ARGUMENT = rf"(?= (?:{'|'.join(COMMANDS)}|--?[a-z]+)(?![\w-]|\.\w))"
 _COMMAND = re.compile(
-    rf"(?m:^(?P<indent> +){PROGRAM}{_ARGUMENT}(?P<rest>.*)$)"
-    rf"|{_QUOTED}|{_NOT_AFTER}(?P<own>{PROGRAM}){_ARGUMENT}"
+    # On its own line only the first word changes, because arguments may quote anything.
+    rf"(?m:^(?P<indent> +){PROGRAM}(?P<arguments>{_ARGUMENT}.*)$)"
+    rf"|(?P<quoted>{_QUOTED})"
+    rf"|(?P<in_sentence>{_NOT_AFTER}{PROGRAM}){_ARGUMENT}"
 )
 
 
@@ -57,8 +59,10 @@ def with_program_name(text: str) -> str:
     name = program_name()
 
     def rename(found: re.Match[str]) -> str:
-        if found["own"]:
+        if found["quoted"]:
+            return found["quoted"]
+        if found["in_sentence"]:
             return name
-        return f"{found['indent']}{name}{found['rest']}" if found["indent"] else found[0]
+        return f"{found['indent']}{name}{found['arguments']}"
 
     return text if name == PROGRAM else _COMMAND.sub(rename, text)

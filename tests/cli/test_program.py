@@ -26,6 +26,10 @@ from rollout.model.text import shell_word
         ("PDB shop/rollout plan", "PDB shop/rollout plan"),
         ("the node's rollout plan.json", "the node's rollout plan.json"),
         (
+            "Continue: rollout resume. Undo: rollout abort.",
+            "Continue: kubectl node-rollout resume. Undo: kubectl node-rollout abort.",
+        ),
+        (
             "rollout plan --out 'my rollout plan'",
             "kubectl node-rollout plan --out 'my rollout plan'",
         ),
