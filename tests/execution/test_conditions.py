@@ -1,5 +1,6 @@
 """Lifecycle conditions: rollout's own come and go with a node's phases, and those of others stay."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -218,6 +219,33 @@ def test_a_missing_right_is_reported_once_and_stops_nothing(
     (notice,) = recorder.events
     assert isinstance(notice, Notice)
     assert notice.message.startswith("conditions of nodes cannot be written: nodes n")
+
+
+class Closing(Refusing):
+    """A server that later does not list Nodes either."""
+
+    is_closed = False
+
+    @override
+    def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
+        if self.is_closed:
+            raise ApiError("nodes is forbidden", status=403)
+        return super().pages(path, query)
+
+
+def test_the_end_reports_conditions_that_may_stay_because_no_node_can_be_read(
+    cluster: FakeServer, recorder: Recorder
+) -> None:
+    clock = SystemClock()
+    server = Closing(cluster)
+    report = Reporter((recorder,), clock)
+    conditions = NodeConditions(PatientApi(server, clock), unfenced, report, run="abc", is_on=True)
+    with conditions.while_running(NAMES, ()):
+        server.is_closed = True
+    refused, left = recorder.events
+    assert isinstance(refused, Notice)
+    assert isinstance(left, Notice)
+    assert left.message.startswith("conditions may stay on nodes that could not be read: ")
 
 
 def test_the_end_removes_them_also_after_a_defect(cluster: FakeServer, recorder: Recorder) -> None:

@@ -98,25 +98,30 @@ class NodeConditions:
             return () if is_ours else None
 
         failed = self._write_all(wanted)
-        if failed:
-            self.report.notice(
-                f"conditions stay on {listed(failed, _NAMED)}: the next rollout or `rollout abort`"
-                " removes them"
-            )
+        if failed is None:
+            self._report_left("may stay on nodes that could not be read")
+        elif failed:
+            self._report_left(f"stay on {listed(failed, _NAMED)}")
+
+    def _report_left(self, where: str) -> None:
+        self.report.notice(f"conditions {where}: the next rollout or `rollout abort` removes them")
 
     def _is_of_other_run(self, node: Node) -> bool:
         is_in_flight = has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
         return bool(self.run) and is_in_flight and node.annotations.get(marks.RUN) != self.run
 
-    def _write_all(self, wanted: WantedConditions) -> list[str]:
-        """Write what `wanted` returns; return the nodes where that failed."""
+    def _write_all(self, wanted: WantedConditions) -> list[str] | None:
+        """Return the nodes where writing failed, or None if none could be read."""
         deadline = self.cluster.deadline_within(_SECONDS_FOR_ALL)
         try:
             self.check_may_act()
             nodes = self.cluster.ask(read_nodes, deadline)
+        except FencedError:
+            # The next holder of the lock removes them.
+            return []
         except RolloutError as error:
             self._report_once(error)
-            return []
+            return None
         changes: dict[str, tuple[Lifecycle, ...]] = {}
         for node in nodes:
             types = wanted(node)
