@@ -200,6 +200,19 @@ def test_a_file_that_is_no_usable_key_says_what_helps(
     assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("mode", "command"), [(0o644, "chmod 600 '{}' (ssh "), (0o600, "ssh-add '{}' (with ")]
+)
+def test_commands_in_hints_quote_the_name_of_the_key_file(
+    tmp_path: Path, mode: int, command: str
+) -> None:
+    path = write_key(asyncssh.generate_private_key("ssh-ed25519"), tmp_path / "my id", "secret")
+    path.chmod(mode)
+    with pytest.raises(SshAuthError) as caught:
+        KeyRing().load(str(path))
+    assert command.format(path) in caught.value.hint
+
+
 RSA_OF_512_BITS = """\
 -----BEGIN RSA PRIVATE KEY-----
 MIIBPAIBAAJBAOHk6nEj3lOmPB2YCG3wigWiNV7sN3fsaoNrdvwRQFZi6D9osE2X

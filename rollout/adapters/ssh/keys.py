@@ -47,7 +47,6 @@ _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 # As for ssh; with fewer, a SHA-2 signature may not fit.
 _FEWEST_RSA_BITS = 1024
 _PUBLIC_KEYS = (b"ssh-", b"ecdsa-", b"sk-")
-_UNLOCK_HINT = "Run: ssh-add {} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
 _CERTIFICATE_SUFFIX = "-cert-v01@openssh.com"
 # In seconds: someone may have to confirm, or touch a token.
 _AGENT_SECONDS = 60.0
@@ -177,7 +176,7 @@ def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
     try:
         data = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
         if _is_too_open(file):
-            hint = f"Run: chmod 600 {file} (ssh refuses it as well)"
+            hint = f"Run: chmod 600 {shell_word(str(file))} (ssh refuses it as well)"
             raise SshAuthError(f"key file {file}: others may read it", hint=hint)
         return _parse_file(file, data, passphrase)
     except OSError as error:
@@ -192,16 +191,21 @@ def _parse_file(file: Path, data: bytes, passphrase: str) -> paramiko.PKey:
     except TypeError:
         if not passphrase:
             message = f"key file {file}: it is encrypted"
-            raise SshAuthError(message, hint=_UNLOCK_HINT.format(file)) from None
+            raise SshAuthError(message, hint=_unlock_hint(file)) from None
     except (ValueError, UnsupportedAlgorithm, paramiko.SSHException) as error:
         raise _unusable_key_error(file, data) from error
     try:
         return _parse_data(data, passphrase=passphrase.encode())
     except (TypeError, ValueError) as error:
         message = f"key file {file}: the passphrase does not open it"
-        raise SshAuthError(message, hint=_UNLOCK_HINT.format(file)) from error
+        raise SshAuthError(message, hint=_unlock_hint(file)) from error
     except (UnsupportedAlgorithm, paramiko.SSHException) as error:
         raise _unusable_key_error(file, data) from error
+
+
+def _unlock_hint(file: Path) -> str:
+    name = shell_word(str(file))
+    return f"Run: ssh-add {name} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
 
 
 def _parse_data(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
