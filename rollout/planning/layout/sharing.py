@@ -73,12 +73,16 @@ class Rate:
         """Return when so many pods are gone, if some permits do not come back."""
         at_once = max(1, self.permits - kept_permits)
         further_rounds = math.ceil(max(0, pods - at_once) / at_once)
-        first_round = self.handover_seconds + self.ending_seconds
-        return first_round + further_rounds * self.seconds_per_round
+        return self._first_round_seconds + further_rounds * self.seconds_per_round
 
     def rounds_within(self, seconds: float) -> int:
-        further_rounds = int((seconds - self.ending_seconds) // max(1, self.seconds_per_round))
+        seconds_left = seconds - self._first_round_seconds
+        further_rounds = int(seconds_left // max(1, self.seconds_per_round))
         return min(MOST_ROUNDS, max(1, further_rounds + 1))
+
+    @property
+    def _first_round_seconds(self) -> int:
+        return self.handover_seconds + self.ending_seconds
 
 
 @dataclass(frozen=True, slots=True)
