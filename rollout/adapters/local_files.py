@@ -38,14 +38,15 @@ def user_name(uid: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """An entry of a folder, which may not exist.
-
-    Methods raise `PermissionError` for an entry that another user has put there.
-    """
+    """An entry of a folder, which may not exist. Each method does `check_not_planted`."""
 
     folder: int
     name: str
     path: Path
+
+    def check_not_planted(self) -> None:
+        """Raise `PermissionError` for an entry that another user has put there."""
+        self.read_state()
 
     def read_state(self) -> os.stat_result | None:
         """Return the entry's status, a link's own, or None."""
@@ -182,11 +183,14 @@ def names_folder(written: str) -> bool:
     return written.endswith((os.sep, os.altsep or os.sep))
 
 
-def check_folder(path: Path) -> None:
+def check_output_folder(path: Path) -> None:
     """Raise `InputError` if a folder cannot be made."""
-    existing = next(part for part in (path, *path.absolute().parents) if part.exists())
-    if not existing.is_dir():
-        raise InputError(f"{existing} is not a directory", hint="Give another directory.")
+    try:
+        existing = next(part for part in (path, *path.absolute().parents) if part.exists())
+        if not existing.is_dir():
+            raise InputError(f"{existing} is not a directory", hint="Give another directory.")
+    except OSError as error:
+        raise _unwritable(path, error) from error
 
 
 def make_folder(path: Path) -> None:
@@ -198,22 +202,21 @@ def make_folder(path: Path) -> None:
         raise InputError(message, hint="Give another directory.") from error
 
 
-def check_target(path: Path | None) -> None:
+def check_output_file(path: Path | None) -> None:
     """Raise `InputError` if there is no such folder, or the file may be another user's.
 
     For use before work that would be lost.
     """
     if path is None:
         return
-    if path.is_dir():
-        raise InputError(f"{path} is a directory", hint="Name a file in it.")
-    folder = Path(os.path.realpath(path)).parent
-    if not folder.is_dir():
-        raise InputError(f"there is no directory {folder}", hint="Create it first.")
     try:
+        if path.is_dir():
+            raise InputError(f"{path} is a directory", hint="Name a file in it.")
+        folder = Path(os.path.realpath(path)).parent
+        if not folder.is_dir():
+            raise InputError(f"there is no directory {folder}", hint="Create it first.")
         with output_place(path) as place:
-            # For its `PermissionError`.
-            place.read_state()
+            place.check_not_planted()
     except OSError as error:
         raise _unwritable(path, error) from error
 

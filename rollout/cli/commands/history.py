@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from rollout.adapters import journal
-from rollout.adapters.local_files import check_target, output_file, write_whole
+from rollout.adapters.local_files import check_output_file, output_file, write_whole
 from rollout.cli.flags import takes
 from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import CommandSettings
@@ -112,7 +112,7 @@ def report(
     from rollout.report.markdown import run_markdown
     from rollout.report.runs.pages import run_page
 
-    check_target(out)
+    check_output_file(out)
     run_report = _read_run(run, settings).run
     suffix = out.suffix.lower() if out else ""
     if settings.output.as_json or suffix == ".json":

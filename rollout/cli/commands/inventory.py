@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rollout.adapters.local_files import check_target, output_file, write_whole
+from rollout.adapters.local_files import check_output_file, output_file, write_whole
 from rollout.cli import consent, wiring
 from rollout.cli.flags import NODE_ARGUMENTS, YES, takes
 from rollout.cli.options import option
@@ -98,7 +98,7 @@ def known_hosts(
     ssh = settings.ssh
     output = settings.output
     file = out or ssh.known_hosts
-    check_target(file)
+    check_output_file(file)
     before = read_known_hosts_text(file) if file else ""
     api = wiring.cluster_api(settings)
     nodes = read_nodes(api)

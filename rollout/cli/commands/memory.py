@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -5,8 +6,8 @@ from pathlib import Path
 
 from rollout.adapters.evidence_files import sign
 from rollout.adapters.local_files import (
-    check_folder,
-    check_target,
+    check_output_file,
+    check_output_folder,
     make_folder,
     names_folder,
     write_whole,
@@ -359,9 +360,10 @@ def evidence(
     if sign_key is not None and out is None:
         hint = "The signature is written beside it, as FILE.sig."
         raise UsageError("--sign-key needs --out FILE", hint=hint)
-    is_folder = out is not None and (names_folder(out) or Path(out).is_dir())
+    # Unlike `Path.is_dir`, never an `OSError`.
+    is_folder = out is not None and (names_folder(out) or os.path.isdir(out))
     if out is not None:
-        check_place = check_folder if is_folder else check_target
+        check_place = check_output_folder if is_folder else check_output_file
         check_place(Path(out))
     api = wiring.cluster_api(settings)
     nodes = read_nodes(api)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rollout.adapters.local_files import check_target, output_file
+from rollout.adapters.local_files import check_output_file, output_file
 from rollout.cli.flags import NODES, PLAN_OR_NODES, takes
 from rollout.cli.options import option
 from rollout.cli.settings.reading import RULES, CommandSettings
@@ -108,7 +108,7 @@ def _check_outputs(
     if anonymous and snapshot is None:
         raise UsageError("--anonymous requires --snapshot", hint="Add: --snapshot FILE")
     for target in (out, markdown, snapshot):
-        check_target(target)
+        check_output_file(target)
 
 
 def _finish_date(finish_by: str | None, settings: CommandSettings) -> datetime | None:
