@@ -360,8 +360,9 @@ def evidence(
     if sign_key is not None and out is None:
         hint = "The signature is written beside it, as FILE.sig."
         raise UsageError("--sign-key needs --out FILE", hint=hint)
-    # Unlike `Path.is_dir`, never an `OSError`.
-    is_folder = out is not None and (names_folder(out) or os.path.isdir(out))
+    is_folder = out is not None and (
+        names_folder(out) or os.path.isdir(out)  # noqa: PTH112 - `Path.is_dir` may raise
+    )
     if out is not None:
         check_place = check_output_folder if is_folder else check_output_file
         check_place(Path(out))
