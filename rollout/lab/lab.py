@@ -67,12 +67,13 @@ class Lab(LabFiles):
         self.stop()
 
     def stop(self) -> None:
-        """Stop the lab. A second call does nothing."""
+        """Stop the lab, and raise once what ended its loop early."""
         if self._loop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function in the lab's loop and return its result."""

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,8 @@ import yaml
 
 from rollout.errors import InputError
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
+from rollout.lab.scenario import Scenario, load_scenario
+from rollout.lab.simulation import Simulation, simulation
 from tests.contract.cluster import connected
 
 StartLab = Callable[..., Lab]
@@ -81,6 +82,22 @@ def test_stopping_leaves_nothing(tmp_path: Path) -> None:
     assert set(threading.enumerate()) - threads == set()
     with socket.socket() as probe:
         assert probe.connect_ex((address, port or 0)) != 0
+
+
+def test_what_ended_a_lab_is_raised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def failing(
+        scenario: Scenario, *, directory: Path, speed: float
+    ) -> AsyncIterator[Simulation]:
+        async with simulation(scenario, directory=directory, speed=speed) as running:
+            yield running
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("rollout.lab.lab.simulation", failing)
+    lab = Lab(load_scenario("idle"), directory=tmp_path, speed=20)
+    with pytest.raises(RuntimeError, match="broken"):
+        lab.stop()
+    lab.stop()
 
 
 def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
