@@ -117,7 +117,7 @@ class HostExecutor(HostShell, Protocol):
         ...
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
-        """Keep connections to these hosts open until the exit, which ends running commands."""
+        """Prepare for many commands to these hosts until the exit; may do nothing."""
         ...
 
 
