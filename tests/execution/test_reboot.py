@@ -946,6 +946,20 @@ def test_one_whose_node_vanishes_while_its_host_is_asked_needs_no_undoing(
     assert aborted.left_cordoned == {}
 
 
+@pytest.mark.parametrize("is_cordoned", [False, True])
+def test_one_whose_marks_were_removed_is_left_cordoned_only_if_it_still_is(
+    server: StandaloneApi, undo_while: UndoWhile, *, is_cordoned: bool
+) -> None:
+    def remove_marks() -> None:
+        metadata = {"annotations": dict.fromkeys(MARKS)}
+        spec = {"unschedulable": is_cordoned or None}
+        change(server, NODES, NODE, metadata=metadata, spec=spec, status=status(NEW, ready=True))
+
+    aborted = undo_while(remove_marks)
+    assert (NODE in aborted.left_cordoned) == is_cordoned
+    assert (NODE in aborted.reverted) != is_cordoned
+
+
 def test_an_abort_that_has_lost_its_lock_leaves_the_record_and_the_memory(
     server: StandaloneApi, undo_while: UndoWhile
 ) -> None:

@@ -12,7 +12,13 @@ from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
 from rollout.execution.lock import LeaseLock, LockRequest
 from rollout.execution.node.conditions import NodeConditions
-from rollout.execution.node.marking import MarksGoneError, find_node_loss, mark_aborted, return_node
+from rollout.execution.node.marking import (
+    MarksGoneError,
+    find_node_loss,
+    is_cordoned_now,
+    mark_aborted,
+    return_node,
+)
 from rollout.execution.node.rollback import undo_rollback
 from rollout.execution.node.ssh_host import RolloutHosts, SshHost, is_in_old_boot
 from rollout.execution.node.tainting import Tainting
@@ -177,36 +183,30 @@ class _Undoing:
 
     def _undo_node(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:
         task = self._task(marked, report, policy)
-        edge: Edge | None = None
-        problem = ""
-        left_cordoned = True
-        version = ""
+        result = NodeResult(
+            node=task.name,
+            outcome=Outcome.ABORTED,
+            phase=marked.phase,
+            seconds=0.0,
+            left_cordoned=True,
+        )
         try:
             self._check_stop()
             if marked.phase not in BEFORE_REBOOT:
                 self._wait_until_safe(task)
                 self._undo_rollback(task)
-            version = self._read_version(task)
+            result = replace(result, version=self._read_version(task))
             require_edge(marked.phase, Edge.RETURNED)
-            return_node(task, Outcome.ABORTED, version)
-            edge = Edge.RETURNED
-            left_cordoned = False
+            return_node(task, Outcome.ABORTED, result.version)
+            result = replace(result, left_cordoned=False, edge=Edge.RETURNED)
         except (ApiNotFoundError, MarksGoneError) as error:
-            # Cordon and marks go with the Node.
-            left_cordoned = find_node_loss(task) is None
-            problem = error.message if left_cordoned else ""
+            # A cordon goes with the Node, or someone has removed it, too.
+            is_cordoned = find_node_loss(task) is None and is_cordoned_now(task)
+            message = error.message if is_cordoned else ""
+            result = replace(result, left_cordoned=is_cordoned, message=message)
         except RolloutError as error:
-            problem = error.message
-        result = NodeResult(
-            node=task.name,
-            outcome=Outcome.ABORTED,
-            phase=marked.phase,
-            seconds=task.seconds,
-            message=problem,
-            version=version,
-            left_cordoned=left_cordoned,
-            edge=edge,
-        )
+            result = replace(result, message=error.message)
+        result = replace(result, seconds=task.seconds)
         report.node_finished(result)
         return result
 
