@@ -413,6 +413,7 @@ class Worker:
                 raise FencedError("its slot was freed: the node is left as it is")
             lock.check()
 
+        self._retries.pop(slot.run_id, None)
         future = in_background(
             partial(self._run_slot_thread, slot, check_may_act, stop), f"slot-{slot.node}"
         )

@@ -300,3 +300,11 @@ def test_without_a_client_no_configuration_counts_and_it_is_told(
     assert said == [f"{home}/.ssh/config is ignored: OpenSSH's client (ssh) is not installed"]
     with pytest.raises(InputError, match=r"--ssh-config \S+ needs OpenSSH's client"):
         configured(asked["a"], tmp_path)
+
+
+def test_a_user_that_is_not_in_the_proxy_command_may_have_any_characters(tmp_path: Path) -> None:
+    text = "Host *\n  User svc+deploy\n  ProxyJump bastion\n"
+    assert configured(untold("a", "b"), tmp_path, text).proxy[-1] == "bastion"
+    text = text.replace("ProxyJump bastion", "ProxyCommand relay %r")
+    with pytest.raises(InputError, match="must not be part of a ProxyCommand"):
+        configured(untold("a", "b"), tmp_path, text)

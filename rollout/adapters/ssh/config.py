@@ -55,7 +55,8 @@ _UNSUPPORTED_HINT = (
     " --ssh-config FILE, or none."
 )
 _NO_CLIENT = "Install openssh-client, or ignore the configuration: --ssh-config none."
-# The cluster's addresses become words of a local command.
+# Tokens from the cluster or an inventory, which may become words of a local command.
+_WORDS_OF_HOST = frozenset("nhr")
 _SAFE_IN_COMMAND = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.@+-]*)?")
 _TOKEN = re.compile(r"%(.?)")
@@ -78,14 +79,12 @@ def with_ssh_config(
 ) -> Mapping[str, Host]:
     """Return the hosts with settings from the configuration, or raise `InputError`.
 
-    `path` None means ssh's own files. Only an empty user, port 0 and a Node's address are replaced.
-    `announce` gets a message before slow work, and of ignored files.
+    `path` None means ssh's own files. Only an empty user, port 0 and the address are replaced; with
+    `from_inventory`, the address stays. `announce` gets a message before slow work, and of ignored
+    files.
     """
     files = config_files(path)
-    with_defaults: dict[str, Host] = {}
-    for name, host in hosts.items():
-        port = host.port or DEFAULT_SSH_PORT
-        with_defaults[name] = replace(host, port=port, user=host.user or DEFAULT_SSH_USER)
+    with_defaults = {name: _with_defaults(host) for name, host in hosts.items()}
     if files is None:
         return with_defaults
     if shutil.which(PROGRAM) is None:
@@ -95,20 +94,12 @@ def with_ssh_config(
         announce(f"{files} is ignored: OpenSSH's client (ssh) is not installed")
         return with_defaults
     with_address = {name: host for name, host in hosts.items() if host.address}
-    for host in with_address.values():
-        _check_ssh_arguments(host)
-    # Before the return: an unreadable file is an error in any case.
-    text = files.read_text().encode(errors="surrogateescape")
-    if not with_address:
-        return with_defaults
-    with needing_temporary_folder("ssh"), NamedTemporaryFile() as file:
-        # No pipe: `Match final` has ssh read it twice.
-        file.write(text)
-        file.flush()
-        client = Client(Path(file.name), str(files.own or files.system))
-        return with_defaults | _configure(
-            with_address, client, files, announce, from_inventory=from_inventory
-        )
+    return with_defaults | _evaluate(with_address, files, announce, from_inventory=from_inventory)
+
+
+def _with_defaults(host: Host) -> Host:
+    port = host.port or DEFAULT_SSH_PORT
+    return replace(host, port=port, user=host.user or DEFAULT_SSH_USER)
 
 
 @dataclass(frozen=True)
@@ -164,6 +155,27 @@ def _account_home() -> Path:
     except KeyError:
         # ssh refuses to work for a user without an account, as in pods.
         return NO_FILE
+
+
+def _evaluate(
+    hosts: Mapping[str, Host],
+    files: ConfigFiles,
+    announce: Callable[[str], None],
+    *,
+    from_inventory: bool,
+) -> Mapping[str, Host]:
+    for host in hosts.values():
+        _check_ssh_arguments(host)
+    # Before the return: an unreadable file is an error in any case.
+    text = files.read_text().encode(errors="surrogateescape")
+    if not hosts:
+        return {}
+    with needing_temporary_folder("ssh"), NamedTemporaryFile() as file:
+        # No pipe: `Match final` has ssh read it twice.
+        file.write(text)
+        file.flush()
+        client = Client(Path(file.name), str(files.own or files.system))
+        return _configure(hosts, client, files, announce, from_inventory=from_inventory)
 
 
 def _check_ssh_arguments(host: Host) -> None:
@@ -267,7 +279,7 @@ def _apply(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) 
         configured,
         known_hosts=_known_hosts(settings),
         identities=_identities(settings, tokens),
-        proxy=_proxy_command(configured, settings, files, tokens),
+        proxy=_proxy_command(settings, files, tokens),
     )
 
 
@@ -301,6 +313,14 @@ def _expand(text: str, tokens: Mapping[str, str]) -> str:
     return _TOKEN.sub(value, text)
 
 
+def _expand_in_command(text: str, tokens: Mapping[str, str]) -> str:
+    for letter in _TOKEN.findall(text):
+        word = tokens.get(letter, "")
+        if letter in _WORDS_OF_HOST and not _SAFE_IN_COMMAND.fullmatch(word):
+            raise InputError(f"{word!a} must not be part of a ProxyCommand or ProxyJump")
+    return _expand(text, tokens)
+
+
 def _expand_file(text: str, tokens: Mapping[str, str]) -> str:
     if "${" in text:
         raise InputError(f"the variable in {text!a} is not supported", hint=_UNSUPPORTED_HINT)
@@ -332,22 +352,19 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
 
 
 def _proxy_command(
-    host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
+    settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Return the command whose stdin and stdout are the connection; empty for a direct one."""
     jump = _value(settings, "proxyjump", NO_VALUE)
     command = _value(settings, "proxycommand", NO_VALUE)
     if jump == command == NO_VALUE:
         return ()
-    asked_name = tokens["n"]
-    for word in (asked_name, host.address, host.user):
-        if not _SAFE_IN_COMMAND.fullmatch(word):
-            raise InputError(f"{word!a} must not be part of a ProxyCommand or ProxyJump")
     if jump == NO_VALUE:
-        return ("/bin/sh", "-c", f"exec {_expand(command, tokens)}")
-    *earlier_jumps, last_jump = (name.strip() for name in _expand(jump, tokens).split(","))
+        return ("/bin/sh", "-c", f"exec {_expand_in_command(command, tokens)}")
+    jumps = _expand_in_command(jump, tokens).split(",")
+    *earlier_jumps, last_jump = (name.strip() for name in jumps)
     jump_option = ("-J", ",".join(earlier_jumps)) if earlier_jumps else ()
-    target = ("-W", f"[{host.address}]:{host.port}")
+    target = ("-W", _expand_in_command("[%h]:%p", tokens))
     options = (*files.arguments, "-o", "BatchMode=yes", *jump_option, *target)
     return (PROGRAM, *options, *_destination(last_jump))
 

@@ -204,7 +204,7 @@ def future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
         ) from error
     if time <= now:
         hint = f"It is {now:%Y-%m-%dT%H:%M}Z now."
-        raise UsageError(f"{flag}: {value!r} is in the past", hint=hint)
+        raise UsageError(f"{flag}: {value!r} is not in the future", hint=hint)
     return time
 
 
@@ -312,7 +312,7 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
 
 
 def default_text(value: Any) -> str:
-    """Return a default for people, or an empty string."""
+    """Return a default as help shows it; empty for none, such as 0."""
     if value in (None, False, "", ()):
         return ""
     if isinstance(value, tuple):

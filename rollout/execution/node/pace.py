@@ -28,7 +28,7 @@ class _Refusals:
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_REFUSED))
 
     @property
-    def pause(self) -> float:
+    def least_pause(self) -> float:
         number = len(self.times)
         if number > len(_REFUSED_PAUSES):
             return _LONGEST_REFUSED_PAUSE
@@ -61,26 +61,34 @@ class ConnectionPace:
             self._refusals.times.clear()
 
     def pause(self, deadline: Deadline) -> None:
-        """Wait before the next attempt, at most until the kubelet reports another boot."""
+        """Wait before the next attempt."""
         if self._refusals.times:
-            pause = self._refusals.pause
-            blocked = self._refusals.seconds_blocked(self.context.now)
-            deadline.pause(blocked)
-            self._await_report(min(deadline.remaining, max(0.0, pause - blocked)))
+            self._pause_after_refusal(deadline)
         elif is_host_silent(self.host.error):
             deadline.pause(_DOWN_PAUSE)
         else:
-            waited = self.context.now - self._began
-            seconds = min(deadline.remaining, waited / _WAITED_PER_PAUSE)
-            self._await_report(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, seconds)))
+            self._back_off(deadline)
         self._reported = self._reported_boot()
 
+    def _pause_after_refusal(self, deadline: Deadline) -> None:
+        blocked = self._refusals.seconds_blocked(self.context.now)
+        # Whatever the kubelet reports, the firewall would refuse an attempt.
+        deadline.pause(blocked)
+        rest = max(0.0, self._refusals.least_pause - blocked)
+        self._await_report(min(deadline.remaining, rest))
+
+    def _back_off(self, deadline: Deadline) -> None:
+        waited = self.context.now - self._began
+        seconds = min(deadline.remaining, waited / _WAITED_PER_PAUSE)
+        self._await_report(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, seconds)))
+
     def _await_report(self, seconds: float) -> None:
-        pause = self.context.cluster.deadline(seconds)
+        """Wait at most until the kubelet reports another boot."""
+        end = self.context.cluster.deadline(seconds)
         if self.context.watched is None:
-            pause.pause(seconds)
+            end.pause(seconds)
         else:
-            self.context.watched.await_other_boot(self._reported, pause)
+            self.context.watched.await_other_boot(self._reported, end)
 
     def _reported_boot(self) -> str:
         return self.context.watched.boot_id if self.context.watched else ""

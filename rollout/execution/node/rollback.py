@@ -57,9 +57,9 @@ def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, targe
 def undoing_failed_rollback(
     context: NodeContext, host: SshHost, boot: BootFacts = UNKNOWN_BOOT
 ) -> Iterator[None]:
-    """If the block fails, make the host boot what it runs, unless it has gone back.
+    """If the block fails, make the host boot what it runs, unless it is away or rolled back.
 
-    `boot`: as last seen. A host in another boot may have fallen back to the version to leave.
+    `boot`: as last seen. Even another boot may be of the version to leave, after a fallback.
     """
     try:
         yield
@@ -67,8 +67,8 @@ def undoing_failed_rollback(
         # Another process may have the node now, and roll it back.
         raise
     except RolloutError as error:
-        has_gone_back = boot.version not in ("", context.planned.running_version)
-        if context.policy.rollback and not (_is_host_away(error) or has_gone_back):
+        has_rolled_back = boot.version not in ("", context.planned.running_version)
+        if context.policy.rollback and not has_rolled_back and not _is_host_away(error):
             # Another process may hold the Lease, and have chosen the other system again.
             context.check_may_act()
             trouble = undo_rollback(host)
@@ -78,9 +78,9 @@ def undoing_failed_rollback(
 
 
 def _is_host_away(error: RolloutError) -> bool:
-    """Whether the host is gone, or has left its old boot and is not back."""
-    is_not_back = isinstance(error, NodeFailure) and error.outcome is Outcome.NOT_BACK
-    return is_not_back or isinstance(error, NodeRemovedError)
+    """Whether the host is gone, or has left its old boot and is still down."""
+    is_down = isinstance(error, NodeFailure) and error.outcome is Outcome.NOT_BACK
+    return is_down or isinstance(error, NodeRemovedError)
 
 
 def undo_rollback(host: SshHost) -> str:

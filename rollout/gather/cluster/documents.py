@@ -258,6 +258,7 @@ def _why_memory_implausible(memory: Memory) -> str:
 
 
 def _find_implausible(memory: Memory) -> Iterator[str]:
+    """Yield why rollout cannot have written this memory."""
     if memory.problem or memory.denied:
         yield "it contains a field that rollout never stores"
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
@@ -270,12 +271,12 @@ def _find_implausible(memory: Memory) -> Iterator[str]:
             f"{name!r} is not a Node name" for name in failed.nodes if not is_object_name(name)
         )
     if len(memory.evidence) > MOST_VERSIONS or not all(map(_is_time, memory.evidence.values())):
-        yield f"it has evidence of {len(memory.evidence)} versions, or of no time"
+        yield f"it has evidence of {len(memory.evidence)} versions, or an invalid time of one"
     if memory.pause and memory.pause.until and not _is_time(memory.pause.until):
         yield f"its pause ends at {memory.pause.until!r}"
     slip = memory.slip
     if slip and not all(map(_is_time, (slip.by, slip.finish or slip.by, slip.since))):
-        yield f"it slips from {slip.by!r} to {slip.finish!r}"
+        yield f"its slip has an invalid time: {slip.by!r}, {slip.finish!r} or {slip.since!r}"
 
 
 def _find_implausible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
