@@ -49,7 +49,7 @@ def versions(lab: Lab) -> set[str]:
 
 def stage(lab: Lab, node: str, version: str = "4152.2.1") -> None:
     engine = UpdateEngine.with_staged(version, checked=1)
-    lab.call(lambda: setattr(lab.machines[node], "engine", engine))
+    lab.call(lambda: setattr(lab.machines[node], "update_engine", engine))
 
 
 def replace_previous(lab: Lab, node: str) -> None:
