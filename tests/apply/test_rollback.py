@@ -10,7 +10,7 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.hosts.engine import UpdateEngine
-from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, SudoFault
+from rollout.lab.hosts.faults import HEALTHY, BusFault, HostFaults, RebootFault, SudoFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, HostSelection, Scenario, load_scenario
 from tests.apply.conftest import Rollout, Started, killed_at
@@ -279,6 +279,22 @@ def test_what_comes_on_the_other_partition_in_between_is_not_booted(
     assert (left["outcome"], left["message"]) == ("skipped", f"not rebooted: {why}")
     assert not rebooted(lab)
     assert not any(choices(lab)["worker-1"])
+    assert not is_cordoned(lab, "worker-1")
+
+
+def test_a_host_whose_other_partition_may_be_written_by_now_is_not_rolled_back(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started(updated(with_deployments=False), 4)
+    killed_at(lab, tmp_path, "draining", *ROLLBACK, "--node", "worker-1")
+    inflict(lab, HostFaults(bus=BusFault.ABSENT), "worker-1")
+    resume = ("resume", "--yes", "-o", "json", "--reboot-timeout", "3s", *unlock(lab))
+    ended = rollout(lab, *resume).ends(ExitCode.PARTIAL)
+    assert ended.outcomes == {"worker-1": "reboot-refused"}
+    why = "whether /dev/vda4 is being updated is not known: update_engine did not respond in time"
+    assert why in ended.failures["worker-1"]["message"]
+    assert not rebooted(lab)
+    assert not lab.machines["worker-1"].boots_other
     assert not is_cordoned(lab, "worker-1")
 
 

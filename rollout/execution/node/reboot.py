@@ -39,6 +39,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node, VolumeAttachment
 from rollout.model.detection import Source
 from rollout.model.finding import ApiUnavailable
+from rollout.model.host import HostFacts
 from rollout.model.progress import Activity, Outcome, Phase
 from rollout.model.tool_output import last_line
 from rollout.planning.drain.verdicts import DrainRules
@@ -230,6 +231,9 @@ class _LastCheck:
 
     def _check_staged(self, answer: CommandResult, node: Node) -> None:
         facts = parse_last_answer(self.host.host, answer, self.host.probe)
+        if self.context.policy.rollback and (facts is None or facts.detection.unanswered):
+            # Its other system may be half overwritten by now.
+            raise _NotNowError(_why_rollback_unknown(facts))
         if facts is None:
             check_version(self.context, None)
             return
@@ -237,6 +241,12 @@ class _LastCheck:
         if not is_approved(self.context, self.targets, detection):
             raise RestagedError(f"{detection.version or 'nothing'} is staged now")
         check_staged(self.context, detection)
+
+
+def _why_rollback_unknown(facts: HostFacts | None) -> str:
+    if facts is None:
+        return "its answer is incomplete"
+    return "; ".join(sign.detail for sign in facts.detection.unanswered)
 
 
 def _await_answer(
