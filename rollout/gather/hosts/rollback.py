@@ -34,11 +34,11 @@ _NO_RELEASE = "it has no os-release"
 # written, and changes the flags of the partition only after the last operation.
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 _SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
-# Then it writes the other partition, or has written it.
+# Then it writes the other partition, or has written it. Before a download, it copies the running
+# system there.
 _WRITING_OPERATIONS = frozenset(UpdateOperation) - {
     UpdateOperation.IDLE,
     UpdateOperation.CHECKING,
-    UpdateOperation.AVAILABLE,
     UpdateOperation.UNKNOWN,
     UpdateOperation.NOT_ASKED,
 }
