@@ -192,7 +192,7 @@ def _most_at_once(wave: Wave) -> int:
 def _relaxed_flags(plan: RolloutPlan) -> str:
     rules = [rule for rule in relaxed_rules(plan.policy) if rule.setting not in _SHOWN_ELSEWHERE]
     flags = "; ".join(rule.flag for rule in rules)
-    return f"! as you asked, not the default: {printable(flags)}" if flags else ""
+    return f"! non-default options: {printable(flags)}" if flags else ""
 
 
 def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
@@ -600,6 +600,8 @@ def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None) -> str:
     for node in nodes:
         lines += [f"✘ {printable(node.node)}  {printable(text)}" for text in node.objections]
     allowed = counted(sum(node.evictions for node in nodes), "eviction")
-    objected = counted(len(lines), "objection") if lines else "no objection"
-    lines.append(f"Dry run: nothing was changed; {allowed} allowed, {objected} by the API server.")
+    rejected = counted(len(lines), "request") if lines else "no requests"
+    lines.append(
+        f"Dry run: nothing was changed. The API server would allow {allowed} and reject {rejected}."
+    )
     return "\n".join(wrap(line, width) for line in lines)

@@ -224,7 +224,7 @@ def abort_preview(
 ) -> str:
     """Return what abort will do. Without an unfinished rollout, only slots are left."""
     if unfinished is None:
-        return "FleetLock slots whose nodes have no annotations of rollout are freed."
+        return "FleetLock slots of nodes that have no rollout annotations will be freed."
     states = {}
     for marked in unfinished.marked_nodes:
         states[marked.node.name] = _undo_text(marked, ready_timeout)
@@ -264,7 +264,7 @@ def abort_result(aborted: Aborted, abort_command: str) -> str:
         nodes = counted(len(aborted.reverted), "node")
         lines.append(f"{nodes} returned: {shortened(aborted.reverted)}")
     elif not left:
-        lines.append("No node had to be returned; the rest of the rollout was removed.")
+        lines.append("No nodes had to be returned; what the rollout left behind was removed.")
     if aborted.untainted:
         lines.append(f"The soft taint was removed from {_counted_names(aborted.untainted)}")
     if left:

@@ -60,7 +60,7 @@ def test_consoles_confirm_each_its_own_host(lab: Lab, command: Command, tmp_path
     content = first.read_text()
     first.write_text(second.read_text())
     wrong = command(*flags, lab=lab).ends(3)
-    assert "1 key unconfirmed" in wrong.stderr
+    assert "1 unconfirmed key" in wrong.stderr
     assert not file.exists()
     first.write_text(content)
     ended = command(*flags, lab=lab).ends(0)

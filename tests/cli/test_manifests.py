@@ -257,7 +257,7 @@ def test_the_fleetlock_servers_metrics_can_be_scraped(command: Command, home: Pa
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ("[metrics]\nlisten = ':8080'", "port 8080 is where hosts ask FleetLock"),
+        ("[metrics]\nlisten = ':8080'", "port 8080 is already used for FleetLock requests"),
         ("[fleetlock]\nslots = 0", "fleetlock.slots: 0 would allow no node to be rebooted"),
         ("[reboot]\npre-playbook = '/a.yml'", "which does not use SSH"),
         ("[fleetlock]\ngroup = 'workers'", "names no group of FleetLock"),

@@ -198,7 +198,7 @@ def test_the_chart_has_more_than_is_printed() -> None:
         ({"image": IMAGE, "knownHosts": "x", "podMonitor": "true"}, "podMonitor: set metricsPort"),
         (
             {"image": IMAGE, "kind": "fleetlock", "metricsPort": "8080"},
-            "metricsPort: port 8080 is where hosts ask FleetLock",
+            "metricsPort: port 8080 is already used for FleetLock requests",
         ),
         (
             {"image": IMAGE, "kind": "deployment", "settings": "operate.every='5m'"},

@@ -251,7 +251,7 @@ def test_apply_names_the_command_that_shows_a_plan_that_is_too_long() -> None:
     lines = before_the_question(mixed_waves([1, 2, 3] * 5), 18)
     assert len(lines) <= 18
     assert lines[-2:] == ["This is not all of the plan. To see all of it:", f"    {WHOLE}"]
-    assert "! as you asked, not the default: --force" in lines
+    assert "! non-default options: --force" in lines
     assert "! 6 more findings" in lines
 
 

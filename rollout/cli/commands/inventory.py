@@ -177,7 +177,7 @@ def _confirm_trusted(
         host for host in scanned if host.standing is KeyState.NEW and not host.confirmed_by
     ]
     if unconfirmed and not yes:
-        keys = f"{counted(len(unconfirmed), 'key')} unconfirmed"
+        keys = counted(len(unconfirmed), "unconfirmed key")
         hint = f"{keys}: give --fingerprints; or compare them, and give --yes."
         consent.refuse_without_terminal(as_json=as_json, hint=hint)
         consent.ask(f"Trust {keys}")

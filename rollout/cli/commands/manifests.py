@@ -235,7 +235,9 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
     host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
     if kind is InstallationKind.FLEETLOCK and port == SERVER_PORT:
         hint = "Give another port, such as :9732."
-        raise UsageError(f"metrics.listen: port {port} is where hosts ask FleetLock", hint=hint)
+        raise UsageError(
+            f"metrics.listen: port {port} is already used for FleetLock requests", hint=hint
+        )
     installation = replace(
         choices,
         lease_namespace=(typed if "lock.namespace" in typed.typed else pod).lock.namespace,

@@ -275,8 +275,8 @@ def release(
 ) -> None:
     """Release a version that is held: by hand, by a rollback, or because it failed on nodes.
 
-    The next rollout includes its nodes again. Reboots nothing and ends no pause. --all also resets
-    the stored failures and pauses if they are unreadable.
+    The next rollout includes its nodes again. Reboots nothing. Ends no pause, except that --all
+    resets the failure history if it is unreadable, including all holds and the pause of all nodes.
 
     \b
     Examples:

@@ -142,7 +142,7 @@ def part_table(report: RunReport) -> ReportTable:
         for part in report.parts
     ]
     note = "If nodes did several things at once, each gets its share of that time."
-    headings = ("Part", "Of the run", "Share", "Median of a node", "Longest")
+    headings = ("Part", "Time in the run", "Share", "Median per node", "Longest")
     return ReportTable("Where the time went", headings, rows, note)
 
 
