@@ -172,6 +172,8 @@ def test_slots_that_nobody_has_begun_are_freed_by_abort(
     server.end(signal.SIGKILL)
     write(lab, client.node, "annotations", **dict.fromkeys(annotations(lab, client.node)))
     aborted = aborted_once_it_is_late(lab, rollout)
-    assert "FleetLock slots of nodes that have no rollout annotations will be freed" in aborted.stdout
+    assert (
+        "FleetLock slots of nodes that have no rollout annotations will be freed" in aborted.stdout
+    )
     assert not slots_of(lab)
     assert "Nothing to undo" in rollout(lab, "abort").stdout
