@@ -149,6 +149,28 @@ def test_a_drain_that_is_taken_up_waits_for_the_restart_of_the_one_before(
     assert statuses(server, "web-1-1") == []
 
 
+def test_a_replacement_that_tolerates_the_cordon_is_not_restarted_again_and_again(
+    server: StandaloneApi, restarting: Restarting
+) -> None:
+    add_deployment(server)
+    tolerations = [{"operator": "Exists"}]
+
+    def replace_here() -> None:
+        template = {"metadata": {"annotations": {RESTARTED_AT: restarted_at(server)}}}
+        metadata = {"name": "web-2", "namespace": "default", "ownerReferences": [DEPLOYMENT]}
+        put(server, REPLICASETS, {"metadata": metadata, "spec": {"template": template}})
+        owned = owner("ReplicaSet", "web-2")
+        labels = {"labels": {"app": "web"}}
+        add_pod(server, NODE, "web-2-1", owned=owned, metadata=labels, tolerations=tolerations)
+        replace_pods(server)
+
+    controller = once(lambda: bool(restarts(server)), replace_here)
+    with pytest.raises(DrainError, match=r"web-2-1 tolerates the cordon and was scheduled on n1"):
+        restarting(3000)
+    controller.join()
+    assert len(restarts(server)) == 1
+
+
 def test_a_deployment_that_is_deleted_during_its_restart_needs_none(
     server: StandaloneApi, restarting: Restarting
 ) -> None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError
 from rollout.execution.base.deadline import Deadline, is_transient
 from rollout.execution.drain.advice import look_at_deployment
+from rollout.execution.drain.returning import tolerates_cordon
 from rollout.execution.drain.task import NodeTask
 from rollout.gather.cluster.deployments import (
     ReplicaSetOrigin,
@@ -33,6 +34,8 @@ _POLL_SECONDS = 5.0
 class _StartedRestart:
     """A restart that replaces the pods of one ReplicaSet."""
 
+    # namespace/name.
+    deployment: str
     origin: ReplicaSetOrigin
     status: Restarting | None = None
     # In monotonic seconds.
@@ -87,9 +90,24 @@ class Restarts:
             if surge_obstacle(pod, deployment, self._shared_claims(pod)) is not None:
                 return None
             is_already_restarted = deployment.restarted_at != origin.restarted_at
+            if not is_already_restarted:
+                self._check_moved(pod, deployment)
             if is_already_restarted or self._send(deployment):
-                return _StartedRestart(origin)
+                return _StartedRestart(deployment.key, origin)
         raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
+
+    def _check_moved(self, pod: Pod, deployment: Deployment) -> None:
+        """`DrainError` if the pod is a replacement that every restart may bring back here."""
+        is_replacement = any(
+            restart is not None and restart.deployment == deployment.key
+            for restart in self._restarts.values()
+        )
+        if is_replacement and tolerates_cordon(pod):
+            raise DrainError(
+                f"Deployment {deployment.key} was restarted, but its new pod {pod.key} tolerates"
+                f" the cordon and was scheduled on {self.task.name} again",
+                see=look_at_deployment(deployment.key),
+            )
 
     def _send(self, deployment: Deployment) -> bool:
         """Return False if the Deployment has changed since it was read."""

@@ -69,13 +69,13 @@ class ReturningPods:
 
     def _is_hopeless(self, pod: Pod, owner: OwnerRef) -> bool:
         arrived = self.arrived[owner.uid]
-        if _tolerates_cordon(pod):
+        if tolerates_cordon(pod):
             return len(arrived) > self._replicas(owner) * _TRIES_OF_TOLERANT
         has_seen_cordon = self.task.now - min(arrived.values()) >= _CORDON_UNSEEN
         return has_seen_cordon and len(arrived) > self._replicas(owner) * _TRIES
 
     def _has_rested(self, pod: Pod) -> bool:
-        if pod.owner is None or _tolerates_cordon(pod):
+        if pod.owner is None or tolerates_cordon(pod):
             return True
         arrived: Mapping[str, float] = self.arrived.get(pod.owner.uid, {})
         if pod.uid not in arrived:
@@ -93,5 +93,5 @@ def without_returning(pods: Iterable[Pod], owners: Iterable[str]) -> tuple[Pod, 
     return tuple(pod for pod in pods if pod.owner is None or pod.owner.uid not in uids)
 
 
-def _tolerates_cordon(pod: Pod) -> bool:
+def tolerates_cordon(pod: Pod) -> bool:
     return pod.placement.tolerates((CORDON,))
