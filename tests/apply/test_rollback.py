@@ -9,12 +9,22 @@ import msgspec
 import pytest
 
 from rollout.errors import ExitCode
+from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HEALTHY, BusFault, HostFaults, RebootFault, SudoFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, HostSelection, Scenario, load_scenario
 from tests.apply.conftest import Rollout, Started, killed_at
-from tests.state import annotations, inflict, is_cordoned, marks_of, rebooted, record, unlock
+from tests.state import (
+    annotations,
+    inflict,
+    is_cordoned,
+    marks_of,
+    rebooted,
+    record,
+    stored,
+    unlock,
+)
 
 BAD = "4152.2.0"
 BEFORE = "4081.2.0"
@@ -54,6 +64,11 @@ def stage(lab: Lab, node: str, version: str = "4152.2.1") -> None:
 
 def replace_previous(lab: Lab, node: str) -> None:
     lab.call(partial(setattr, lab.machines[node], "previous_version", "4081.1.0"))
+
+
+def garble_memory(lab: Lab) -> None:
+    memory = stored(lab, CONFIGMAPS, "node-rollout-memory", "kube-system")
+    lab.call(lambda: lab.store.put(CONFIGMAPS, {**memory, "data": {"memory.json": "garbled"}}))
 
 
 def assert_clean(lab: Lab) -> None:
@@ -296,6 +311,21 @@ def test_a_host_whose_other_partition_may_be_written_by_now_is_not_rolled_back(
     assert not rebooted(lab)
     assert not lab.machines["worker-1"].boots_other
     assert not is_cordoned(lab, "worker-1")
+
+
+def test_a_resume_without_a_readable_memory_returns_what_has_not_rebooted(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started(updated(with_deployments=False), 4)
+    begun = killed_at(lab, tmp_path, "draining", *ROLLBACK, "--max-unavailable", "1")
+    garble_memory(lab)
+    resume = ("resume", "--yes", "-o", "json", *unlock(lab))
+    ended = rollout(lab, *resume).ends(ExitCode.PARTIAL)
+    memory = "ConfigMap kube-system/node-rollout-memory is invalid"
+    assert memory in ended.summary["reasons"][begun]
+    assert f"warning: {BAD} cannot be held: {memory}" in ended.stdout + ended.stderr
+    assert not rebooted(lab)
+    assert not is_cordoned(lab, begun)
 
 
 def test_a_version_is_held_by_hand(started: Started, rollout: Rollout) -> None:

@@ -47,7 +47,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from rollout.errors import ApiError, RolloutError
+from rollout.errors import ApiError, BlockedError, RolloutError
 from rollout.execution.events import NodeEvents
 from rollout.execution.lock import LeaseLock
 from rollout.execution.node.ssh_host import RolloutHosts
@@ -115,7 +115,7 @@ class Rollout:
         """Run all waves; the record stays if anything is left to continue."""
         self.engine.gates.run_command_for_rollout()
         if self.plan.policy.rollback:
-            self.engine.memory.hold(self.plan.policy.rollback, self.holder)
+            self._hold(self.plan.policy.rollback)
         self._begin_record()
         if not self.unattended:
             self.engine.memory.end_abort_pause()
@@ -134,6 +134,15 @@ class Rollout:
             is_complete = self._has_nothing_left()
             self.record.end(complete=is_complete, stopped=self.engine.stop.is_due)
         return self._result(resumable=not is_complete)
+
+    def _hold(self, version: str) -> None:
+        try:
+            self.engine.memory.hold(version, self.holder)
+        except (ApiError, BlockedError) as error:
+            # Nodes in flight are finished in any case.
+            if not self.inherited.taken_up:
+                raise
+            self.engine.report.notice(f"warning: {version} cannot be held: {error.message}")
 
     def _begin_record(self) -> None:
         """Write or take up the record; another run's ended one stays until a node starts."""
