@@ -17,6 +17,7 @@ from rollout.errors import (
     ApiUnavailableError,
     DrainError,
     FencedError,
+    RebootError,
     SshBrokenError,
     SshError,
     SshNoRouteError,
@@ -34,7 +35,12 @@ from rollout.execution.node.context import (
     Progress,
     with_pre_reboot_check,
 )
-from rollout.execution.node.failures import NodeFailure, NodeRemovedError, is_update_cleared
+from rollout.execution.node.failures import (
+    NodeFailure,
+    NodeRemovedError,
+    StoppedError,
+    is_update_cleared,
+)
 from rollout.execution.node.marking import MarksGoneError, mark_phase, return_node
 from rollout.execution.node.proof import (
     MissingProof,
@@ -890,6 +896,21 @@ def test_a_process_that_has_lost_the_lock_undoes_nothing(asking: Asking) -> None
     context = replace(asking(host), check_may_act=fenced)
     failed = undo_after(StepError("the API server does not respond"), context, host)
     assert isinstance(failed, FencedError)
+    assert host.asked == 0
+
+
+def test_a_stop_does_not_keep_a_refused_reboot_from_being_undone(asking: Asking) -> None:
+    def stopped() -> None:
+        raise StoppedError
+
+    host = Answers([said(OLD)])
+    context = replace(asking(host), check_may_act=stopped)
+    failed = undo_after(RebootError("the host refuses to reboot"), context, host)
+    assert isinstance(failed, RebootError)
+    assert host.rebooted == 1
+    # Before its command was sent, there is nothing to undo.
+    failed = undo_after(StoppedError(), context, host)
+    assert isinstance(failed, StoppedError)
     assert host.asked == 0
 
 

@@ -6,12 +6,12 @@ leave.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rollout.errors import FencedError, RolloutError, SshError, StepError
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import UNKNOWN_BOOT, NodeContext
-from rollout.execution.node.failures import NodeFailure, NodeRemovedError
+from rollout.execution.node.failures import NodeFailure, NodeRemovedError, StoppedError
 from rollout.execution.node.ssh_host import SshHost, is_in_old_boot, machine_difference
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.rollback_command import BOOT_RUNNING_COMMAND
@@ -63,14 +63,15 @@ def undoing_failed_rollback(
     """
     try:
         yield
-    except FencedError:
-        # Another process may have the node now, and roll it back.
+    except (FencedError, StoppedError):
+        # Another process may have the node now, and roll it back; or no command was sent.
         raise
     except RolloutError as error:
         has_rolled_back = boot.version not in ("", context.planned.running_version)
         if context.policy.rollback and not has_rolled_back and not _is_host_away(error):
             # Another process may hold the Lease, and have chosen the other system again.
-            context.check_may_act()
+            with suppress(StoppedError):
+                context.check_may_act()
             trouble = undo_rollback(host)
             if trouble:
                 error.message = f"{error.message}; {trouble}"
