@@ -10,7 +10,14 @@ from typing import cast
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.errors import ApiConflictError, ApiUnavailableError, GateError
+from rollout.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiNotFoundError,
+    ApiUnavailableError,
+    GateError,
+)
+from rollout.execution.base import health
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import OutageNotice, Reporter
@@ -381,6 +388,22 @@ def test_an_object_whose_health_is_unknown_holds_every_node() -> None:
     assert gates.ask_before_cordon(plan.nodes[0]) == ObjectHealthUnknown(
         CEPH.resource, "no such field"
     )
+
+
+@pytest.mark.parametrize("error", [ApiUnavailableError, ApiNotFoundError])
+def test_an_object_that_alone_cannot_be_read_holds_every_node(
+    error: type[ApiError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = MovedClock()
+    gates, plan = health_gates(clock, GatePorts(evaluate=Evaluation()))
+
+    def fail(_api: object, reference: object) -> bytes:
+        clock.forward(seconds=20)
+        raise error("conversion webhook failed", status=500)
+
+    monkeypatch.setattr(health, "read_object", fail)
+    unknown = f"the health of {CEPH.resource} is unknown: conversion webhook failed"
+    assert words_of(gates.ask(plan.nodes[0])) == unknown
 
 
 def test_an_object_may_hold_all_nodes_for_the_gates_time_although_no_alert_fires() -> None:

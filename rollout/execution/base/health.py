@@ -11,6 +11,8 @@ from rollout.model.finding import ObjectHealthUnknown, ObjectUnhealthy
 from rollout.model.gates import HealthRule
 from rollout.model.object_reference import ObjectReference
 
+_SECONDS = 10.0
+
 HealthEvaluation = Callable[[str, bytes], bool]
 """Return the value of an expression for an object in JSON; `GateError` if it has none."""
 
@@ -31,14 +33,11 @@ class ObjectHealth:
     def _check(self, rule: HealthRule) -> ObjectUnhealthy | ObjectHealthUnknown | None:
         reference = ObjectReference.parse(rule.resource)
         try:
-            body = self.cluster.ask(partial(read_object, reference=reference))
+            # Perhaps only this object cannot be read, such as without its conversion webhook.
+            deadline = self.cluster.deadline_within(_SECONDS)
+            body = self.cluster.ask(partial(read_object, reference=reference), deadline)
             is_healthy = self._evaluate(rule.expression, body)
-        except GateError as error:
-            return ObjectHealthUnknown(rule.resource, error.message)
-        except ApiError as error:
-            # Only missing rights are a result; other errors are outages.
-            if not error.is_forbidden:
-                raise
+        except (GateError, ApiError) as error:
             return ObjectHealthUnknown(rule.resource, error.message)
         return None if is_healthy else ObjectUnhealthy(rule.resource, rule.expression)
 
