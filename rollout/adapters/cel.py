@@ -18,7 +18,7 @@ import msgspec
 
 from rollout.adapters.programs import run_program
 from rollout.errors import GateError, UsageError
-from rollout.model.json_text import NOT_READ
+from rollout.model.json_text import DECODE_ERRORS
 
 _VARIABLES = ("metadata", "spec", "status")
 _WHOLE_OBJECT = "object"
@@ -70,7 +70,7 @@ def evaluate(expression: str, body: bytes) -> bool:
         raise GateError(f"{expression} has no value after {_EVALUATION_SECONDS:g}s") from error
     except OSError as error:
         raise GateError(f"{expression} cannot be evaluated: {error.strerror}") from error
-    except NOT_READ as error:
+    except DECODE_ERRORS as error:
         cause = f"it needs more than {_MOST_MEMORY >> 20} MiB of memory, or the library failed"
         raise GateError(f"{expression} cannot be evaluated: {cause}") from error
     if answer.value is None:

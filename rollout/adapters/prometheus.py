@@ -11,7 +11,7 @@ from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parse
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import GateError, UsageError
 from rollout.gather.cluster.wire import decoder_of
-from rollout.model.json_text import NOT_READ
+from rollout.model.json_text import DECODE_ERRORS
 
 TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
 # Thousands of alerts are megabytes.
@@ -138,7 +138,7 @@ class PrometheusAlerts:
         except ExchangeError as error:
             message = f"{error}: {error.text}" if error.text else str(error)
             raise self._gate_error(url, message) from error
-        except NOT_READ as error:
+        except DECODE_ERRORS as error:
             program = "Prometheus" if url == self._url else "Alertmanager"
             raise self._gate_error(url, f"does not respond like {program}: {error}") from error
 

@@ -13,7 +13,7 @@ import msgspec
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
 from rollout.adapters.prometheus import ALERTMANAGER, check_url
-from rollout.model.json_text import NOT_READ, json_line
+from rollout.model.json_text import DECODE_ERRORS, json_line
 from rollout.model.progress import NodeFinished, NodeStep, Phase, StepEvent
 from rollout.model.timestamps import timestamp
 from rollout.ports import Clock
@@ -131,7 +131,7 @@ class NodeSilences:
         body = self._send("POST", "/silences", json_line(silence))
         try:
             return msgspec.json.decode(body, type=_PostedSilence).silence_id
-        except NOT_READ as error:
+        except DECODE_ERRORS as error:
             raise ExchangeError("does not respond like Alertmanager") from error
 
     def _delete(self, node: str) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from rollout.model.text import is_unsafe
 
 # Deep nesting is a RecursionError.
-NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
 _Hook = Callable[[object], object] | None
 T = TypeVar("T")
@@ -34,7 +34,7 @@ def read_json(text: str, kind: type[T]) -> T | None:
     """Return the value of this kind in the text, or None."""
     try:
         return msgspec.json.decode(text, type=kind)
-    except NOT_READ:
+    except DECODE_ERRORS:
         return None
 
 

@@ -11,7 +11,7 @@ import urllib3.exceptions as http
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.decode import invalid_answer
-from rollout.model.json_text import NOT_READ
+from rollout.model.json_text import DECODE_ERRORS
 
 _DISCOVERY = "APIResourceList"
 _GROUP_DISCOVERY = "APIGroup"
@@ -70,7 +70,7 @@ def check_answer(body: bytes, method: str, path: str) -> str:
     request = f"{method} {path}"
     try:
         answer = wire.decoder_of(_ResponseBody).decode(body)
-    except NOT_READ as error:
+    except DECODE_ERRORS as error:
         raise invalid_answer(request, error) from error
     if not _is_of_expected_kind(answer, method, path):
         kind = answer.kind or "unknown"

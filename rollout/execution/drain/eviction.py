@@ -145,7 +145,7 @@ def request_removal(
             rule = critical.claim(api, pod, policy.critical, now)
             if rule is not None:
                 return _attempt_blocked_by(rule, pod)
-        _send(api, pod, policy, dry_run=dry_run)
+        _evict_or_delete(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         attempt = _failed_attempt(pod, error)
         if attempt.result is not EvictionResult.AWAY:
@@ -176,7 +176,7 @@ def _is_still_there(api: ClusterApi, pod: Pod) -> bool:
     return current is not None and current.uid == pod.uid and current.node == pod.node
 
 
-def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool) -> None:
+def _evict_or_delete(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool) -> None:
     options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
     if policy.grace_period is not None:
         options["gracePeriodSeconds"] = policy.grace_period

@@ -139,7 +139,7 @@ class Evictor:
         elif self._has_room(now):
             for budget in budgets:
                 self.budgets.note_sent(budget, now)
-            self._send(pod)
+            self._submit(pod)
 
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
         """Hold a pod whose budget is closed; if that cannot open, restart its Deployment or try."""
@@ -159,7 +159,7 @@ class Evictor:
         retry = self.eviction_of(pod).closed_retry
         if is_tried and self._has_room(now) and now >= retry.at:
             retry.postpone(now, _LONGEST_CLOSED_PAUSE)
-            self._send(pod)
+            self._submit(pod)
 
     def _report_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
         running = [pod for pod in remaining if pod.uid in self._running]
@@ -211,7 +211,7 @@ class Evictor:
 
         return sorted(guarded, key=urgency)
 
-    def _send(self, pod: Pod) -> None:
+    def _submit(self, pod: Pod) -> None:
         eviction = self.eviction_of(pod)
         again = eviction.is_in_doubt or eviction.accepted is not None
         future = self.pool.submit(

@@ -23,7 +23,7 @@ from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.cluster.workloads import Workload
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.json_text import NOT_READ
+from rollout.model.json_text import DECODE_ERRORS
 from rollout.model.node_marks import has_marks, last_result
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
@@ -129,7 +129,7 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
         return _read(msgspec.convert(body, type=_ConfigMap), document.origin)
     except NotUnderstoodError as error:
         problem = error.message
-    except NOT_READ as error:
+    except DECODE_ERRORS as error:
         problem = f"{document.origin}: {str(error)[:_EXCERPT]}"
     return StoredRecord(problem=problem)
 
@@ -188,7 +188,7 @@ def _last_wave(config_map: _ConfigMap) -> _StoredWave:
     # Without its health, the next wave would not wait for workloads.
     try:
         wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
-    except NOT_READ as error:
+    except DECODE_ERRORS as error:
         raise NotUnderstoodError(
             f"its health before the wave, {HEALTH_KEY}: {str(error)[:_EXCERPT]}"
         ) from error

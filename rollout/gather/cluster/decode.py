@@ -31,7 +31,7 @@ from rollout.model.cluster import (
     VolumeAttachment,
 )
 from rollout.model.deployment import Deployment, DeploymentProgress
-from rollout.model.json_text import NOT_READ
+from rollout.model.json_text import DECODE_ERRORS
 from rollout.model.node_lifecycle import Lifecycle, LifecycleCondition
 from rollout.model.timestamps import parse_timestamp
 
@@ -87,7 +87,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
     """Decode JSON into a struct; `ApiUnavailableError` names the `origin`."""
     try:
         return decoder_of(shape).decode(body)
-    except NOT_READ as error:
+    except DECODE_ERRORS as error:
         raise invalid_answer(origin, error) from error
 
 

@@ -13,7 +13,7 @@ import msgspec
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiUnavailableError
 from rollout.model import marks
 from rollout.model.fleetlock import NO_SLOTS, Slots, is_fleetlock_run, is_group
-from rollout.model.json_text import NOT_READ
+from rollout.model.json_text import DECODE_ERRORS
 from rollout.model.memory import (
     MOST_NODES,
     MOST_NODES_OF_VERSION,
@@ -97,7 +97,7 @@ class Document:
         try:
             config_map = msgspec.json.decode(body, type=dict[str, Any])
             known = msgspec.convert(config_map, type=_ConfigMapData)
-        except NOT_READ as error:
+        except DECODE_ERRORS as error:
             raise NotUnderstoodError(f"{self.origin} is invalid: {excerpt(str(error))}") from error
         if self.key in (known.binary_data or {}):
             raise NotUnderstoodError(f"{self.origin} is invalid: it has {self.key} in binaryData")
@@ -117,7 +117,7 @@ class Document:
                 )
             content = msgspec.json.decode(text, type=shape)
             problem = why_implausible(content)
-        except NOT_READ as error:
+        except DECODE_ERRORS as error:
             raise NotUnderstoodError(
                 f"{self.origin} is invalid or was written by another version of rollout:"
                 f" {excerpt(str(error))}"

@@ -9,7 +9,7 @@ from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import read_if_allowed, read_list
 from rollout.gather.cluster.wire import decoder_of
-from rollout.model.json_text import NOT_READ
+from rollout.model.json_text import DECODE_ERRORS
 from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
 from rollout.ports import ClusterApi
 
@@ -225,7 +225,7 @@ def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
     """Return the nodes that hold kured's lock, and whether it stays full."""
     try:
         lock = decoder_of(_KuredLock).decode(written)
-    except NOT_READ:
+    except DECODE_ERRORS:
         return (), False
     holders: tuple[_KuredHolder, ...] = lock.locks
     is_full = len(holders) >= max(owners, lock.max_owners)

@@ -14,7 +14,7 @@ from rollout.errors import InputError
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.finding import EvidenceShort, NoEvidence
-from rollout.model.json_text import NOT_READ
+from rollout.model.json_text import DECODE_ERRORS
 from rollout.model.memory import Memory
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome, Phase
@@ -194,7 +194,7 @@ def read_evidence(content: bytes) -> Evidence:
     """Return the evidence in a document; a `ValueError` says why there is none."""
     try:
         document = msgspec.json.decode(content, type=Evidence)
-    except NOT_READ as error:
+    except DECODE_ERRORS as error:
         raise ValueError(f"it is not an evidence document: {excerpt(str(error))}") from error
     major = document.format_version.partition(".")[0]
     if document.kind != KIND or major != FORMAT_VERSION.partition(".")[0]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from rollout.errors import PlanFileError, UsageError
-from rollout.model.json_text import NOT_READ, json_document, json_line
+from rollout.model.json_text import DECODE_ERRORS, json_document, json_line
 from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count
@@ -105,7 +105,7 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
         plan = msgspec.json.decode(data, type=RolloutPlan, dec_hook=_decode)
         rules = msgspec.json.decode(data, type=_WrittenRules)
         document_id = _document_id(data)
-    except NOT_READ as error:
+    except DECODE_ERRORS as error:
         raise _decode_error(str(error)[:_EXCERPT], origin) from error
     if plan.plan_id != document_id:
         raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
@@ -137,7 +137,7 @@ def _check_size(data: bytes, origin: str) -> None:
 def _check_version(data: bytes, origin: str) -> None:
     try:
         version = msgspec.json.decode(data, type=_PlanHeader).format_version
-    except NOT_READ as error:
+    except DECODE_ERRORS as error:
         message = f"{origin} is not a rollout plan: {str(error)[:_EXCERPT]}"
         raise PlanFileError(message, hint=_MAKE_ANEW) from error
     if version.split(".")[0] != FORMAT_VERSION.split(".")[0]:
