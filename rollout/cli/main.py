@@ -66,12 +66,12 @@ def root_command() -> Any:
     # `get_command` does not register the shells' completions.
     typer.completion.completion_init()  # type: ignore[attr-defined]
     group: Any = typer.main.get_command(app)
-    # Imports each command when it is used: see `_import_command` in `cli/options`.
     group.commands = Commands(COMMANDS)
     return group
 
 
 def run(arguments: Sequence[str]) -> int:
+    # It calls `commands/NAME.py`, which `_import_command` in `cli/options` imports.
     return invoke(root_command(), arguments)
 
 

@@ -1,4 +1,4 @@
-"""The command operate: `stages.operate` runs its passes; see docs/architecture.md."""
+"""The command operate. `takes` reads the settings; `stages.operate_pass` lists a pass's steps."""
 
 from dataclasses import replace
 

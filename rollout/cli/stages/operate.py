@@ -3,11 +3,12 @@
 Nobody holds the lock between passes, so that people can run a rollout. Other processes watch the
 Lease, and take over if it is not renewed in time.
 
-What a signal or a deadline stops:
+What a signal or a deadline stops, and what does it:
 
-    signal while nodes are updated   the pass, gracefully, and then the process
-    signal at another time           the process, by a KeyboardInterrupt
-    --active-deadline                only the pass, gracefully
+    signal while nodes are updated   the pass, gracefully: `stopped_by_signals`
+                                     and then the process: the `finally` in `run_once`
+    signal at another time           the process, by a KeyboardInterrupt: `interrupted_by_signals`
+    --active-deadline                only the pass, gracefully: `StopRequest.deadline`
 """
 
 from collections.abc import Callable, Sequence
@@ -114,23 +115,24 @@ class Operation:
                 # From its start: after a pass longer than --every, the next one follows at once.
                 next_pass_at = clock.monotonic() + self.settings.operate.every
                 try:
+                    # The metrics have the exit code.
                     self.run_once()
                 except BrokenPipeError:
-                    # The reader of the output is gone, for later passes too: the process ends.
+                    # The reader of the output is gone, for later passes too.
                     raise
                 except Exception as error:  # noqa: BLE001 - the next pass may succeed
                     failures.report_error(error, verbose=bool(self.settings.output.verbose))
                 self._await_next_pass(clock, next_pass_at)
+            # Here, so that a signal right now is suppressed.
             ignore_signals()
         # A KeyboardInterrupt skips the first call.
         ignore_signals()
         say("stopped on request: no more passes will run")
 
     def _await_next_pass(self, clock: Clock, next_pass_at: float) -> None:
-        """Wait until the next pass is due and the lock is free, or its holder has just died."""
+        """Wait until the next pass is due and the lock is free, or a Lease expires meanwhile."""
         watch = self.watch
-        # The pass that ended has already tried to take it over.
-        dead_lease_tried = watch.expired_version
+        lease_the_last_pass_tried = watch.expired_version
         api: ClusterApi | None = None
         # The pass has reported the missing connection.
         with suppress(RolloutError):
@@ -141,9 +143,9 @@ class Operation:
                     watch.observe(read_lease(api, self.settings.lock.namespace))
             is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
             is_due = is_free and clock.monotonic() >= next_pass_at
-            dead_lease = watch.expired_version
+            expired_lease = watch.expired_version
             # Its nodes in flight are resumed before the next pass is due.
-            has_holder_died = dead_lease is not None and dead_lease != dead_lease_tried
-            if is_due or has_holder_died:
+            may_take_over = expired_lease not in (None, lease_the_last_pass_tried)
+            if is_due or may_take_over:
                 return
             clock.wait(self.process_stop, _POLL_SECONDS)

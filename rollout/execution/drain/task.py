@@ -88,7 +88,7 @@ class Precedence:
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """The run of one planned node, as part of the rollout with this ID."""
+    """What work on a planned node needs; a `NodeContext` is one, too."""
 
     planned: PlannedNode
     run_id: str

@@ -58,7 +58,7 @@ class RunPorts:
 def assemble_rollout(
     request: RunRequest, ports: RunPorts, lock: LockRequest, stop: StopRequest
 ) -> Rollout:
-    return _Assembly(request, ports, lock, stop).rollout()
+    return _Assembly(request, ports, lock, stop).build()
 
 
 @dataclass
@@ -70,7 +70,7 @@ class _Assembly:
     lock: LockRequest
     stop: StopRequest
 
-    def rollout(self) -> Rollout:
+    def build(self) -> Rollout:
         return Rollout(
             hosts=self.ports.hosts,
             engine=self.engine,

@@ -4,26 +4,27 @@ From a plan to the result of a node:
 
     Rollout.run               takes the Lease, and releases it at the end
     Rollout._carry_out        writes the record, and keeps the soft taints
+    Rollout._run_waves        runs each wave that may follow
     Rollout._run_wave         asks the gates, and lets the cluster settle afterwards
     WaveRunner.run            starts a thread per node once the limit has room
     Rollout._run_and_report   finds the node's host and steps, and reports the result
     Engine.run_node           adds what all nodes share
-    process_node              takes the steps, one per phase:
-      _check_and_cordon         checks the node again
+    process_node              takes the steps, each in its phase:
+      _check_and_cordon         PENDING: checks the node again
         claim_and_cordon        marks it and cordons it
-      start_drain               waits for the drain delay and the checks before the drain
-      _drain_and_mark
+      start_drain               CORDONED: waits for the drain delay and the checks before the drain
+      _drain_and_mark           DRAINING, by `drain_or_withhold`
         drain                   watches pods and budgets until the node is empty
           _Drain.run              repeats until no pod is left:
             Evictor.evict_due       chooses pods, the tightest budgets first
               request_removal         evicts one pod
-      _reboot                   runs the playbook, and looks at pods and host once more
+      _reboot                   DRAINED: runs the playbook, and looks at pods and host once more
         ask_for_reboot          sends the reboot command to the host
-      _prove_boot
+      _prove_boot               REBOOTING
         await_boot_or_rescue    waits for a new boot ID, if needed after a rescue
-      _prove_ready
+      _prove_ready              BOOTED
         await_ready             waits until the Node is Ready
-      _finish
+      _finish                   READY
         prove_detected          waits for proof of the update
         return_proven_node      waits for the node's own pods
           return_node           uncordons the node, and replaces its marks by the result
