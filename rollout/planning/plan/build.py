@@ -78,8 +78,8 @@ from rollout.wording.waves import because, limit_note, note
 
 # How often a wave may use up a budget. More rounds make fewer waves with longer drains; large
 # fleets have time for two.
-_ROUNDS = (1, 2, 3, 5, 8, 13, 21, MOST_ROUNDS)
-_ROUNDS_OF_MANY = (8, MOST_ROUNDS)
+_TRIED_ROUNDS = (1, 2, 3, 5, 8, 13, 21, MOST_ROUNDS)
+_TRIED_ROUNDS_OF_MANY = (8, MOST_ROUNDS)
 _MANY = 1000
 
 
@@ -268,7 +268,7 @@ def _fastest_layout(
             demands, simulator.limits.with_rounds_up_to(rounds), simulator.pools, quotas
         )
 
-    *fewer_rounds, most_rounds = _ROUNDS if len(demands) <= _MANY else _ROUNDS_OF_MANY
+    *fewer_rounds, most_rounds = _TRIED_ROUNDS if len(demands) <= _MANY else _TRIED_ROUNDS_OF_MANY
     widest = lay_out(most_rounds)
     layouts = list[Layout]()
     for rounds in fewer_rounds:
@@ -454,16 +454,13 @@ def _wave_limits(
     # A controller moves its pods off one node at a time.
     for drain in drains:
         allowed |= dict.fromkeys(sorted(drain.controllers.awaited), 1)
-    return WaveLimits(size, allowed, rates, _rounds(rates, drains, inputs.pools))
+    return WaveLimits(size, allowed, rates, _rounds_by_budget(rates, drains, inputs.pools))
 
 
-def _rounds(
+def _rounds_by_budget(
     rates: Mapping[str, Rate], drains: Iterable[DrainForecast], pools: Pools
 ) -> Mapping[str, int]:
-    """Return how often a wave may use up each budget.
-
-    Sharing a wave may cost a drain half of its timeout.
-    """
+    """Return how many rounds of a budget's evictions fit in half of the shortest drain timeout."""
     timeouts = [drain_timeout_seconds(pools.rules(drain.pool)) for drain in drains]
     half_timeout = min(timeouts, default=LONGEST) / 2
     return {key: rate.rounds_within(half_timeout) for key, rate in rates.items()}

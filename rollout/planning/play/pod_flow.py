@@ -124,8 +124,8 @@ class PodFlow:
     _used_permits: Counter[str] = field(default_factory=Counter)
     # By budget and node.
     _waiting_pods: dict[str, dict[str, deque[Pod]]] = field(default_factory=dict)
-    # UIDs of pods that are away.
-    _unready: set[str] = field(default_factory=set)
+    # UIDs of pods that were evicted and are not ready again.
+    _away: set[str] = field(default_factory=set)
     _eviction_counts: Counter[str] = field(default_factory=Counter)
     _statefulsets: dict[str, _StatefulSetOrder] = field(
         default_factory=lambda: defaultdict(_StatefulSetOrder)
@@ -149,12 +149,12 @@ class PodFlow:
         self._place_pending(list(self._pending.values()))
 
     @property
-    def unready_count(self) -> int:
-        return len(self._unready)
+    def away_count(self) -> int:
+        return len(self._away)
 
     def ready_pods_by_owner(self, node: str) -> Counter[str]:
         pods = self.residents.get(node, {}).values()
-        return Counter(_owner_uid(pod) for pod in pods if pod.uid not in self._unready)
+        return Counter(_owner_uid(pod) for pod in pods if pod.uid not in self._away)
 
     def count_evicted_ready(self, node: str, owner_uid: str) -> int:
         return self._drains[node].evicted_ready[owner_uid] if node in self._drains else 0
@@ -198,7 +198,7 @@ class PodFlow:
         self.events.at(gone_at, partial(self._note_gone, pod, traits, node))
 
     def _handover_seconds(self, pod: Pod) -> int:
-        if pod.uid in self._unready:
+        if pod.uid in self._away:
             return 0
         budgets = self._traits(pod).budgets
         return max((self.handovers.get(budget, 0) for budget in budgets), default=0)
@@ -239,7 +239,7 @@ class PodFlow:
         return any(budget in self.handovers for budget in self._traits(pod).budgets)
 
     def _can_succeed(self, pod: Pod) -> bool:
-        return pod.uid not in self._unready and self.scheduler.node_of(pod) not in self.cordoned
+        return pod.uid not in self._away and self.scheduler.node_of(pod) not in self.cordoned
 
     def _evict_or_wait(self, pod: Pod, node: str) -> None:
         traits = self._traits(pod)
@@ -250,8 +250,8 @@ class PodFlow:
             self._waiting_pods.setdefault(budget, {}).setdefault(node, deque()).append(pod)
 
     def _find_used_up_budget(self, pod: Pod, traits: _Traits) -> str | None:
-        # Unready pods already have permits.
-        if pod.uid in self._unready:
+        # It still has its permits.
+        if pod.uid in self._away:
             return None
         for budget in traits.budgets:
             if budget in self.permits and not self._has_permit(budget):
@@ -263,8 +263,8 @@ class PodFlow:
         return self._used_permits[budget] < max(1, self.permits.get(budget, 0))
 
     def _evict(self, pod: Pod, traits: _Traits, node: str) -> None:
-        if pod.uid not in self._unready:
-            self._unready.add(pod.uid)
+        if pod.uid not in self._away:
+            self._away.add(pod.uid)
             for budget in traits.budgets:
                 self._used_permits[budget] += 1
             self.away_by_owner[traits.owner_uid] += 1
@@ -332,7 +332,7 @@ class PodFlow:
         was_evicted_again = self._eviction_counts[pod.uid] != eviction
         if was_evicted_again:
             return
-        self._unready.discard(pod.uid)
+        self._away.discard(pod.uid)
         self.away_by_owner[traits.owner_uid] -= 1
         if traits.is_ordered:
             self._statefulsets[traits.owner_uid].note_ready(pod)

@@ -260,7 +260,7 @@ class _TogetherSimulation(_WaveSimulation):
         # `PodPlaces.move_wave` has moved the pods; here they move one by one.
         self.places.put_back(names)
         pods_of_nodes = list(map(self.pods_on, names))
-        unready_before = self.flow.unready_count
+        away_before = self.flow.away_count
         self.flow.cordon(names)
         least_drain = slowest_ending_seconds(pods_of_nodes, simulator.policy.drain, simulator.pace)
         for name in names:
@@ -268,7 +268,7 @@ class _TogetherSimulation(_WaveSimulation):
         events.run(lambda: self.are_all_back)
         # A rollout does not settle after its last wave.
         if not is_last:
-            self._await_settled(list(chain.from_iterable(pods_of_nodes)), unready_before)
+            self._await_settled(list(chain.from_iterable(pods_of_nodes)), away_before)
         events.pass_until(self.now + round(simulator.policy.gates.soak))
 
     def estimated_wave(self) -> Batch:
@@ -280,12 +280,12 @@ class _TogetherSimulation(_WaveSimulation):
         estimate = Estimate(seconds, drain, reboot, settle=settle, soak=soak)
         return replace(self.wave, estimate=estimate)
 
-    def _await_settled(self, moved: Sequence[Pod], unready_before: int) -> None:
+    def _await_settled(self, moved: Sequence[Pod], away_before: int) -> None:
         """Wait until as many pods are ready as before, and for past waves' time."""
         events = self.flow.events
         back_at = self.now
         deadline = back_at + round(self.simulator.policy.settle_timeout)
-        events.run(lambda: self.flow.unready_count <= unready_before, until=deadline)
+        events.run(lambda: self.flow.away_count <= away_before, until=deadline)
         if moved:
             events.pass_until(back_at + self.simulator.pace.least_settle_seconds(moved))
 
@@ -346,7 +346,7 @@ class _RollingSimulation(_WaveSimulation):
         self._unsettled: dict[str, list[str]] = defaultdict(list)
 
     def play(self, *, is_last: bool) -> None:
-        self.flow.on_ready = self._check_unsettled
+        self.flow.on_ready = self._retry_unsettled
         self._begin_next()
         self.flow.events.run(lambda: self.are_all_back and (is_last or not self._away_before))
 
@@ -370,7 +370,7 @@ class _RollingSimulation(_WaveSimulation):
         for owner in self._away_before[name]:
             self._nodes_away[owner].discard(name)
         events = self.flow.events
-        events.at(self.now + self._least_settle[name], lambda: self._check_settled(name))
+        events.at(self.now + self._least_settle[name], lambda: self._free_place_once_settled(name))
         settle_deadline = self.now + round(self.simulator.policy.settle_timeout)
         events.at(settle_deadline, lambda: self._free_place(name))
 
@@ -397,14 +397,14 @@ class _RollingSimulation(_WaveSimulation):
         least_drain = slowest_ending_seconds((pods,), simulator.policy.drain, simulator.pace)
         self.begin(name, least_drain, together=1)
 
-    def _check_unsettled(self, owner: str) -> None:
+    def _retry_unsettled(self, owner: str) -> None:
         for name in self._unsettled.pop(owner, ()):
-            self._check_settled(name)
+            self._free_place_once_settled(name)
 
-    def _check_settled(self, name: str) -> None:
-        """Free the node's place a soak after its owners have as many pods as before.
+    def _free_place_once_settled(self, name: str) -> None:
+        """Free the node's place in flight a soak after its owners have as many pods as before.
 
-        `_check_unsettled` repeats this when an owner gets a pod.
+        `_retry_unsettled` repeats this when an owner gets a pod.
         """
         is_place_free = name not in self._away_before
         if is_place_free:
