@@ -60,10 +60,10 @@ class ReflowingRender(LiveRender):
     def __init__(self, live: Live) -> None:
         super().__init__(live.get_renderable(), vertical_overflow=live.vertical_overflow)
         self._console = live.console
-        # Of each line when it was drawn, for `_reflow`.
         self._widths: list[int] = []
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Note the width of each drawn line, for `_reflow`."""
         segments = list(super().__rich_console__(console, options))
         text = "".join(
             segment.text

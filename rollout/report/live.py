@@ -179,6 +179,7 @@ class LiveProgress:
         return f"down for {elapsed(self._monotonic() - node.phase_begun_monotonic)}{usual}"
 
     def _total_line(self) -> Text:
+        """Return `Wave 2 of 4    3 of 12 done, 1 failed, 4m of about 12m`."""
         view = self._view
         if view.planned_monotonic is None:
             step = sentence(view.notices[-1]) if view.notices else "starting"
@@ -186,16 +187,16 @@ class LiveProgress:
         failed = f", {view.failed_count} failed" if view.failed_count else ""
         time_spent = self._time_spent(view.planned_monotonic)
         figures = f"{len(view.ended)} of {view.planned_count} done{failed}, {time_spent}"
-        wave = ""
+        title = ""
         if view.settling:
-            wave = sentence(view.settling)
+            title = sentence(view.settling)
         elif view.waves:
             last = view.waves[-1]
-            wave = wave_title(last.index, last.of, last.in_flight)
+            title = wave_title(last.index, last.of, last.in_flight)
         room = min(self._console.width, _WIDEST_TOTAL_LINE) - len(figures) - len(_INDENT)
         text = Text(no_wrap=True, overflow="ellipsis")
-        if wave and room > 0:
-            text.append(f"{excerpt(capitalize(wave), room):<{room}}{_INDENT}")
+        if title and room > 0:
+            text.append(f"{excerpt(capitalize(title), room):<{room}}{_INDENT}")
         return text.append(figures, "red" if failed else "")
 
     def _time_spent(self, planned_at: float) -> str:

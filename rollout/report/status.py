@@ -139,7 +139,7 @@ def _next_command(
     follow_ups: Sequence[FollowUp],
     with_flags: Callable[[str], str],
 ) -> str:
-    command = _next_step(statuses, sources, follow_ups)
+    command = next(_next_steps(statuses, sources, follow_ups), "")
     if not command:
         return ""
     leads = [entry.lead for entry in follow_ups if entry.lead and entry.command == command]
@@ -229,29 +229,27 @@ def _state_counts(statuses: Sequence[NodeStatus]) -> str:
     return f"{nodes}: {', '.join(counts)}"
 
 
-def _next_step(
+def _next_steps(
     statuses: Sequence[NodeStatus], sources: Sequence[Source], follow_ups: Sequence[FollowUp]
-) -> str:
+) -> Iterator[str]:
+    """Yield commands, the most urgent first."""
     if any(_needs_doctor(status) for status in statuses):
-        return "rollout doctor"
-    urgent = [follow_up.command for follow_up in follow_ups if follow_up.is_first]
-    if urgent:
-        return urgent[0]
+        yield "rollout doctor"
+    yield from (follow_up.command for follow_up in follow_ups if follow_up.is_first)
     unconfigured = _unconfigured_sources(statuses)
     if unconfigured:
-        return f"rollout status {detect_flag(*sources, *unconfigured)}"
-    commands = [follow_up.command for follow_up in follow_ups if follow_up.command]
+        yield f"rollout status {detect_flag(*sources, *unconfigured)}"
+    yield from (follow_up.command for follow_up in follow_ups if follow_up.command)
     if any(status.state == NodeState.PENDING for status in statuses):
-        commands.append("rollout plan")
+        yield "rollout plan"
     if any(status.update and status.update.checks.is_trouble for status in statuses):
-        commands.append("rollout doctor")
+        yield "rollout doctor"
     rolled_back = rolled_back_versions(statuses)
     may_find = [status for status in statuses if _may_find_an_update(status, rolled_back)]
     if any(status.operation not in _NO_ENGINE for status in may_find):
-        commands.append("rollout check-update")
+        yield "rollout check-update"
     elif any(status.state is NodeState.BEHIND for status in may_find):
-        commands.append("rollout doctor")
-    return commands[0] if commands else ""
+        yield "rollout doctor"
 
 
 def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
