@@ -55,7 +55,7 @@ def program_name() -> str:
 
 
 def with_program_name(text: str) -> str:
-    """Write the commands in a text as the user started the program."""
+    """Write a text's commands with `kubectl node-rollout` if started as a plugin."""
     name = program_name()
 
     def rename(found: re.Match[str]) -> str:

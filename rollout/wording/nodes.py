@@ -162,11 +162,13 @@ def _previous_version_changed(finding: findings.PreviousVersionChanged) -> Words
 
 @words.register
 def _held_version(finding: findings.HeldVersion) -> Words:
-    if finding.by:
+    is_held_by_someone = bool(finding.by)
+    if is_held_by_someone:
         cause = f"version {finding.version} has been held by {finding.by} since {finding.at}"
         return Words(cause, _release_commands(finding.version))
-    nodes = "nodes that later succeeded"
-    if finding.nodes:
+    if not finding.nodes:
+        nodes = "nodes that later succeeded"
+    else:
         number = counted(len(finding.nodes), "node")
         nodes = f"{number}, {shortened(finding.nodes, _MOST_NODES)}"
     cause = (

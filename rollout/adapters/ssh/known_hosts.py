@@ -150,9 +150,9 @@ class KnownHosts:
     def verify(self, host: Host, key: HostKey) -> None:
         """Accept the key or raise `HostKeyError`; accept-new writes a new key."""
         with self._lock:
-            self._check(host, key)
+            self._accept_or_raise(host, key)
 
-    def _check(self, host: Host, key: HostKey) -> None:
+    def _accept_or_raise(self, host: Host, key: HostKey) -> None:
         revoked = self._revoked.get(key.blob)
         if revoked:
             hint = f"{revoked.place} names it as @revoked: give the host a new key."
@@ -160,13 +160,12 @@ class KnownHosts:
             raise HostKeyError(f"{summary}: {key}", hint=hint, summary=summary)
         name = name_on_file(host)
         known = self._keys(name)
-        *_, name_without_port = _names_to_try(host)
-        without_port = self._keys(name_without_port)
+        without_port = self._keys(_names_to_try(host)[-1])
         # As in OpenSSH's `check_host_key` (sshconnect.c), the address alone counts only if it is
         # not on file with its port.
         accepted = known or without_port
         if key in accepted:
-            # The port must present no other key later.
+            # Another key at this port has then changed.
             self._keys_by_name[name] = accepted
             return
         if known:

@@ -205,10 +205,10 @@ def _pool_checks(policy: Policy, nodes: Iterable[Node]) -> Iterator[Check]:
 
 def _storage_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
     record = record_document(namespace)
-    why_no_record = with_patience(record.why_unwritable, api)
-    why_no_memory = with_patience(why_unwritable, api, namespace)
+    record_error = with_patience(record.why_unwritable, api)
     memory = memory_document(namespace)
-    yield from cluster.unwritable_checks((record, why_no_record), (memory, why_no_memory))
+    memory_error = with_patience(why_unwritable, api, namespace)
+    yield from cluster.unwritable_checks(record, record_error, memory, memory_error)
 
 
 def _plan_with_idle_nodes(

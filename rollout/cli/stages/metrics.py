@@ -132,9 +132,10 @@ def cluster_name(settings: Settings, server: str) -> str:
 def deliver_changes(
     place: str, deliver: Callable[[], None], generation: Callable[[], int]
 ) -> Iterator[None]:
-    """Deliver each new generation in this context, and an undelivered one at the end.
+    """Deliver new metrics every few seconds, and undelivered ones at the end.
 
-    Failures are retried. The first prints a warning with the `place`, which has no secret.
+    `generation` counts their changes. Failures are retried. The first prints a warning with the
+    `place`, which has no secret.
     """
     clock = wiring.system_clock()
     ended = threading.Event()

@@ -15,7 +15,7 @@ from rollout.errors import (
 )
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.wire import decoder_of
-from rollout.model.json_text import NOT_READ
+from rollout.model.json_text import DECODE_ERRORS
 from rollout.model.text import excerpt, joined
 
 _BAD_REQUEST = 400
@@ -72,8 +72,8 @@ _DENIED_BY_POLICY = re.compile(
 # The lock's namespace is missing.
 _MISSING_NAMESPACE = re.compile(r'^namespaces "[^"]+" not found$')
 _TERMINATING = "NamespaceTerminating"
-_MISSING_HINT = "Create that namespace, or name another: --set lock.namespace=NAME."
-_TERMINATING_HINT = (
+_MISSING_NAMESPACE_HINT = "Create that namespace, or name another: --set lock.namespace=NAME."
+_TERMINATING_NAMESPACE_HINT = (
     "Create that namespace again after it is deleted, or name another: --set lock.namespace=NAME."
 )
 _REDIRECT_HINT = "The address in the kubeconfig is not that of an API server."
@@ -100,7 +100,7 @@ def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str 
     """
     try:
         answer = decoder_of(Status).decode(body)
-    except NOT_READ:
+    except DECODE_ERRORS:
         answer = Status()
     if answer.kind != "Status":
         answer = Status()
@@ -161,10 +161,12 @@ def _parse_denial(message: str) -> AdmissionDenial | None:
 def _hint(status: int, causes: tuple[ApiCause, ...], message: str) -> str:
     if status == _UNAUTHORIZED:
         return _UNAUTHORIZED_HINT
+    if status == _FORBIDDEN and any(cause.reason == _TERMINATING for cause in causes):
+        return _TERMINATING_NAMESPACE_HINT
     if status == _FORBIDDEN and not causes:
         return _QUOTA_HINT if _QUOTA_MARKER in message else _FORBIDDEN_HINT
-    if status == _FORBIDDEN and any(cause.reason == _TERMINATING for cause in causes):
-        return _TERMINATING_HINT
     if status == _NOT_FOUND and _MISSING_NAMESPACE.match(message):
-        return _MISSING_HINT
-    return _REDIRECT_HINT if status < _BAD_REQUEST else ""
+        return _MISSING_NAMESPACE_HINT
+    if status < _BAD_REQUEST:
+        return _REDIRECT_HINT
+    return ""

@@ -128,18 +128,23 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
 
 
 def unwritable_checks(
-    record: tuple[Document, ApiError | None], memory: tuple[Document, ApiError | None]
+    record: Document,
+    record_error: ApiError | None,
+    memory: Document,
+    memory_error: ApiError | None,
 ) -> Iterator[Check]:
-    """Each document comes with its error, None if it can be written."""
-    document, why = record
-    if why:
-        message = f"cannot be written, so no rollout can start: {why.message}"
-        yield failed(CheckName.LOCK, document.origin, message, Fix(document.hint_for(why)))
-    document, why = memory
-    if why:
-        without = "failures are not stored, and no pass of operate starts"
-        message = f"cannot be written, so {without}: {why.message}"
-        yield warned(CheckName.MEMORY, document.origin, message, Fix(document.hint_for(why)))
+    if record_error:
+        message = f"cannot be written, so no rollout can start: {record_error.message}"
+        fix = Fix(record.hint_for(record_error))
+        # Whoever holds the lock writes the record.
+        yield failed(CheckName.LOCK, record.origin, message, fix)
+    if memory_error:
+        message = (
+            "cannot be written, so failures are not stored, and no pass of operate starts:"
+            f" {memory_error.message}"
+        )
+        fix = Fix(memory.hint_for(memory_error))
+        yield warned(CheckName.MEMORY, memory.origin, message, fix)
 
 
 def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:

@@ -257,6 +257,7 @@ class Probe:
 
     @property
     def _source_sections(self) -> tuple[str, ...]:
+        # In this order. Annotations are not on the host.
         parts = {
             Source.REBOOT_REQUIRED: _MARKER_FILE,
             Source.RPM_OSTREE: _RPM_OSTREE,
