@@ -46,15 +46,15 @@ class OutputPlace:
 
     def check_not_planted(self) -> None:
         """Raise `PermissionError` for an entry that another user has put there."""
-        self.read_state()
+        self.checked_state()
 
-    def read_state(self) -> os.stat_result | None:
-        """Return the entry's status, a link's own, or None."""
+    def checked_state(self) -> os.stat_result | None:
+        """Return the entry's status (a link's own), or None if there is none."""
         try:
             state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_in_proc)
         except FileNotFoundError:
             return None
-        # Nobody can add another `..`.
+        # `..` is the kernel's: nobody can plant it.
         is_checked = self._is_shared and self.name != ".."
         reason = self._why_not_used(state) if is_checked else ""
         if reason:
@@ -65,7 +65,7 @@ class OutputPlace:
 
     def open(self, flags: int, mode: int = _OWNER_ONLY) -> int:
         """Open the file, then check it; `flags` must not truncate it before."""
-        self.read_state()
+        self.checked_state()
         # Opening someone's pipe must not block.
         non_blocking = os.O_NONBLOCK if self._is_shared else 0
         flags |= self._no_link | non_blocking | os.O_CLOEXEC
@@ -85,7 +85,7 @@ class OutputPlace:
         Repeated: a second name may exist for a moment.
         """
         for _ in range(_CHECKS_OF_OPEN_FILE):
-            state = self.read_state()
+            state = self.checked_state()
             if state is None or not os.path.samestat(state, os.fstat(descriptor)):
                 raise PermissionError(errno.EACCES, f"{self.path} is being replaced")
 
@@ -98,7 +98,7 @@ class OutputPlace:
 
     def read_link(self) -> Path | None:
         """Return where the link leads; None if it is no link, or only the kernel can follow it."""
-        state = self.read_state()
+        state = self.checked_state()
         if state is None or not stat.S_ISLNK(state.st_mode):
             return None
         # A sticky folder protects the checked link.
@@ -229,7 +229,7 @@ def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """
     try:
         with output_place(path) as place:
-            existing = place.read_state()
+            existing = place.checked_state()
             if existing is None or stat.S_ISREG(existing.st_mode):
                 _replace(place, content, existing, mode)
             else:

@@ -13,7 +13,7 @@ from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.gate_ports import AlertSource, GatePorts
 from rollout.execution.base.health import ObjectHealth
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.drain.controllers import find_busy_controller, has_controllers
+from rollout.execution.drain.controllers import find_busy_controller, has_pods_of_controllers
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NotStartedError
 from rollout.execution.record.memory import RunMemory
@@ -264,9 +264,11 @@ class PolicyGates:
         return OPEN
 
     def _check_controllers(self, node: PlannedNode) -> GateAnswer:
+        """Hold the node while its database's operator has to empty another."""
         # Listing all nodes costs much, and most have no such pods.
-        if not self.cluster.ask(lambda api: has_controllers(api, node.name)):
+        if not self.cluster.ask(lambda api: has_pods_of_controllers(api, node.name)):
             return OPEN
+        # `claim` decides between nodes that are only marked.
         nodes = [other for other in self.cluster.ask(read_nodes) if not is_only_marked(other)]
         finding = self.find_busy_controller(node.name, nodes)
         return GateAnswer(finding) if finding else OPEN

@@ -53,7 +53,7 @@ def victim(tmp_path: Path) -> Path:
 
 def judge(path: Path) -> None:
     with output_place(path) as place:
-        place.read_state()
+        place.checked_state()
 
 
 def planted(place: Path, target: Path) -> Path:

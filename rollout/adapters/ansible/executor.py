@@ -147,7 +147,10 @@ class AnsibleExecutor:
 
     @contextmanager
     def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
-        """Have these hosts, at most 200, share a run of `reboot.yml` meanwhile."""
+        """Have these hosts share a run of `reboot.yml`, which the first command starts.
+
+        Hosts beyond 200, and hosts with unsafe names, keep a run for each command.
+        """
         attended = [host for host in hosts if has_safe_names(host)][:_MOST_HOSTS_OF_QUEUE]
         queue = CommandQueue(self._settings, attended)
         with self._lock:
@@ -175,10 +178,9 @@ class _HostCommands:
 
 
 class CommandQueue:
-    """Gives commands to hosts in one run of `reboot.yml`.
+    """Gives commands from many threads to hosts in one run of `reboot.yml`.
 
-    For many threads. If the run ends early, commands under way fail, and the next starts another
-    run.
+    If the run ends early, commands under way fail, and the next starts another run.
     """
 
     def __init__(self, settings: AnsibleSettings, hosts: Sequence[Host]) -> None:

@@ -81,10 +81,7 @@ def _compile(wildcard: str) -> re.Pattern[str]:
 
 
 def _patterns_of_line(line: str) -> Sequence[str] | None:
-    """Return the line's host patterns, if any.
-
-    None if the line may treat hosts differently in a way that patterns cannot show.
-    """
+    """Return the line's host patterns; None if it tells hosts apart in another way."""
     line = line.rstrip(" \t\r\f")
     if not line or line.lstrip(" \t").startswith("#"):
         return ()
@@ -96,6 +93,7 @@ def _patterns_of_line(line: str) -> Sequence[str] | None:
     if keyword == "host":
         return _unquote(value.split())
     if keyword == "match":
+        # ssh also reads `Match host=web`.
         return _patterns_of_match(value.replace("=", " ").split())
     return None if _may_depend_on_name(keyword, value) else ()
 

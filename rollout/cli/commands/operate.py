@@ -46,7 +46,7 @@ def operate(
         from rollout.cli.stages.evidence import evidence_rules
 
         evidence_rules(settings)
-    _refuse_rules_of_people(settings)
+    _refuse_settings_for_attended_runs(settings)
     with deliver_metrics(settings, _server_url(settings), serves=True) as metrics:
         process_stop = StopRequest()
         operation = Operation(settings, process_stop, metrics, once=once)
@@ -79,7 +79,7 @@ def _server_url(settings: CommandSettings) -> str:
         return ""
 
 
-def _refuse_rules_of_people(settings: CommandSettings) -> None:
+def _refuse_settings_for_attended_runs(settings: CommandSettings) -> None:
     policy = policy_of(settings)
     if settings.gates.interactive:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Commands and steps for an evicted pod that does not go."""
+"""Tells the operator what to look at if an evicted pod does not go."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ _LAST_RESORT = (
 )
 
 
-def steps_for_stuck(pod: Pod) -> Sequence[str]:
+def steps_for_terminating(pod: Pod) -> Sequence[str]:
     target = f"-n {shell_word(pod.namespace)} {shell_word(pod.name)}"
     if pod.finalizers:
         owners = listed(pod.finalizers, _MOST_FINALIZERS)
@@ -38,7 +38,8 @@ def steps_for_stuck(pod: Pod) -> Sequence[str]:
     )
 
 
-def steps_for_kept(pod: Pod) -> Sequence[str]:
+def steps_for_undeleted(pod: Pod) -> Sequence[str]:
+    """For a pod that stays although its eviction was accepted."""
     return (
         f"kubectl describe pod -n {shell_word(pod.namespace)} {shell_word(pod.name)}",
         _WEBHOOKS,

@@ -14,8 +14,8 @@ from rollout.planning.eligibility.away import is_only_marked
 from rollout.ports import ClusterApi
 
 
-def has_controllers(api: ClusterApi, name: str) -> bool:
-    """Whether a controller moves pods of this node, or opens their budgets."""
+def has_pods_of_controllers(api: ClusterApi, name: str) -> bool:
+    """Whether a controller, such as a database's operator, moves pods of this node itself."""
     pods = [pod for pod in read_node_pods(api, name) if is_replaced(pod)]
     return bool(NodeControllers.of(pods, BudgetIndex.of(read_budgets(api))).keys)
 

@@ -8,8 +8,8 @@ from rollout.execution.base.live_view import LiveView
 from rollout.execution.drain.advice import (
     look_at_controller,
     look_at_deployment,
-    steps_for_kept,
-    steps_for_stuck,
+    steps_for_undeleted,
+    steps_for_terminating,
 )
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView
@@ -210,7 +210,7 @@ class Waiting:
     def next_steps(self, remaining: Sequence[Pod]) -> Sequence[str]:
         in_grace = self._in_grace(remaining)
         others = [pod for pod in remaining if pod not in in_grace]
-        return self._steps_for(others[0]) if others else ()
+        return self._steps_for_operator(others[0]) if others else ()
 
     def hint(self, remaining: Sequence[Pod]) -> str:
         in_grace = self._in_grace(remaining)
@@ -232,11 +232,11 @@ class Waiting:
     def _in_grace(self, pods: Sequence[Pod]) -> list[Pod]:
         return [pod for pod in pods if pod.terminating and self.termination(pod).grace_left > 0]
 
-    def _steps_for(self, pod: Pod) -> Sequence[str]:
+    def _steps_for_operator(self, pod: Pod) -> Sequence[str]:
         if pod.terminating:
-            return steps_for_stuck(pod)
+            return steps_for_terminating(pod)
         if self.evictor.eviction_of(pod).accepted is not None:
-            return steps_for_kept(pod)
+            return steps_for_undeleted(pod)
         reason = self.held.reason_of(pod)
         if reason is not None and reason.restart is not None:
             return look_at_deployment(reason.restart.deployment)
