@@ -6,7 +6,7 @@ the first pod as its template.
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any, Final
 
 from rollout.gather.cluster.copying import ClusterCopy, CopiedPace
@@ -51,30 +51,40 @@ _UNCONTROLLED: Final = frozenset({"Node", "Job"})
 def fill_controllers(
     store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]
 ) -> dict[str, Json]:
-    """Store the controllers of the pods, and return owner references to them by their old UIDs."""
+    """Store the controllers of the pods, and return owner references by the UIDs in the copy."""
     daemon_sets = {uid(daemon_set): daemon_set for daemon_set in copy.daemon_sets}
     deployments = {key(deployment): deployment for deployment in copy.deployments}
+    pods_by_deployment, pods_by_owner = _group_pods(pods, deployments, daemon_sets)
+    references = {
+        owner_uid: _fill_controller(store, own_pods, daemon_sets.get(owner_uid), copy)
+        for owner_uid, own_pods in pods_by_owner.items()
+    }
+    for deployment_key, own_pods in pods_by_deployment.items():
+        reference = _fill_deployment(store, own_pods, deployments[deployment_key], copy.pace)
+        # All ReplicaSets of a Deployment become one.
+        for owner in filter(None, map(controller_of, own_pods)):
+            references[owner["uid"]] = reference
+    return references
+
+
+def _group_pods(
+    pods: Sequence[Json], deployments: Container[Key], daemon_sets: Collection[str]
+) -> tuple[Mapping[Key, list[Json]], Mapping[str, list[Json]]]:
+    """Return the pods by Deployment, and other pods by their owner's UID."""
+    pods_by_deployment = defaultdict[Key, list[Json]](list)
     # DaemonSets without pods are stored, too.
-    owned: dict[str, list[Json]] = {owner_uid: [] for owner_uid in daemon_sets}
-    rolled = defaultdict[Key, list[Json]](list)
+    pods_by_owner: dict[str, list[Json]] = {owner_uid: [] for owner_uid in daemon_sets}
     for pod in pods:
         owner = controller_of(pod)
         if owner is None or owner["kind"] in _UNCONTROLLED:
             continue
         deployment_key = namespace_of(pod), _deployment_name(pod, owner)
         if deployment_key in deployments:
-            rolled[deployment_key].append(pod)
+            pods_by_deployment[deployment_key].append(pod)
+        # A DaemonSet whose spec is unknown cannot be simulated.
         elif owner["kind"] != "DaemonSet" or owner["uid"] in daemon_sets:
-            owned.setdefault(owner["uid"], []).append(pod)
-    references = {
-        owner_uid: _fill_controller(store, own_pods, daemon_sets.get(owner_uid), copy)
-        for owner_uid, own_pods in owned.items()
-    }
-    for deployment_key, own_pods in rolled.items():
-        reference = _fill_deployment(store, own_pods, deployments[deployment_key], copy.pace)
-        for owner in filter(None, map(controller_of, own_pods)):
-            references[owner["uid"]] = reference
-    return references
+            pods_by_owner.setdefault(owner["uid"], []).append(pod)
+    return pods_by_deployment, pods_by_owner
 
 
 def create_copy(

@@ -8,6 +8,7 @@ from rollout.model.plan import RolloutPlan, TimeEstimate
 from rollout.model.progress import (
     Activity,
     EvictedPod,
+    NodeCondition,
     NodeDiagnosis,
     NodeFinished,
     NodeRescued,
@@ -245,12 +246,17 @@ def reason_counts(reasons: Mapping[str, int]) -> str:
 
 
 def diagnosis_text(diagnosis: NodeDiagnosis) -> Iterable[str]:
-    """Yield a line per finding; conditions that differ only in their type share one."""
     if diagnosis.ssh_error:
         yield f"last SSH error: {printable(diagnosis.ssh_error)}"
+    yield from _conditions_text(diagnosis.conditions)
+    if diagnosis.console:
+        yield f"console: {printable(diagnosis.console)}"
+
+
+def _conditions_text(conditions: Iterable[NodeCondition]) -> Iterable[str]:
+    """Yield lines such as `Node conditions DiskPressure, Ready are Unknown since ...`."""
     types_by_content = grouped(
-        (replace(condition, type=""), printable(condition.type))
-        for condition in diagnosis.conditions
+        (replace(condition, type=""), printable(condition.type)) for condition in conditions
     )
     for content, types in types_by_content.items():
         subject = f"Node condition {types[0]} is"
@@ -259,8 +265,6 @@ def diagnosis_text(diagnosis: NodeDiagnosis) -> Iterable[str]:
         since = f"since {printable(content.since)}" if content.since else ""
         state = joined(" ", subject, printable(content.status), since)
         yield joined(": ", state, printable(content.reason), printable(content.message))
-    if diagnosis.console:
-        yield f"console: {printable(diagnosis.console)}"
 
 
 def usual_reboot_clause(estimate: TimeEstimate) -> str:

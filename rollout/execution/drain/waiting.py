@@ -8,8 +8,8 @@ from rollout.execution.base.live_view import LiveView
 from rollout.execution.drain.advice import (
     look_at_controller,
     look_at_deployment,
-    steps_for_undeleted,
     steps_for_terminating,
+    steps_for_undeleted,
 )
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView

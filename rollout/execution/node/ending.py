@@ -153,12 +153,13 @@ def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -
 
 
 def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -> str:
-    """Return the version that the host runs; empty if it is not back or unproven."""
+    """Return the version last seen; empty if the host may have rebooted since."""
     if progress.version:
         return progress.version
     is_unproven = outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT
     if is_unproven or outcome is Outcome.NOT_BACK:
         return ""
+    # Outcomes after a proven boot come with a version.
     return context.planned.running_version
 
 

@@ -142,8 +142,9 @@ def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
     wave = _StoredWave()
     try:
         _check_annotations(config_map.annotations)
-        plan = _plan(config_map, run)
-        wave = _last_wave(config_map)
+        _check_keys(config_map)
+        plan = _decode_plan(config_map, run)
+        wave = _decode_last_wave(config_map)
     except NotUnderstoodError as error:
         plan = None
         problem = f"{origin}: {error.message}"
@@ -184,7 +185,17 @@ def _check_annotations(annotations: dict[str, str]) -> None:
             raise NotUnderstoodError(f"its annotation {name} is {value[:_EXCERPT]!r}")
 
 
-def _last_wave(config_map: _ConfigMap) -> _StoredWave:
+def _check_keys(config_map: _ConfigMap) -> None:
+    unknown = sorted(config_map.parts - {PLAN_KEY, PACKED_KEY, HEALTH_KEY})
+    if unknown:
+        raise NotUnderstoodError(
+            f"its key {unknown[0][:_EXCERPT]!r} is unknown to this version of rollout"
+        )
+    if {PLAN_KEY, PACKED_KEY} <= config_map.parts:
+        raise NotUnderstoodError("it contains two plans")
+
+
+def _decode_last_wave(config_map: _ConfigMap) -> _StoredWave:
     # Without its health, the next wave would not wait for workloads.
     try:
         wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
@@ -200,14 +211,7 @@ def _last_wave(config_map: _ConfigMap) -> _StoredWave:
     return wave
 
 
-def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
-    unknown = sorted(config_map.parts - {PLAN_KEY, PACKED_KEY, HEALTH_KEY})
-    if unknown:
-        raise NotUnderstoodError(
-            f"its key {unknown[0][:_EXCERPT]!r} is unknown to this version of rollout"
-        )
-    if {PLAN_KEY, PACKED_KEY} <= config_map.parts:
-        raise NotUnderstoodError("it contains two plans")
+def _decode_plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
     packed = (config_map.binary_data or {}).get(PACKED_KEY)
     document = (config_map.data or {}).get(PLAN_KEY, "").encode()
     if packed is not None:

@@ -224,14 +224,17 @@ def _host_ports(spec: wire.PodSpec) -> _OtherAmounts:
 
 
 def _requests_of_containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
-    """Return the requests of running containers, and the highest of init containers."""
+    """Return the requests while containers run, and the highest while init containers do.
+
+    An init container runs beside the sidecars before it.
+    """
     sidecars = _NOTHING
     starting = _NOTHING
     for container in spec.init_containers:
-        with_sidecars = _combine(sidecars, _requests(container), add)
+        while_it_starts = _combine(sidecars, _requests(container), add)
         if container.restart_policy == "Always":
-            sidecars = with_sidecars
-        starting = _combine(starting, with_sidecars, max)
+            sidecars = while_it_starts
+        starting = _combine(starting, while_it_starts, max)
     running = sidecars
     for container in spec.containers:
         running = _combine(running, _requests(container), add)

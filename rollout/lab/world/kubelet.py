@@ -135,6 +135,7 @@ class Kubelet:
         self._register(ready=False)
         for pod in self._store.pods_on(self.host.name):
             self._recover(pod)
+        # `kubelet_ready` counts from the boot.
         seconds = max(0.0, self._cluster.timings.kubelet_ready - _START_SECONDS)
         self._after(seconds, self._become_ready)
 

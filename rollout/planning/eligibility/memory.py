@@ -149,7 +149,9 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
         version=version,
     )
     nodes = _latest_nodes({**memory.nodes, ended.node: failures})
-    versions = _with_failure(memory.versions, ended, now) if is_update_at_fault else memory.versions
+    versions = memory.versions
+    if is_update_at_fault:
+        versions = _count_against_version(versions, ended, now)
     return replace(memory, nodes=nodes, versions=versions)
 
 
@@ -166,10 +168,11 @@ def _is_update_at_fault(ended: EndedNode) -> bool:
     return end.outcome in _VERSION_OUTCOMES or is_failed_check
 
 
-def _with_failure(
+def _count_against_version(
     versions: Mapping[str, VersionFailures], ended: EndedNode, now: datetime
 ) -> Mapping[str, VersionFailures]:
     if ended.version not in versions and _are_too_many_held(versions):
+        # There is no room for another.
         return versions
     before = versions.get(ended.version, VersionFailures((), ""))
     nodes = tuple(dict.fromkeys((*before.nodes, ended.node)))[:MOST_NODES_OF_VERSION]

@@ -59,12 +59,14 @@ def obstacles_to_joining(
 def _conflicts(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveConflict, ...]:
+    """Return the limits that the wave and the node share, and that together they exceed."""
     used = usage_of(wave, limits)
     kept_budgets = {key for node in (demand, *wave) for key in node.kept_permits}
     conflicts = list[findings.WaveConflict]()
     for key, need in sorted(limits.usage(demand).items()):
         is_shared = used[key] > 0
         if is_shared and used[key] + need > limits.capacity.get(key, 0):
+            # Reported for one round.
             allowed = limits.allowed.get(key, 0)
             conflicts.append(_conflict(key, allowed, keeps_permits=key in kept_budgets))
     return tuple(dict.fromkeys(conflicts))

@@ -66,16 +66,16 @@ def _plan_with(inputs: PlanInputs, limit: int) -> Finish:
 def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
     """Return when the plan's nodes run their newest versions; None if not within two years.
 
-    Nodes that need another update go through their waves again.
+    Nodes go through their waves again if what they have staged is only a step to a newer version.
     """
-    end = _end(plan, plan.waves, schedule, now)
+    end = _end_of_waves(plan, plan.waves, schedule, now)
     repeated = [wave for wave in plan.waves if any(node.next_version for node in wave.nodes)]
     if end is None or not repeated:
         return end
-    return _end(plan, repeated, schedule, end + timedelta(seconds=_STAGING_SECONDS))
+    return _end_of_waves(plan, repeated, schedule, end + timedelta(seconds=_STAGING_SECONDS))
 
 
-def _end(
+def _end_of_waves(
     plan: RolloutPlan, waves: Iterable[Wave], schedule: Schedule, start: datetime
 ) -> datetime | None:
     for wave in waves:
