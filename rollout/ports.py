@@ -80,7 +80,10 @@ class CommandResult:
 
 
 class HostShell(Protocol):
-    """Runs constant commands on one host. Raises `SshError` or a subclass."""
+    """Runs constant commands on one host. Raises `SshError` or a subclass.
+
+    `cli/wiring` chooses `ParamikoShell` or `AnsibleExecutor`, and adds `LoggedShell` for -vv.
+    """
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Connect, run `command` and disconnect within `timeout` seconds."""
@@ -96,8 +99,6 @@ class HostShell(Protocol):
         timeout: float,
     ) -> CommandResult | None:
         """Run `command` if `agreed` accepts the result of `question`; else return None.
-
-        `ParamikoShell` and `AnsibleExecutor` implement this; `cli/wiring` chooses between them.
 
         The result of `question` must name the host's boot. `command` reaches only that boot.
         """

@@ -63,7 +63,8 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of these tables or settings, and of `output`.
 
-    The command gets `settings`, read from the settings file, variables, `--set` and these flags.
+    Typer calls `read_settings_and_run`, which calls the command with `settings`: of the settings
+    file, variables, `--set` and these flags.
     of_another: the settings file is for another process, so it is not read. formats: the values of
     `-o`. arguments: NODE_ARGUMENTS are nodes, as with `--node`; PLAN_OR_NODES may also be a saved
     plan, passed as `file`. reads: settings without flags here whose variables are read, for

@@ -55,7 +55,6 @@ def new_client_key() -> asyncssh.SSHKey:
 
 
 def new_authority(now: dt.datetime) -> Authority:
-    """Return a new self-signed certificate for a server on loopback."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rollout lab")])
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]
@@ -131,7 +130,6 @@ def write_known_hosts(path: Path, hosts: Sequence[InventoryHost]) -> None:
 
 
 def write_inventory(path: Path, hosts: Sequence[InventoryHost], *, user: str, key: Path) -> None:
-    """Write an Ansible inventory with a group for each role."""
     groups: dict[str, Any] = {}
     for host in hosts:
         group = groups.setdefault(host.role.replace("-", "_"), {"hosts": {}})

@@ -76,8 +76,6 @@ class Lab(LabFiles):
             raise failure
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a function in the lab's loop and return its result."""
-
         async def call_function() -> T:
             return function()
 
@@ -103,7 +101,6 @@ class Lab(LabFiles):
         return self.call(lambda: self.faults.struck(fault))
 
     def use_fleetlock(self, base_url: str) -> None:
-        """Make the hosts' Zincati use the FleetLock server at a URL."""
         self.call(lambda: self._simulation.fleet.use_fleetlock(base_url))
 
     def scoreboard(self) -> Scoreboard:

@@ -160,7 +160,6 @@ def _populate(
     plans: Sequence[HostPlan],
     copy: ClusterCopy | None,
 ) -> None:
-    """Create Nodes and workloads, and let the cluster settle."""
     store = world.cluster.store
     if copy:
         with refuse_invalid_objects(scenario.like):

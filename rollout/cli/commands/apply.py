@@ -47,7 +47,6 @@ class DryRun(StrEnum):
     SERVER = "server"
 
 
-# `takes` adds the flags and arguments, and passes `settings` and `file`.
 @takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES, arguments=PLAN_OR_NODES)
 def apply(
     settings: CommandSettings,
@@ -148,12 +147,12 @@ def _run(request: "Request", *, asks: bool) -> ExitCode:
         if asks:
             _confirm(prepared, wiring.cluster_place(settings, api))
         stop = execute.stop_request(settings)
-        execution = execute.Execution(
+        ready_run = execute.ReadyRun(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )
         # From here, nodes are changed: see `execution/rollout/run.py`.
-        result = execute.run_and_show(execution)
-        measured.code = execute.run_exit_code(execution, result)
+        result = execute.run_and_show(ready_run)
+        measured.code = execute.run_exit_code(ready_run, result)
         return measured.code
 
 

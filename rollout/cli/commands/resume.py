@@ -14,7 +14,7 @@ from rollout.model.text import counted
 
 if TYPE_CHECKING:
     from rollout.cli.stages.cluster import Connections
-    from rollout.cli.stages.execute import Execution
+    from rollout.cli.stages.execute import ReadyRun
     from rollout.cli.stages.prepare import PreparedRun
     from rollout.execution.lease import LeaseWatch
     from rollout.execution.record.unfinished import Unfinished
@@ -83,7 +83,7 @@ def resume(
         prepared = resumption.prepare_resumption(
             connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
         )
-        execution = execute.Execution(
+        ready_run = execute.ReadyRun(
             prepared,
             connections,
             execute.stop_request(settings),
@@ -92,24 +92,24 @@ def resume(
             force_unlock=force_unlock,
             metrics=metrics,
         )
-        raise typer.Exit(_confirm_and_run(execution, unfinished, yes=yes))
+        raise typer.Exit(_confirm_and_run(ready_run, unfinished, yes=yes))
 
 
-def _confirm_and_run(execution: "Execution", unfinished: "Unfinished", *, yes: bool) -> ExitCode:
+def _confirm_and_run(ready_run: "ReadyRun", unfinished: "Unfinished", *, yes: bool) -> ExitCode:
     from rollout.cli import wiring
     from rollout.cli.stages import execute, screens
 
-    prepared = execution.prepared
+    prepared = ready_run.prepared
     settings = prepared.request.settings
     nothing_can_run = not unfinished.in_flight and screens.leaves_out_all_pending(prepared.plan)
     if nothing_can_run and not settings.output.as_json:
         # `prepare_resumption` has shown the plan, whose last line is the next command.
-        execute.report_nothing_to_do(execution)
+        execute.report_nothing_to_do(ready_run)
         return ExitCode.PARTIAL
     if not yes:
-        _confirm(prepared, wiring.cluster_place(settings, execution.connections.api))
-    result = execute.run_and_show(execution)
-    return execute.run_exit_code(execution, result)
+        _confirm(prepared, wiring.cluster_place(settings, ready_run.connections.api))
+    result = execute.run_and_show(ready_run)
+    return execute.run_exit_code(ready_run, result)
 
 
 def _find_resumable(

@@ -5,7 +5,7 @@ What a run needs is collected step by step:
     Request       what the command was asked to do
     FreshRun      for a new rollout: its `PreparedRun`, and what the screen of the plan shows
     PreparedRun   the plan, its hosts, and what an earlier process left
-    Execution     adds this process: its connections, stop request, gates and metrics
+    ReadyRun      adds this process: its connections, stop request, gates and metrics
     RunRequest, RunPorts and LockRequest
                   the same for `Rollout`, which knows nothing of commands: what to run, what to
                   run it through, and who takes the lock
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class ReadyRun:
     """A prepared run with everything that this process needs to carry it out."""
 
     prepared: PreparedRun
@@ -116,43 +116,43 @@ def stop_request(settings: Settings) -> StopRequest:
     return StopRequest(revert=settings.waves.stop is StopMode.REVERT)
 
 
-def run_exit_code(execution: Execution, result: RunResult) -> ExitCode:
+def run_exit_code(ready_run: ReadyRun, result: RunResult) -> ExitCode:
     """For apply and resume: see `Pass._exit_code` for operate, where deferred nodes are OK."""
-    if execution.stop.is_due and result.not_started:
+    if ready_run.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
-    confirmation = execution.gate_ports.confirmation
+    confirmation = ready_run.gate_ports.confirmation
     is_declined = isinstance(confirmation, TerminalConfirmation) and confirmation.is_declined
     if is_declined and not result.finished:
         return ExitCode.DECLINED
     return ExitCode.OK if result.complete else ExitCode.PARTIAL
 
 
-def run_and_show(execution: Execution) -> RunResult:
+def run_and_show(ready_run: ReadyRun) -> RunResult:
     """Run the plan, and show its progress and summary; `Rollout.run` does the work."""
-    prepared = execution.prepared
+    prepared = ready_run.prepared
     plan = prepared.plan
     output = prepared.request.settings.output
     if not prepared.has_something_to_do:
-        return report_nothing_to_do(execution)
+        return report_nothing_to_do(ready_run)
     began = wiring.system_clock().monotonic()
-    asks_before_waves = execution.gate_ports.confirmation is not None
+    asks_before_waves = ready_run.gate_ports.confirmation is not None
     display = progress_display(
         as_json=output.as_json,
         may_redraw=not asks_before_waves,
-        stop=execution.stop,
+        stop=ready_run.stop,
         names_pods=output.verbose > 0,
     )
     with display as display_observer, stage("run") as note:
         process = new_process_token()
-        with _observers_and_signals(execution, display_observer, process) as observers:
-            ports = _run_ports(execution, observers)
+        with _observers_and_signals(ready_run, display_observer, process) as observers:
+            ports = _run_ports(ready_run, observers)
             lock = lock_request(
                 prepared.request.settings,
                 process=process,
-                watch=execution.watch,
-                force_unlock=execution.force_unlock,
+                watch=ready_run.watch,
+                force_unlock=ready_run.force_unlock,
             )
-            rollout = assemble_rollout(_run_request(prepared), ports, lock, execution.stop)
+            rollout = assemble_rollout(_run_request(prepared), ports, lock, ready_run.stop)
             result = rollout.run()
         note(result_counts(result))
         # The summary must not fail if the login broke meanwhile.
@@ -175,10 +175,10 @@ def _summary(result: RunResult, request: Request, took: float = 0.0) -> str:
 
 @contextmanager
 def _observers_and_signals(
-    execution: Execution, display: Observer, process: str
+    ready_run: ReadyRun, display: Observer, process: str
 ) -> Iterator[Sequence[Observer]]:
     """Yield all observers of the run. In this context, signals stop the run."""
-    prepared = execution.prepared
+    prepared = ready_run.prepared
     request = prepared.request
     # A pod's log outlives its files.
     lines = display if request.unattended and isinstance(display, JsonLines) else None
@@ -196,12 +196,12 @@ def _observers_and_signals(
             selected=prepared.percentage_base,
             lines=lines,
         ) as journal,
-        stopped_by_signals(execution.stop, has_live_display=isinstance(display, LiveProgress)),
-        _notifications(execution) as notifier,
+        stopped_by_signals(ready_run.stop, has_live_display=isinstance(display, LiveProgress)),
+        _notifications(ready_run) as notifier,
         gate_wiring.silences(request.settings.alerts, prepared.hosts) or nullcontext() as silences,
     ):
         # Alerts are silenced before others hear of a node's start.
-        observers = _without_none(silences, journal, execution.metrics, display, notifier)
+        observers = _without_none(silences, journal, ready_run.metrics, display, notifier)
         _report_accepted(prepared, Reporter(observers, wiring.system_clock()))
         yield observers
 
@@ -217,14 +217,14 @@ def _run_request(prepared: PreparedRun) -> RunRequest:
     )
 
 
-def _run_ports(execution: Execution, observers: Sequence[Observer]) -> RunPorts:
-    prepared = execution.prepared
-    connections = execution.connections
+def _run_ports(ready_run: ReadyRun, observers: Sequence[Observer]) -> RunPorts:
+    prepared = ready_run.prepared
+    connections = ready_run.connections
     return RunPorts(
         api=connections.api,
         hosts=reach_hosts(prepared.hosts, connections, prepared.request.settings),
         clock=wiring.system_clock(),
-        gate_ports=execution.gate_ports,
+        gate_ports=ready_run.gate_ports,
         observers=observers,
     )
 
@@ -233,28 +233,28 @@ def _without_none(*observers: Observer | None) -> Sequence[Observer]:
     return [observer for observer in observers if observer is not None]
 
 
-def _notifications(execution: Execution) -> AbstractContextManager[Observer | None]:
-    request = execution.prepared.request
+def _notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer | None]:
+    request = ready_run.prepared.request
     return run_notifications(
-        execution.prepared.plan,
+        ready_run.prepared.plan,
         request.settings,
-        is_stopped=lambda: execution.stop.is_due,
-        resumed=execution.prepared.inherited is not None,
+        is_stopped=lambda: ready_run.stop.is_due,
+        resumed=ready_run.prepared.inherited is not None,
         unattended=request.unattended,
-        repeats=execution.repeats,
+        repeats=ready_run.repeats,
     )
 
 
-def report_nothing_to_do(execution: Execution) -> RunResult:
+def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
     """JSON lines and notifications still get a plan and a summary."""
-    prepared = execution.prepared
+    prepared = ready_run.prepared
     request = prepared.request
     as_json = request.settings.output.as_json
     plan = prepared.plan
     result = RunResult((), excluded=plan.excluded, rollback=plan.policy.rollback)
     lines = JsonLines(sys.stdout, wiring.now()) if as_json else None
-    with _notifications(execution) if result.not_done else nullcontext() as notifier:
-        observers = _without_none(execution.metrics, lines, notifier)
+    with _notifications(ready_run) if result.not_done else nullcontext() as notifier:
+        observers = _without_none(ready_run.metrics, lines, notifier)
         report = Reporter(observers, wiring.system_clock())
         _report_accepted(prepared, report)
         report.plan(prepared.plan)

@@ -268,7 +268,7 @@ class Pass:
         if self.stop.is_due:
             raise InterruptedRunError(f"{text(self.stop.reason)}, before anything was started")
         operation = self.operation
-        execution = execute.Execution(
+        ready_run = execute.ReadyRun(
             run,
             self.connections,
             self.stop,
@@ -277,7 +277,7 @@ class Pass:
             metrics=operation.metrics,
             repeats=operation.repeats,
         )
-        result = execute.run_and_show(execution)
+        result = execute.run_and_show(ready_run)
         own = run.targets.own_node
         # This process runs on a pending node. From another node, the next pass can reboot it.
         if own is not None and result.deferred and not operation.once:

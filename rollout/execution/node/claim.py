@@ -82,8 +82,9 @@ def claim_and_cordon(
     try:
         change_node(context, cordon, read=admit_and_read)
     except RefusedError:
-        is_first_mark = _is_only_marked_by(context, before)
-        _remove_first_mark(context, {} if is_first_mark else before.annotations)
+        # The mark of an earlier process goes, too.
+        had_our_mark = _is_only_marked_by(context, before)
+        _remove_first_mark(context, {} if had_our_mark else before.annotations)
         raise
     except NotStartedError:
         # A node that was taken up is returned with its mark.

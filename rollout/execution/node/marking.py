@@ -1,4 +1,4 @@
-"""Writes rollout's marks on a Node, and removes them.
+"""Writes rollout's marks on a Node; `return_node` removes them and uncordons it.
 
 Every write names the Node's version, so that it never overwrites someone's cordon. Nothing is
 undone on a Node without this run's ID.

@@ -91,6 +91,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
 
 
 def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
+    """`host` is the context's, with what only SSH hosts have."""
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
         Phase.CORDONED: start_drain,

@@ -19,7 +19,8 @@ From a plan to the result of a node:
             Evictor.evict_due       chooses pods, the tightest budgets first
               request_removal         evicts one pod
       _reboot                   DRAINED: runs the playbook, and looks at pods and host once more
-        ask_for_reboot          sends the reboot command to the host
+        ask_for_reboot
+          HostShell.run_if        sends the reboot command after a last check
       _prove_boot               REBOOTING
         await_boot_or_rescue    waits for a new boot ID, if needed after a rescue
       _prove_ready              BOOTED

@@ -99,7 +99,6 @@ class AccessControl:
         return any(grants(act) for grants in self.grants)
 
     def review(self, review: Json) -> Json:
-        """Answer a SelfSubjectAccessReview."""
         spec = spec_of(review)
         attributes = spec.get("resourceAttributes") or {}
         resource = attributes.get("resource", "")

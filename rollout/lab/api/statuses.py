@@ -35,7 +35,6 @@ STALE: Final = (
 
 
 def cause(reason: str, message: str, field: str = "") -> Json:
-    """Return one entry of `details.causes`."""
     entry = {"reason": reason, "message": message}
     if field:
         entry["field"] = field
@@ -73,7 +72,6 @@ class StatusError(Exception):
 
 
 def evicted() -> Json:
-    """Return the Status of a successful eviction."""
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 

@@ -79,7 +79,6 @@ def os_release(version: str, system: System) -> str:
 
 
 def next_version(version: str) -> str:
-    """Return the version with its last number raised by one."""
     before, dot, last = version.rpartition(".")
     return f"{before}{dot}{int(last) + 1}"
 

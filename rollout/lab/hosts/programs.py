@@ -189,7 +189,6 @@ def _glog_line(session: ShellSession, message: str) -> str:
 
 
 def checksum_of(version: str) -> str:
-    """Return the commit of a Fedora CoreOS release."""
     return hashlib.sha256(f"fedora-coreos {version}".encode()).hexdigest()
 
 
@@ -239,7 +238,6 @@ _IMAGE: Final = {"image": "quay.example/os/fedora-bootc:42", "transport": "regis
 
 
 def digest_of(version: str) -> str:
-    """Return the digest of the image of a version."""
     return f"sha256:{hashlib.sha256(f'fedora-bootc {version}'.encode()).hexdigest()}"
 
 

@@ -70,7 +70,6 @@ class ShellSession:
         return system is _ONLY_ON.get(base, system)
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep for simulated seconds."""
         await asyncio.sleep(self.machine.clock.scaled(seconds))
 
 

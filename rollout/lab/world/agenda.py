@@ -93,7 +93,6 @@ class Agenda:
             self._run_all_ready()
 
     async def run(self) -> None:
-        """Do all work at its time, until `stop`."""
         self._wake = asyncio.Event()
         self.running = True
         while not self._stopped:
@@ -124,7 +123,6 @@ class Agenda:
             _LOG.exception("the simulated cluster failed at %s", name)
 
     async def _sleep(self, wake: asyncio.Event) -> None:
-        """Sleep until the next timer is due or `wake` is set."""
         # A timeout of the wait would cost a task's end each time.
         seconds = self.clock.scaled(self._seconds_to_next())
         alarm = asyncio.get_running_loop().call_later(seconds, wake.set)
@@ -169,7 +167,6 @@ class Agenda:
         self._wake_up()
 
     def _again(self, due: float, seconds: float, work: Callable[..., None]) -> None:
-        """Do repeated work, and set the timer for its next time."""
         self.do(work)
         # Counted from when it was due: counted from the clock, a process that is held up here would
         # look like a lost heartbeat.

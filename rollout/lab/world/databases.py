@@ -55,7 +55,6 @@ class Databases(WorkloadController):
     resource = CLUSTERS
 
     def node_changed(self, change: Change) -> None:
-        """Reconcile all databases if the node was cordoned or uncordoned."""
         if change.differs(spec_of):
             for obj in self._store.items(CLUSTERS):
                 self._cluster.agenda.soon(self.reconcile, *key(obj))
@@ -124,7 +123,6 @@ class Databases(WorkloadController):
                 self._cluster.delete(PODS, pod)
 
     def _switch_over(self, namespace: str, name: str) -> None:
-        """Move the primary if its node is still cordoned."""
         obj = self._store.get(CLUSTERS, name, namespace)
         if obj is not None and any(self._is_cordoned(pod) for pod in self._primaries(obj)):
             self._promote_standby(obj)

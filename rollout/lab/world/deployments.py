@@ -126,7 +126,6 @@ def _set_name(obj: Json) -> str:
 
 
 def replica_set_of(obj: Json, replicas: int) -> Json:
-    """Return the ReplicaSet of a Deployment's present template."""
     spec = spec_of(obj)
     added = {TEMPLATE_HASH: _template_hash(obj)}
     template = spec["template"]

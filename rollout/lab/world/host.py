@@ -27,7 +27,6 @@ _NOT_READY = "container runtime network not ready: NetworkReady=false reason:Net
 
 
 def new_node(host: Machine) -> Json:
-    """Return the Node that a kubelet registers for the first time."""
     settings = host.settings
     spec: Json = {"providerID": f"lab://{host.machine_id}"}
     taints = [dict(taint) for taint in settings.taints or ()]

@@ -213,7 +213,6 @@ class Kubelet:
             self._after(float(run_seconds), self._complete, pod, settles=False)
 
     def _complete(self, started: Json) -> None:
-        """Report that the containers of a running pod have ended well."""
         pod = self._cluster.current(PODS, started)
         if pod is not None and is_active(pod):
             self._containers[uid(pod)] = False

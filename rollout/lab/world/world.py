@@ -86,7 +86,6 @@ class World:
         self.agenda.settle()
 
     async def run(self) -> None:
-        """Let time pass, until `stop`."""
         self._begin()
         await self.agenda.run()
 
