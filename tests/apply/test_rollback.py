@@ -11,7 +11,14 @@ import pytest
 from rollout.errors import ExitCode
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.hosts.engine import UpdateEngine
-from rollout.lab.hosts.faults import HEALTHY, BusFault, HostFaults, RebootFault, SudoFault
+from rollout.lab.hosts.faults import (
+    HEALTHY,
+    BusFault,
+    HostFaults,
+    RebootFault,
+    SshFault,
+    SudoFault,
+)
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, HostSelection, Scenario, load_scenario
 from tests.apply.conftest import Rollout, Started, killed_at
@@ -229,6 +236,28 @@ def test_an_abort_has_the_host_boot_what_it_runs(
     inflict(lab, HEALTHY, node)
     lab.call(lab.machines[node].reboot)
     assert lab.machines[node].os_version == BAD
+
+
+def test_a_retry_that_is_aborted_before_its_reboot_leaves_nothing_chosen(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    node = "worker-1"
+    lab = started(updated(with_deployments=False), 4)
+    ignored = HostFaults(reboot=RebootFault.IGNORED)
+    inflict(lab, ignored, node)
+    killed_at(lab, tmp_path, "rebooting", *ROLLBACK, "--node", node)
+    # As if the command had arrived, and the host had then lost its network instead of rebooting.
+    lab.call(partial(setattr, lab.machines[node], "boots_other", True))
+    inflict(lab, msgspec.structs.replace(ignored, ssh=SshFault.CLOSED), node)
+    resume = ("resume", "--yes", "-o", "json", "--reboot-timeout", "2s")
+    failed = rollout(lab, *resume, *unlock(lab)).ends(ExitCode.PARTIAL)
+    assert failed.outcomes == {node: "not-back"}
+    assert lab.machines[node].boots_other
+    inflict(lab, ignored, node)
+    killed_at(lab, tmp_path, "draining", *resume, "--retry-failed", *unlock(lab))
+    rollout(lab, "abort", "--yes", *unlock(lab)).ends(0)
+    assert not lab.machines[node].boots_other
+    assert not is_cordoned(lab, node)
 
 
 def test_an_abort_that_cannot_undo_says_so(

@@ -20,6 +20,7 @@ from rollout.execution.node.marking import (
     is_excluded_by_us,
     require_mark,
 )
+from rollout.execution.node.rollback import undo_earlier_rollback
 from rollout.execution.node.transitions import AFTER_REBOOT
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
@@ -278,7 +279,10 @@ def take_up(context: NodeContext) -> Progress:
         targets=targets_on(node),
     )
     if phase not in AFTER_REBOOT:
-        return progress.move(_take_up_edge(context, node, phase))
+        edge = _take_up_edge(context, node, phase)
+        if phase is Phase.FAILED and edge is not Edge.TAKEN_UP_REBOOTING:
+            undo_earlier_rollback(context)
+        return progress.move(edge)
     if context.own is not None and node.boot_id == context.planned.boot_id:
         raise NodeFailure(
             Outcome.STRANDED,

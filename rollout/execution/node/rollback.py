@@ -84,6 +84,18 @@ def _is_host_away(error: RolloutError) -> bool:
     return is_down or isinstance(error, NodeRemovedError)
 
 
+def undo_earlier_rollback(context: NodeContext) -> None:
+    """Undo a rollback that has failed before, since it may end before the reboot this time.
+
+    Raises `StepError` if that fails.
+    """
+    if not context.policy.rollback or not isinstance(context.host, SshHost):
+        return
+    trouble = undo_rollback(context.host)
+    if trouble:
+        raise StepError(trouble)
+
+
 def undo_rollback(host: SshHost) -> str:
     """Make a host that still runs the version to leave boot it again.
 
