@@ -170,6 +170,7 @@ def _request_on_signals(
 
 
 def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | None) -> None:
+    """The first signal requests the stop; another SIGINT or SIGTERM ends the process."""
     is_stopping = False
     while data := os.read(pipe, 1):
         number = data[0]

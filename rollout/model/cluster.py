@@ -201,7 +201,7 @@ class Pod(Struct, frozen=True, gc=False):
     claims: tuple[str, ...] = ()
     placement: Placement = ANYWHERE
     unready_since: str = ""
-    # From scheduling to Ready, or None.
+    # From scheduling to the last change to Ready, or None.
     start_seconds: int | None = None
     # Only of static and DaemonSet pods.
     ready_since: str = ""

@@ -212,8 +212,8 @@ class SourcesSilent(NodeFinding, frozen=True):
 
     kind = ExclusionReason.UNKNOWN_STATUS
     answers: tuple[str, ...]
-    # Other sources of the host, and the flag that asks them.
-    shows: tuple[Source, ...] = ()
+    unasked_sources: tuple[Source, ...] = ()
+    # Asks them, too.
     detect_flag: str = ""
     lacks_engine: bool = False
 

@@ -217,8 +217,8 @@ class HostFacts:
     reboots_itself: tuple[SelfReboot, ...] = ()
     # Who else is logged in, besides the probe's own user. None if unknown.
     users: tuple[LoggedInUser, ...] | None = None
-    # Sources of the host that were not asked.
-    shows: tuple[Source, ...] = ()
+    # Others that the host has.
+    unasked_sources: tuple[Source, ...] = ()
     # The states of update-engine and of locksmithd.
     units: tuple[UnitState, UnitState] = (UnitState(), UnitState())
     checks: UpdateChecks = NO_CHECKS

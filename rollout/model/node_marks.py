@@ -130,7 +130,8 @@ def _is_text(value: str) -> bool:
     return len(value) <= _MOST_MARK_CHARACTERS and value.isprintable()
 
 
-def _is_check(value: str) -> bool:
+def is_check_label(value: str) -> bool:
+    """Whether this may be a label that requests checks around the reboot."""
     return len(value) <= _MOST_MARK_CHARACTERS and value.endswith(_CHECKS)
 
 
@@ -147,7 +148,7 @@ _VALIDATORS: Mapping[str, Callable[[str], object]] = {
     marks.RESCUED: _BOOT_ID.fullmatch,
     marks.CORDONED_BY_US: _YES.__contains__,
     marks.EXCLUDED_BY_US: _YES.__contains__,
-    marks.HOOK_LABEL_ANNOTATION: _is_check,
+    marks.HOOK_LABEL_ANNOTATION: is_check_label,
     marks.DETECTED: _is_detected,
     marks.READY_BEFORE: lambda value: read_ready(value) is not None,
 }
@@ -201,8 +202,8 @@ _OTHERS = ", ".join(source for source in UPDATE_SOURCES if source is not Source.
 def sources_not_asked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
     """Return the sources of host and Node that were not asked."""
     if Source.ANNOTATION not in facts.sources and annotation_sign(node).is_needed:
-        return (Source.ANNOTATION, *facts.shows)
-    return facts.shows
+        return (Source.ANNOTATION, *facts.unasked_sources)
+    return facts.unasked_sources
 
 
 def detect_flag(*sources: Source) -> str:
@@ -212,8 +213,8 @@ def detect_flag(*sources: Source) -> str:
 
 def how_to_ask(facts: HostFacts) -> str:
     """Return which setting would ask a silent host's other sources, or empty."""
-    if facts.shows:
-        return f"it has {', '.join(facts.shows)}: {detect_flag(*facts.sources, *facts.shows)}"
+    if facts.unasked_sources:
+        return f"it has {', '.join(facts.unasked_sources)}: {detect_flag(*facts.sources, *facts.unasked_sources)}"
     if facts.lacks_engine:
         return f"add another source to detect.sources: {_OTHERS}"
     return ""

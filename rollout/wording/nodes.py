@@ -129,8 +129,9 @@ def _reboot_not_needed(finding: findings.RebootNotNeeded) -> Words:
 @words.register
 def _sources_silent(finding: findings.SourcesSilent) -> Words:
     cause = "; ".join(finding.answers)
-    if finding.shows:
-        return Words(cause, f"it has {', '.join(finding.shows)}: {finding.detect_flag}")
+    if finding.unasked_sources:
+        others = ", ".join(finding.unasked_sources)
+        return Words(cause, f"it has {others}: {finding.detect_flag}")
     if finding.lacks_engine:
         return Words(cause, f"add another source to detect.sources: {_OTHER_SOURCES}")
     return Words(cause)

@@ -68,7 +68,7 @@ class PlaybookRun:
         # Removed by the thread at its end, or by `cancel` if the thread has not started.
         with needing_temporary_folder("Ansible"):
             self.folder = Path(tempfile.mkdtemp(prefix="rollout-"))
-        # None before the end.
+        # None before the end, and if the run could not start.
         self.status: int | None = None
         self._settings = settings
         self._playbook = playbook
@@ -125,7 +125,7 @@ class PlaybookRun:
             private.mkdir()
             ssh_config = self._settings.ssh_config_text()
             (self.folder / "ssh_config").write_text(ssh_config, encoding="utf-8")
-            self._write_program()
+            self._write_tied_ansible_playbook()
             ended = ansible_runner.run(
                 private_data_dir=str(private),
                 project_dir=str(self._settings.folder),
@@ -145,7 +145,8 @@ class PlaybookRun:
             shutil.rmtree(self.folder, ignore_errors=True)
             self._on_end()
 
-    def _write_program(self) -> None:
+    def _write_tied_ansible_playbook(self) -> None:
+        """Write the first `ansible-playbook` in PATH, which ends with this process."""
         folder = self.folder / "bin"
         folder.mkdir()
         python = (sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT)

@@ -163,7 +163,7 @@ def _evaluate(
     announce: Callable[[str], None],
     *,
     from_inventory: bool,
-) -> Mapping[str, Host]:
+) -> dict[str, Host]:
     for host in hosts.values():
         _check_ssh_arguments(host)
     # Before the return: an unreadable file is an error in any case.

@@ -68,7 +68,8 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
 
     def change(node: Node) -> Patch:
         require_mark(task, node)
-        if label in node.labels and node.annotations.get(marks.HOOK_LABEL_ANNOTATION) != label:
+        is_our_label = node.annotations.get(marks.HOOK_LABEL_ANNOTATION) == label
+        if label in node.labels and not is_our_label:
             raise NodeFailure(
                 Outcome.SKIPPED,
                 f"another tool has checks running there: the Node has the label {label}",

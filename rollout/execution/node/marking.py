@@ -30,6 +30,7 @@ from rollout.model.node_marks import (
     earlier_ineffective_reboots,
     has_grant,
     ineffective_reboots,
+    is_check_label,
     is_returned_by,
     last_result,
     targets_on,
@@ -128,14 +129,14 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
             **dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED)),
             **_last_result(task, outcome, version, details),
         }
-        labels = _remove_temporary_labels(node)
+        labels = _removals_of_temporary_labels(node)
         if is_excluded_by_us(node):
             labels[marks.EXCLUDED_FROM_BALANCERS] = None
         if outcome is Outcome.SUCCEEDED:
             labels.update(fluo_labels(task.policy, version))
             if Source.ANNOTATION in targets_on(node):
-                labels.update(_withdraw_requests(node.labels))
-                annotations.update(_withdraw_requests(node.annotations))
+                labels.update(_withdrawals_of_requests(node.labels))
+                annotations.update(_withdrawals_of_requests(node.annotations))
                 annotations[marks.REBOOT_NEEDED] = None
         spec = soft_taint_removal_patch(node)
         if node.annotations.get(marks.CORDONED_BY_US) == "true":
@@ -146,7 +147,7 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
     return change_node(task, change)
 
 
-def _withdraw_requests(present: Mapping[str, str]) -> dict[str, str]:
+def _withdrawals_of_requests(present: Mapping[str, str]) -> dict[str, str]:
     return {name: "false" for name in marks.OTHERS_REQUESTS if present.get(name) == "true"}
 
 
@@ -160,7 +161,7 @@ def mark_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
             marks.HOOK_LABEL_ANNOTATION: None,
             marks.DEFERRED: None,
         }
-        metadata = {"annotations": annotations, "labels": _remove_temporary_labels(node)}
+        metadata = {"annotations": annotations, "labels": _removals_of_temporary_labels(node)}
         return {"metadata": metadata, "spec": soft_taint_removal_patch(node)}
 
     change_node(task, change)
@@ -183,11 +184,11 @@ def fluo_labels(
     return {name: value for name, value in labels.items() if value and is_label_value(value)}
 
 
-def _remove_temporary_labels(node: Node) -> dict[str, str | None]:
+def _removals_of_temporary_labels(node: Node) -> dict[str, str | None]:
     names = [marks.DEFERRED]
     label = node.annotations.get(marks.HOOK_LABEL_ANNOTATION, "")
     # Anyone may have written the annotation: it must not remove other labels.
-    if label.endswith(("/before-reboot", "/after-reboot")):
+    if is_check_label(label):
         names.append(label)
     return {name: None for name in names if name in node.labels}
 

@@ -74,6 +74,7 @@ class Engine:
             own=own if own and own.name == planned.name else None,
         )
         result = process_node(context, steps)
+        # An earlier process may have set conditions. A refused node keeps MaintenancePlanned.
         if not result.is_refused and (self.conditions.is_on or is_taken_up):
             self.conditions.remove(planned.name)
         return result

@@ -294,7 +294,7 @@ class WaveRunner:
                     results = running.wait_for_results(pause if waiting.nodes else None)
                     self._enter_results(results, waiting, state)
                     if any(result.is_refused for result in results):
-                        # The refusal may last.
+                        # The node waits again, and the reason may last.
                         self.clock.wait(self.stop_rule.stop, pause)
                 elif decision.is_to_wait:
                     self.clock.wait(self.stop_rule.stop, pause)

@@ -157,6 +157,7 @@ def _by_type(conditions: Iterable[wire.Condition]) -> Mapping[str, wire.Conditio
 
 
 def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True) -> Pod:
+    """`with_start`: `started_at` is only needed to await the pods of Jobs."""
     meta = wire_pod.metadata
     spec = wire_pod.spec
     conditions = _by_type(wire_pod.status.conditions)

@@ -197,7 +197,6 @@ def on_node(node: str) -> Query:
 
 
 def pod_projection(*, with_start: bool = True) -> Callable[[wire.WirePod], Pod]:
-    # Without drains that wait for completion, a plan needs no pod's start.
     return partial(decode.pod, shared=decode.SharedValues(), with_start=with_start)
 
 

@@ -199,7 +199,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         sources=probe.sources,
         signs=_read_signs(stdout, stderr, probe, running),
         users=parse_logins(stdout.get("users", "")),
-        shows=unasked_sources(stdout.get("shows", ""), os_release, probe.sources),
+        unasked_sources=unasked_sources(stdout.get("shows", ""), os_release, probe.sources),
         units=(engine, parse_unit_state(stdout, stderr, "locksmithd")),
         checks=parse_update_checks(stdout, stderr, update, engine),
     )

@@ -109,6 +109,7 @@ def selection_of(call: Call) -> ListOptions:
 
 
 def _field_term(term: str, resource: Resource) -> _FieldTerm:
+    """Parse `path=value`, `path==value` or `path!=value`."""
     path, sign, value = term.partition("=")
     equals = not path.endswith("!")
     path = path.removesuffix("!").strip()

@@ -171,6 +171,7 @@ class ApiServer:
         return response
 
     async def _answer(self, request: web.BaseRequest, call: Call) -> EndpointResponse | Watch:
+        """Carry out the call, or suffer a fault instead of it, before it or after it."""
         fault = self.faults.strike(call.target)
         if fault is None:
             return self._compute(request, call)
@@ -179,13 +180,14 @@ class ApiServer:
             if fault.done:
                 self._compute(request, call)
             return replacement
-        await self._delay(request, fault)
+        await self._delay_or_break(request, fault)
         answer = self._compute(request, call)
         if fault.answer is FaultAnswer.LOSE_ANSWER:
             await _break_connection(request)
         return cut_answer(fault, answer)
 
-    async def _delay(self, request: web.BaseRequest, fault: ApiFault) -> None:
+    async def _delay_or_break(self, request: web.BaseRequest, fault: ApiFault) -> None:
+        """Never returns if the fault breaks the connection."""
         if fault.answer is FaultAnswer.SLOW:
             await asyncio.sleep(self._clock.scaled(fault.delay))
         elif fault.answer is FaultAnswer.HANG:

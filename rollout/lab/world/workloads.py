@@ -277,8 +277,8 @@ class GarbageCollector:
         self._store = cluster.store
 
     def changed(self, change: Change) -> None:
-        """Handle a changed namespace, a deleted workload, or another deleted object."""
-        if change.resource in OWNERS:
+        """Handle a changed namespace or a deleted object."""
+        if change.gone and change.resource in OWNERS:
             self._cluster.agenda.soon(self._collect, uid(change.obj))
         is_namespace = change.resource is NAMESPACES
         name = name_of(change.obj) if is_namespace else namespace_of(change.obj)

@@ -170,10 +170,10 @@ def _why_status_unknown(candidate: Candidate, facts: HostFacts) -> NodeFinding |
     if not unanswered:
         return None
     answers = tuple(sign.detail for sign in unanswered)
-    shows = sources_not_asked(candidate.node, facts)
-    flag = detect_flag(*facts.sources, *shows)
+    unasked = sources_not_asked(candidate.node, facts)
+    flag = detect_flag(*facts.sources, *unasked) if unasked else ""
     return findings.SourcesSilent(
-        answers, shows=shows, detect_flag=flag, lacks_engine=facts.lacks_engine
+        answers, unasked_sources=unasked, detect_flag=flag, lacks_engine=facts.lacks_engine
     )
 
 
