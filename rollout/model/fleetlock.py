@@ -2,10 +2,10 @@
 
 https://coreos.github.io/zincati/development/fleetlock/protocol/
 
-* held: the host has asked for a reboot, and has a slot. Its node is drained.
+* held: the host has asked for a reboot, and has taken a slot. Its node is drained.
 * granted: the host may reboot. The grant is the phase `rebooting` on the Node.
-* reported: the host has reported steady state.
-* given up: `rollout fleetlock release` was run, or the host has reported without a reboot.
+* reported (stored as `returned`): the host has reported steady state.
+* given up (stored as `released`): by `rollout fleetlock release`, or a report without a reboot.
 * returned: the node is uncordoned and back in service. The cluster settles from it.
 * released (an answer): the node is returned. Its slot may still be held.
 * freed: the slot is removed, for another host to take.
@@ -131,9 +131,8 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
     state: SlotState = SlotState.HELD
     # No more reboots are granted: the node is about to be returned.
     closing: bool = False
-    # The node is returned without another reboot. Published as `released`.
+    # The node is returned without another reboot.
     is_given_up: bool = False
-    # The host has reported steady state since. Published as `returned`.
     has_reported: bool = False
     awaited: Awaited = Awaited.NOTHING
     # By the API server's clock, so that another server continues the timeout.

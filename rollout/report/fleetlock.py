@@ -113,6 +113,6 @@ class SlotReleaseReport(TypedDict):
     released: bool
 
 
-def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> SlotsReport:
+def fleetlock_document(slots: Slots, nodes: Mapping[str, Node], lock_holder: str) -> SlotsReport:
     phases = {slot.node: phase_of(slot, nodes.get(slot.node)) for slot in slots.all}
-    return {"server": server, "held": slots.all, "phases": phases}
+    return {"server": lock_holder, "held": slots.all, "phases": phases}

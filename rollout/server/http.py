@@ -82,7 +82,7 @@ class _Handlers:
             answer = await self._answer_within_limits(request, answerer)
         except Denied as denied:
             answer = denied.answer
-        # The process may have been suspended: nothing slow may follow.
+        # A grant holds only until `answer.until`, and the process may have been suspended.
         answer = answer.valid_at(self._service.server.clock.monotonic())
         self._service.server.count(name, answer.kind)
         return _json(answer)

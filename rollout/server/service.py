@@ -14,9 +14,9 @@ from rollout.model.fleetlock import GroupRules, Slot
 from rollout.model.selectors import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import SlotAdmission
+from rollout.server.holder_requests import await_return, grant, record_report
 from rollout.server.nodes import NodesUnknownError
 from rollout.server.protocol import INTERNAL_ERROR, AnswerKind, Denied, FleetLockAnswer, HostRequest
-from rollout.server.slot_requests import await_return, grant, record_report
 from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
 from rollout.wording.words import defect

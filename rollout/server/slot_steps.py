@@ -72,11 +72,12 @@ class SlotSteps:
     book: SlotBook
     # See `ServerSettings.slot_timeout`.
     timeout: Duration
-    # Unlike a step's own (`with_pre_reboot_check`), it does not fail once the slot is given up.
-    check_may_act: Guard
+    # Unlike a step's `check_may_act`, it does not fail once the slot is given up.
+    check_in_charge: Guard
 
     @property
     def cached_slot(self) -> Slot:
+        """The slot as `Worker` read it about a second ago."""
         return self.book.cached_slot(self.slot)
 
     def close(self, context: NodeContext) -> None:
@@ -103,7 +104,7 @@ class SlotSteps:
         return {
             Phase.PENDING: _cordon_if_eligible,
             Phase.CORDONED: partial(self._close_on_failure, self._start_drain),
-            Phase.DRAINING: partial(self._close_on_failure, self._drain_and_mark),
+            Phase.DRAINING: partial(self._close_on_failure, self._drain_and_allow_grants),
             Phase.DRAINED: partial(self._close_on_failure, self._await_grant),
             Phase.REBOOTING: partial(self._close_on_failure, self._await_boot),
             Phase.BOOTED: self._await_ready,
@@ -116,8 +117,8 @@ class SlotSteps:
             return progress.move(Edge.GRANTED)
         return start_drain(context, progress)
 
-    def _drain_and_mark(self, context: NodeContext, progress: Progress) -> Progress:
-        """Drain the node, and mark it `drained`, so that any replica may grant its reboot."""
+    def _drain_and_allow_grants(self, context: NodeContext, progress: Progress) -> Progress:
+        """Drain the node, and mark it `drained`."""
         context_of_drain = replace(
             context, drain_seconds_used=self._seconds_spent_on_drain(context)
         )
@@ -141,13 +142,13 @@ class SlotSteps:
         """Run a step. If it fails, close the slot, so that no reboot is granted any more.
 
         Only then read the Node, because a reboot may have been granted a moment before. An older
-        grant is from before this drain, perhaps by an earlier server.
+        grant is from before this drain, which has overwritten its mark; the host may know of it.
 
-        cordoned, draining or drained, and the Node
+        `_after_failed_wait` (cordoned, draining or drained), if the Node
           has its grant, or has rebooted          reopen the slot, await the boot
           goes down, and may have an older grant  reopen the slot, await the boot
           anything else                           the step's error
-        rebooting, and the Node
+        `_after_failed_boot` (rebooting), if the Node
           goes down during the wait `calm`        reopen the slot, await the boot
           has rebooted                            reopen the slot, await the boot
           is down, and the slot is given up       the failure `not-back`
@@ -158,7 +159,7 @@ class SlotSteps:
         except FencedError:
             raise
         except RolloutError as error:
-            context = replace(context, check_may_act=self.check_may_act)
+            context = replace(context, check_may_act=self.check_in_charge)
             self.close(context)
             if progress.phase is Phase.REBOOTING:
                 return self._after_failed_boot(context, progress, error)
@@ -169,7 +170,6 @@ class SlotSteps:
     ) -> Progress:
         """See `_close_on_failure`."""
         node = self._read_or_await_node(context)
-        # A drain overwrites the mark of an older grant.
         may_have_older_grant = context.is_taken_up or progress.repeated_drains > 0
         if may_have_older_grant and not has_grant(node):
             node = self._await_older_grant(context, progress.phase)
@@ -309,7 +309,8 @@ class SlotSteps:
                     raise NodeFailure(Outcome.NOT_BACK, message)
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.BOOTED)
-            # A report without a reboot means that the host no longer wants it.
+            # A host that reports without a reboot no longer wants it. If only the kubelet is late,
+            # `_await_calm` waits for its new boot ID.
             has_reported_old_boot = node.is_ready and self.cached_slot.has_reported
             if self.cached_slot.is_given_up or has_reported_old_boot:
                 raise StoppedError("it is not expected any more")

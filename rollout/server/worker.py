@@ -15,8 +15,9 @@ work_until_stopped                      read the slots, until the server ends
                     _cordon_if_eligible
                       claim_and_cordon
                     _start_drain
-                    _drain_and_mark
-                    _await_grant        wait for `rollout.server.slot_requests.grant`
+                    _drain_and_allow_grants
+                      drain_or_withhold
+                    _await_grant        wait for `rollout.server.holder_requests.grant`
                     _await_boot
                     _await_ready
                     _await_report_and_finish
@@ -215,22 +216,22 @@ class SlotRunner:
         report = engine.report
         ledger = engine.ledger
         plan = engine.plan
-        entry = plan.nodes[0]
+        planned = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
         # The server that started the node has measured it; a successor cannot.
         if not is_taken_up:
             self._baselines.update(engine.settler.measure([slot.node], dict(self._baselines)))
-        host = SlotHost(slot, entry, self.server.api, self.server.book)
+        host = SlotHost(slot, planned, self.server.api, self.server.book)
         steps = SlotSteps(
             slot=slot,
             book=self.server.book,
             timeout=self.server.settings.slot_timeout,
-            check_may_act=engine.check_may_act,
+            check_in_charge=engine.check_may_act,
         )
         taken_up_run = slot.run_id if is_taken_up else None
         try:
-            result = engine.run_node(entry, host, steps.by_phase, taken_up_run=taken_up_run)
+            result = engine.run_node(planned, host, steps.by_phase, taken_up_run=taken_up_run)
         finally:
             baseline = self._baselines.pop(slot.node, None)
         engine.memory.report_held()

@@ -20,7 +20,7 @@ from rollout.gather.cluster.documents import read_slots
 from rollout.model.fleetlock import Slots, is_fleetlock_run
 from rollout.model.text import printable
 from rollout.ports import ClusterApi
-from rollout.report.fleetlock import SlotReleaseReport, slots_document, slots_text
+from rollout.report.fleetlock import SlotReleaseReport, fleetlock_document, slots_text
 
 _POLL_SECONDS = 0.5
 # The server waits a minute for a host with a new grant to go down.
@@ -73,10 +73,10 @@ def serve(settings: CommandSettings) -> None:
       rollout fleetlock serve --group workers=25% \\
         --group-selector 'workers=!node-role.kubernetes.io/control-plane'
     """
-    from rollout.cli.stages import fleetlock
+    from rollout.cli.stages.fleetlock import serve_fleetlock
 
-    server = settings.fleetlock
-    if bool(server.tls_cert) != bool(server.tls_key):
+    options = settings.fleetlock
+    if bool(options.tls_cert) != bool(options.tls_key):
         raise UsageError(
             "--tls-cert and --tls-key belong together", hint="Give both, or neither for plain HTTP."
         )
@@ -84,7 +84,7 @@ def serve(settings: CommandSettings) -> None:
         raise UsageError(
             "gates.interactive asks before each wave, and a server runs unattended", hint="Drop it."
         )
-    fleetlock.serve_fleetlock(settings)
+    serve_fleetlock(settings)
 
 
 @fleetlock_app.command(
@@ -104,9 +104,10 @@ def status(settings: CommandSettings) -> None:
     api = wiring.cluster_api(settings)
     slots = with_patience(read_slots, api, namespace)
     nodes = {node.name: node for node in read_nodes(api)}
-    server = _read_server(api, namespace)
+    holder = _read_lock_holder(api, namespace)
     output.show(
-        slots_document(slots, nodes, server), lambda: slots_text(slots, nodes, server, output.width)
+        fleetlock_document(slots, nodes, holder),
+        lambda: slots_text(slots, nodes, holder, output.width),
     )
 
 
@@ -132,7 +133,7 @@ def release(
     settings.output.show(SlotReleaseReport(node=node, released=was_held), lambda: message)
 
 
-def _read_server(api: ClusterApi, namespace: str) -> str:
+def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
     """Return the server that holds the lock; empty if none does."""
     lease = with_patience(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run) else ""
@@ -157,7 +158,7 @@ def _release_slot(settings: CommandSettings, node: str) -> bool:
     began = time.monotonic()
     while with_patience(read_slots, api, namespace).of_run(run_id) is not None:
         waited = time.monotonic() - began
-        has_no_server = waited > _WITHOUT_SERVER_SECONDS and not _read_server(api, namespace)
+        has_no_server = waited > _WITHOUT_SERVER_SECONDS and not _read_lock_holder(api, namespace)
         if waited > _RELEASE_SECONDS or has_no_server:
             raise BlockedError(
                 f"the slot of {node} is marked for release, but no server has released it yet",
