@@ -214,7 +214,8 @@ def detect_flag(*sources: Source) -> str:
 def how_to_ask(facts: HostFacts) -> str:
     """Return which setting would ask a silent host's other sources, or empty."""
     if facts.unasked_sources:
-        return f"it has {', '.join(facts.unasked_sources)}: {detect_flag(*facts.sources, *facts.unasked_sources)}"
+        flag = detect_flag(*facts.sources, *facts.unasked_sources)
+        return f"it has {', '.join(facts.unasked_sources)}: {flag}"
     if facts.lacks_engine:
         return f"add another source to detect.sources: {_OTHERS}"
     return ""
