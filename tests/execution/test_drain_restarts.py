@@ -171,6 +171,23 @@ def test_a_replacement_that_tolerates_the_cordon_is_not_restarted_again_and_agai
     assert len(restarts(server)) == 1
 
 
+def test_a_budget_that_a_restart_for_another_node_opens_is_left_to_it(
+    server: StandaloneApi, restarting: Restarting
+) -> None:
+    add_deployment(server, pods=2)
+    set_restarted(server, EARLIER)
+    report(server, replicas=3, updatedReplicas=1, availableReplicas=3)
+    opened = {"disruptionsAllowed": 1, "currentHealthy": 3}
+    change(server, BUDGETS, "web", "default", status=opened)
+    controller = once(
+        lambda: bool(asked(server, "get", "deployments", "web")), lambda: replace_pods(server)
+    )
+    restarting()
+    controller.join()
+    assert restarts(server) == []
+    assert statuses(server) == []
+
+
 def test_a_deployment_that_is_deleted_during_its_restart_needs_none(
     server: StandaloneApi, restarting: Restarting
 ) -> None:

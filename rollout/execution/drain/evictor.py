@@ -21,6 +21,7 @@ from rollout.execution.drain.eviction import Attempt, EvictionResult, request_re
 from rollout.execution.drain.restarts import Restarts
 from rollout.execution.drain.task import DrainDemand, NodeTask
 from rollout.model.cluster import Budget, Pod
+from rollout.model.drain_finding import Restarting
 from rollout.planning.drain.budgets import managing_owner
 
 AT_ONCE = 8
@@ -133,6 +134,10 @@ class Evictor:
         if closed_budget is not None:
             self._hold_back(pod, closed_budget, now)
             return
+        restart = self._find_restart_under_way(pod, budgets)
+        if restart is not None:
+            self.held.hold(pod, BlockedReason.of_restart(restart))
+            return
         deferred = self._why_deferred(budgets, now)
         if deferred is not None:
             self.held.hold(pod, deferred)
@@ -140,6 +145,16 @@ class Evictor:
             for budget in budgets:
                 self.budgets.note_sent(budget, now)
             self._submit(pod)
+
+    def _find_restart_under_way(self, pod: Pod, budgets: Sequence[Budget]) -> Restarting | None:
+        """Return the restart that replaces the pod of a budget that needs every pod.
+
+        The new pods open the budget for a moment. Then the Deployment deletes an old one: with an
+        eviction, too few would be left.
+        """
+        if not any(budget.needs_every_pod for budget in budgets):
+            return None
+        return self.restarts.find_under_way(pod)
 
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
         """Hold a pod whose budget is closed; if that cannot open, restart its Deployment or try."""

@@ -4,6 +4,7 @@ A pod whose ReplicaSet is older than its Deployment's template is being replaced
 is restarted twice, by any process.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -19,7 +20,7 @@ from rollout.gather.cluster.deployments import (
     restart_deployment,
 )
 from rollout.gather.cluster.snapshot import read_volumes
-from rollout.model.cluster import Pod
+from rollout.model.cluster import OwnerRef, Pod
 from rollout.model.deployment import Deployment
 from rollout.model.drain_finding import Restarting
 from rollout.model.timestamps import whole_second
@@ -42,6 +43,22 @@ class _StartedRestart:
     read_at: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _RestartableDeployment:
+    deployment: Deployment
+    # Of the ReplicaSet of a pod.
+    origin: ReplicaSetOrigin
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether the pod is being replaced already."""
+        return self.deployment.restarted_at != self.origin.restarted_at
+
+    @property
+    def restart(self) -> _StartedRestart:
+        return _StartedRestart(self.deployment.key, self.origin)
+
+
 @dataclass(slots=True)
 class Restarts:
     task: NodeTask
@@ -54,8 +71,8 @@ class Restarts:
 
         `DrainError` if it fails.
         """
-        owner = pod.owner
-        if not self.task.policy.drain.restarts or owner is None or owner.kind != "ReplicaSet":
+        owner = self._replica_set_of(pod)
+        if owner is None:
             return None
         if owner.uid not in self._restarts:
             try:
@@ -63,6 +80,25 @@ class Restarts:
             except ApiNotFoundError:
                 self._restarts[owner.uid] = None
         return self.read_status(pod)
+
+    def find_under_way(self, pod: Pod) -> Restarting | None:
+        """Like `read_status`, but also find a restart that began elsewhere."""
+        owner = self._replica_set_of(pod)
+        if owner is None:
+            return None
+        if owner.uid not in self._restarts:
+            with suppress(ApiNotFoundError):
+                found = self._find_deployment(pod)
+                if found is not None and found.is_restarted:
+                    self._restarts[owner.uid] = found.restart
+        return self.read_status(pod)
+
+    def _replica_set_of(self, pod: Pod) -> OwnerRef | None:
+        """Return the owner whose pods may be restarted, or None."""
+        owner = pod.owner
+        if not self.task.policy.drain.restarts or owner is None or owner.kind != "ReplicaSet":
+            return None
+        return owner
 
     def read_status(self, pod: Pod) -> Restarting | None:
         """Return the restart that replaces the pod, or None; `DrainError` if it failed."""
@@ -83,18 +119,24 @@ class Restarts:
     def _begin(self, pod: Pod) -> _StartedRestart | None:
         """Send none if one is under way; None if a restart does not help."""
         for _ in range(_TRIES):
-            origin = self.task.cluster.ask(lambda api: read_origin(api, pod), self.deadline)
-            if not origin.deployment:
+            found = self._find_deployment(pod)
+            if found is None:
                 return None
-            deployment = self._read(pod.namespace, origin.deployment)
-            if surge_obstacle(pod, deployment, self._shared_claims(pod)) is not None:
-                return None
-            is_already_restarted = deployment.restarted_at != origin.restarted_at
-            if not is_already_restarted:
-                self._check_moved(pod, deployment)
-            if is_already_restarted or self._send(deployment):
-                return _StartedRestart(deployment.key, origin)
+            if not found.is_restarted:
+                self._check_moved(pod, found.deployment)
+            if found.is_restarted or self._send(found.deployment):
+                return found.restart
         raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
+
+    def _find_deployment(self, pod: Pod) -> _RestartableDeployment | None:
+        """Return the pod's Deployment, or None if a restart of it does not help."""
+        origin = self.task.cluster.ask(lambda api: read_origin(api, pod), self.deadline)
+        if not origin.deployment:
+            return None
+        deployment = self._read(pod.namespace, origin.deployment)
+        if surge_obstacle(pod, deployment, self._shared_claims(pod)) is not None:
+            return None
+        return _RestartableDeployment(deployment, origin)
 
     def _check_moved(self, pod: Pod, deployment: Deployment) -> None:
         """`DrainError` if the pod is a replacement that every restart may bring back here."""
