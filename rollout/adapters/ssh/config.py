@@ -94,7 +94,8 @@ def with_ssh_config(
         announce(f"{files} is ignored: OpenSSH's client (ssh) is not installed")
         return with_defaults
     with_address = {name: host for name, host in hosts.items() if host.address}
-    return with_defaults | _evaluate(with_address, files, announce, from_inventory=from_inventory)
+    evaluated = _evaluate(with_address, files, announce, from_inventory=from_inventory)
+    return {**with_defaults, **evaluated}
 
 
 def _with_defaults(host: Host) -> Host:
