@@ -6,8 +6,15 @@ import pytest
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.memory import NO_MEMORY
-from rollout.planning.eligibility.evidence import Evidence, ProvingCluster, make_evidence
+from rollout.model.memory import NO_MEMORY, Memory
+from rollout.planning.eligibility.evidence import (
+    Evidence,
+    EvidenceRules,
+    ProvenVersions,
+    ProvingCluster,
+    make_evidence,
+)
+from rollout.planning.eligibility.memory import with_hold
 from tests.planning.builders import NEW, NOW, OLD, node
 
 
@@ -27,11 +34,9 @@ def ended(
     return node(name, annotations=annotations, os_image=f"Flatcar {version}")
 
 
-def made(*nodes: Node, version: str = NEW) -> Evidence:
+def made(*nodes: Node, version: str = NEW, memory: Memory = NO_MEMORY) -> Evidence:
     proven = ended("proven", "succeeded", version=version)
-    return make_evidence(
-        version, (proven, *nodes), NO_MEMORY, ProvingCluster("uid", "staging"), NOW
-    )
+    return make_evidence(version, (proven, *nodes), memory, ProvingCluster("uid", "staging"), NOW)
 
 
 FAILED = {
@@ -57,6 +62,15 @@ def test_a_failure_counts_after_later_turns_that_did_not_succeed(outcome: str) -
         "bad", outcome, version=OLD, more={"failed_version": NEW, "failed_as": "not-back"}
     )
     assert made(later).failed == {"bad": "did not come back with this version"}
+
+
+def test_a_version_that_a_person_or_a_rollback_holds_is_not_proven() -> None:
+    held = with_hold(NO_MEMORY, NEW, by="ada", now=NOW)
+    document = made(memory=held)
+    assert document.failed == {"proven": "this version is held"}
+    rules = EvidenceRules("staging", nodes=1, hours=0, max_age=60)
+    assert ProvenVersions(rules, {NEW: document}).why_lacking(NEW)
+    assert not ProvenVersions(rules, {NEW: made()}).why_lacking(NEW)
 
 
 OTHERS = {

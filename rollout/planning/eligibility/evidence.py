@@ -86,6 +86,10 @@ def make_evidence(
             hint="Export evidence where a rollout has succeeded: rollout history, rollout status.",
         )
     failed = _failed_nodes(version, nodes, memory)
+    failures = memory.versions.get(version)
+    if failures and failures.held_by:
+        # Someone has found it bad, whatever its reboots have proved.
+        failed |= dict.fromkeys(sorted(names), "this version is held")
     for node in updated:
         if node.name not in names:
             failed[node.name] = "not Ready, or runs another version"
