@@ -21,20 +21,18 @@ _SERIES_LABELS = frozenset({"__name__", "alertstate"})
 T = TypeVar("T")
 
 
-class Server(NamedTuple):
-    """Which server a URL is for, as messages name it."""
-
+class _Server(NamedTuple):
     name: str
     example: str
     login_hint: str
 
 
-PROMETHEUS = Server(
+PROMETHEUS = _Server(
     "Prometheus",
     "http://prometheus.monitoring:9090",
     f"It would be saved with the plan. Put a token into the environment variable {TOKEN_VARIABLE}.",
 )
-ALERTMANAGER = Server(
+ALERTMANAGER = _Server(
     "Alertmanager",
     "http://alertmanager.monitoring:9093",
     "rollout does not log in to Alertmanager: name a URL that needs no login.",
@@ -148,17 +146,14 @@ class PrometheusAlerts:
 
 
 def _is_silenced(sample: _Sample, known: Iterable[_KnownAlert]) -> bool:
-    """Whether Alertmanager has silenced the alert.
-
-    Of the alerts with the sample's labels, those with the fewest others are the sample's own.
-    """
+    # Of the alerts with the sample's labels, those with the fewest others are its own.
     matching = [alert for alert in known if sample.labels <= alert.labels.items()]
     fewest = min((len(alert.labels) for alert in matching), default=0)
     own = [alert for alert in matching if len(alert.labels) == fewest]
     return bool(own) and all(alert.status.silenced_by for alert in own)
 
 
-def check_url(url: str, server: Server = PROMETHEUS) -> str:
+def check_url(url: str, server: _Server = PROMETHEUS) -> str:
     """Return the URL; `UsageError` if invalid, or with credentials or parameters."""
     parts = parse_url(url)
     if parts is None or not parts.host:

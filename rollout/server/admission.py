@@ -70,8 +70,6 @@ def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) ->
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """Checks slots against the limits on a group's slots and on unavailable nodes."""
-
     # All nodes by name.
     nodes: Mapping[str, Node]
     selection: Selection
@@ -275,7 +273,6 @@ class SlotAdmission:
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{state}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:
-        """Check that no other tool, such as kured, may reboot nodes."""
         ignored = self._settings.policy.gates.ignored_rivals
         nodes = self._nodes.require_by_name()
         blockers = rival_blockers(self._coordinators.get(), nodes.values(), ignored)
@@ -284,7 +281,6 @@ class SlotAdmission:
             raise Denied(AnswerKind.RIVAL, f"{first.object} {first.message}")
 
     def _check_drain(self, candidate: Candidate) -> None:
-        """Check that the drain can end."""
         forecaster = self._forecaster.get()
         with self._forecast_lock:
             blockers = forecaster.forecast(candidate, facts_of(candidate.node)).blockers

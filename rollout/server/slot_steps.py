@@ -118,7 +118,6 @@ class SlotSteps:
         return start_drain(context, progress)
 
     def _drain_and_allow_grants(self, context: NodeContext, progress: Progress) -> Progress:
-        """Drain the node, and mark it `drained`."""
         context_of_drain = replace(
             context, drain_seconds_used=self._seconds_spent_on_drain(context)
         )
@@ -168,7 +167,6 @@ class SlotSteps:
     def _after_failed_wait(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """See `_close_on_failure`."""
         node = self._read_or_await_node(context)
         may_have_older_grant = context.is_taken_up or progress.repeated_drains > 0
         if may_have_older_grant and not has_grant(node):
@@ -193,7 +191,6 @@ class SlotSteps:
     def _after_failed_boot(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """See `_close_on_failure`."""
         node = self._read_or_await_node(context)
         if self._is_up_or_given_up(node):
             node = self._await_calm(context)

@@ -94,7 +94,6 @@ def serve_fleetlock(settings: Settings) -> None:
 def _metrics_served(
     settings: Settings, collectors: Sequence["Collector"], is_ready: Callable[[], bool]
 ) -> Iterator[None]:
-    """Serve metrics and the page of runs, if a setting says so."""
     from rollout.adapters.metrics import serve_metrics
     from rollout.cli.stages.web import RunPages
 

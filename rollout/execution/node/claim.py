@@ -120,7 +120,7 @@ def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _write_first_mark(task: NodeTask) -> Node:
-    """Write the first mark; return the Node as before."""
+    """Return the Node as before."""
     before: Node | None = None
 
     def change(node: Node) -> Patch:

@@ -102,8 +102,6 @@ class HostAccess(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeContext(NodeTask):
-    """What the steps of one node's run work with."""
-
     engine: NodeEngine
     host: HostAccess
     # An earlier process has started it.

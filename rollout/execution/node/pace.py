@@ -61,7 +61,6 @@ class ConnectionPace:
             self._refusals.times.clear()
 
     def pause(self, deadline: Deadline) -> None:
-        """Wait before the next attempt."""
         if self._refusals.times:
             self._pause_after_refusal(deadline)
         elif is_host_silent(self.host.error):

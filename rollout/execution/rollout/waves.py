@@ -204,8 +204,6 @@ class StopRule:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Nodes that are not started, for one reason."""
-
     nodes: Sequence[PlannedNode]
     why: Finding
 

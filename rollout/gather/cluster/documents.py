@@ -53,8 +53,6 @@ class NotUnderstoodError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """A document's content with the ConfigMap that it was read from."""
-
     content: T
     config_map: dict[str, Any] | None
 

@@ -132,7 +132,6 @@ class FaultPlan:
         return sum(active.struck for active in self._active if active.rule is rule)
 
     def strike(self, target: Target) -> ApiFault | None:
-        """Return the fault that strikes this request, if any."""
         now = self._now()
         for active in self._active:
             if active.meet(target, now, self._random):

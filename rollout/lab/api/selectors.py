@@ -75,8 +75,6 @@ def _field_value(obj: Json, path: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """The selectors of a list or a watch."""
-
     labels: LabelSelector
     fields: tuple[_FieldTerm, ...]
 

@@ -187,7 +187,6 @@ class ApiServer:
         return cut_answer(fault, answer)
 
     async def _delay_or_break(self, request: web.BaseRequest, fault: ApiFault) -> None:
-        """Never returns if the fault breaks the connection."""
         if fault.answer is FaultAnswer.SLOW:
             await asyncio.sleep(self._clock.scaled(fault.delay))
         elif fault.answer is FaultAnswer.HANG:

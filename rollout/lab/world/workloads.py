@@ -110,7 +110,6 @@ class WorkloadController(ABC):
 
 
 def owner_reference(owner: Json, resource: Resource) -> Json:
-    """Return the reference that makes an object the controller of another."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -277,7 +276,6 @@ class GarbageCollector:
         self._store = cluster.store
 
     def changed(self, change: Change) -> None:
-        """Handle a changed namespace or a deleted object."""
         if change.gone and change.resource in OWNERS:
             self._cluster.agenda.soon(self._collect, uid(change.obj))
         is_namespace = change.resource is NAMESPACES
@@ -295,7 +293,6 @@ class GarbageCollector:
             self._cluster.delete(PODS, pod)
 
     def _empty(self, name: str) -> None:
-        """Delete what a terminating namespace contains, and then the namespace."""
         namespace = self._store.get(NAMESPACES, name)
         if namespace is None or not is_deleting(namespace):
             return
