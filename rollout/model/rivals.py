@@ -53,7 +53,7 @@ SELF_REBOOTS = {
     ),
     SelfReboot.RPM_OSTREE: (
         "rpm-ostreed-automatic.timer updates the host and reboots it by itself",
-        "set AutomaticUpdatePolicy=stage in /etc/rpm-ostreed.conf, then: sudo rpm-ostree reload",
+        "set AutomaticUpdatePolicy=stage in /etc/rpm-ostreed.conf and run sudo rpm-ostree reload",
     ),
     SelfReboot.SYSUPDATE: (
         "systemd-sysupdate-reboot.timer reboots the host by itself",

@@ -67,8 +67,8 @@ class ClusterFamilies:
         )
         self.last_check = gauge(
             "host_last_check_timestamp_seconds",
-            "Unix time at which the host last checked for updates; 0 if it no longer does. Missing"
-            " while an update is staged.",
+            "Unix time at which the host last checked for updates; 0 if it no longer checks."
+            " Missing while an update is staged.",
             labels=("node",),
         )
         self.hosts_behind = gauge(
@@ -77,7 +77,7 @@ class ClusterFamilies:
         )
         self.version_held = gauge(
             "version_held",
-            "1 for each held version, which no node may reboot into.",
+            "1 for each version that is held.",
             labels=("version",),
         )
 

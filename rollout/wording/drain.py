@@ -75,7 +75,7 @@ def _still_running(finding: StillRunning) -> Words:
     pods = [f"{name} ({ran} so far)" if ran else name for name, ran in finding.ran.items()]
     timeout = f"drain.wait-for-completion-timeout {finding.timeout}"
     cause = f"{shortened(pods, _MOST_PODS)} did not complete within {timeout}"
-    return Words(cause, "raise it, or set drain.wait-for-completion-fallback to evict")
+    return Words(cause, "raise this timeout, or set drain.wait-for-completion-fallback to evict")
 
 
 @words.register
@@ -87,7 +87,7 @@ def _restarting(finding: findings.Restarting) -> Words:
     if finding.is_reverted:
         return Words(f"something has reverted the restart of {name}")
     if not progress.is_observed:
-        return Words(f"{name} was restarted, but its controller has not seen that yet")
+        return Words(f"{name} was restarted, but its controller has not seen this yet")
     if progress.is_late:
         return Words(f"{name} exceeded its progress deadline: {available}")
     waits = f"{name} was restarted, and waits for its new replicas"

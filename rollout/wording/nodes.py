@@ -122,7 +122,7 @@ def _probe_failed(finding: findings.ProbeFailed) -> Words:
 def _reboot_not_needed(finding: findings.RebootNotNeeded) -> Words:
     cause = "; ".join(finding.answers) or "no detection source is configured for it"
     if finding.detect_flag:
-        return Words(cause, f"to use its reboot-needed annotation: {finding.detect_flag}")
+        return Words(cause, f"to use its reboot-needed annotation, add {finding.detect_flag}")
     return Words(cause, "--allow idle reboots it anyway" if finding.may_reboot_idle else "")
 
 
@@ -131,7 +131,7 @@ def _sources_silent(finding: findings.SourcesSilent) -> Words:
     cause = "; ".join(finding.answers)
     if finding.unasked_sources:
         others = ", ".join(finding.unasked_sources)
-        return Words(cause, f"it has {others}: {finding.detect_flag}")
+        return Words(cause, f"it has {others}: add {finding.detect_flag}")
     if finding.lacks_engine:
         return Words(cause, f"add another source to detect.sources: {_OTHER_SOURCES}")
     return Words(cause)
@@ -230,7 +230,7 @@ def _failures(failed: Mapping[str, str]) -> str:
 def _node_resting(finding: findings.NodeResting) -> Words:
     failure = failure_clause(finding.failures)
     cause = f"it {failure}; it will not be rebooted again until {finding.until}"
-    return Words(cause, f"rollout release --node {finding.node}")
+    return Words(cause, f"`rollout release --node {finding.node}` ends this")
 
 
 def failure_clause(failures: NodeFailures, when: str = "") -> str:
@@ -297,7 +297,7 @@ def _rival_mark(finding: findings.RivalMark) -> Words:
 @words.register
 def _rival_pod(finding: findings.RivalPod) -> Words:
     cause = f"the system-upgrade-controller is upgrading it (pod {finding.pod})"
-    return Words(cause, f"wait until it has ended, or use --allow {finding.rival}")
+    return Words(cause, f"wait until that pod has ended, or use --allow {finding.rival}")
 
 
 @words.register
@@ -305,13 +305,14 @@ def _rival_on_host(finding: findings.RivalOnHost) -> Words:
     match finding.rival:
         case Rival.LOCKSMITHD:
             cause = "locksmithd runs on the host and reboots it by itself"
-            stop = "sudo systemctl mask --now locksmithd"
+            stop = "run `sudo systemctl mask --now locksmithd` on it"
         case Rival.ZINCATI:
             cause = f"Zincati runs on the host and reboots it (strategy {finding.strategy})"
             mask = "sudo systemctl mask --now zincati"
-            stop = f"make Zincati use rollout fleetlock, or: {mask}"
+            stop = f"make Zincati use `rollout fleetlock serve`, run `{mask}` on the host"
         case SelfReboot():
             cause, stop = SELF_REBOOTS[finding.rival]
+            stop = f"run `{stop}` on it" if stop.startswith("sudo") else stop
         case _:
             raise NotImplementedError(finding.rival)
     return Words(cause, f"{stop}, or use --allow {finding.rival}")

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 from rollout.model import finding as findings
-from rollout.model.text import shortened
+from rollout.model.text import counted, shortened
 from rollout.wording.words import Words, words
 
 _MOST_FREEZES = 2
@@ -52,7 +52,7 @@ def _deadline_too_near(finding: findings.DeadlineTooNear) -> Words:
 
 @words.register
 def _memory_unreadable(finding: findings.MemoryUnreadable) -> Words:
-    return Words(finding.problem, "rollout doctor")
+    return Words(finding.problem, "`rollout doctor` shows a fix")
 
 
 @words.register
@@ -140,7 +140,8 @@ def _lease_lost(_finding: findings.LeaseLost) -> Words:
 
 @words.register
 def _failure_limit(finding: findings.FailureLimit) -> Words:
-    return Words(f"{finding.failed} failed, and --max-failures is {finding.limit}")
+    failed = counted(finding.failed, "node")
+    return Words(f"{failed} failed, and --max-failures is {finding.limit}")
 
 
 @words.register

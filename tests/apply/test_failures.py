@@ -102,7 +102,7 @@ def test_one_that_works_as_before_does_not_and_failures_add_up_to_a_share(
     score = lab.scoreboard()
     assert score.cordons_left == ()
     assert score.annotations_left == {}
-    assert set(ended.summary["reasons"].values()) == {"2 failed, and --max-failures is 2"}
+    assert set(ended.summary["reasons"].values()) == {"2 nodes failed, and --max-failures is 2"}
 
 
 @pytest.mark.sample
@@ -133,7 +133,7 @@ def test_failures_add_up_over_an_interruption_and_anew_once_they_have_stopped_it
     assert len(failed_on(lab)) == 1
     first = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab)).ends(4)
     assert len(failed_on(lab)) == 2
-    assert set(first.summary["reasons"].values()) == {"2 failed, and --max-failures is 2"}
+    assert set(first.summary["reasons"].values()) == {"2 nodes failed, and --max-failures is 2"}
     again = rollout(lab, "resume", "--yes", "-o", "json")
     assert len(again.summary["failed"]) == 1
     assert again.summary["not_started"] == []

@@ -45,7 +45,7 @@ def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(
     }
     for name, source in WITHOUT_ENGINE.items():
         assert lines[name].split()[1] == "unknown"
-        assert f"it has {source}: --set detect.sources=update-engine,{source}" in lines[name]
+        assert f"it has {source}: add --set detect.sources=update-engine,{source}" in lines[name]
     assert "12 nodes: 6 behind, 5 unknown, 1 pending\n" in text
     pending = command("status", "--pending", "-o", "json", lab=sources)
     assert [row["node"] for row in json.loads(pending.stdout)["nodes"]] == ["cp-1"]

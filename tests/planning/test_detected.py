@@ -105,7 +105,7 @@ def test_who_is_taken(observation: HostFacts, policy: Policy) -> None:
 def test_an_annotation_that_nobody_asks_for_is_pointed_out() -> None:
     (left,) = planned(facts("w-1", staged=False), is_marked=True).excluded
     assert left.message.endswith(
-        "(to use its reboot-needed annotation: --set detect.sources=update-engine,annotation)"
+        "(to use its reboot-needed annotation, add --set detect.sources=update-engine,annotation)"
     )
     assert marks.REBOOT_NEEDED == "node-rollout.dev/reboot-needed"
 

@@ -53,7 +53,7 @@ def test_a_begun_node_without_a_host_stays_begun(
     assert "inventory (-i)" in ended.failures[node]["hint"]
     assert set(ended.summary["succeeded"]) == others
     reasons = {why for name, why in ended.summary["reasons"].items() if name != node}
-    assert reasons == {"1 failed, and --max-failures is 1"}
+    assert reasons == {"1 node failed, and --max-failures is 1"}
     assert marks_of(lab, node) == on_node
     assert begun(lab) == {node}
     assert node in lab.scoreboard().cordons_left

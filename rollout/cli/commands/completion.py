@@ -14,7 +14,7 @@ class Shell(StrEnum):
 
 
 def completion(shell: Shell = argument(..., "Shell to print the script for.", "SHELL")) -> None:
-    """Print the completion script for a shell, with commands, flags and their values.
+    """Print a script that completes commands, flags and their values in a shell.
 
     \b
     Examples:

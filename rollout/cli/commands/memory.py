@@ -275,8 +275,9 @@ def release(
 ) -> None:
     """Release a version that is held: by hand, by a rollback, or because it failed on nodes.
 
-    The next rollout includes its nodes again. Reboots nothing. Ends no pause, except that --all
-    resets the failure history if it is unreadable, including all holds and the pause of all nodes.
+    The next rollout includes its nodes again. Reboots nothing, and does not end a pause. If the
+    failure history is unreadable, --all resets it, and with it all holds and the pause of all
+    nodes.
 
     \b
     Examples:

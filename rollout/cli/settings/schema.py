@@ -211,8 +211,8 @@ class WavesSettings(SettingsTable):
     )
     control_plane_selector: Selector = setting(
         _POLICY.control_plane_selector,
-        "Additional control-plane nodes, besides those with the role label or taint: "
-        "node.kubernetes.io/controller for Typhoon",
+        "Additional control-plane nodes, besides those with the role label or taint, such as"
+        " node.kubernetes.io/controller for Typhoon",
     )
     ramp: tuple[Count, ...] = setting(
         (), "Sizes of the first waves, such as 1,10%,25%; the last size applies to all later waves"
@@ -242,7 +242,7 @@ class DrainSettings(SettingsTable):
     force: bool = flag(_DRAIN.force, "Evict pods that have no controller")
     delete_emptydir_data: bool = flag(
         _DRAIN.delete_emptydir_data,
-        "Evict pods that use emptyDir, deleting its data (default); turn off:"
+        "Evict pods that use emptyDir, deleting its data (default); to turn this off, use"
         " --no-delete-emptydir-data",
     )
     disable_eviction: bool = flag(
@@ -258,8 +258,8 @@ class DrainSettings(SettingsTable):
     )
     wait_for_completion: tuple[Selector, ...] = setting(
         _COMPLETION.selectors,
-        "Wait until pods that match this label selector have completed, instead of evicting them:"
-        " job-name for all Jobs",
+        "Wait until pods that match this label selector have completed, instead of evicting them;"
+        " job-name selects the pods of all Jobs",
     )
     wait_for_completion_timeout: Duration = setting(
         _COMPLETION.timeout,
@@ -439,7 +439,7 @@ class AlertsSettings(SettingsTable):
         " label that has the node's name or address, such as node or instance",
     )
     matchers: tuple[Matcher, ...] = setting(
-        (), 'Consider only alerts that match these labels: severity=~"critical|page"'
+        (), 'Consider only alerts that match these labels, such as severity=~"critical|page"'
     )
 
 
@@ -467,8 +467,8 @@ class MetricsSettings(SettingsTable):
     )
     listen: ListenAddress = setting(
         "",
-        "Address on which operate and fleetlock serve show the rollout to browsers, and serve"
-        " /metrics, /healthz and /readyz; :9732 listens on all addresses",
+        "Address of the rollout's web page and of /metrics, /healthz and /readyz, for operate and"
+        " fleetlock serve; :9732 listens on all addresses",
     )
 
 
@@ -587,13 +587,14 @@ class HealthySettings(SettingsTable):
 
     resource: Resource = setting(
         "",
-        "Object that must be healthy, as PLURAL.GROUP/NAMESPACE/NAME;"
+        "Object that must be healthy, as PLURAL.GROUP/NAMESPACE/NAME, such as"
         " cephclusters.ceph.rook.io/rook-ceph/rook-ceph",
         is_required=True,
     )
     expression: Expression = setting(
         "",
-        "CEL expression that is true while it is healthy: status.ceph.health == 'HEALTH_OK'",
+        "CEL expression that is true while the object is healthy, such as"
+        " status.ceph.health == 'HEALTH_OK'",
         is_required=True,
     )
 
