@@ -299,7 +299,7 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
         ),
         hint=(
             f"If its process is gone, the lock expires in {elapsed(seconds_left)}."
-            f" To take it over now: {unlock_commands(lease, namespace)}"
+            f" To take it over now, run: {unlock_commands(lease, namespace)}"
         ),
     )
 
@@ -310,4 +310,4 @@ def unlock_commands(lease: LeaseState, namespace: str) -> str:
     undo = f"rollout abort --force-unlock {lease.run}"
     if is_fleetlock_run(lease.run):
         return undo
-    return f"rollout resume --force-unlock {lease.run} (or: {undo})"
+    return f"rollout resume --force-unlock {lease.run} (or {undo})"

@@ -205,7 +205,7 @@ class LeaseLock:
         unlock = unlock_commands(lease.state, self.request.namespace)
         raise BlockedError(
             f"--force-unlock {named}, but {lease.state.holder_text} holds the lock {for_run}",
-            hint=f"Once you are sure that no process is working on it: {unlock}",
+            hint=f"Once you are sure that no process is working on it, run: {unlock}",
         )
 
     def _wait_until_gone(self, lease: Lease) -> Lease:

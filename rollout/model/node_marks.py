@@ -38,7 +38,7 @@ _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
 _WRITTEN_PHASES = frozenset(Phase) - {Phase.DONE}
 _YES = frozenset({"true"})
 UNCLEAR_HINT = (
-    "Go on with the version of rollout that wrote it; or look at the node, and remove its"
+    "Use the version of rollout that wrote it. Or look at the node, and remove its"
     " node-rollout.dev/ annotations manually: kubectl annotate node {name} NAME-"
 )
 _CHECKS = ("/before-reboot", "/after-reboot")

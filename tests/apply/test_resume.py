@@ -157,10 +157,7 @@ def test_a_stopped_rollout_is_replaced_only_after_a_question(
     another = ("apply", "--node", "cp-1")
     refused = rollout(lab, *another, "--yes").ends(6)
     assert f"the rollout {run}" in refused.stderr
-    assert (
-        "Before another apply: `rollout resume` continues it, `rollout abort` undoes what it began"
-        in refused.stderr
-    )
+    assert "`rollout resume` continues it, `rollout abort` undoes what it began" in refused.stderr
     discards = "Answering yes discards it. To continue it instead: rollout resume\n"
     assert discards in rollout(lab, *another, "--dry-run").ends(0).stderr
     planned = rollout(lab, "plan").stdout
@@ -382,7 +379,7 @@ def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_s
         )
         unlocking = f"--force-unlock {run_of(lab)}"
         assert (
-            f"To take it over now: rollout resume {unlocking} (or: rollout abort {unlocking})"
+            f"To take it over now, run: rollout resume {unlocking} (or rollout abort {unlocking})"
             in ended.stderr
         )
         assert not [

@@ -64,7 +64,7 @@ def _check_run(run: str, settings: CommandSettings) -> None:
     from rollout.report.journal_check import check_journal
 
     if not (run or settings.output.journal):
-        raise UsageError("--check needs a run", hint="rollout history RUN --check")
+        raise UsageError("--check needs a run", hint="Run: rollout history RUN --check")
     recorded = _read_run(run, settings)
     checked = JournalCheck.of(
         check_journal(recorded.records), lines=len(recorded.records), damaged=recorded.damaged

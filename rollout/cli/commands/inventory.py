@@ -189,7 +189,8 @@ def check_update(settings: CommandSettings) -> None:
     """Make the selected hosts check for an update now.
 
     Skips hosts that have already staged an update or are downloading one. Each host downloads what
-    it finds: `rollout status` shows when the update is staged. Exits 4 if a host could not be reached.
+    it finds: `rollout status` shows when the update is staged. Exits 4 if a host could not be
+    reached.
 
     \b
     Examples:

@@ -214,7 +214,7 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
         build = (
             "docker build -t REGISTRY/node-rollout:TAG . && docker push REGISTRY/node-rollout:TAG"
         )
-        hint = f"Build and push your own: {build}; then --image REGISTRY/node-rollout:TAG."
+        hint = f"Build and push your own: {build}; then give --image REGISTRY/node-rollout:TAG."
         raise UsageError("no --image: rollout has no published image", hint=hint)
     has_schedule = (choices.schedule, choices.time_zone) != (DEFAULT_SCHEDULE, DEFAULT_ZONE)
     if has_schedule and kind is not InstallationKind.CRONJOB:
@@ -291,7 +291,7 @@ def _next_steps(installation: Installation) -> Iterator[str]:
     if not installation.names_registry:
         image = installation.image
         yield f"warning: {image} names no registry, so it is never pulled: load it on every node"
-    create = f"next, unless it exists: kubectl -n {installation.namespace} create secret"
+    create = f"next, unless the Secret exists: kubectl -n {installation.namespace} create secret"
     if installation.kind is not InstallationKind.FLEETLOCK:
         key = f"--type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
         yield f"{create} generic {SSH_SECRET} {key}"

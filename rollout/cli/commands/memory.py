@@ -214,7 +214,7 @@ def _read_nodes_to_change(
     may_be_none: bool = False,
 ) -> tuple[ClusterApi, Sequence[Node]]:
     if (names and everything) or not (names or everything or may_be_none):
-        hint = "For example: worker-2 worker-3; or all of them: --all"
+        hint = "Give names, such as worker-2 worker-3, or give --all."
         raise UsageError("name the nodes, or --all", hint=hint)
     api = wiring.cluster_api(settings)
     if not (names or everything):

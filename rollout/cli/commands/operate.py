@@ -87,12 +87,13 @@ def _refuse_settings_for_attended_runs(settings: CommandSettings) -> None:
             hint="Use apply.",
         )
     if policy.include_held:
-        hint = "Use apply or resume with it, or: rollout release VERSION."
+        hint = "Use it with apply or resume, or run: rollout release VERSION"
         raise UsageError(
             "--allow held is a person's decision, and operate runs unattended", hint=hint
         )
     if policy.reboot_idle or any(pool.reboot_idle for pool in policy.pools):
         hint = (
-            "Drop it, and reboot-idle of pools. For one rolling reboot: rollout apply --allow idle."
+            "Drop it, and reboot-idle of pools. For one rolling reboot, run: rollout apply --allow"
+            " idle"
         )
         raise UsageError("--allow idle would reboot every node at each pass of operate", hint=hint)

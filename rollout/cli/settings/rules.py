@@ -152,7 +152,7 @@ def refuse_finalizing(settings: Settings, rollback: str) -> None:
     if rollback and "finalize-deployment" in settings.reboot.command:
         raise UsageError(
             "reboot.command finalizes a staged deployment, but a rollback stages none",
-            hint="To use the default reboot command: --set reboot.command=",
+            hint="To use the default reboot command, add --set reboot.command=",
         )
 
 

@@ -112,7 +112,7 @@ def find_replaced_rollout(
         replaced = unfinished
     if replaced is not None and replaced.was_stopped and not may_replace_stopped:
         description = unfinished_heading(replaced, run_state(replaced, alive=False))
-        raise LockedError(description, hint=f"Before another apply: {commands_clause(replaced)}.")
+        raise LockedError(description, hint=f"{commands_clause(replaced)}.")
     _refuse_unreadable_fleetlock(api, namespace)
     return replaced
 
@@ -145,8 +145,8 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
             f"{error.message}: rollout cannot tell whether hosts hold FleetLock slots, so another"
             " rollout may be running",
             hint=(
-                "Use the version of rollout that wrote it. If you no longer run a FleetLock server:"
-                f" kubectl -n {namespace} delete configmap {name}"
+                "Use the version of rollout that wrote it. If you no longer run a FleetLock server,"
+                f" run: kubectl -n {namespace} delete configmap {name}"
             ),
         ) from error
 
@@ -197,7 +197,7 @@ def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
     raise BlockedError(
         f"the record of the rollout {plan.plan_id} belongs to another cluster"
         f" ({plan.cluster.server}), so it cannot be resumed",
-        hint="If it came with a backup that was restored here: rollout abort removes it.",
+        hint="If it came with a backup that was restored here, rollout abort removes it.",
     )
 
 

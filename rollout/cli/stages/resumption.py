@@ -87,7 +87,7 @@ def _refuse_other_rules(unfinished: Unfinished, settings: CommandSettings) -> No
         set(PLANNED).difference(_CHANGEABLE_SETTINGS, TIMEOUTS),
         why="cannot be changed now: the interrupted rollout has its own rules",
         hint="Drop it; only timeouts can be changed. "
-        "For other rules: rollout abort, then rollout apply.",
+        "For other rules, run rollout abort, then rollout apply.",
     )
     require_settings_for(settings, rules_of(unfinished))
 

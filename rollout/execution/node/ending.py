@@ -120,7 +120,7 @@ def _explain_deletion(
     return NodeFailure(
         Outcome.FAILED,
         f"its reboot is not verified: {message} after the reboot was requested",
-        hint=f"Look at its host; once its Node is Ready: rollout apply --node {context.name}",
+        hint=f"Look at its host. Once its Node is Ready, run: rollout apply --node {context.name}",
     )
 
 

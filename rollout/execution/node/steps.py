@@ -156,7 +156,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
     if node.annotations.get(marks.RUN) == context.run_id and not context.is_taken_up:
         raise NodeFailure(
             Outcome.SKIPPED,
-            "another process of this rollout has started it: rollout resume",
+            "another process of this rollout has started it; run: rollout resume",
         )
     facts = check_eligible(context, node, observation)
     staged_version = facts.detection.version

@@ -83,7 +83,7 @@ def make_evidence(
     if not is_version(version) or not reboots:
         raise InputError(
             f"no node here was rebooted into {version or 'another version'} and is running it",
-            hint="Export evidence where a rollout has succeeded: rollout history, rollout status.",
+            hint="Export evidence from a cluster in which a rollout has succeeded.",
         )
     failed = _failed_nodes(version, nodes, memory)
     failures = memory.versions.get(version)
