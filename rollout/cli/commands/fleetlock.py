@@ -162,7 +162,7 @@ def _release_slot(settings: CommandSettings, node: str) -> bool:
         if waited > _RELEASE_SECONDS or has_no_server:
             raise BlockedError(
                 f"the slot of {node} is marked for release, but no server has released it yet",
-                hint="The next server that starts releases it. Without a server, run: rollout abort",
+                hint="The next server that starts releases it. If none runs, run: rollout abort",
             )
         wiring.system_clock().sleep(_POLL_SECONDS)
     return True
