@@ -27,7 +27,9 @@ from rollout.model.timestamps import whole_second
 from rollout.planning.drain.surge import claims_of_shared_volumes, surge_obstacle
 from rollout.wording import text
 
-_TRIES = 5
+# A Deployment that is scaled changes its status often.
+_TRIES = 10
+_PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 5.0
 
 
@@ -126,6 +128,7 @@ class Restarts:
                 self._check_moved(pod, found.deployment)
             if found.is_restarted or self._send(found.deployment):
                 return found.restart
+            self.deadline.pause(_PAUSE_SECONDS)
         raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
 
     def _find_deployment(self, pod: Pod) -> _RestartableDeployment | None:
@@ -133,8 +136,10 @@ class Restarts:
         origin = self.task.cluster.ask(lambda api: read_origin(api, pod), self.deadline)
         if not origin.deployment:
             return None
+        # The Deployment last: between its read and its restart, it must not change.
+        shared_claims = self._shared_claims(pod)
         deployment = self._read(pod.namespace, origin.deployment)
-        if surge_obstacle(pod, deployment, self._shared_claims(pod)) is not None:
+        if surge_obstacle(pod, deployment, shared_claims) is not None:
             return None
         return _RestartableDeployment(deployment, origin)
 
