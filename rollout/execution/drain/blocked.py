@@ -158,9 +158,9 @@ class HeldPods:
         now = self.task.now
         for hold in self._by_uid.values():
             if now - hold.began >= _REPORT_AFTER and now - hold.reported_at >= hold.report_pause:
-                self._report(hold, now)
+                self._report_pod(hold, now)
 
-    def _report(self, hold: _BlockedPod, now: float) -> None:
+    def _report_pod(self, hold: _BlockedPod, now: float) -> None:
         reason = hold.reason
         hold.reported = reason
         hold.reported_at = now

@@ -118,7 +118,7 @@ class Databases(WorkloadController):
             pod = pods.get(name)
             if pod is None:
                 spec = spec_with_ordinal(obj, name.rpartition("-")[2])
-                self._create(obj, name, labels=labels, spec=spec)
+                self._create_pod(obj, name, labels=labels, spec=spec)
             elif is_finished(pod):
                 self._cluster.delete(PODS, pod)
 

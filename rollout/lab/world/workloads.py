@@ -82,7 +82,7 @@ class WorkloadController(ABC):
     def _active(self, obj: Json) -> list[Json]:
         return [pod for pod in self._cluster.pods_owned_by(uid(obj)) if is_active(pod)]
 
-    def _create(
+    def _create_pod(
         self, obj: Json, name: str = "", *, labels: Mapping[str, str] | None = None, spec: Json
     ) -> None:
         """Store a new pod of the owner with this spec, unless its namespace is terminating."""
@@ -146,7 +146,7 @@ class ReplicaSets(WorkloadController):
         active = self._active(obj)
         missing = replicas_of(obj) - len(active)
         for _ in range(missing):
-            self._create(obj, spec=template_spec(obj))
+            self._create_pod(obj, spec=template_spec(obj))
         if missing < 0:
             # Pods without a node go first, then pods that are not ready.
             active.sort(key=lambda pod: (bool(node_name(pod)), is_ready(pod)))
@@ -184,7 +184,7 @@ class StatefulSets(WorkloadController):
             "apps.kubernetes.io/pod-index": str(ordinal),
         }
         spec = {**spec_with_ordinal(obj, str(ordinal)), "hostname": name}
-        self._create(obj, name, labels=labels, spec=spec)
+        self._create_pod(obj, name, labels=labels, spec=spec)
 
 
 # A real controller also adds tolerations of pressures, which the lab does not simulate.
@@ -208,7 +208,7 @@ class DaemonSets(WorkloadController):
             name = name_of(node)
             pods = pods_by_node.pop(name, [])
             if not pods and _fits(spec, node):
-                self._create(obj, spec={**spec, "affinity": _pin_to_node(spec, name)})
+                self._create_pod(obj, spec={**spec, "affinity": _pin_to_node(spec, name)})
             elif pods and not _fits(spec, node, ("NoExecute",)):
                 self._delete(pods)
             else:

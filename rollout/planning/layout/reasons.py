@@ -65,8 +65,7 @@ def _conflicts(
     conflicts = list[findings.WaveConflict]()
     for key, need in sorted(limits.usage(demand).items()):
         is_shared = used[key] > 0
-        if is_shared and used[key] + need > limits.capacity.get(key, 0):
-            # Reported for one round.
+        if is_shared and used[key] + need > limits.allowed_in_all_rounds.get(key, 0):
             allowed = limits.allowed.get(key, 0)
             conflicts.append(_conflict(key, allowed, keeps_permits=key in kept_budgets))
     return tuple(dict.fromkeys(conflicts))

@@ -129,7 +129,7 @@ def roll_parts(waves: Sequence[Batch], limits: WaveLimits) -> tuple[Batch, ...]:
 def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
     first = part[0]
     demands = tuple(demand for wave in part for demand in wave.demands)
-    capacity = limits.capacity
+    capacity = limits.allowed_in_all_rounds
     usages = {demand.name: limits.usage(demand) for demand in demands}
     scarce_keys = _scarce_keys(usages.values(), capacity, first.most)
     holds = dict[str, dict[str, int]]()

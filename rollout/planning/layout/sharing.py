@@ -99,7 +99,9 @@ class WaveLimits:
     # How often a wave may use up each budget, up to `most_rounds`; other limits once.
     rounds: Mapping[str, int] = field(default_factory=dict)
     most_rounds: int = MOST_ROUNDS
-    _capacity: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _allowed_in_all_rounds: dict[str, int] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def with_rounds_up_to(self, rounds: int) -> "WaveLimits":
         return replace(self, most_rounds=rounds)
@@ -112,14 +114,14 @@ class WaveLimits:
         return min(self.most_rounds, self.rounds.get(key, 1))
 
     @property
-    def capacity(self) -> Mapping[str, int]:
-        if not self._capacity:
+    def allowed_in_all_rounds(self) -> Mapping[str, int]:
+        if not self._allowed_in_all_rounds:
             for key, most in self.allowed.items():
-                self._capacity[key] = most * self._rounds(key)
-        return self._capacity
+                self._allowed_in_all_rounds[key] = most * self._rounds(key)
+        return self._allowed_in_all_rounds
 
     def usage(self, demand: NodeDemand) -> Load:
-        """Return what a node uses of `capacity`; kept permits count in every round."""
+        """Return what a node uses of `allowed_in_all_rounds`; kept permits count in every round."""
         if not demand.kept_permits:
             return demand.load
         usage = dict(demand.load)

@@ -134,7 +134,7 @@ def join_wave(
         if len(demands) >= limits.size:
             return tuple(demands), [*still_waiting, *waiting_nodes[index:]]
         needs = limits.usage(demand)
-        if not _fits(needs, used, limits.capacity):
+        if not _fits(needs, used, limits.allowed_in_all_rounds):
             still_waiting.append(demand)
             continue
         demands.append(demand)
@@ -158,7 +158,7 @@ def _budget_bound(demands: Iterable[NodeDemand], limits: WaveLimits) -> int:
     usages = (limits.usage(demand) for demand in demands)
     amounts_by_key = grouped(item for usage in usages for item in usage.items())
     for budget, amounts in amounts_by_key.items():
-        bound = max(bound, _waves_needed(amounts, limits.capacity.get(budget, 0)))
+        bound = max(bound, _waves_needed(amounts, limits.allowed_in_all_rounds.get(budget, 0)))
     return bound
 
 
@@ -198,7 +198,7 @@ def _merge_smallest(
 
 
 def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[NodeDemand]:
-    capacity = limits.capacity
+    capacity = limits.allowed_in_all_rounds
     ordered = sorted(demands, key=_by_move_cost)
     usages = {demand.name: limits.usage(demand) for demand in ordered}
     node_counts = Counter(key for usage in usages.values() for key in usage)
