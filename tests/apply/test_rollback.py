@@ -21,7 +21,7 @@ from rollout.lab.hosts.faults import (
 )
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, HostSelection, Scenario, load_scenario
-from tests.apply.conftest import Rollout, Started, killed_at
+from tests.apply.conftest import Rollout, Scrape, Started, killed_at
 from tests.state import (
     annotations,
     inflict,
@@ -355,6 +355,23 @@ def test_a_resume_without_a_readable_memory_returns_what_has_not_rebooted(
     assert f"warning: {BAD} cannot be held: {memory}" in ended.stdout + ended.stderr
     assert not rebooted(lab)
     assert not is_cordoned(lab, begun)
+
+
+def test_the_metrics_of_a_rollback_do_not_say_that_a_staged_update_is_none(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started(updated(with_deployments=False), 4)
+    stage(lab, "worker-2")
+    file = tmp_path / "rollout.prom"
+    rollout(lab, *ROLLBACK, "--set", f"metrics.textfile={file}").ends(ExitCode.PARTIAL)
+    scrape = Scrape(file.read_text(encoding="utf-8"))
+    (required,) = (
+        family for name, family in scrape.families.items() if name == "node_rollout_reboot_required"
+    )
+    assert {sample.labels["node"] for sample in required.samples} == rebooted(lab)
+    assert "worker-2" not in rebooted(lab)
+    assert not scrape.families["node_rollout_hosts_behind"].samples
+    assert scrape.values("node_rollout_version_held", "version") == {BAD: 1}
 
 
 def test_a_version_is_held_by_hand(started: Started, rollout: Rollout) -> None:

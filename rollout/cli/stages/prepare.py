@@ -141,7 +141,7 @@ def prepare_fresh(
         api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped
     )
     targets = ask_hosts(connections, request, snapshot.nodes)
-    observe_cluster(metrics, targets.observations, snapshot, request.settings.detect.max_check_age)
+    observe_cluster(metrics, request, targets.observations, snapshot)
     return FreshRun(prepare(request, snapshot, targets, proven), snapshot, replaced)
 
 

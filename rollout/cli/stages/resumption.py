@@ -117,7 +117,8 @@ def prepare_resumption(
     snapshot = _read_cluster(connections.api, request, unfinished)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     targets = ask_hosts_of(pending, connections, request, snapshot.nodes)
-    if metrics:
+    # A rollback does not ask the hosts for updates.
+    if metrics and not request.policy.rollback:
         metrics.observe_hosts(targets.observations, among_others=True)
     continuation = plan_continuation(
         unfinished,
