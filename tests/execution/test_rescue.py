@@ -9,6 +9,7 @@ import pytest
 from rollout.errors import (
     FencedError,
     HostKeyError,
+    InputError,
     SshAuthError,
     SshBrokenError,
     SshError,
@@ -235,6 +236,19 @@ def test_a_node_that_cannot_be_marked_is_not_back(
     assert failed.outcome is Outcome.NOT_BACK
     assert failed.message.endswith("was not run: the Node changes too often to be written")
     assert rescue.environments == []
+
+
+def test_a_host_whose_rescue_cannot_be_started_is_not_back(
+    asking: Asking, server: StandaloneApi
+) -> None:
+    def fill_disk() -> None:
+        raise InputError("a rescue command needs a directory for temporary files")
+
+    host, context = silent(asking, server)
+    failed = failure(context, PowerCycle(host, meanwhile=fill_disk))
+    assert failed.outcome is Outcome.NOT_BACK
+    why = "reboot.rescue was not run: a rescue command needs a directory for temporary files"
+    assert failed.message.endswith(why)
 
 
 def test_a_node_that_somebody_uncordoned_is_not_power_cycled(

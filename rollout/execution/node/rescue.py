@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from rollout.errors import (
     ApiError,
     FencedError,
+    InputError,
     SshBrokenError,
     SshError,
     SshStalledError,
@@ -86,7 +87,10 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
         RescueVariable.NODE: context.name,
         RescueVariable.ADDRESS: host.host.address,
     }
-    end = rescue(environment, is_stopped=lambda: _is_fenced(context))
+    try:
+        end = rescue(environment, is_stopped=lambda: _is_fenced(context))
+    except InputError as error:
+        raise _with_remark(failure, f"reboot.rescue was not run: {error.message}") from error
     context.report.tell(NodeRescued(context.report.now, context.name, end.problem, end.output))
     context.check_may_act()
     return rescue_text(end.problem, end.output)
