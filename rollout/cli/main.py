@@ -1,4 +1,4 @@
-"""The root command. Its subcommands are listed in `program`, and are in `commands`."""
+"""The root command. Its subcommands are listed in `program`."""
 
 import getpass
 import os

@@ -109,8 +109,6 @@ class EvictionResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One eviction and its result."""
-
     pod: Pod
     result: EvictionResult
     message: str = ""

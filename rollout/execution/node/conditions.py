@@ -132,7 +132,6 @@ class NodeConditions:
             return [name for name, is_done in zip(changes, written, strict=True) if not is_done]
 
     def _try_write(self, name: str, types: tuple[Lifecycle, ...], deadline: Deadline) -> bool:
-        """Return whether the node has exactly these conditions now."""
         try:
             for _ in range(_MOST_CONFLICTS):
                 try:

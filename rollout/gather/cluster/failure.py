@@ -69,7 +69,6 @@ _DENIED_BY_POLICY = re.compile(
     r"(?: with binding '[^']*')? denied request:\s*(?P<message>.*)",
     re.DOTALL,
 )
-# The lock's namespace is missing.
 _MISSING_NAMESPACE = re.compile(r'^namespaces "[^"]+" not found$')
 _TERMINATING = "NamespaceTerminating"
 _MISSING_NAMESPACE_HINT = "Create that namespace, or name another: --set lock.namespace=NAME."

@@ -127,8 +127,6 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """A plan, and what explains it."""
-
     plan: RolloutPlan
     drains: Mapping[str, DrainForecast]
     waves: tuple[Batch, ...]
@@ -444,7 +442,6 @@ def _wave_limits(
     owners: UnbudgetedOwners,
     pace: Pace,
 ) -> WaveLimits:
-    """Return what nodes may take together of budgets, owners, stored data and controllers."""
     rates = _budget_rates(drains, forecaster, inputs.policy, pace)
     allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
     # Replaces the 0 of a budget that allows no eviction now, but may later.

@@ -46,8 +46,6 @@ class EventQueue:
 
 @dataclass(frozen=True, slots=True)
 class _Traits:
-    """How a pod is evicted and replaced."""
-
     # Its own UID without an owner.
     owner_uid: str
     budgets: tuple[str, ...]
@@ -65,8 +63,6 @@ _TraitsKey = tuple[str, tuple[str, ...], int]
 
 @dataclass(slots=True)
 class _DrainState:
-    """How far a node's drain is."""
-
     on_empty: Action
     pods_left: int
     # How many evicted pods were ready, by owner.

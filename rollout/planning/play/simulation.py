@@ -251,7 +251,7 @@ class _WaveSimulation:
 
 
 class _TogetherSimulation(_WaveSimulation):
-    """A wave whose nodes go all at once; it ends when as many pods are ready as before."""
+    """A wave whose nodes go all at once."""
 
     def play(self, *, is_last: bool) -> None:
         names = self.names
@@ -402,10 +402,7 @@ class _RollingSimulation(_WaveSimulation):
             self._free_place_once_settled(name)
 
     def _free_place_once_settled(self, name: str) -> None:
-        """Free the node's place in flight a soak after its owners have as many pods as before.
-
-        `_retry_unsettled` repeats this when an owner gets a pod.
-        """
+        """Free the node's place in flight a soak after its owners have as many pods as before."""
         is_place_free = name not in self._away_before
         if is_place_free:
             return
