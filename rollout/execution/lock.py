@@ -239,7 +239,7 @@ class LeaseLock:
         unlock = unlock_commands(lease.state, self.request.namespace)
         self.notice(
             f"{lease.state.holder_text} holds the lock: watching up to {time_left} for a renewal;"
-            f" if its process is gone: {unlock}"
+            f" if its process is gone, run: {unlock}"
         )
 
     def _write_and_note(self, write: Callable[[], bytes | None]) -> None:

@@ -473,7 +473,7 @@ def no_nodes_text(plan: RolloutPlan) -> str:
         return sentence
     version = shell_word(plan.policy.rollback)
     hint = "There is no node to roll back, so this does not hold the version. To hold it anyway"
-    return f"{sentence} {hint}: rollout hold {version}"
+    return f"{sentence} {hint}, run: rollout hold {version}"
 
 
 def _nothing_staged(excluded: Sequence[Exclusion]) -> str:

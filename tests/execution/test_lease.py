@@ -158,7 +158,7 @@ def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
         lock(api, "bob", seconds=30, stop=stop, notice=notice),
     ):
         pass
-    told = "ann holds the lock: watching up to 10m for a renewal; if its process is gone: "
+    told = "ann holds the lock: watching up to 10m for a renewal; if its process is gone, run: "
     assert notices == [f"{told}kubectl -n kube-system delete lease node-rollout"]
     assert lease(api)["holderIdentity"] == "ann"
 

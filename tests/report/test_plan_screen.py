@@ -122,7 +122,7 @@ def test_a_rollback_without_nodes_says_that_it_holds_nothing() -> None:
     left = Exclusion("node-1", ExclusionReason.NO_PREVIOUS_VERSION, why)
     made = without_waves(left)
     back = replace(made, policy=replace(made.policy, rollback="4152.2.0"))
-    said = "this does not hold the version. To hold it anyway: rollout hold 4152.2.0"
+    said = "this does not hold the version. To hold it anyway, run: rollout hold 4152.2.0"
     assert said in plan_text(back, zone_by_node={}, width=200)
     assert said not in plan_text(made, zone_by_node={}, width=200)
 

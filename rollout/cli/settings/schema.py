@@ -242,7 +242,7 @@ class DrainSettings(SettingsTable):
     force: bool = flag(_DRAIN.force, "Evict pods that have no controller")
     delete_emptydir_data: bool = flag(
         _DRAIN.delete_emptydir_data,
-        "Evict pods that use emptyDir, deleting its data (default); to turn this off, use"
+        "Evict pods that use emptyDir, deleting its data (default); disable with"
         " --no-delete-emptydir-data",
     )
     disable_eviction: bool = flag(

@@ -29,7 +29,7 @@ _NO_NODE_FIX = Fix.with_commands(
     "kubectl get nodes --show-labels",
 )
 _IN_NONE_FIX = Fix(
-    "They are rebooted last, with the rules outside of [[pool]]: add a pool for them, unless you"
+    "They are rebooted last, with the rules outside of [[pool]]. Add a pool for them, unless you"
     " intend that."
 )
 

@@ -187,7 +187,9 @@ def _engine_fix(facts: HostFacts) -> Fix:
             return Fix(text)
         case EngineTrouble.SILENT:
             look = "systemctl status dbus update-engine"
-            return Fix.with_commands("On the host", look, "sudo systemctl restart update-engine")
+            return Fix.with_commands(
+                "Run on the host", look, "sudo systemctl restart update-engine"
+            )
         case _:
             return Fix.with_commands("Try on the host", _ENGINE_CALL)
 
