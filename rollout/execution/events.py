@@ -103,6 +103,7 @@ class NodeEvents:
                 return
 
     def _report_step(self, step: NodeStep) -> None:
+        # One Event a phase.
         if self._phases.get(step.node) is step.phase:
             return
         self._phases[step.node] = step.phase
@@ -120,6 +121,7 @@ class NodeEvents:
         self.queue_event(step.node, reason, message, step.at)
 
     def _report_blocked(self, blocked: PodBlocked) -> None:
+        """Report only the node's first pod, until it is released."""
         if blocked.node not in self._blocked_pods:
             self._blocked_pods[blocked.node] = blocked.pod
         if self._blocked_pods[blocked.node] != blocked.pod:
@@ -149,7 +151,9 @@ class NodeEvents:
         """Queue an Event; a second for the same `reason` updates it."""
         digest = sha256(f"{self.run}/{node}/{reason}".encode()).hexdigest()[:16]
         time = whole_second(at)
-        name = f"{node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
+        # `node-1.0123456789abcdef`
+        longest_node = _LONGEST_NAME - len(f".{digest}")
+        name = f"{node[:longest_node].rstrip('.-')}.{digest}"
         uid = self._planned[node].node_uid
         event = {
             "apiVersion": "v1",
@@ -191,6 +195,7 @@ class NodeEvents:
         return self.clock.monotonic() < self._give_up_at
 
     def _write(self, event: dict[str, Any]) -> None:
+        """Create or update the Event."""
         name = event["metadata"]["name"]
         path = f"{EVENTS}/{name}"
         update = {field: event[field] for field in ("message", "lastTimestamp")}
@@ -211,6 +216,7 @@ class NodeEvents:
 
 
 def _end_message(result: NodeFinished, node: PlannedNode) -> str:
+    """Return `Uncordoned after 4m, running 3815.2.5`."""
     took = f"after {Duration(round(result.seconds))}"
     version = f", running {result.version}" if result.version else ""
     if result.succeeded:
@@ -227,6 +233,7 @@ def _end_message(result: NodeFinished, node: PlannedNode) -> str:
 
 
 def _versions(node: PlannedNode) -> str:
+    """Return `3815.2.0 -> 3815.2.5`."""
     if not node.staged:
         return f"{node.running_version or 'an unknown version'}, nothing staged"
     versions = version_step(node.running_version, node.staged_version, node.detected_by)

@@ -51,6 +51,7 @@ _LONGEST_VARIABLE = 100_000
 class GateAnswer:
     """Whether a node may start now."""
 
+    # None if it may.
     finding: Finding | None = None
     # Waiting does not help.
     is_final: bool = False
@@ -120,6 +121,7 @@ class PolicyGates:
     def ask_to_start_wave(self, wave: Wave) -> Finding | None:
         """Ask the operator and the gate command; return why the wave may not start."""
         now = self.cluster.clock.now()
+        # With windows.wait, each node waits for its window.
         closed = None if self._policy.windows.wait else self._schedule.why_closed(now)
         if closed:
             return closed
@@ -130,7 +132,7 @@ class PolicyGates:
         return self._run_command("wave", _wave_variables(wave, self.plan))
 
     def ask(self, node: PlannedNode) -> GateAnswer:
-        """After gates.timeout, the answer is final."""
+        """After gates.timeout, a refusal is final."""
         for check in self._checks:
             answer = check(node)
             finding = answer.finding
@@ -161,8 +163,10 @@ class PolicyGates:
 
     def _check_memory(self, node: PlannedNode) -> GateAnswer:
         if self.memory is None:
+            # FleetLock has checked it.
             return OPEN
-        return GateAnswer(self.memory.why_not_to_start(node), is_final=True)
+        finding = self.memory.why_not_to_start(node)
+        return GateAnswer(finding, is_final=True) if finding else OPEN
 
     def run_command_for_node(self, context: NodeContext) -> None:
         """Run `gates.command` for a node; raises `NotStartedError` if it refuses."""
@@ -224,10 +228,12 @@ class PolicyGates:
                 opens=opens,
             )
             may_wait = may_wait and bool(opens)
+        # Windows of a pool hold its nodes only.
         is_general = may_wait and not schedule.pool_windows
         return GateAnswer(finding, is_final=not may_wait, is_general=is_general)
 
     def _estimate_seconds(self, node: PlannedNode) -> float:
+        """Return how long the node's drain and reboot may take."""
         wave = self._wave_of[node.name]
         drain = wave.estimate.drain
         if node.wait_seconds < self._longest_wait[wave.index]:
@@ -304,6 +310,7 @@ class PolicyGates:
         self._deadlines.pop(_ANY_NODE, None)
 
     def _report_once(self, about: str, finding: Finding) -> None:
+        """Report a new finding: `node-1: its window is closed`."""
         if self._reported.get(about) != finding:
             self._reported[about] = finding
             self.report.notice(f"{about or 'no node can be rebooted now'}: {text(finding)}")
@@ -328,14 +335,16 @@ def _wave_variables(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
 
 
 def _node_names(wave: Wave) -> str:
-    """Return the names that fit: a rolling wave can be the whole fleet."""
+    """Return the names that fit in a variable: a rolling wave can be the whole fleet."""
     names = " ".join(node.name for node in wave.nodes)
     if len(names) <= _LONGEST_VARIABLE:
         return names
-    return names[: names.rindex(" ", 0, _LONGEST_VARIABLE)]
+    last_space = names.rindex(" ", 0, _LONGEST_VARIABLE)
+    return names[:last_space]
 
 
 def find_control_plane_blockers(api: ClusterApi, name: str, policy: Policy) -> Iterable[Blocker]:
+    """Return why the control plane needs this node; empty for workers."""
     try:
         if not is_control_plane(read_node(api, name), policy):
             return ()

@@ -35,7 +35,7 @@ class LeaseState:
     renewed: datetime | None = None
     # The same by the API server's clock.
     written: datetime | None = None
-    # Empty if unknown.
+    # See `marks.PROCESS`; empty if unknown.
     process: str = ""
 
     @property
@@ -69,6 +69,7 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
         return wire.written_at(self.managed_fields, "renewTime")
 
     def for_update(self, ours: Mapping[str, str]) -> dict[str, Any]:
+        """Return the metadata to write, with `ours` as rollout's annotations."""
         annotations = dict(self.annotations)
         annotations.pop(marks.RUN, None)
         annotations.pop(marks.PROCESS, None)
@@ -263,7 +264,7 @@ def await_renewal(
     lease = read()
     can_tell_age = lease.written is not None and now() is not None
     state = watch.observe(lease, now())
-    # A known age is too high then.
+    # An age that leaves this unknown is longer than the watch below.
     if state is not HolderState.UNKNOWN or can_tell_age:
         return state
     seconds = lease.renewal_seconds + _RENEWAL_SLACK
@@ -275,24 +276,14 @@ def await_renewal(
 
 
 def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None) -> LockedError:
-    holder = lease.holder_text
-    machine, _, process = holder.rpartition("/")
     activity = "a rollout is running"
     watch_command = "rollout status --watch"
     if is_fleetlock_run(lease.run):
         activity = "the FleetLock server is draining and rebooting hosts"
         watch_command = "rollout fleetlock status"
-    location = holder
-    remarks = []
-    if process.isdecimal():
-        location = machine
-        remarks.append(f"process {process}")
-    if age is not None:
-        remarks.append(f"renewed {elapsed(age)} ago")
-    remark = f" ({', '.join(remarks)})" if remarks else ""
     seconds_left = max(1.0, lease.duration - (age or 0.0))
     return LockedError(
-        f"{activity} on {location}{remark}",
+        f"{activity} on {_location_text(lease, age)}",
         details=(
             f"To watch it:     {watch_command}",
             "To stop it:      rollout pause --all        (it finishes the nodes in flight)",
@@ -304,7 +295,21 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
     )
 
 
+def _location_text(lease: LeaseState, age: float | None) -> str:
+    """Return `laptop (process 42, renewed 5s ago)`, as far as known."""
+    location = lease.holder_text
+    remarks = []
+    machine, _, process = location.rpartition("/")
+    if process.isdecimal():
+        location = machine
+        remarks.append(f"process {process}")
+    if age is not None:
+        remarks.append(f"renewed {elapsed(age)} ago")
+    return f"{location} ({', '.join(remarks)})" if remarks else location
+
+
 def unlock_commands(lease: LeaseState, namespace: str) -> str:
+    """Return how to free the lock: without a run ID, by deleting the Lease."""
     if not is_run_id(lease.run):
         return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     undo = f"rollout abort --force-unlock {lease.run}"

@@ -62,8 +62,11 @@ class LockRequest:
     holder: str
     namespace: str = marks.LEASE_NAMESPACE
     seconds: int = SECONDS
+    # The run whose lock is taken without a wait, or empty.
     force_unlock: str = ""
+    # See `marks.PROCESS`.
     process: str = ""
+    # It has watched the holder since the plan.
     watch: LeaseWatch | None = None
 
 
@@ -86,9 +89,11 @@ class LeaseLock:
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._mutex = threading.Lock()
         self._ended = threading.Event()
+        # Set if the process ends at once.
         self._leaving = threading.Event()
         self._renewed_at = float("-inf")
         self._metadata = LeaseMeta(marks.LEASE_NAME)
+        # Our acquireTime.
         self._acquired = ""
         self._transitions = 0
         self._is_lost = False
@@ -110,7 +115,7 @@ class LeaseLock:
         self._release()
 
     def check(self) -> None:
-        """Raise `FencedError` unless this process surely holds the Lease."""
+        """Raise `FencedError` unless this process surely holds the Lease. May renew it."""
         if self._leaving.is_set():
             _block_forever()
         if self._ended.is_set():
@@ -168,7 +173,7 @@ class LeaseLock:
         self._claim(lambda: self.cluster.api.replace(self._path, self._body()), before=lease)
 
     def _claim(self, write: Callable[[], bytes], *, before: Lease | None) -> None:
-        """Create or replace the Lease; a conflict may come from our own lost answer."""
+        """Create or replace the Lease; a conflict may be with our own earlier write."""
         while True:
             try:
                 self._retry(lambda: self._write_and_note(write))
@@ -210,6 +215,7 @@ class LeaseLock:
 
     def _wait_until_gone(self, lease: Lease) -> Lease:
         """Watch until the holder is gone; return the Lease as last read."""
+        # Another process has taken the lock since the operator confirmed.
         if self.request.watch is not None and self._watch.holder != lease.held_by:
             raise _conflict_error(lease)
         next_notice = Deadline(self._clock, 0.0)
@@ -220,6 +226,7 @@ class LeaseLock:
             self._sleep(min(1.0, lease.state.renewal_seconds))
             current = self._read()
             if current is None:
+                # Deleted: the write of the claim decides.
                 return lease
             lease = current
         return lease
@@ -243,6 +250,7 @@ class LeaseLock:
         )
 
     def _write_and_note(self, write: Callable[[], bytes | None]) -> None:
+        """`write` returns None if the lock is lost."""
         # The duration counts from when the write was sent.
         sent_at = self._clock.monotonic()
         answer = write()
@@ -263,6 +271,7 @@ class LeaseLock:
                     self.cluster.notice(error)
 
     def _pause(self, failures: int) -> float:
+        """Return the seconds until the next renewal."""
         if not failures:
             return self._interval
         return min(self._interval, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
@@ -318,6 +327,7 @@ class LeaseLock:
             self._write(api, released=True)
 
     def _body(self, *, released: bool = False) -> dict[str, Any]:
+        """Return the Lease to write, renewed now."""
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         self._acquired = self._acquired or now
         own_annotations = {}

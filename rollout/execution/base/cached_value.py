@@ -10,12 +10,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class CachedValue(Generic[T]):
-    """A value that is kept for some seconds; then one thread reads it while others wait."""
+    """A value that is read again once it is too old, by one thread while the others wait."""
 
     read: Callable[[], T]
     seconds: float
     clock: Clock
-    # Keep it longer if reads would take more than this share of the time, up to `longest` seconds.
+    # Reads take at most this share of the time: slow ones add up to `longest` seconds.
     share: float = 1.0
     longest: float = float("inf")
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -20,7 +20,7 @@ BUDGET_CAUSE = "DisruptionBudget"
 STEPS = "steps"
 _GROWING_PAUSE = wait_exponential(0.25, max=5.0)
 _LONGEST_RETRY_AFTER = 30.0
-# After so long, the server may have been back in between.
+# An older failure says little: the server may have been back since.
 _FAILURE_VALID_SECONDS = 60.0
 # A request's timeout when no patience is left.
 _HURRIED_SECONDS = 5.0
@@ -46,6 +46,7 @@ class Deadline:
         self._clock.sleep(min(seconds, self.remaining))
 
     def sleep_unless(self, event: Event) -> None:
+        """Sleep until the deadline or the event."""
         while not (self.expired or self._clock.wait(event, self.remaining)):
             pass
 
@@ -55,6 +56,7 @@ class Deadline:
 
 
 def is_transient(error: BaseException) -> bool:
+    """Whether the request may succeed if it is repeated. A budget's 429 is an answer."""
     if isinstance(error, TooManyRequestsError):
         return not error.has_cause(BUDGET_CAUSE)
     return isinstance(error, ApiUnavailableError)
@@ -101,6 +103,7 @@ def _failure(state: RetryCallState) -> BaseException:
 
 
 def _pause(state: RetryCallState) -> float:
+    """Return the seconds until the next attempt, by the server's Retry-After if it gave one."""
     failure = _failure(state)
     if isinstance(failure, ApiError) and failure.retry_after is not None:
         return min(failure.retry_after, _LONGEST_RETRY_AFTER)
@@ -129,8 +132,10 @@ class PatientApi:
 
     @property
     def patience_left(self) -> float:
+        """Seconds that requests without a deadline may still wait in this outage."""
         now = self.clock.monotonic()
         began = now
+        # A copy: other threads note outages.
         for outage in tuple(self._outages.values()):
             if now - outage.last_failed < _FAILURE_VALID_SECONDS:
                 began = min(began, outage.first_sent)
@@ -151,6 +156,7 @@ class PatientApi:
         self.note_answer(caller)
 
     def _note_failure(self, caller: str, sent: float) -> None:
+        """Extend the caller's outage, or begin one if the last is over."""
         outage = self._outages.get(caller)
         if outage is not None and sent - outage.last_failed < _FAILURE_VALID_SECONDS:
             sent = outage.first_sent
@@ -170,6 +176,7 @@ class PatientApi:
         return retry_until(deadline or self.deadline(), once, self.notice)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
+        """By default, the deadline is the end of the patience."""
         return Deadline(self.clock, self.patience_left if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:

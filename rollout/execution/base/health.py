@@ -24,16 +24,17 @@ class ObjectHealth:
     evaluate: HealthEvaluation | None
 
     def find_problem(self) -> ObjectUnhealthy | ObjectHealthUnknown | None:
+        """Return the first rule that does not hold, or None."""
         for rule in self.rules:
-            problem = self._check(rule)
+            problem = self._find_violation(rule)
             if problem is not None:
                 return problem
         return None
 
-    def _check(self, rule: HealthRule) -> ObjectUnhealthy | ObjectHealthUnknown | None:
+    def _find_violation(self, rule: HealthRule) -> ObjectUnhealthy | ObjectHealthUnknown | None:
         reference = ObjectReference.parse(rule.resource)
         try:
-            # Perhaps only this object cannot be read, such as without its conversion webhook.
+            # Perhaps only this object cannot be read, as when its conversion webhook is down.
             deadline = self.cluster.deadline_within(_SECONDS)
             body = self.cluster.ask(partial(read_object, reference=reference), deadline)
             is_healthy = self._evaluate(rule.expression, body)

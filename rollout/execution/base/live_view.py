@@ -104,6 +104,7 @@ class LiveView(Generic[T]):
 
     def _list_and_watch(self) -> bool:
         """List if needed, and watch until the connection ends; return whether it lasted."""
+        # Without a watch, nothing has lasted.
         began = float("inf")
         try:
             if self._needs_list:
@@ -113,7 +114,9 @@ class LiveView(Generic[T]):
         except ApiGoneError:
             self._needs_list = True
         except ApiError as error:
+            # After an error status, the watch cannot continue at its version.
             self._needs_list |= bool(error.status) or not self._version
+            # A long watch may break off.
             if error.status or not _has_lasted(began):
                 self.cluster.notice(error)
                 return False
@@ -138,6 +141,7 @@ class LiveView(Generic[T]):
         with self._lock:
             self._version = event.resource_version or self._version
             if event.object is None:
+                # A bookmark.
                 return
             if event.type is WatchEventType.DELETED:
                 self._objects.pop(event.object.uid, None)

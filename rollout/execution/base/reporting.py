@@ -28,7 +28,7 @@ from rollout.ports import Clock, Observer
 
 # Between reports of an outage.
 _QUIET_SECONDS = 30.0
-# In place of a node's name.
+# In place of a node's name, for the rollout.
 _ROLLOUT = ""
 
 
@@ -38,7 +38,7 @@ class Reporter:
 
     observers: Sequence[Observer]
     clock: Clock
-    # As last reported, by node.
+    # What was last reported, by node.
     _waits: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -97,9 +97,10 @@ class Reporter:
             self.tell(step)
 
     def _note_wait(self, node: str, wait: object) -> bool:
-        before = self._waits.get(node)
+        """Return whether this is news of the node."""
+        is_new = self._waits.get(node) != wait
         self._waits[node] = wait
-        return before != wait
+        return is_new
 
     def tell(self, event: StepEvent) -> None:
         for observer in self.observers:
