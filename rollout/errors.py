@@ -21,7 +21,11 @@ class ExitCode(IntEnum):
 
 
 class RolloutError(Exception):
-    """`see` are commands to run or logs to read, `details` further lines to print."""
+    """An error with its exit code, and with what the operator can do about it.
+
+    `see`: commands to run or logs to read. `details`: further lines to print.
+    With `see`, `hint` becomes `See: kubectl get node web-1; Uncordon it.`
+    """
 
     exit_code = ExitCode.ERROR
 
@@ -50,19 +54,19 @@ class InputError(RolloutError):
 
 
 class KubeconfigError(InputError):
-    """It is missing, invalid, or lacks the context."""
+    """The kubeconfig is missing, invalid, or lacks the context."""
 
 
 class InventoryError(InputError):
-    """It cannot be read or is invalid."""
+    """The Ansible inventory cannot be read or is invalid."""
 
 
 class ScenarioError(InputError):
-    """It cannot be read or is invalid."""
+    """The lab's scenario cannot be read or is invalid."""
 
 
 class PlanFileError(InputError):
-    """It is incomplete, edited, too new, or from another cluster."""
+    """The plan file is incomplete, edited, too new, or from another cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +92,9 @@ class AdmissionDenial:
 
 
 class ApiError(RolloutError):
-    """The API server answered with a failure, or with `status` 0 did not answer.
+    """The API server answered with a failure, or did not answer (`status` 0).
 
-    `retry_after` is in seconds. A webhook or policy chooses the status of its `denial`.
+    `retry_after` is in seconds. `denial`: a webhook or policy refused, and chose the status.
     """
 
     def __init__(
@@ -172,7 +176,7 @@ class SshAuthError(SshError):
 
 
 class HostKeyError(SshError):
-    """The key is unknown or has changed; `summary` is the message without keys."""
+    """The host key is unknown or has changed; `summary` is the message without keys."""
 
     def __init__(self, message: str, *, hint: str = "", summary: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -192,7 +196,7 @@ class StepError(RolloutError):
 class DrainError(StepError):
     """Pods could not be evicted, or did not terminate in time.
 
-    `needed_seconds` is the drain timeout that would do; 0 if a longer one would not help.
+    `needed_seconds`: a drain timeout that is long enough; 0 if a longer one would not help.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class ClusterApi(Protocol):
         ...
 
     def server_time(self) -> datetime | None:
-        """Return the server's clock in UTC, never early and seconds late at most.
+        """Return the server's clock in UTC, never fast and at most seconds slow.
 
         None before the first answer. Compare the server's timestamps only with this clock.
         """
@@ -72,7 +72,7 @@ class ClusterApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """`exit_status` is None if the connection broke first."""
+    """What a command printed; `exit_status` is None if the connection broke first."""
 
     exit_status: int | None
     stdout: str
@@ -142,7 +142,7 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Sleep."""
+        """Return after this many seconds."""
         ...
 
     def wait(self, event: "Event", seconds: float) -> bool:

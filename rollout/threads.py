@@ -19,14 +19,14 @@ def in_background(work: Callable[[], Result], name: str) -> "Future[Result]":
     future: Future[Result] = Future()
     # A coroutine that waits for the future may be canceled. That does not cancel the work.
     future.set_running_or_notify_cancel()
-    Thread(target=_run, args=(work, future), name=name, daemon=True).start()
+    Thread(target=_fulfill, args=(future, work), name=name, daemon=True).start()
     return future
 
 
 def side_by_side(
     items: Iterable[Item], work: Callable[[Item], Result], *, most: int, name: str
 ) -> Generator[tuple[Item, Result]]:
-    """Yield each item with its result, as they come; at most `most` run at once.
+    """Yield each item with its result, the first to finish first; at most `most` run at once.
 
     An exception of the work is raised here. Closing the generator starts no further work, and does
     not wait for what is running.
@@ -37,23 +37,25 @@ def side_by_side(
     # All threads share one iterator, so that each item is taken once.
     shared = iter(pending)
 
-    def work_off() -> None:
+    def work_on_items() -> None:
         for item in shared:
             future: Future[Result] = Future()
-            _run(lambda: work(item), future)  # noqa: B023 - called at once
+            _fulfill(future, lambda: work(item))  # noqa: B023 - called at once
             done.put((item, future))
 
     for _ in range(min(max(1, most), count)):
-        Thread(target=work_off, name=name, daemon=True).start()
+        Thread(target=work_on_items, name=name, daemon=True).start()
     try:
         for _ in range(count):
             item, future = done.get()
             yield item, future.result()
     finally:
+        # Ends the shared iterator, so that no thread takes another item.
         pending.clear()
 
 
-def _run(work: Callable[[], Result], future: "Future[Result]") -> None:
+def _fulfill(future: "Future[Result]", work: Callable[[], Result]) -> None:
+    """Run the work in this thread; the future gets its result or exception."""
     try:
         future.set_result(work())
     except BaseException as error:  # noqa: BLE001 - raised by the future's result()

@@ -25,6 +25,7 @@ def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None
 
 
 def ask(question: str, notes: Sequence[str] = ()) -> None:
+    """Print the notes and `question?`, and raise `NotConfirmedError` unless the answer is yes."""
     try:
         for line in notes:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
@@ -53,10 +54,11 @@ class TerminalConfirmation:
                 hint="Drop it, or let a command confirm waves: --set gates.command=COMMAND.",
             )
         self._all_waves_confirmed = False
+        # Whether the last answer was no. A stop request is reported as an interruption instead.
         self.is_declined = False
 
     def __call__(self, question: str, stopped: Callable[[], bool]) -> bool:
-        """A stop request counts as a no."""
+        """Return whether the wave may start. A stop request counts as a no."""
         if self._all_waves_confirmed:
             return True
         accepted = "Type yes to start this wave, or all to start it and every later wave:"

@@ -26,6 +26,7 @@ _DENIED = (
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
+    """Run the command line, report its error, if any, and return the exit code."""
     name = program_name()
     try:
         code = program(list(arguments), prog_name=name, standalone_mode=False)
@@ -35,21 +36,27 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
         return ExitCode.ERROR
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nothing above could report it
         flush_or_discard()
-        command = name
-        first_word = next((word for word in arguments if not word.startswith("-")), "")
-        if first_word in getattr(program, "commands", ()):
-            command = f"{name} {first_word}"
+        command = _command_path(name, program, arguments)
         with suppress(OSError):
             report_error(error, verbose=_is_verbose(arguments), command=command)
         return error_exit_code(error)
     finally:
         flush_or_discard()
+    # None unless the command ended with `typer.Exit`.
     return code if isinstance(code, int) else ExitCode.OK
 
 
+def _command_path(name: str, program: Callable[..., Any], arguments: Sequence[str]) -> str:
+    """Return the command whose help to name, such as `rollout plan`, or only `rollout`."""
+    first_word = next((word for word in arguments if not word.startswith("-")), "")
+    return f"{name} {first_word}" if first_word in getattr(program, "commands", ()) else name
+
+
 def _is_verbose(arguments: Sequence[str]) -> bool:
+    """Whether -v is given. The error may have come before the settings were read."""
     if os.environ.get("ROLLOUT_VERBOSE", "").strip("0 "):
         return True
+    # Also -vv, and -v together with -y.
     return any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments)
 
 
@@ -79,6 +86,11 @@ def error_exit_code(error: BaseException) -> ExitCode:
 
 
 def _message_lines(error: BaseException, command: str) -> Iterator[str]:
+    """Yield the error, its details and a hint.
+
+    rollout: error: there is no terminal to ask for confirmation
+    hint: Give --yes.
+    """
     name = program_name()
     if isinstance(error, RolloutError):
         prefix = "" if isinstance(error, NotConfirmedError) else "error: "
@@ -113,7 +125,7 @@ def _usage_message(error: typer.TyperException) -> str:
 
 
 def _system_message(error: BaseException) -> str:
-    """Return what the system refused; empty for bugs."""
+    """Return what the operating system refused; empty if the error is a bug of rollout."""
     if isinstance(error, MemoryError) or _NO_THREAD in str(error):
         return str(error) or "there is not enough memory"
     if not isinstance(error, OSError):
@@ -124,7 +136,10 @@ def _system_message(error: BaseException) -> str:
 
 
 def _advice_on_flag(error: typer.TyperException) -> str:
-    """Return what to write instead of an unknown flag; empty if nothing is similar."""
+    """Return a sentence with what to write instead of an unknown flag, and a space.
+
+    Empty for other errors, or if nothing is similar.
+    """
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""

@@ -65,10 +65,13 @@ def takes(
 
     Typer calls `read_settings_and_run`, which calls the command with `settings`: of the settings
     file, variables, `--set` and these flags.
-    of_another: the settings file is for another process, so it is not read. formats: the values of
-    `-o`. arguments: NODE_ARGUMENTS are nodes, as with `--node`; PLAN_OR_NODES may also be a saved
-    plan, passed as `file`. reads: settings without flags here whose variables are read, for
-    warnings that they have no effect. helps: help that differs for this command, by setting.
+
+    of_another: The settings file is for another process, so it is not read.
+    formats: The values of `-o`.
+    arguments: NODE_ARGUMENTS are nodes, as with `--node`. PLAN_OR_NODES may also be a saved plan,
+        which the command gets as `file`.
+    reads: Settings without a flag here. Their variables are read, to warn that they have no effect.
+    helps: Help that differs for this command, by setting.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,6 +92,7 @@ def takes(
 
             values = {setting: received.pop(name) for name, setting in setting_by_parameter.items()}
             config = received.pop("config")
+            # The name alone: the command reads the file itself.
             file = SettingsFile(str(config or "")) if of_another else read_file(config)
             nodes = received.pop("nodes_or_file", None) or ()
             if takes_file:
@@ -118,6 +122,7 @@ def _sign(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
+    """Return the settings with flags by parameter: `drain_timeout` has the flag --drain-timeout."""
     setting_by_parameter = {}
     for name in (*names, "output"):
         for item in every_setting().values():
@@ -128,11 +133,12 @@ def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
 
 
 def _own_parameters(command: Callable[..., None], *, takes_file: bool) -> list[inspect.Parameter]:
+    """Return the parameters that the command declares itself, except those that `takes` fills."""
     hints = get_type_hints(command)
-    passed = {"settings", "file"} if takes_file else {"settings"}
+    filled_by_takes = {"settings", "file"} if takes_file else {"settings"}
     own = []
     for name, item in inspect.signature(command).parameters.items():
-        if name in passed:
+        if name in filled_by_takes:
             continue
         if hints[name] is bool and not item.default.param_decls:
             # Without this, typer adds a `--no-` flag.
@@ -144,10 +150,11 @@ def _own_parameters(command: Callable[..., None], *, takes_file: bool) -> list[i
 def _typed_settings(
     values: Mapping[Setting, Any], assigned: SettingValues, nodes: Sequence[str]
 ) -> SettingValues:
-    """Flags and `nodes`, which are arguments, win over `--set`."""
+    """Return what was typed. Flags and `nodes`, which are arguments, win over `--set`."""
     flags = {
         item.name: PlacedValue(value, f"--{item.flag}")
         for item, value in values.items()
+        # Typer passes None or an empty list for a flag that is not given.
         if value not in (None, [])
     }
     if nodes:
@@ -180,6 +187,7 @@ def split_file(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
 
 
 def _may_be_nodes(word: str) -> bool:
+    """Whether the word can be names of nodes, such as `web-1,node/web-2`."""
     if word.endswith(_PLAN_SUFFIXES):
         return False
     return all(name.startswith(NODE_PREFIXES) or is_object_name(name) for name in word.split(","))
@@ -208,7 +216,7 @@ def _annotation(setting: Setting, text: str, formats: Sequence[OutputFormat]) ->
         *names,
         metavar=setting.metavar or None,
         count=is_counter,
-        autocompletion=_suggestions(setting, words),
+        autocompletion=_completer(setting, words),
         help=f"{text} [{default}]" if default else text,
         rich_help_panel=_PANELS.get(setting.name.partition(".")[0]),
     )
@@ -220,7 +228,8 @@ def _annotation(setting: Setting, text: str, formats: Sequence[OutputFormat]) ->
     return Annotated[kind | None, option]
 
 
-def _suggestions(setting: Setting, words: Sequence[str]) -> Callable[..., list[str]] | None:
+def _completer(setting: Setting, words: Sequence[str]) -> Callable[..., list[str]] | None:
+    """Return what completes the flag's value in a shell; None if any value is valid."""
     if setting.name in ("nodes.node", "nodes.exclude"):
         return node_names
     if not words:
