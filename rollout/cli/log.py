@@ -62,11 +62,13 @@ def stage(name: str) -> Iterator[Callable[[str], None]]:
 
 
 def _duration(seconds: float) -> str:
+    """Return `1.25s`, or `3m05s` from ten seconds on."""
     return f"{seconds:.2f}s" if seconds < _SHORT_SECONDS else elapsed(seconds)
 
 
 class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
+        """Write `12:01:30 stage: plan 0.12s`."""
         at = datetime.fromtimestamp(record.created, UTC)
         # Log files are read on other days and in other time zones.
         time_text = f"{at.astimezone():%H:%M:%S}" if sys.stderr.isatty() else whole_second(at)
@@ -74,5 +76,5 @@ class _StderrHandler(logging.Handler):
             line = f"{record.name.removeprefix('rollout.')}: {printable(record.getMessage())}"
             write_to_stderr(f"{time_text} {line}", "dim")
         except (OSError, ValueError):
-            # The stream is closed.
+            # The stream is closed, so log nothing more.
             self.setLevel(logging.CRITICAL + 1)

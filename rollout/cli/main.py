@@ -63,6 +63,7 @@ def root(
 
 
 def root_command() -> Any:
+    """Return the program as click's group, which imports each command when it is called."""
     # `get_command` does not register the shells' completions.
     typer.completion.completion_init()  # type: ignore[attr-defined]
     group: Any = typer.main.get_command(app)
@@ -71,7 +72,7 @@ def root_command() -> Any:
 
 
 def run(arguments: Sequence[str]) -> int:
-    # It calls `commands/NAME.py`, which `_import_command` in `cli/options` imports.
+    # `_import_command` in `cli/options` imports the command from `commands/NAME.py`.
     return invoke(root_command(), arguments)
 
 

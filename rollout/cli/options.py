@@ -41,6 +41,8 @@ _MODULES = {
 
 
 def option(default: T, help: str, metavar: str = "", *names: str, **others: Any) -> T:
+    """Declare a flag, as the default of a command's parameter."""
+    # Typer's type is the default's, so that mypy accepts the declaration.
     declared: T = typer.Option(
         default, *names, metavar=metavar or None, help=help, show_default=bool(default), **others
     )
@@ -69,6 +71,7 @@ class PlainValue:
     """Reads values by type. Typer would load pydantic, which takes 0.15 s."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Convert a parameter's value, or raise `BadParameter`. Typer calls this."""
         declared = param.type_descriptor.parameter_info
         kind = param.type_descriptor.annotation
         setting = Setting(
@@ -111,7 +114,7 @@ class Commands(UserDict[str, Any]):
 
 
 def _import_command(name: str, description: str) -> Any:
-    """Return `apply`: the function `apply` or Typer `apply_app` in `commands/apply.py`."""
+    """Return a command: the function `apply` or the app `apply_app` in `commands/apply.py`."""
     function = name.replace("-", "_")
     module = import_module(f"rollout.cli.commands.{_MODULES.get(name, function)}")
     application = getattr(module, f"{function}_app", None)
@@ -152,6 +155,7 @@ class CommandList(_HelpAsStarted, _QuickValues, TyperGroup):
     def shell_complete(  # type: ignore[override]
         self, ctx: typer.Context, incomplete: str
     ) -> list[Any]:
+        # Descriptions are enough, and no command has to be imported.
         self.commands = {
             name: TyperCommand(name, short_help=description, add_help_option=False)
             for name, description in self.commands.data.items()
@@ -174,6 +178,7 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return the name and the help of each parameter, by the title of its section."""
         sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OPTIONS: []}
         parameter: Any
         for parameter in self.get_params(ctx):

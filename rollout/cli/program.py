@@ -37,10 +37,11 @@ COMMANDS: Mapping[str, str] = {
 }
 """The commands, with their descriptions in help."""
 
-# 'my rollout plan'
+# A quotation, which stays as it is: 'my rollout plan'
 _QUOTED = r"""(?<![^\s=(])\$?'[^'\n]*'(?:"'"'[^'\n]*')*(?![^\s,.;:)])"""
 # After an article, the word means a rollout; after `kubectl`, it is kubectl's command.
 _NOT_AFTER = r"(?<![\w./=-])(?<!\ba )(?<!\bthe )(?<!\bThe )(?<!\bkubectl )"
+# Only before a command or a flag is the word the program's name.
 _ARGUMENT = rf"(?= (?:{'|'.join(COMMANDS)}|--?[a-z]+)(?![\w-]|\.\w))"
 _COMMAND = re.compile(
     # On its own line only the first word changes, because arguments may quote anything.
@@ -55,7 +56,10 @@ def program_name() -> str:
 
 
 def with_program_name(text: str) -> str:
-    """Write a text's commands with `kubectl node-rollout` if started as a plugin."""
+    """Return the text with the program's name as the user typed it.
+
+    For the plugin, `rollout plan` becomes `kubectl node-rollout plan`.
+    """
     name = program_name()
 
     def rename(found: re.Match[str]) -> str:

@@ -30,6 +30,7 @@ _SECONDS_OF_DUPLICATES = 0.05
 _AGAIN = "Ctrl-C again quits now."
 _FINISHING = "finishing the nodes in flight"
 _REVERTING = "uncordoning the nodes in flight, and finishing those that are rebooting"
+# For releasing the lock.
 _LEAVE_SECONDS = 4.0
 _LEFT = "stopped immediately, and the nodes in flight are left as they are."
 _NEXT_COMMANDS = "To continue:\n    rollout resume\nTo undo it:\n    rollout abort\n"
@@ -182,7 +183,7 @@ def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | No
             discard_lost_terminals()
             _drop_duplicates(pipe)
             if message:
-                _write(message)
+                _write_unbuffered(message)
         elif number in _ENDING_SIGNALS:
             if echo:
                 echo.turn_on()
@@ -207,12 +208,12 @@ def _end_at_once(stop: StopRequest) -> None:
     leaving.start()
     leaving.join(_LEAVE_SECONDS)
     kill_programs()
-    _write(_LEFT, _NEXT_COMMANDS)
+    _write_unbuffered(_LEFT, _NEXT_COMMANDS)
     os._exit(ExitCode.INTERRUPTED)
 
 
-def _write(message: str, commands: str = "") -> None:
-    """Write without a buffer or console, whose lock another thread may hold."""
+def _write_unbuffered(message: str, commands: str = "") -> None:
+    """Write to stderr without a buffer or console, whose lock another thread may hold."""
     with suppress(OSError):
         text = f"\n{fit_line(f'rollout: {message}')}\n{commands}"
         os.write(sys.stderr.fileno(), text.encode())

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS = 2.0
 _NODES = "/api/v1/nodes"
+# Version 0 is read from the API server's cache, which is fast.
 _PAGE: Mapping[str, str] = {"limit": "500", "resourceVersion": "0"}
 # Standard input and error; standard output carries the suggestions.
 _TERMINAL = (0, 2)
@@ -68,6 +69,7 @@ def _starting_with(incomplete: str, words: Iterable[str]) -> list[str]:
 
 
 def _names_on_line(context: typer.Context) -> Iterator[str]:
+    """Yield the names in the lists that the user has typed before."""
     for values in context.params.values():
         for value in values if isinstance(values, list | tuple) else ():
             parts = (part for part in str(value).split(",") if part not in ("", *NODE_PREFIXES))
@@ -77,7 +79,7 @@ def _names_on_line(context: typer.Context) -> Iterator[str]:
 def _query_cluster(
     context: typer.Context, query: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
-    """Return nothing after an error or timeout."""
+    """Return what `query` reads, given the lock's namespace; nothing after an error or timeout."""
     from rollout.threads import in_background
 
     def answer() -> list[str]:
@@ -95,6 +97,7 @@ def _query_cluster(
 
 
 def _read_settings(context: typer.Context) -> "CommandSettings":
+    """Return the settings of the line so far, for connecting to its cluster."""
     from rollout.cli.settings.reading import (
         PlacedValue,
         assignments,
@@ -120,6 +123,7 @@ def _read_settings(context: typer.Context) -> "CommandSettings":
 
 
 def _expand(word: str) -> str:
+    """Expand `~`, which the shell leaves in a line that is being completed."""
     return str(Path(word).expanduser()) if word.startswith("~") else word
 
 
@@ -136,6 +140,7 @@ def _read_node_names(api: "ClusterApi", _namespace: str) -> Iterator[str]:
 def _read_failed_versions(api: "ClusterApi", namespace: str) -> Iterable[str]:
     from rollout.gather.cluster.documents import read_memory
 
+    # The latest come first.
     return reversed(list(read_memory(api, namespace).versions))
 
 

@@ -56,6 +56,7 @@ def write_to_stderr(line: str, style: str = "") -> None:
 
 
 def fit_line(line: str) -> str:
+    """Wrap the line to the width of stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         return line
     from rollout.report.columns import wrap
@@ -73,6 +74,7 @@ def show_progress(activity: str) -> AbstractContextManager[object]:
 
 
 def show(text: str) -> None:
+    """Write data to standard output, colored on a terminal."""
     text = with_program_name(text)
     if sys.stdout.isatty():
         from rollout.report.console import SharedConsole, colorize, has_colors
@@ -81,7 +83,7 @@ def show(text: str) -> None:
         if has_colors(console):
             console.print(colorize(text), soft_wrap=True)
             return
-    _write(text)
+    _write_to_stdout(text)
 
 
 def show_lines(text: str, hang: int = 4) -> None:
@@ -93,20 +95,21 @@ def show_lines(text: str, hang: int = 4) -> None:
     show(text)
 
 
-def _write(text: str) -> None:
+def _write_to_stdout(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def show_document(document: object, *, as_yaml: bool = False) -> None:
+    """Write a document: an object, or JSON as bytes."""
     from rollout.model.json_text import json_document
 
     data = document if isinstance(document, bytes) else json_document(document)
-    _write((yaml_document(data) if as_yaml else data).decode().rstrip("\n"))
+    _write_to_stdout((yaml_document(data) if as_yaml else data).decode().rstrip("\n"))
 
 
 def yaml_document(document: bytes) -> bytes:
-    """Return YAML in ASCII, because other characters can move a terminal's cursor."""
+    """Convert JSON to YAML in ASCII, because other characters can move a terminal's cursor."""
     import msgspec
     import yaml
 
@@ -116,7 +119,7 @@ def yaml_document(document: bytes) -> bytes:
 
 def show_names(nodes: Iterable[str]) -> None:
     for name in nodes:
-        _write(f"node/{printable(name)}")
+        _write_to_stdout(f"node/{printable(name)}")
 
 
 def table_width() -> int:
@@ -129,6 +132,7 @@ class Echo:
     def __init__(self, stream: TextIO) -> None:
         # None if the stream is no terminal.
         self._descriptor = stream.fileno() if stream.isatty() else None
+        # Whether the echo was on, and is to be turned on again.
         self._had_echo = False
 
     def __enter__(self) -> Self:
@@ -174,15 +178,17 @@ def _is_foreground(descriptor: int) -> bool:
     try:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     except OSError:
-        # It is not the controlling terminal.
+        # A terminal that does not control this process does not stop it.
         return True
 
 
 def screen_columns() -> int | None:
+    """Return None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def screen_lines() -> int | None:
+    """Return None if standard output is not a terminal."""
     return shutil.get_terminal_size().lines if sys.stdout.isatty() else None
 
 
@@ -194,12 +200,15 @@ def error_console() -> "SharedConsole":
 
 
 def _is_console_open() -> bool:
+    """Whether `error_console` was called before. This loads no library."""
     return error_console.cache_info().currsize > 0
 
 
 # The major device number of /dev/null and /dev/full.
 _MEMORY_DEVICES = 1
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+_STDOUT = 1
+_STDERR = 2
 
 
 def prepare_streams() -> None:
@@ -225,7 +234,7 @@ def flush_or_discard() -> None:
 
 def discard_lost_terminals() -> None:
     """Discard output to a terminal that is gone after a broken login, so that it does not fail."""
-    for descriptor in (1, 2):
+    for descriptor in (_STDOUT, _STDERR):
         status = os.fstat(descriptor)
         is_device = stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) != _MEMORY_DEVICES
         if is_device and not os.isatty(descriptor):
