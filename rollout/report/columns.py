@@ -10,12 +10,13 @@ from typing import NamedTuple
 from rollout.model.text import NOTHING
 
 _GAP = "  "
-_LAST_DROP_ORDER = 9
+_HIGHEST_DROP_ORDER = 9
 _LEAST_LIST_WIDTH = 20
 _LEAST_NOTE_WIDTH = 32
 _INDENT = "    "
 _PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
-_CONTINUES = re.compile(r"[;,.] ")
+# Punctuation after which a sentence goes on behind a command.
+_MORE_TEXT = re.compile(r"[;,.] ")
 # A command inside a sentence is in quotes, or ends at the next punctuation.
 _COMMAND = re.compile(rf"`[^`]+`|(?<=: )(?:{'|'.join(_PROGRAMS)})(?:(?![;,.)](?: |$)).)+")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -58,9 +59,9 @@ def _wrap_line(line: str, width: int, hang: int) -> str:
 def _split_command(text: str) -> tuple[str, str] | None:
     """Return the sentence before a command that ends the text, and the command, or None."""
     lead, _, command = text.rpartition(": ")
-    if not (lead and is_command(command)) or _CONTINUES.search(command):
+    if not (lead and is_command(command)) or _MORE_TEXT.search(command):
         return None
-    # The command leaves its closing bracket, so the opening one goes, too.
+    # The command loses its closing bracket, so the sentence loses the opening one.
     before, bracket, after = lead.rpartition(" (")
     if bracket and command.endswith(")"):
         lead = f"{before}. {after}"
@@ -68,6 +69,7 @@ def _split_command(text: str) -> tuple[str, str] | None:
 
 
 def _fill_lines(text: str, width: int, first_indent: str = "", indent: str = "") -> str:
+    """Wrap text at spaces, but not those inside of commands."""
     if len(first_indent) + len(text) <= width:
         return first_indent + text
     unbroken = _join_commands(text)
@@ -84,6 +86,7 @@ def _fill_lines(text: str, width: int, first_indent: str = "", indent: str = "")
 
 
 def _join_commands(text: str) -> str:
+    """Return the text with spaces in commands that do not break."""
     return _COMMAND.sub(lambda command: command[0].replace(" ", _NO_BREAK), text)
 
 
@@ -108,9 +111,9 @@ def table_text(
     table = _Table.without_empty_columns(columns, rows, width)
     indexes, widths = table.layout()
     titles = [column.title for column in table.columns]
-    lines = table.lines(titles, indexes, widths)
+    lines = table.row_lines(titles, indexes, widths)
     for row in table.rows:
-        lines += table.lines(row, indexes, widths)
+        lines += table.row_lines(row, indexes, widths)
         if table.has_notes_below(indexes) and row[-1] != NOTHING:
             for line in row[-1].splitlines():
                 lines.append(_fill_lines(line, width or 80, _INDENT, _INDENT))
@@ -146,17 +149,21 @@ class _Table:
         return cls([columns[index] for index in used], used_cells, width)
 
     def layout(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the indexes of the columns that fit, and their widths."""
+        """Return the indexes of the columns that fit, and their widths.
+
+        The note moves below its row first, then columns are left out by their `drop_order`. Those
+        that are always kept may be too wide together.
+        """
         indexes = list(range(len(self.columns)))
         without_note = [index for index in indexes if not self.columns[index].note]
         layouts = [indexes, without_note]
-        for drop_order in range(1, _LAST_DROP_ORDER + 1):
+        for drop_order in range(1, _HIGHEST_DROP_ORDER + 1):
             layouts.append(
                 [index for index in layouts[-1] if self.columns[index].drop_order != drop_order]
             )
         for layout in layouts[:-1]:
             widths = self._widths(layout)
-            if self._excess(widths) <= 0:
+            if self._excess_width(widths) <= 0:
                 return layout, widths
         return layouts[-1], self._widths(layouts[-1])
 
@@ -164,7 +171,7 @@ class _Table:
         last = len(self.columns) - 1
         return self.columns[last].note and last not in indexes
 
-    def lines(self, row: Row, indexes: Sequence[int], widths: Sequence[int]) -> list[str]:
+    def row_lines(self, row: Row, indexes: Sequence[int], widths: Sequence[int]) -> list[str]:
         cells = [_wrap(row[index], width) for index, width in zip(indexes, widths, strict=True)]
         lines = []
         for parts in zip_longest(*cells, fillvalue=""):
@@ -175,15 +182,17 @@ class _Table:
             lines.append(_GAP.join(padded).rstrip())
         return lines
 
-    def _excess(self, widths: Sequence[int]) -> int:
+    def _excess_width(self, widths: Sequence[int]) -> int:
+        """Return by how much the table exceeds its width; below 0 if there is room left."""
         if not self.width:
             return 0
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
 
     def _widths(self, indexes: Sequence[int]) -> list[int]:
+        """Return the columns' widths; those that wrap are narrowed, the last one first."""
         widths = [max(map(_line_width, self._texts(index))) for index in indexes]
         for position, index in reversed(list(enumerate(indexes))):
-            excess = self._excess(widths)
+            excess = self._excess_width(widths)
             column = self.columns[index]
             if excess > 0 and (column.wraps or column.note):
                 narrower = max(self._least_width(index), widths[position] - excess)
@@ -191,6 +200,7 @@ class _Table:
         return widths
 
     def _least_width(self, index: int) -> int:
+        """Return the smallest width that breaks no word of the column."""
         least = _LEAST_NOTE_WIDTH if self.columns[index].note else _LEAST_LIST_WIDTH
         for text in self._texts(index):
             words = text.split()

@@ -82,11 +82,13 @@ class ReflowingRender(LiveRender):
         return super().restore_cursor()
 
     def _reflow(self) -> None:
+        """Set how many lines to erase: a narrower terminal has broken the drawn ones."""
         if self._shape is None:
             return
         _, drawn_height = self._shape
         width = max(1, self._console.width)
         height = sum(max(1, ceil(cells / width)) for cells in self._widths)
+        # What has left the screen cannot be erased.
         self._shape = (width, min(height, max(drawn_height, self._console.height)))
 
 
@@ -99,7 +101,7 @@ def share_console(live: Live) -> None:
 
 
 def print_above(live: Live, line: Text) -> None:
-    with live._lock:  # noqa: SLF001 - as above
+    with live._lock:  # noqa: SLF001 - rich has no other way
         live.console.print(line, no_wrap=line.no_wrap, overflow=line.overflow)
 
 
@@ -127,6 +129,7 @@ def _progress(console: Console, *columns: ProgressColumn) -> Progress:
 
 # Between two spaces, a sign or an end of the line.
 _CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
+# A sign before a word, at the start of a cell or line.
 _SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
 _GOOD = "succeeded|up to date"
 _WAITING = (

@@ -94,6 +94,7 @@ def _groups_of_similar(findings: Sequence[Check]) -> Iterable[Sequence[Check]]:
 
 
 def _shape(text: str, check: Check) -> str:
+    """Return a text such as `# of # pods` for `w-1 of 12 pods`."""
     return _VARYING.sub("#", text.replace(check.subject, "#"))
 
 
@@ -109,6 +110,7 @@ def _finding_lines(similar: Sequence[Check]) -> Iterator[str]:
 
 
 def _fix_lines(similar: Sequence[Check]) -> Iterator[str]:
+    """Yield one text with the commands of all fixes, or only the first fix as an example."""
     fixes = list(dict.fromkeys(check.fix for check in similar))
     first = fixes[0]
     have_same_text = all(fix.text == first.text and fix.commands for fix in fixes)
@@ -123,6 +125,7 @@ def _fix_lines(similar: Sequence[Check]) -> Iterator[str]:
 
 
 def _check_line(verdict: Verdict, name: str, text: str) -> str:
+    """Return `✘ ssh                w-1: connection refused`."""
     return f"{_MARKS[verdict]} {name:{_NAME_WIDTH}} {printable(text)}"
 
 

@@ -51,14 +51,15 @@ def _row(slot: Slot, node: Node | None) -> Sequence[str]:
         slot.node,
         slot.state.value,
         phase_of(slot, node),
-        _whole_second(slot.since),
+        _without_fraction(slot.since),
         slot.run_id,
         _note_of(slot, node),
     )
     return [or_dash(text) for text in texts]
 
 
-def _whole_second(stamp: str) -> str:
+def _without_fraction(stamp: str) -> str:
+    """Return `2026-11-30T01:10:54Z` for `2026-11-30T01:10:54.123456Z`."""
     return re.sub(r"\.\d+", "", stamp)
 
 
@@ -70,7 +71,7 @@ def phase_of(slot: Slot, node: Node | None) -> str:
         return node.annotations.get(marks.PHASE, "")
     if last_result(node).get("run") == slot.run_id:
         return Phase.DONE.value
-    # No mark yet: the worker has not started the node.
+    # The node has no marks because the worker has not started it.
     return Phase.PENDING.value
 
 
@@ -89,13 +90,14 @@ def _note_of(slot: Slot, node: Node | None) -> str:
         case SlotState.ABSENT:
             return "it did not come back: its slot is free, and it counts as unavailable"
         case SlotState.HELD:
-            awaited = _WAIT_NOTES.get(slot.awaited, "")
+            note = _WAIT_NOTES.get(slot.awaited, "")
+            # A host that reports before its reboot has given the reboot up.
             if slot.has_reported and slot.awaited in (Awaited.BOOT, Awaited.CALM):
-                awaited = (
+                note = (
                     "its host canceled its reboot: the node is uncordoned after its host has stayed"
                     " up for a minute"
                 )
-            return f"{awaited}, since {_whole_second(slot.awaited_since)}" if awaited else ""
+            return f"{note}, since {_without_fraction(slot.awaited_since)}" if note else ""
 
 
 class SlotsReport(TypedDict):

@@ -158,6 +158,7 @@ def _timeline_rows(lines: Iterable[AnyLine]) -> Iterator[str]:
     for line in lines:
         at = line.at.astimezone()
         day = f"{at:%a %Y-%m-%d}"
+        # The lines above the timeline name the first day.
         if last_day not in ("", day):
             yield day
         last_day = day

@@ -78,6 +78,7 @@ class CheckedJournal:
 
 
 def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
+    """Check records with the numbers of their lines. Unknown records are skipped."""
     numbered = tuple(records)
     lines = entries(record for _, record in numbered)
     check = _JournalChecker()
@@ -107,6 +108,8 @@ class _NodeState:
 
 @dataclass(slots=True)
 class _Process:
+    """What one process of the run has done so far."""
+
     # The number of nodes that percentages refer to; None if unknown.
     selected: int | None = None
     limit: AwayLimit | None = None
@@ -154,6 +157,7 @@ class _JournalChecker:
         self.moved_nodes = set[str]()
         self.most_in_flight = 0
         self._run = ""
+        # The nodes that succeeded in any process of the run, unless an abort reverted them.
         self._succeeded = set[str]()
 
     def add_line(self, number: int, line: AnyLine) -> None:
@@ -197,6 +201,7 @@ class _JournalChecker:
 
     def _apply_step(self, number: int, line: NodeStep) -> None:
         edge = line.edge
+        # A step without an edge only tells more about the same phase.
         if not isinstance(edge, Edge):
             return
         node = self.process.node(line.node)
@@ -243,6 +248,7 @@ class _JournalChecker:
             self._report(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
 
     def _apply_edge(self, number: int, name: str, edge: Edge) -> None:
+        """Check that only a drained node is rebooted, and only a booted node is proven."""
         node = self.process.node(name)
         match edge:
             case Edge.EVICTED:
@@ -275,7 +281,8 @@ class _JournalChecker:
         edge = line.edge if isinstance(line.edge, Edge) else None
         is_proven = node.phase is Phase.DONE
         ends_proven = edge is Edge.PROVEN
-        if not (line.succeeded == ends_proven == is_proven):
+        signs_of_success = (line.succeeded, ends_proven, is_proven)
+        if any(signs_of_success) and not all(signs_of_success):
             self._report(
                 Violation(number, rule=Rule.PROVEN, node=line.node, phase=node.phase, edge=edge)
             )
@@ -301,6 +308,7 @@ class _JournalChecker:
             )
 
     def _check_summary(self, number: int, line: SummaryLine) -> None:
+        """Check that no node is in flight, and that nodes ended as the summary says."""
         process = self.process
         if process.in_flight:
             in_flight = tuple(sorted(process.in_flight))
@@ -312,7 +320,7 @@ class _JournalChecker:
 
 
 def _is_in_table(phase: Phase, edge: Edge, target: Phase) -> bool:
-    # The phase in the node's annotation may be newer than the one in the journal.
+    # A process takes up a node in the phase of its annotation, which the journal may lack.
     if edge in TAKEN_UP:
         return any(edges.get(edge) is target for edges in TABLE.values())
     return TABLE[phase].get(edge) is target

@@ -55,7 +55,9 @@ class PlannedSummary(Struct, frozen=True):
     expected_evictions: int = 0
 
 
-class ToldPlan(Struct, frozen=True):
+class RecordedPlan(Struct, frozen=True):
+    """What reports need of a plan in a journal; older plans may lack fields."""
+
     plan_id: str = ""
     cluster: ClusterIdentity = ClusterIdentity("", "", "")
     policy: dict[str, Any] | None = None
@@ -70,8 +72,8 @@ class PlanLine(JsonLine, frozen=True, tag="plan"):
     plan: Record
 
     @property
-    def document(self) -> ToldPlan:
-        return msgspec.convert(self.plan, ToldPlan)
+    def document(self) -> RecordedPlan:
+        return msgspec.convert(self.plan, RecordedPlan)
 
 
 class DryRunLine(JsonLine, frozen=True, tag="dry_run"):

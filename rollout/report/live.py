@@ -52,7 +52,10 @@ _REVERTING = "Stopping: uncordoning the nodes that are not rebooting. Ctrl-C aga
 
 
 class LiveProgress:
-    """Draws while the context is open. Safe to call from many threads."""
+    """Draws while the context is open. Safe to call from many threads.
+
+    `rephrase` changes the commands in notices to the program's name.
+    """
 
     def __init__(
         self,
@@ -115,14 +118,17 @@ class LiveProgress:
 
     def _render(self) -> RenderableType:
         with self._lock:
-            lines = [self._total_line(), *self._rows()]
+            lines = [self._total_line(), *self._node_rows()]
             if self._stop.is_due:
                 text = _REVERTING if self._stop.revert else _STOPPING
                 lines.append(Text(text, "bold yellow"))
             return Group(*lines)
 
-    def _rows(self) -> list[Text]:
-        """Return as many rows as fit, if possible with two lines for each node."""
+    def _node_rows(self) -> list[Text]:
+        """Return the rows of as many nodes as fit, if possible with two lines of details each.
+
+        The visible nodes are the most urgent, in the order of all nodes.
+        """
         nodes = self._view.in_flight
         longest = max((len(node.name) for node in nodes), default=0)
         width = min(longest, self._console.width // 3)
@@ -133,7 +139,9 @@ class LiveProgress:
         most_urgent = sorted(nodes, key=_urgency)[:room]
         rows: dict[str, list[Text]] = {}
         for detail_lines in (_DETAIL_LINES, 1):
-            rows = {node.name: list(self._row(node, width, detail_lines)) for node in most_urgent}
+            rows = {
+                node.name: list(self._node_row(node, width, detail_lines)) for node in most_urgent
+            }
             is_complete = len(rows) == len(nodes)
             if is_complete and sum(map(len, rows.values())) <= room:
                 return _lines_of(nodes, rows)
@@ -144,9 +152,10 @@ class LiveProgress:
         rows = {name: rows[name] for name in visible}
         others = [node for node in nodes if node.name not in rows]
         count = f"  and {len(others)} more: {phase_counts(others)}"
-        return [*_lines_of(nodes, rows), _in_a_line(count, "dim")]
+        return [*_lines_of(nodes, rows), _single_line(count, "dim")]
 
-    def _row(self, node: NodeView, width: int, detail_lines: int) -> Iterator[Text]:
+    def _node_row(self, node: NodeView, width: int, detail_lines: int) -> Iterator[Text]:
+        """Yield `⠋ worker-1  draining  2m05s  3 of 9 pods gone`, and the blocked evictions."""
         phase = node.phase or Phase.PENDING
         now = self._monotonic()
         row = Text.assemble(
@@ -159,19 +168,25 @@ class LiveProgress:
         detail = printable(self._detail(node))
         room = max(_LEAST_DETAIL, self._console.width - indent)
         first, *more = wrap(detail, room, max_lines=detail_lines, placeholder=" …") or [""]
-        yield _in_a_line(row.append(first, "dim"))
+        yield _single_line(row.append(first, "dim"))
         for line in more:
-            yield _in_a_line(f"{'':{indent}}{line}", "dim")
+            yield _single_line(f"{'':{indent}}{line}", "dim")
+        yield from self._blocked_rows(node, now)
+
+    def _blocked_rows(self, node: NodeView, now: float) -> Iterator[Text]:
         evictions = list(node.blocked_evictions.values())
         for eviction in evictions[:_MOST_BLOCKED]:
             age = now - node.reported_monotonic[eviction.event.pod]
             for line in blocked_lines(eviction.event, self._console.width - len(_INDENT), age):
-                yield _in_a_line(f"{_INDENT}{line}", _BLOCKED_STYLE)
+                yield _single_line(f"{_INDENT}{line}", _BLOCKED_STYLE)
         hidden_count = len(evictions) - _MOST_BLOCKED
         if hidden_count > 0:
-            yield _in_a_line(f"{_INDENT}and {hidden_count} more blocked evictions", _BLOCKED_STYLE)
+            yield _single_line(
+                f"{_INDENT}and {hidden_count} more blocked evictions", _BLOCKED_STYLE
+            )
 
     def _detail(self, node: NodeView) -> str:
+        """Return `down for 2m05s, usually 3m`, or what the step says."""
         if not is_down(node):
             return node.detail
         plans = self._view.plans
@@ -183,7 +198,7 @@ class LiveProgress:
         view = self._view
         if view.planned_monotonic is None:
             step = sentence(view.notices[-1]) if view.notices else "starting"
-            return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {step}", "dim")
+            return _single_line(f"{elapsed(self._monotonic() - self._started)}  {step}", "dim")
         failed = f", {view.failed_count} failed" if view.failed_count else ""
         time_spent = self._time_spent(view.planned_monotonic)
         figures = f"{len(view.ended)} of {view.planned_count} done{failed}, {time_spent}"
@@ -200,6 +215,7 @@ class LiveProgress:
         return text.append(figures, "red" if failed else "")
 
     def _time_spent(self, planned_at: float) -> str:
+        """Return `4m of about 12m`, or only the time since `planned_at` at the end."""
         took = self._monotonic() - planned_at
         estimate = _estimate_at_this_pace(self._view)
         if not estimate or len(self._view.ended) >= self._view.planned_count:
@@ -221,14 +237,17 @@ def _lines_of(nodes: Sequence[NodeView], rows: Mapping[str, Sequence[Text]]) -> 
     return lines
 
 
-def _in_a_line(text: str | Text, style: str = "") -> Text:
+def _single_line(text: str | Text, style: str = "") -> Text:
     return Text.assemble(
         (text, style) if isinstance(text, str) else text, no_wrap=True, overflow="ellipsis"
     )
 
 
 def _estimate_at_this_pace(view: RunView) -> float:
-    """Return the estimate of the run in seconds, 0 without one."""
+    """Return the run's estimated seconds, scaled by how long its ended nodes took.
+
+    Return 0 if the plan has no estimate.
+    """
     plan = view.plans[-1]
     estimate = plan.estimate.seconds
     seconds_by_node = {}
@@ -239,5 +258,6 @@ def _estimate_at_this_pace(view: RunView) -> float:
     estimate_of_ended = sum(seconds_by_node.get(node.name, 0.0) for node in ended)
     if view.planned_monotonic is None or not estimate or not estimate_of_ended:
         return estimate
+    # An ended node's `phase_begun_monotonic` is the time of its end.
     spent = max(node.phase_begun_monotonic for node in ended) - view.planned_monotonic
     return spent * sum(seconds_by_node.values()) / estimate_of_ended

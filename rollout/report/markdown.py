@@ -19,11 +19,16 @@ _FIGURE = re.compile(r"\d{1,6}(?:[:hms]\d{0,2}){0,3}(?: %| of \d{1,6}|, \d{1,6} 
 
 def plan_markdown(plan: RolloutPlan, *, zone_by_node: Mapping[str, str]) -> str:
     text = plan_text(plan, zone_by_node=zone_by_node, why_blocked=blocked_line(plan.blockers))
-    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+    fence = "`" * max(3, 1 + _longest_backticks(text))
     origin = (
         f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"
     )
     return f"## Rollout plan\n\n{fence}text\n{text}\n{fence}\n\n{origin}\n"
+
+
+def _longest_backticks(text: str) -> int:
+    """Return the length of the longest run of backticks, which a mark for code must exceed."""
+    return max(map(len, _BACKTICKS.findall(text)), default=0)
 
 
 def _cell(text: str) -> str:
@@ -32,6 +37,7 @@ def _cell(text: str) -> str:
 
 
 def _value(text: str) -> str:
+    """Return a figure such as `3m20s` as it is, and other text as code."""
     return text if _FIGURE.fullmatch(text) else code(text)
 
 
@@ -39,8 +45,8 @@ def code(text: str) -> str:
     line = printable(text).strip()
     if line in ("", NOTHING):
         return line
-    marks = "`" * (1 + max(map(len, _BACKTICKS.findall(line)), default=0))
-    # Markdown drops a space at each edge, and takes an edge backtick for a mark.
+    marks = "`" * (1 + _longest_backticks(line))
+    # Markdown takes a backtick at an edge for a mark, and drops one space at each edge.
     padding = " " if line[0] == "`" or line[-1] == "`" else ""
     return f"{marks}{padding}{line}{padding}{marks}"
 

@@ -77,6 +77,7 @@ class Metrics(Collector):
 
     @contextmanager
     def _lock_to_change(self) -> Iterator[Families]:
+        """Yield the families under the lock, and count the change."""
         with self._lock:
             yield self._families
             self.generation += 1
@@ -96,6 +97,7 @@ class Metrics(Collector):
                     families.cluster.reboot_required(node).set(observation.detection.needs_reboot)
 
     def observe_updates(self, update_standings: Mapping[str, UpdateStanding]) -> None:
+        """Set when hosts last checked for updates: 0 for never, nothing if unknown."""
         with self._lock_to_change() as families:
             families.cluster.last_check.clear()
             for node, standing in sorted(update_standings.items()):
@@ -137,6 +139,7 @@ class Metrics(Collector):
             self._is_skipped = False
             has_nothing_done = skipped and result is PassResult.OK
             self._last_pass = PassResult.SKIPPED if has_nothing_done else result
+            # Nobody evicts pods until the next pass.
             self._view.release_pods(at)
             families.run.running().set(0)
             families.passes.pass_start().set(0)
@@ -185,6 +188,16 @@ class Metrics(Collector):
             family.clear()
         families.cluster.info(plan.cluster.server, plan.cluster.uid, plan.cluster.version).set(1)
         families.run.running().set(1)
+        self._expose_zero_counts()
+        for node in plan.nodes:
+            if node.staged:
+                families.cluster.reboot_required(node.name).set(1)
+        for exclusion in plan.excluded:
+            families.run.excluded(exclusion.reason, exclusion.pool).inc()
+
+    def _expose_zero_counts(self) -> None:
+        """Expose counters before their first event, so that Prometheus sees it as an increase."""
+        families = self._families
         for pool in self._all_pools:
             for phase in Phase:
                 if phase is not Phase.DONE:
@@ -192,11 +205,6 @@ class Metrics(Collector):
             families.run.drain(pool)
             families.run.reboot(pool)
             families.run.rescues(pool)
-        for node in plan.nodes:
-            if node.staged:
-                families.cluster.reboot_required(node.name).set(1)
-        for exclusion in plan.excluded:
-            families.run.excluded(exclusion.reason, exclusion.pool).inc()
 
     @property
     def _all_pools(self) -> Sequence[str]:
@@ -212,6 +220,7 @@ class Metrics(Collector):
         if (earlier_phase, event.phase) == (Phase.DRAINING, Phase.DRAINED):
             self._families.run.drain(pool).observe(_seconds(phases[-1].begin, event.at))
         begun = {phase.phase: phase.begin for phase in phases}
+        # Without its drain, a reboot may have begun before this process did.
         if event.phase is Phase.READY and Phase.REBOOTING in begun and Phase.DRAINED in begun:
             self._families.run.reboot(pool).observe(_seconds(begun[Phase.REBOOTING], event.at))
 
@@ -222,7 +231,7 @@ class Metrics(Collector):
         elif event.outcome.is_failure:
             self._families.run.failures(event.phase, self._pools.get(event.node, "")).inc()
 
-    def _set_rollout(self) -> None:
+    def _refresh_rollout(self) -> None:
         """Set a rollout's metrics; zeros too, so that they can be compared."""
         families = self._families
         view = self._view
@@ -278,17 +287,20 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def last_success(self) -> list[Metric]:
+        """Return the metric, also of an earlier process; empty if no pass has succeeded."""
         with self._lock:
             metric = self._known_or_remembered(self._families.passes.last_success)
         return [metric] if metric.samples else []
 
     def collect(self) -> list[Metric]:
         with self._lock:
-            self._set_rollout()
+            self._refresh_rollout()
             return [self._known_or_remembered(family) for family in self._families.all]
 
     def _known_or_remembered(self, family: Family[Any]) -> Metric:
+        """Return the metric, or an earlier process's until this process has a value."""
         metric: Metric = next(iter(family.instrument.collect()))
+        # With a plan, a metric without values is up to date. A last success stays until the next.
         is_known = self.has_plan and family is not self._families.passes.last_success
         if family is self._families.cluster.version_held:
             is_known = self._are_held_versions_known
@@ -301,6 +313,7 @@ def _seconds(since: datetime, until: datetime) -> float:
 
 
 def _phase_of(node: NodeView) -> Phase:
+    """Return the node's phase; a skipped or aborted node counts as pending."""
     if node.phase:
         return node.phase
     if node.end and node.end.outcome.is_failure:

@@ -29,8 +29,8 @@ from rollout.report.lines import (
     AnyLine,
     JournalHeader,
     PlanLine,
+    RecordedPlan,
     SummaryLine,
-    ToldPlan,
 )
 from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, WaveReport
 
@@ -96,7 +96,7 @@ class RunView:
     begun_at: datetime | None = None
     last_at: datetime | None = None
     commands: list[JournalHeader | AbortedRecord] = field(default_factory=list)
-    plans: list[ToldPlan | RolloutPlan] = field(default_factory=list)
+    plans: list[RecordedPlan | RolloutPlan] = field(default_factory=list)
     planned_monotonic: float | None = None
     waves: list[WaveReport] = field(default_factory=list)
     settling: WaveSettling | None = None

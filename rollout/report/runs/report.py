@@ -16,7 +16,7 @@ from rollout.model.timestamps import Interval
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import read_policy
 from rollout.planning.play.pace import Past
-from rollout.report.lines import AbortedRecord, JournalHeader, Record, ToldPlan, entries
+from rollout.report.lines import AbortedRecord, JournalHeader, Record, RecordedPlan, entries
 from rollout.report.run_view import NodeView, RunView, run_view
 from rollout.report.runs.model import (
     PART_OF,
@@ -46,7 +46,7 @@ def report_of(
     whole = _extent(view, origin)
     nodes = [*_node_reports(view)]
     policy = _recorded_policy(view)
-    first = next((plan for plan in view.plans if isinstance(plan, ToldPlan)), ToldPlan())
+    first = next((plan for plan in view.plans if isinstance(plan, RecordedPlan)), RecordedPlan())
     openings = _window_openings(policy, whole)
     return RunReport(
         format_version=FORMAT_VERSION,
@@ -131,7 +131,7 @@ def _first_nonempty(texts: Iterable[str]) -> str:
 
 def _recorded_policy(view: RunView) -> Mapping[str, object] | None:
     policies: list[Mapping[str, Any] | None] = [entry.policy for entry in view.records[:1]]
-    policies += [plan.policy for plan in view.plans if isinstance(plan, ToldPlan)]
+    policies += [plan.policy for plan in view.plans if isinstance(plan, RecordedPlan)]
     return next(filter(None, policies), None)
 
 
