@@ -55,6 +55,7 @@ def check_expression(text: str) -> None:
     except ValueError as error:
         raise UsageError(f"{text!r} is not a CEL expression: {error}") from error
     types = _import_cel().Type
+    # DYN: only an evaluation shows the type.
     if value_type not in (types.BOOL, types.DYN):
         raise UsageError(
             f"{text!r} is of the type {value_type.name().lower()}, not bool",
@@ -71,6 +72,7 @@ def evaluate(expression: str, body: bytes) -> bool:
     except OSError as error:
         raise GateError(f"{expression} cannot be evaluated: {error.strerror}") from error
     except DECODE_ERRORS as error:
+        # A child that was killed leaves no answer, or half of one.
         cause = f"it needs more than {_MOST_MEMORY >> 20} MiB of memory, or the library failed"
         raise GateError(f"{expression} cannot be evaluated: {cause}") from error
     if answer.value is None:
@@ -91,25 +93,25 @@ def work() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
     try:
-        answer = _evaluate_in_child(task.expression, json.loads(bytes(task.object)))
+        answer = _evaluate_here(task.expression, json.loads(bytes(task.object)))
     except UsageError as error:
         answer = _Answer(problem=error.message)
     sys.stdout.buffer.write(msgspec.json.encode(answer))
 
 
-def _evaluate_in_child(expression: str, object_body: dict[str, Any]) -> _Answer:
+def _evaluate_here(expression: str, object_body: dict[str, Any]) -> _Answer:
     try:
         compiled = _compile(expression)
         variables = {name: object_body.get(name) or {} for name in _VARIABLES}
         result = compiled.eval(data={**variables, _WHOLE_OBJECT: object_body})
     except (ValueError, RuntimeError) as error:
-        return _Answer(problem=f"{expression}: {_cause(str(error))}")
+        return _Answer(problem=f"{expression}: {_without_codes(str(error))}")
     value_type = result.type()
     types = _import_cel().Type
     if value_type == types.BOOL:
         return _Answer(value=result.value())
     if value_type == types.ERROR:
-        return _Answer(problem=f"{expression}: {_cause(result.value())}")
+        return _Answer(problem=f"{expression}: {_without_codes(result.value())}")
     return _Answer(problem=f"{expression} is of the type {value_type.name().lower()}, not bool")
 
 
@@ -123,11 +125,11 @@ def _compile(expression: str) -> Any:
     except RuntimeError as error:
         # Further lines show the place.
         first_line, *_ = str(error).splitlines()
-        raise ValueError(_cause(first_line)) from error
+        raise ValueError(_without_codes(first_line)) from error
 
 
-def _cause(message: str) -> str:
-    """Return the message without status codes, such as NOT_FOUND."""
+def _without_codes(message: str) -> str:
+    """Return the part of `NOT_FOUND: no such key [NOT_FOUND]` that says more, `no such key`."""
     match = _ERROR_MESSAGE.fullmatch(message)
     return match["cause"] if match else message
 

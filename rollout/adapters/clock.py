@@ -54,8 +54,8 @@ class ServerTime:
         self._lock = threading.Lock()
         self._latest: _DatedAnswer | None = None
 
-    def arrival(self) -> float:
-        """Return the monotonic time to pass to `note_answer`."""
+    def monotonic(self) -> float:
+        """Return the time to pass to `note_answer` as an answer's arrival."""
         return self._monotonic()
 
     def note_answer(self, headers: Mapping[str, str], arrival: float) -> None:
@@ -65,6 +65,7 @@ class ServerTime:
         if date is None or is_from_cache:
             return
         with self._lock:
+            # Threads may note their answers in another order than these arrived.
             if self._latest is None or self._latest.arrival <= arrival:
                 self._latest = _DatedAnswer(date, arrival)
 
@@ -78,6 +79,7 @@ class ServerTime:
 
 
 def _parse_date(written: str) -> datetime | None:
+    """Return a time such as `Mon, 30 Nov 2026 01:08:51 GMT` in UTC; None if invalid."""
     try:
         date = parsedate_to_datetime(written)
     except (ValueError, OverflowError):

@@ -55,7 +55,7 @@ def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[Signed
     if source == CONFIGMAP:
         return tuple(_read_configmap(api, namespace))
     if source.startswith(("http://", "https://")):
-        return (_fetch(source),)
+        return (_read_url(source),)
     path = Path(source)
     if path.is_dir():
         paths = sorted(path.glob(f"*{_DOCUMENT_SUFFIX}"))[: _MOST_DOCUMENTS + 1]
@@ -79,7 +79,7 @@ def _read_file(path: Path) -> SignedDocument:
     return SignedDocument(str(path), content, signature)
 
 
-def _fetch(url: str) -> SignedDocument:
+def _read_url(url: str) -> SignedDocument:
     bodies: list[bytes] = []
     for file_url in (url, f"{url}{_SIGNATURE_SUFFIX}"):
         try:
@@ -91,7 +91,8 @@ def _fetch(url: str) -> SignedDocument:
 
 
 def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
-    # Its entries are the documents, so no key is read.
+    """Yield the documents of the ConfigMap, or one with the problem."""
+    # Every entry is read below, so `key` names none.
     document = Document(namespace, EVIDENCE_NAME, key="")
     try:
         config_map = document.read(api).config_map or {}
@@ -128,7 +129,7 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
             needing_temporary_folder("a signature"),
             tempfile.TemporaryDirectory(prefix="rollout-") as folder,
         ):
-            # ssh-keygen reads the checked content.
+            # A copy, because the file may change after its check.
             signers_copy = Path(folder) / "signers"
             signers_copy.write_bytes(allowed)
             signature = Path(folder) / "signature"

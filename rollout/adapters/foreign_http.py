@@ -25,7 +25,10 @@ _MOST_SHOWN_BYTES = 200
 
 
 class ExchangeError(Exception):
-    """A failed request; `text`, unlike the message, may hold secrets."""
+    """A failed request, in words that follow a subject, such as `answers 404`.
+
+    Unlike the message, `text` may hold secrets.
+    """
 
     def __init__(self, message: str, *, status: int = 0, text: str = "") -> None:
         super().__init__(message)
@@ -83,9 +86,10 @@ def exchange(
 def _send(
     opener: urllib.request.OpenerDirector, request: urllib.request.Request, bounds: Bounds
 ) -> tuple[int, bytes]:
+    """Return status and body; one byte more than `bounds.largest` shows that it is too large."""
     with opener.open(request, timeout=bounds.seconds) as response:
         body = response.read(bounds.largest + 1) if bounds.largest else b""
-        # What is left of the announced length.
+        # `length` is what is left of the announced one.
         is_complete = not response.length
         is_too_large = len(body) > bounds.largest
         if bounds.largest and not is_complete and not is_too_large:
@@ -130,11 +134,10 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
         return self.do_open(make_connection, request)  # type: ignore[arg-type]
 
     def _connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
-        """Connect, or abort at once if too late."""
+        """Connect, then close at once if `abort` was called meanwhile."""
         connection = socket.create_connection(address, self._timeout)
         # TLS takes over the first descriptor.
         self._socket = connection.dup()
-        # After the assignment: `abort` may have come before it.
         if self._is_aborted:
             self.abort()
         return connection

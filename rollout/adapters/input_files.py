@@ -31,6 +31,8 @@ _REFUSED_KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+# Opening must not wait for a pipe's writer.
+# Opening must not wait for a pipe's writer.
 _OPEN_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
@@ -47,7 +49,7 @@ class Trust(Enum):
     NOT_WRITABLE_BY_OTHERS = auto()
     """For what makes rollout run or trust something. See `find_writers`."""
     OWNED = auto()
-    """The same, and it belongs to this user or root, as OpenSSH requires of ~/.ssh/config."""
+    """In addition owned by this user or root, as OpenSSH requires of ~/.ssh/config."""
 
 
 def read_input(path: Path, *, most: int = LARGEST_INPUT, trust: Trust = Trust.ANYONE) -> bytes:
@@ -73,15 +75,15 @@ def open_input(path: Path, *, trust: Trust = Trust.ANYONE) -> Iterator[BinaryIO]
 def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
     """Raise `OSError` if a file must not be read, by this or another program."""
     _check_kind(path, path.stat())
-    if _is_handed_over(path) or trust is Trust.ANYONE:
+    if _is_opened_by_shell(path) or trust is Trust.ANYONE:
         return
-    _refuse(path, find_writers(path))
+    _raise_if_distrusted(path, find_writers(path))
     if trust is Trust.OWNED:
-        _refuse(path, find_other_owner(path))
+        _raise_if_distrusted(path, find_other_owner(path))
 
 
 def check_tree(path: Path) -> None:
-    """Raise `OSError` if others can write to a file, or to a folder or a file in it."""
+    """Raise `OSError` if others can write to a file, or to a folder or anything in it."""
     pending = [path]
     checked = set[Path]()
     while pending:
@@ -89,12 +91,14 @@ def check_tree(path: Path) -> None:
         is_folder = entry.is_dir()
         if not is_folder:
             check_input(entry)
-        if not _is_handed_over(entry):
+        if not _is_opened_by_shell(entry):
             # The folders of a child are already checked: a collection has thousands of files.
             is_child = entry != path and not entry.is_symlink()
-            _refuse(entry, find_entry_writers(entry) if is_child else find_writers(entry))
-        if is_folder and (real := entry.resolve()) not in checked:
-            checked.add(real)
+            _raise_if_distrusted(
+                entry, find_entry_writers(entry) if is_child else find_writers(entry)
+            )
+        if is_folder and (real_folder := entry.resolve()) not in checked:
+            checked.add(real_folder)
             # Ansible skips hidden files; editors leave broken links.
             pending += (
                 child
@@ -103,15 +107,15 @@ def check_tree(path: Path) -> None:
             )
 
 
-def _refuse(path: Path, distrust: Distrust | None) -> None:
+def _raise_if_distrusted(path: Path, distrust: Distrust | None) -> None:
     if distrust:
         raise DistrustError(path, distrust)
 
 
 def _check_kind(path: Path, state: os.stat_result) -> None:
-    """Raise `OSError` unless the file is regular or an exception."""
+    """Raise `OSError` unless the file is regular, handed over or the null device."""
     kind = stat.S_IFMT(state.st_mode)
-    if kind == stat.S_IFIFO and _is_handed_over(path):
+    if kind == stat.S_IFIFO and _is_opened_by_shell(path):
         return
     if kind in _REFUSED_KINDS and not os.path.samestat(state, Path(os.devnull).stat()):
         raise OSError(errno.EINVAL, f"it is {_REFUSED_KINDS[kind]}, not a regular file", str(path))
@@ -119,6 +123,6 @@ def _check_kind(path: Path, state: os.stat_result) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
 
 
-def _is_handed_over(path: Path) -> bool:
+def _is_opened_by_shell(path: Path) -> bool:
     """Whether the shell may have opened the file for this process."""
     return str(path).startswith(_DESCRIPTOR_FOLDERS) or str(path) == _STDIN

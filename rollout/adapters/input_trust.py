@@ -49,12 +49,12 @@ def find_writers(path: Path) -> Distrust | None:
 
 
 def find_entry_writers(entry: Path) -> Distrust | None:
-    """Do the same for an entry of a checked folder."""
+    """Do what `find_writers` does, for an entry whose folder is already checked."""
     return _find_replacer(entry) or _find_direct_writers(entry)
 
 
 def find_other_owner(path: Path) -> Distrust | None:
-    """Return to whom a file belongs, if that is neither this user nor root."""
+    """Return a distrust if the file belongs to neither this user nor root."""
     state = path.stat()
     if not _is_foreign(state):
         return None
@@ -69,7 +69,7 @@ def why_maybe_planted(path: Path) -> str:
     A link is never trusted, nor a sticky folder. Raises `OSError`.
     """
     folder = path.absolute().parent.resolve()
-    return _why_not_own(folder / path.name) or _why_not_own(folder)
+    return _why_maybe_not_own(folder / path.name) or _why_maybe_not_own(folder)
 
 
 def _walk(path: Path) -> Iterator[Path]:
@@ -92,12 +92,16 @@ def _walk(path: Path) -> Iterator[Path]:
         if links > MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         target = entry.readlink()
+        # Back to `/` for an absolute target; a relative one has no anchor.
         folder /= target.anchor
         remaining.extend(part for part in reversed(target.parts) if part != target.anchor)
 
 
 def _find_replacer(entry: Path) -> Distrust | None:
-    """Return the owner of an entry if they may replace it: in a sticky folder, such as /tmp."""
+    """Return a distrust if the entry's owner may replace it.
+
+    That is so in a sticky folder, such as /tmp. Other writable folders are found themselves.
+    """
     state = entry.lstat()
     folder = entry.parent
     if not _is_foreign(state) or not _is_open_to_others(folder.lstat()):
@@ -112,27 +116,30 @@ def _find_replacer(entry: Path) -> Distrust | None:
 
 
 def _find_direct_writers(entry: Path) -> Distrust | None:
-    """Return who may write to a file, or make and replace files in a folder."""
+    """Return how others may write to a file, or make and replace files in a folder."""
     state = entry.lstat()
     is_folder = stat.S_ISDIR(state.st_mode)
+    # A link's mode says nothing: its target is checked next.
     if not is_folder and not stat.S_ISREG(state.st_mode):
         return None
     if not _is_open_to_others(state) or _is_read_only(entry):
         return None
-    # As an emptyDir, which has mode 0777: only the pod's containers share it.
+    # An emptyDir has mode 0777, but only the pod's containers share it.
     is_volume = is_folder and _is_mount_point(entry) and not _is_foreign(state)
     is_sticky = is_folder and state.st_mode & stat.S_ISVTX
     if is_sticky or is_volume:
         return None
-    return Distrust(_writable_text(entry, state), _closing_text(entry, state))
+    return Distrust(_why_writable(entry, state), _how_to_close(entry, state))
 
 
-def _writable_text(entry: Path, state: os.stat_result) -> str:
+def _why_writable(entry: Path, state: os.stat_result) -> str:
+    """As in: `others can write to the directory /srv (mode 0777)`."""
     mode = stat.S_IMODE(state.st_mode)
-    return f"others can write to {_noun(state)}{entry} (mode {mode:04o})"
+    return f"others can write to {_directory_prefix(state)}{entry} (mode {mode:04o})"
 
 
-def _closing_text(entry: Path, state: os.stat_result) -> str:
+def _how_to_close(entry: Path, state: os.stat_result) -> str:
+    """As in: `Run: chmod go-w /srv`."""
     others = "o" if state.st_mode & stat.S_IWOTH else ""
     group = "g" if _is_open_to_group(state) else ""
     command = f"chmod {group}{others}-w {shell_word(str(entry))}"
@@ -142,16 +149,17 @@ def _closing_text(entry: Path, state: os.stat_result) -> str:
     return f"Use a copy in a directory that only you can write to, or have {owner} run: {command}"
 
 
-def _why_not_own(path: Path) -> str:
+def _why_maybe_not_own(path: Path) -> str:
+    """Return why others may have made or changed this one entry, or empty."""
     state = path.lstat()
     if _is_foreign(state):
-        return f"{_noun(state)}{path} belongs to {user_name(state.st_uid)}"
+        return f"{_directory_prefix(state)}{path} belongs to {user_name(state.st_uid)}"
     if stat.S_ISLNK(state.st_mode):
         return f"{path} is a link"
-    return _writable_text(path, state) if _is_open_to_others(state) else ""
+    return _why_writable(path, state) if _is_open_to_others(state) else ""
 
 
-def _noun(state: os.stat_result) -> str:
+def _directory_prefix(state: os.stat_result) -> str:
     return "the directory " if stat.S_ISDIR(state.st_mode) else ""
 
 
@@ -181,7 +189,8 @@ def _is_private_group(gid: int, uid: int) -> bool:
     except KeyError:
         return False
     is_primary = user.pw_gid == gid and group.gr_name == user.pw_name
-    return is_primary and set(group.gr_mem) <= {user.pw_name}
+    has_other_members = bool(set(group.gr_mem) - {user.pw_name})
+    return is_primary and not has_other_members
 
 
 def _is_mount_point(entry: Path) -> bool:

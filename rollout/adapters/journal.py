@@ -95,7 +95,7 @@ def read_lines(path: Path) -> Iterator[Record | None]:
 
 
 def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
-    """Yield records of `kubectl logs`, None for a damaged one."""
+    """Yield records of `kubectl logs`, and None for a damaged one."""
     for line in stream:
         text = line.decode(errors="replace")
         # Other text may come before a record.
@@ -105,6 +105,7 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
                 record, end = _DECODER.raw_decode(text, begin)
             except (ValueError, RecursionError):
                 record = None
+                # Another record may follow in this line.
                 end = begin + 1
             yield record
             begin = text.find(_LINE_BEGINS, end)

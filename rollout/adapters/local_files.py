@@ -40,6 +40,7 @@ def user_name(uid: int) -> str:
 class OutputPlace:
     """An entry of a folder, which may not exist. Each method does `check_not_planted`."""
 
+    # A descriptor.
     folder: int
     name: str
     path: Path
@@ -82,7 +83,7 @@ class OutputPlace:
     def _check_open(self, descriptor: int) -> None:
         """Check that the open file still has this name, and no other.
 
-        Repeated: a second name may exist for a moment.
+        More than once, because a second name (a hard link) may exist for a moment.
         """
         for _ in range(_CHECKS_OF_OPEN_FILE):
             state = self.checked_state()
@@ -101,7 +102,7 @@ class OutputPlace:
         state = self.checked_state()
         if state is None or not stat.S_ISLNK(state.st_mode):
             return None
-        # A sticky folder protects the checked link.
+        # Nobody can replace the checked link: its folder is sticky, or not shared.
         return Path(os.readlink(self.name, dir_fd=self.folder))
 
     @property
@@ -119,6 +120,7 @@ class OutputPlace:
         return 0 if self._is_in_proc else os.O_NOFOLLOW
 
     def _why_not_used(self, state: os.stat_result) -> str:
+        """Return a predicate for the entry, such as `belongs to mallory`, or empty."""
         folder = os.fstat(self.folder)
         if state.st_uid not in (os.geteuid(), ROOT, folder.st_uid):
             return f"belongs to {user_name(state.st_uid)}"
@@ -135,6 +137,7 @@ def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPl
     walked = Path("/")
     folder = os.open("/", _FOLDER)
     links = 0
+    # A stack, to which a link's target is added.
     remaining = list(reversed(path.absolute().parts[1:]))
     try:
         while remaining:
@@ -155,6 +158,7 @@ def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPl
                 walked = Path("/")
                 folder = _replace_descriptor(folder, os.open("/", _FOLDER))
             remaining.extend(part for part in reversed(target.parts) if part != "/")
+        # The path leads to `/`, which is no entry.
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     finally:
         os.close(folder)
@@ -231,7 +235,7 @@ def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
         with output_place(path) as place:
             existing = place.checked_state()
             if existing is None or stat.S_ISREG(existing.st_mode):
-                _replace(place, content, existing, mode)
+                _replace_by_rename(place, content, existing, mode)
             else:
                 with os.fdopen(place.open(os.O_WRONLY), "wb") as stream:
                     stream.write(content)
@@ -243,7 +247,7 @@ def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError(f"cannot write {path}: {error.strerror}")
 
 
-def _replace(
+def _replace_by_rename(
     place: OutputPlace, content: bytes, existing: os.stat_result | None, mode: int | None
 ) -> None:
     temporary = f".rollout-{secrets.token_hex(8)}"
@@ -253,10 +257,7 @@ def _replace(
     try:
         with os.fdopen(descriptor, "wb") as stream:
             if existing is not None:
-                created = os.fstat(descriptor)
-                if (created.st_uid, created.st_gid) != (existing.st_uid, existing.st_gid):
-                    os.fchown(descriptor, existing.st_uid, existing.st_gid)
-                os.fchmod(descriptor, stat.S_IMODE(existing.st_mode))
+                _copy_owner_and_mode(existing, descriptor)
             elif mode is not None:
                 os.fchmod(descriptor, mode)
             stream.write(content)
@@ -267,6 +268,13 @@ def _replace(
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=folder)
         raise
+
+
+def _copy_owner_and_mode(existing: os.stat_result, descriptor: int) -> None:
+    created = os.fstat(descriptor)
+    if (created.st_uid, created.st_gid) != (existing.st_uid, existing.st_gid):
+        os.fchown(descriptor, existing.st_uid, existing.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(existing.st_mode))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from urllib3.util import Url
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, parse_url
 from rollout.adapters.secrets import basic_authorization, masked, without_userinfo
-from rollout.adapters.web import Application, Pages, page_application, plain, serve_http
+from rollout.adapters.web import Application, Pages, page_application, plain_answer, serve_http
 from rollout.errors import RolloutError, UsageError
 
 JOB = "node-rollout"
@@ -51,12 +51,12 @@ def _application(metrics: Any, is_ready: Callable[[], bool], pages: Application)
                 answer: Iterable[bytes] = metrics(environ, respond)
                 return answer
             case "/healthz":
-                return plain(respond, "200 OK", "ok")
+                return plain_answer(respond, "200 OK", "ok")
             case "/readyz" if is_ready():
-                return plain(respond, "200 OK", "ok")
+                return plain_answer(respond, "200 OK", "ok")
             case "/readyz":
                 message = "not ready: see the log of the last pass"
-                return plain(respond, "503 Service Unavailable", message)
+                return plain_answer(respond, "503 Service Unavailable", message)
             case _:
                 return pages(environ, respond)
 
@@ -90,7 +90,7 @@ class Pushgateway:
         self._cluster = cluster
 
     def push(self, metrics: Collector, last_success: Sequence[Metric], *, is_whole: bool) -> None:
-        """Replace the cluster's metrics, or by name if not `is_whole`."""
+        """Replace all of the cluster's metrics if `is_whole`, else those of the same names."""
         group = {"instance": self._cluster}
         push = push_to_gateway if is_whole else pushadd_to_gateway
         push(self.url, JOB, metrics, group, handler=self._request_sender)
@@ -107,6 +107,7 @@ class Pushgateway:
         headers: Sequence[tuple[str, str]],
         data: bytes,
     ) -> Callable[[], None]:
+        """Return a function that sends the request, as `push_to_gateway` wants it."""
         all_headers = {**dict(headers), **self._headers}
 
         def send() -> None:

@@ -65,6 +65,8 @@ class Destination:
 
 
 def _webhook_delivery(parts: Url) -> Callable[[Note], None]:
+    """Return a function that posts a notification as JSON."""
+    """Return a function that posts a notification as JSON."""
     url = parts._replace(auth=None, fragment=None).url
     headers = {"Content-Type": "application/json", "User-Agent": f"rollout/{__version__}"}
     if parts.auth:
@@ -127,6 +129,8 @@ def destinations(urls: Iterable[str]) -> tuple[Destination, ...]:
 
 
 def _destination(number: int, url: str) -> Destination:
+    """Return a URL's destination; messages show its `number`, not the secret URL."""
+    """Return a URL's destination; messages show its `number`, not the secret URL."""
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""
     if not scheme:
@@ -198,9 +202,9 @@ class _DeliveryQueue:
             note = self._waiting.get()
             if note is None:
                 return
-            self._send(note)
+            self._send_with_retries(note)
 
-    def _send(self, note: Note) -> None:
+    def _send_with_retries(self, note: Note) -> None:
         problem = ""
         for pause in _ATTEMPT_PAUSES:
             if self._ended.wait(pause):

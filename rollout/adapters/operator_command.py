@@ -18,9 +18,9 @@ from rollout.errors import UsageError
 from rollout.model.text import joined
 from rollout.model.tool_output import CommandEnd, last_line, last_lines
 
-_TICK = 0.2
+_POLL_SECONDS = 0.2
 _TERMINATION_SECONDS = 5.0
-_KEPT_OUTPUT = 4096
+_KEPT_BYTES = 4096
 _MOST_LINES = 5
 
 
@@ -41,14 +41,14 @@ class OperatorCommand:
     """A command that the operator's settings name."""
 
     words: Sequence[str]
-    # In messages, such as "gate command".
+    # Both are for messages: "gate command", "gates.command-timeout".
     name: str
     timeout_setting: str
 
     def run_and_explain(
         self, environment: Mapping[str, str], seconds: float, is_stopped: Callable[[], bool]
     ) -> str:
-        """Run the command; return why it failed, with its last line, or empty."""
+        """Run the command; return why it failed, as `problem: last line`, or empty."""
         end = self.run(environment, seconds, is_stopped)
         return joined(": ", end.problem, end.reason)
 
@@ -57,7 +57,7 @@ class OperatorCommand:
     ) -> CommandEnd:
         """Run the command until it exits, `is_stopped`, or `seconds` are over.
 
-        Its own session lets all that it started be killed.
+        The command has its own session, so that everything it starts can be killed.
         """
         with needing_temporary_folder(f"a {self.name}"), tempfile.TemporaryFile() as output:
             try:
@@ -93,7 +93,7 @@ class OperatorCommand:
                 _terminate(process)
                 return f"{self._title} did not end within {self.timeout_setting} {seconds:g}s"
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_TICK)
+                process.wait(_POLL_SECONDS)
         if process.returncode == 0:
             return ""
         return f"{self._title} exited with {process.returncode}"
@@ -114,6 +114,7 @@ def _terminate(process: subprocess.Popen[bytes]) -> None:
 
 
 def _read_tail(output: IO[bytes]) -> str:
+    """Return the last `_KEPT_BYTES` of a file that may be huge."""
     size = output.seek(0, os.SEEK_END)
-    output.seek(max(0, size - _KEPT_OUTPUT))
+    output.seek(max(0, size - _KEPT_BYTES))
     return output.read().decode(errors="replace")

@@ -50,9 +50,10 @@ class _Sample(msgspec.Struct, frozen=True):
 
     @property
     def is_firing(self) -> bool:
+        """Whether kured would count the sample; `ValueError` if its value is no number."""
         _, value = self.value
-        is_set = bool(self.name) and float(value) != 0
-        return is_set and self.metric.get("alertstate") == "firing"
+        is_alert = bool(self.name) and float(value) != 0
+        return is_alert and self.metric.get("alertstate") == "firing"
 
     @property
     def labels(self) -> frozenset[tuple[str, str]]:
@@ -92,7 +93,7 @@ class PrometheusAlerts:
     def __init__(
         self, url: str, *, matchers: Sequence[str] = (), token: str = "", alertmanager: str = ""
     ) -> None:
-        """Without `alertmanager`, its URL, none is silenced; it never gets the token."""
+        """`alertmanager` is a URL, which never gets the token; if empty, no alert is silenced."""
         self._url = f"{check_url(url).rstrip('/')}/api/v1/query"
         selector = "{" + ",".join(matchers) + "}" if matchers else ""
         self._parameters = urlencode({"query": f"ALERTS{selector}"})
@@ -107,20 +108,20 @@ class PrometheusAlerts:
         firing = self._read_firing()
         known: tuple[_KnownAlert, ...] = ()
         if firing and self._known_alerts_url:
-            known = self._get(self._known_alerts_url, {}, tuple[_KnownAlert, ...])
+            known = self._get_decoded(self._known_alerts_url, {}, tuple[_KnownAlert, ...])
         active = {sample.name for sample in firing if not _is_silenced(sample, known)}
         return tuple(sorted(active))
 
     def _read_firing(self) -> Sequence[_Sample]:
         try:
-            return [sample for sample in self._query() if sample.is_firing]
+            return [sample for sample in self._query_samples() if sample.is_firing]
         except ValueError as error:
             problem = "does not respond like Prometheus: a sample is not a number"
             raise self._gate_error(self._url, problem) from error
 
-    def _query(self) -> Iterable[_Sample]:
+    def _query_samples(self) -> Iterable[_Sample]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        answer = self._get(f"{self._url}?{self._parameters}", headers, _QueryResponse)
+        answer = self._get_decoded(f"{self._url}?{self._parameters}", headers, _QueryResponse)
         if answer.status != "success" or answer.data is None or answer.data.result_type != "vector":
             raise self._gate_error(self._url, f"has no response: {answer.error or 'not a vector'}")
         if answer.warnings:
@@ -129,8 +130,9 @@ class PrometheusAlerts:
             )
         return answer.data.result
 
-    def _get(self, full_url: str, headers: Mapping[str, str], shape: type[T]) -> T:
-        url = full_url.partition("?")[0]
+    def _get_decoded(self, full_url: str, headers: Mapping[str, str], shape: type[T]) -> T:
+        # Messages name the URL without its query.
+        url, _, _ = full_url.partition("?")
         try:
             return decoder_of(shape).decode(exchange(full_url, _BOUNDS, headers))
         except ExchangeError as error:
@@ -146,7 +148,7 @@ class PrometheusAlerts:
 
 
 def _is_silenced(sample: _Sample, known: Iterable[_KnownAlert]) -> bool:
-    # Of the alerts with the sample's labels, those with the fewest others are its own.
+    # External labels come on top of a sample's, so its own alerts are those with the fewest others.
     matching = [alert for alert in known if sample.labels <= alert.labels.items()]
     fewest = min((len(alert.labels) for alert in matching), default=0)
     own = [alert for alert in matching if len(alert.labels) == fewest]

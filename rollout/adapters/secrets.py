@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
-# Shorter ones may be part of any word.
+# A shorter secret may be part of any word.
 _SHORTEST_SECRET = 8
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-# To the last @: passwords may hold unencoded ones.
+# Up to the last @: a password may hold an unencoded one.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 _PREFIX = "ROLLOUT_"
 # URLs of notifications are secrets, and a Pushgateway's may hold a password.
@@ -17,7 +17,7 @@ _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NO
 
 
 def header_value(text: str) -> str:
-    """Return the text, stripped, for a header; `ValueError`, without it, if impossible."""
+    """Return the stripped text, or raise `ValueError` with what it has, but not the text."""
     value = text.strip()
     if not _HEADER_VALUE.fullmatch(value):
         raise ValueError("a line break inside, or a character beyond ASCII")
@@ -25,12 +25,12 @@ def header_value(text: str) -> str:
 
 
 def basic_authorization(userinfo: str) -> str:
-    """Return the Authorization header for a URL's user and password."""
+    """Return the Authorization header for a URL's `USER:PASSWORD`, percent-encoded."""
     return f"Basic {base64.b64encode(unquote(userinfo).encode()).decode()}"
 
 
 def without_userinfo(text: str) -> str:
-    """Remove users and passwords from URLs."""
+    """Remove users and passwords from URLs: `http://me:secret@host` becomes `http://host`."""
     return _USERINFO.sub("", text)
 
 

@@ -70,7 +70,7 @@ class NodeSilences:
         if isinstance(event, NodeFinished):
             self._delete(event.node)
         elif isinstance(event, NodeStep) and event.node not in self._in_flight:
-            # A waiting node renews only by its own steps.
+            # While a node waits, only its steps renew the silence, not the thread.
             if event.phase is not Phase.PENDING:
                 self._in_flight.add(event.node)
             self._create_or_renew(event.node)
@@ -83,21 +83,20 @@ class NodeSilences:
     def _create_or_renew(self, node: str, *, is_renewal: bool = False) -> None:
         """Create the node's silence, or extend it. `is_renewal`: by the thread, not by an event."""
         with self._lock:
-            if self._is_over.is_set() or (is_renewal and node not in self._in_flight):
-                return
-            silence_id = self._id_by_node.get(node, "")
-            if self._is_failing and not is_renewal:
-                # Do not wait for a failing Alertmanager: renewals try again.
+            has_finished = is_renewal and node not in self._in_flight
+            # A node does not wait for a failing Alertmanager: renewals try again.
+            is_left_to_renewals = self._is_failing and not is_renewal
+            if self._is_over.is_set() or has_finished or is_left_to_renewals:
                 return
             try:
-                self._id_by_node[node] = self._post_silence(node, silence_id)
+                self._id_by_node[node] = self._post_silence(node, self._id_by_node.get(node, ""))
                 self._is_failing = False
             except ExchangeError as error:
                 self._note_failure(node, error)
 
     def _note_failure(self, node: str, error: ExchangeError) -> None:
         if error.status == _NOT_FOUND:
-            # Lost by Alertmanager: post a new one.
+            # Alertmanager has lost the silence, so the next renewal creates one.
             self._id_by_node.pop(node, None)
         if not self._is_failing:
             effect = "alerts of nodes that reboot are not silenced"
@@ -105,22 +104,10 @@ class NodeSilences:
         self._is_failing = True
 
     def _post_silence(self, node: str, silence_id: str) -> str:
-        """Create or extend a silence; return its ID."""
+        """Extend the silence, or create one if `silence_id` is empty; return its ID."""
         now = self._clock.now()
-        address = self._addresses.get(node, "")
-        # Prometheus brackets an IPv6 address in an instance.
-        instance = f"[{address}]" if ":" in address else address
-        names = "|".join(
-            re.escape(name) for name in dict.fromkeys((node, address, instance)) if name
-        )
-        matcher = {
-            "name": self._label,
-            "value": f"({names})(:[0-9]+)?",
-            "isRegex": True,
-            "isEqual": True,
-        }
         silence = {
-            "matchers": [matcher],
+            "matchers": [self._matcher(node)],
             "startsAt": timestamp(now),
             "endsAt": timestamp(now + _SILENCE_LENGTH),
             "createdBy": "rollout",
@@ -134,7 +121,23 @@ class NodeSilences:
         except DECODE_ERRORS as error:
             raise ExchangeError("does not respond like Alertmanager") from error
 
+    def _matcher(self, node: str) -> dict[str, object]:
+        """Return a matcher whose value is as in `(node-1|10.0.0.1)(:[0-9]+)?`."""
+        address = self._addresses.get(node, "")
+        # Prometheus brackets an IPv6 address in an instance.
+        instance = f"[{address}]" if ":" in address else address
+        names = "|".join(
+            re.escape(name) for name in dict.fromkeys((node, address, instance)) if name
+        )
+        return {
+            "name": self._label,
+            "value": f"({names})(:[0-9]+)?",
+            "isRegex": True,
+            "isEqual": True,
+        }
+
     def _delete(self, node: str) -> None:
+        """Delete the node's silence, if any; a failure is only a warning."""
         with self._lock:
             self._in_flight.discard(node)
             silence_id = self._id_by_node.pop(node, "")

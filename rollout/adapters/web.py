@@ -26,7 +26,6 @@ _MOST_PORTS = 65_535
 _MOST_CONNECTIONS = 32
 # A client must not block a kubelet's probes; a browser opens six.
 _MOST_OF_CLIENT = 12
-# How long one read or write may take, and a whole connection.
 _IDLE_SECONDS = 10.0
 _CONNECTION_SECONDS = 30.0
 # Of a request: Python alone accepts 100 headers of 64 KB each.
@@ -40,7 +39,7 @@ class WebPage:
     """A page to serve."""
 
     html: str
-    # Content-Security-Policy.
+    # The Content-Security-Policy's directives, without frame-ancestors.
     csp: str
     # Seconds until it reloads; 0 for never.
     refresh: int = 0
@@ -55,7 +54,10 @@ class Pages(Protocol):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port, or raise `UsageError`; an empty host is all addresses."""
+    """Return host and port, such as ("", 9732) for `:9732`, or raise `UsageError`.
+
+    An empty host means all addresses.
+    """
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MOST_PORTS:
         raise UsageError(
@@ -72,12 +74,11 @@ class _Server(ThreadingMixIn, WSGIServer):
     block_on_close = False
     request_queue_size = _MOST_CONNECTIONS
 
-    def __init__(self, family: int, place: Any, application: Application) -> None:
+    def __init__(self, family: int, socket_address: Any, application: Application) -> None:
         self.address_family = family
-        # How many connections each address has open.
-        self._open_by_client = Counter[str]()
+        self._connections_by_client = Counter[str]()
         self._lock = threading.Lock()
-        super().__init__(place, _Handler)
+        super().__init__(socket_address, _Handler)
         self.set_app(application)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -85,11 +86,11 @@ class _Server(ThreadingMixIn, WSGIServer):
         client = client_address[0]
         with self._lock:
             is_full = (
-                self._open_by_client.total() >= _MOST_CONNECTIONS
-                or self._open_by_client[client] >= _MOST_OF_CLIENT
+                self._connections_by_client.total() >= _MOST_CONNECTIONS
+                or self._connections_by_client[client] >= _MOST_OF_CLIENT
             )
             if not is_full:
-                self._open_by_client[client] += 1
+                self._connections_by_client[client] += 1
         if is_full:
             self.shutdown_request(request)
             return
@@ -102,9 +103,9 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def _note_closed(self, client: str) -> None:
         with self._lock:
-            self._open_by_client[client] -= 1
+            self._connections_by_client[client] -= 1
             # Unary plus drops addresses without connections.
-            self._open_by_client = +self._open_by_client
+            self._connections_by_client = +self._connections_by_client
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer in the connection's own thread, for at most `_CONNECTION_SECONDS`."""
@@ -126,13 +127,14 @@ class _RequestReader(io.BufferedReader):
 
     def __init__(self, raw: io.RawIOBase) -> None:
         super().__init__(raw)
-        self._left = _MOST_HEADER_BYTES
+        self._bytes_left = _MOST_HEADER_BYTES
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        most = self._left + 1
+        # One more, to notice a longer line.
+        most = self._bytes_left + 1
         line = super().readline(most if size is None or size < 0 else min(size, most))
-        self._left -= len(line)
-        if self._left < 0:
+        self._bytes_left -= len(line)
+        if self._bytes_left < 0:
             # The base class answers with status 431.
             raise LineTooLong("request")
         return line
@@ -165,10 +167,10 @@ def serve_http(address: str, application: Application) -> Iterator[str]:
     # With dual stack, :: includes all IPv4 addresses.
     everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
     try:
-        family, *_, place = socket.getaddrinfo(
+        family, *_, socket_address = socket.getaddrinfo(
             host or everywhere, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        server = _Server(family, place, application)
+        server = _Server(family, socket_address, application)
     except OSError as error:
         raise InputError(f"cannot listen on {address}: {error.strerror or error}") from error
     thread = threading.Thread(
@@ -194,20 +196,24 @@ def page_application(pages: Pages, *, other_paths: str = "") -> Application:
 
     def answer(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         if _is_loopback(environ["REMOTE_ADDR"]) and not _is_loopback(_host_of(environ)):
-            # A page elsewhere may have its name resolve to loopback, to read this one. Connections
-            # of kubectl port-forward come from loopback, too.
-            return plain(respond, "421 Misdirected Request", "open it at its address on loopback")
+            # DNS rebinding: a page elsewhere may have its name resolve to loopback, to read this
+            # one. Connections of kubectl port-forward come from loopback, too.
+            return plain_answer(
+                respond, "421 Misdirected Request", "open it at its address on loopback"
+            )
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             allow = ("Allow", "GET, HEAD")
-            return plain(respond, "405 Method Not Allowed", "this page is read-only", allow)
+            return plain_answer(respond, "405 Method Not Allowed", "this page is read-only", allow)
         refreshes = environ.get("QUERY_STRING", "") != _NOT_REFRESHED
         try:
             page = pages(environ["PATH_INFO"], refreshes=refreshes)
         except Exception as error:  # noqa: BLE001 - a page that fails must not end anything else
             kind = type(error).__name__
-            return plain(respond, "500 Internal Server Error", f"internal error: {kind}")
+            return plain_answer(respond, "500 Internal Server Error", f"internal error: {kind}")
         if page is None:
-            return plain(respond, "404 Not Found", f"available paths: / {other_paths}".rstrip())
+            return plain_answer(
+                respond, "404 Not Found", f"available paths: / {other_paths}".rstrip()
+            )
         body = page.html.encode()
         respond("200 OK", _page_headers(page, len(body)))
         return [body]
@@ -230,7 +236,7 @@ def _page_headers(page: WebPage, length: int) -> list[tuple[str, str]]:
     return headers
 
 
-def plain(
+def plain_answer(
     respond: Callable[..., Any], status: str, text: str, *headers: tuple[str, str]
 ) -> Iterable[bytes]:
     """Answer with one line of text."""
@@ -242,6 +248,7 @@ def plain(
 
 
 def _host_of(environ: dict[str, Any]) -> str:
+    """Return the host that the client asked for, without its port; empty if invalid."""
     with suppress(ValueError):
         return urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
     return ""
@@ -254,6 +261,6 @@ def _is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    # A dual-stack socket's form of 127.0.0.1.
+    # A dual-stack socket shows 127.0.0.1 as ::ffff:127.0.0.1.
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback

@@ -189,7 +189,7 @@ class KubeApi:
     def _exchange(self, request: _Request) -> tuple[bytes, str]:
         """Return the body and the token of a list's next page, empty on the last page."""
         response = self._require_success(request)
-        arrived_at = self._server_time.arrival()
+        arrived_at = self._server_time.monotonic()
         try:
             body = self._read_body(response)
             token = check_answer(body, request.method, request.path)
