@@ -64,8 +64,6 @@ OPEN = GateAnswer()
 
 @dataclass
 class PolicyGates:
-    """All gates of one run."""
-
     plan: RolloutPlan
     cluster: PatientApi
     report: Reporter

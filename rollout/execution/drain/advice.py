@@ -21,6 +21,7 @@ _LAST_RESORT = (
 
 
 def steps_for_terminating(pod: Pod) -> Sequence[str]:
+    """Return commands and advice, the most harmful last."""
     target = f"-n {shell_word(pod.namespace)} {shell_word(pod.name)}"
     if pod.finalizers:
         owners = listed(pod.finalizers, _MOST_FINALIZERS)
@@ -47,11 +48,13 @@ def steps_for_undeleted(pod: Pod) -> Sequence[str]:
 
 
 def look_at_controller(namespace: str, controller: OwnerRef) -> str:
+    """Return `kubectl describe kafka.kafka.strimzi.io -n shop events`."""
     kind = shell_word(f"{controller.kind.lower()}.{controller.group}")
     return f"kubectl describe {kind} -n {shell_word(namespace)} {shell_word(controller.name)}"
 
 
 def look_at_deployment(deployment: str) -> Sequence[str]:
+    """`deployment`: as `shop/web`."""
     namespace, _, name = deployment.partition("/")
     target = f"-n {shell_word(namespace)} {shell_word(f'deployment/{name}')}"
     return (

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from rollout.errors import AdmissionDenial, DenierKind
 from rollout.execution.base.deadline import Deadline
+from rollout.execution.drain.eviction import Figures
 from rollout.execution.drain.task import NodeTask
 from rollout.model.cluster import Budget, OwnerRef, Pod
 from rollout.model.drain_finding import Restarting
@@ -30,8 +31,8 @@ NO_REASON = "it gave no reason"
 class BlockedReason:
     budgets: tuple[str, ...]
     message: str
-    # Healthy pods that the budget needs and has, even if the API server does not name it.
-    figures: tuple[int, int] | None = None
+    # Of the budget, even if the API server does not name it.
+    figures: Figures | None = None
     denial: AdmissionDenial | None = None
     # Whose controller opens the budget; None for Kubernetes itself.
     managing_owner: OwnerRef | None = None
@@ -53,9 +54,9 @@ class BlockedReason:
         Not for a `restart`, whose message is a sentence: see `why_blocked`.
         """
         if self.figures:
-            needs, has = self.figures
             blocker = self.budget or "a disruption budget"
-            return f"{blocker}, which needs {needs} healthy pods and has {has}"
+            needs = f"needs {self.figures.needs} healthy pods and has {self.figures.has}"
+            return f"{blocker}, which {needs}"
         if self.denial:
             denier = f"{_DENIERS[self.denial.kind]} {self.denial.name}"
             return f"{denier}: {self.denial.message or NO_REASON}"
@@ -65,7 +66,8 @@ class BlockedReason:
     def blocker_name(self) -> str:
         return self.budget or (self.denial.name if self.denial else "")
 
-    def denier(self, kind: DenierKind) -> str:
+    def denier_of_kind(self, kind: DenierKind) -> str:
+        """Return the name of the webhook or policy that denied it, or empty."""
         return self.denial.name if self.denial and self.denial.kind is kind else ""
 
     @classmethod
@@ -74,10 +76,9 @@ class BlockedReason:
         if budget.sync_error:
             error = f"cannot count its pods: {budget.sync_error}"
             return cls((budget.key,), error, managing_owner=owner)
-        needs = budget.desired_healthy
-        has = budget.current_healthy
-        message = f"needs {needs} healthy pods and has {has}"
-        return cls((budget.key,), message, (needs, has), managing_owner=owner)
+        figures = Figures(budget.desired_healthy, budget.current_healthy)
+        message = f"needs {figures.needs} healthy pods and has {figures.has}"
+        return cls((budget.key,), message, figures, managing_owner=owner)
 
     @classmethod
     def of_restart(cls, restart: Restarting) -> "BlockedReason":
@@ -102,6 +103,7 @@ class _BlockedPod:
 
     @property
     def report_pause(self) -> float:
+        """Seconds until the next report."""
         if self.reported is None or self.reported.blocker_name != self.reason.blocker_name:
             return 0.0
         return _REPEAT_SECONDS if self.reported == self.reason else _SAME_BUDGET_SECONDS
@@ -117,20 +119,22 @@ class HeldPods:
         return len(self._by_uid)
 
     def hold(self, pod: Pod, reason: BlockedReason) -> None:
-        began = _BlockedPod(pod, reason, self.task.report.now, self.task.now)
-        self._by_uid.setdefault(pod.uid, began).reason = reason
+        """Hold the pod, or only change the reason."""
+        first = _BlockedPod(pod, reason, self.task.report.now, self.task.now)
+        blocked = self._by_uid.setdefault(pod.uid, first)
+        blocked.reason = reason
 
     def release(self, uid: str) -> None:
-        hold = self._by_uid.pop(uid, None)
-        if hold is not None and hold.reported is not None:
+        blocked = self._by_uid.pop(uid, None)
+        if blocked is not None and blocked.reported is not None:
             report = self.task.report
             report.tell(
                 PodReleased(
                     report.now,
                     node=self.task.name,
-                    pod=hold.pod.key,
-                    budget=hold.reported.budget,
-                    since=hold.since,
+                    pod=blocked.pod.key,
+                    budget=blocked.reported.budget,
+                    since=blocked.since,
                 )
             )
 
@@ -139,10 +143,11 @@ class HeldPods:
             self.release(uid)
 
     def reason_of(self, pod: Pod) -> BlockedReason | None:
-        hold = self._by_uid.get(pod.uid)
-        return hold.reason if hold else None
+        blocked = self._by_uid.get(pod.uid)
+        return blocked.reason if blocked else None
 
     def why_blocked(self, pod: Pod) -> str:
+        """Return `blocked by shop/web, which needs 3 healthy pods and has 2`; empty if not held."""
         reason = self.reason_of(pod)
         if reason is None:
             return ""
@@ -156,16 +161,17 @@ class HeldPods:
 
     def report(self) -> None:
         now = self.task.now
-        for hold in self._by_uid.values():
-            if now - hold.began >= _REPORT_AFTER and now - hold.reported_at >= hold.report_pause:
-                self._report_pod(hold, now)
+        for blocked in self._by_uid.values():
+            is_brief = now - blocked.began < _REPORT_AFTER
+            if not is_brief and now - blocked.reported_at >= blocked.report_pause:
+                self._report_pod(blocked, now)
 
-    def _report_pod(self, hold: _BlockedPod, now: float) -> None:
-        reason = hold.reason
-        hold.reported = reason
-        hold.reported_at = now
-        needs, has = reason.figures or (None, None)
-        owner = hold.pod.owner
+    def _report_pod(self, blocked: _BlockedPod, now: float) -> None:
+        reason = blocked.reason
+        blocked.reported = reason
+        blocked.reported_at = now
+        figures = reason.figures
+        owner = blocked.pod.owner
         managing_owner = reason.managing_owner
         message = reason.message
         if reason.denial:
@@ -174,17 +180,17 @@ class HeldPods:
             PodBlocked(
                 at=self.task.report.now,
                 node=self.task.name,
-                pod=hold.pod.key,
+                pod=blocked.pod.key,
                 budget=reason.budget,
-                since=hold.since,
+                since=blocked.since,
                 message=message,
                 seconds_left=round(self.deadline.remaining, 1),
-                needs=needs,
-                has=has,
+                needs=figures.needs if figures else None,
+                has=figures.has if figures else None,
                 owner=f"{owner.kind}/{owner.name}" if owner else "",
-                controller=managing_owner.named_in(hold.pod.namespace) if managing_owner else "",
-                webhook=reason.denier(DenierKind.WEBHOOK),
-                admission_policy=reason.denier(DenierKind.POLICY),
+                controller=managing_owner.named_in(blocked.pod.namespace) if managing_owner else "",
+                webhook=reason.denier_of_kind(DenierKind.WEBHOOK),
+                admission_policy=reason.denier_of_kind(DenierKind.POLICY),
                 budgets=reason.budgets,
             )
         )

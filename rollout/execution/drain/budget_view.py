@@ -16,6 +16,7 @@ from rollout.gather.cluster.snapshot import BUDGETS
 from rollout.model.cluster import Budget, Pod, PodPhase
 from rollout.planning.drain.budgets import BudgetIndex, bypasses_budget
 
+# `/apis/policy/v1` and `poddisruptionbudgets`.
 _POLICY, _, _PLURAL = BUDGETS.rpartition("/")
 # How long a budget's status may lag behind an eviction.
 _LAG_SECONDS = 1.0
@@ -27,12 +28,12 @@ _LONGEST_RETRY = 480.0
 class _Account:
     """What is known about a budget beyond its status; times are monotonic seconds."""
 
-    # Until `lag_ends`, while the status may not show the last evictions.
+    # By the evictions sent; used until `lag_ends`, because the status may not show them yet.
     expected_allowance: int = 0
     lag_ends: float = 0.0
-    # The budget's version when the last eviction was sent, and of one that was refused, which is
-    # tried again at `retry_at`. The budget may have changed before the answer came.
+    # The budget's version when the last eviction was sent: it may change before the answer comes.
     sent_version: str | None = None
+    # The version that refused an eviction, and when to try again.
     refused_version: str | None = None
     retry_at: float = 0.0
     retry_pause: float = _FIRST_RETRY
@@ -74,13 +75,16 @@ class BudgetView:
         return self._seen.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
+        """Return how many evictions to send now."""
         account = self._accounts.setdefault(budget.key, _Account())
         if not budget.disruptions_allowed:
             account.lag_ends = 0.0
             return 0
         if account.refused_version == budget.version:
+            # Its status allowed what was refused: only try one.
             return 1 if now >= account.retry_at else 0
         account.refused_version = None
+        # The status shows the last evictions.
         if budget.disruptions_allowed <= account.expected_allowance:
             account.lag_ends = 0.0
         if now < account.lag_ends:

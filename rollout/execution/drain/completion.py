@@ -32,7 +32,7 @@ class CompletionWait:
     task: NodeTask
     # None before the first awaited pod.
     deadline: Deadline | None = None
-    # Evict the pods that are left.
+    # Then the pods that are left are evicted.
     is_over: bool = False
 
     @property
@@ -53,7 +53,7 @@ class CompletionWait:
         if not self.deadline.expired:
             return
         if self.policy.fallback is CompletionFallback.RETURN:
-            raise StillRunningError(self._finding(awaited))
+            raise StillRunningError(self._name_running(awaited))
         self.is_over = True
         self.task.report.notice(
             f"{self.task.name}: pods that have not completed within"
@@ -61,6 +61,7 @@ class CompletionWait:
         )
 
     def _read_deadline(self) -> Deadline:
+        """Return the end of the wait, as an earlier process has begun it."""
         cluster = self.task.cluster
         began = cluster.ask(lambda api: read_phase_time(api, self.task.name))
         now = cluster.api.server_time()
@@ -69,7 +70,7 @@ class CompletionWait:
             waited = max(0.0, (now - began).total_seconds())
         return cluster.deadline(max(0.0, self.policy.timeout - waited))
 
-    def _finding(self, awaited: Sequence[Pod]) -> StillRunning:
+    def _name_running(self, awaited: Sequence[Pod]) -> StillRunning:
         now = self.task.cluster.api.server_time()
         ran = dict[str, Duration | None]()
         for pod in awaited_pods(awaited):

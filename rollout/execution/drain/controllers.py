@@ -30,6 +30,7 @@ def find_busy_controller(
     others = [node for node in nodes if node.name != name and _is_in_flight(node)]
     if not others:
         return None
+    # Nodes that give way come last: another holds this one for longer.
     others.sort(key=lambda node: (gives_way(node, name), node.name))
     index = BudgetIndex.of(read_budgets(api))
     pods = [pod for pod in read_node_pods(api, name) if is_replaced(pod)]

@@ -145,8 +145,6 @@ class _PodsLeft:
 
 @dataclass(frozen=True, slots=True)
 class _Drain:
-    """The drain of one node, while its live views are open."""
-
     task: NodeTask
     # For evictions; waiting for completion restarts it.
     deadline: Deadline
@@ -189,7 +187,7 @@ class _Drain:
                         self._check_evicted(waiting, returning)
                         if not left.awaited:
                             break
-                        self._restart()
+                        self._restart_deadline()
                     task.check_may_act()
                     self.budgets.refresh()
                     evictor.evict_due(returning.due_for_eviction(left.to_evict))
@@ -214,11 +212,12 @@ class _Drain:
         return _PodsLeft(returning.worth_evicting(others), awaited)
 
     def _wait_for_completion(self, left: _PodsLeft) -> None:
+        """Check the wait; the deadline runs only beside it, or after it."""
         self.completion.check(left.awaited)
         if self.completion.is_over or not left.to_evict:
-            self._restart()
+            self._restart_deadline()
 
-    def _restart(self) -> None:
+    def _restart_deadline(self) -> None:
         self.deadline.restart(self.task.policy.drain.timeout)
 
     def _check_evicted(self, waiting: Waiting, returning: ReturningPods) -> None:
@@ -259,7 +258,7 @@ class _Drain:
 
 
 def _find_node_trouble(task: NodeTask) -> str:
-    """Return a clause, or empty."""
+    """Return a clause such as `; the Node is gone, …`; empty if its kubelet works."""
     try:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:

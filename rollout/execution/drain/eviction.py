@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooManyRequestsError
 from rollout.execution.base.deadline import BUDGET_CAUSE, is_transient
@@ -65,10 +65,12 @@ class CriticalPods:
             self._evicted.pop(pod.uid, None)
 
     def _closed_budget(self, rule: Critical, now: float) -> Budget | None:
+        """Return the rule's budget if it was closed just now."""
         budget, checked_at = self._closed.get(rule, (None, 0.0))
         return budget if now - checked_at < RULE_PAUSE else None
 
     def _leaving_beside(self, pod: Pod, now: float) -> set[str]:
+        """Return other pods' UIDs that may not show as evicted yet."""
         return {
             uid
             for uid, evicted_at in self._evicted.items()
@@ -107,6 +109,13 @@ class EvictionResult(StrEnum):
     REFUSED = "refused"
 
 
+class Figures(NamedTuple):
+    """Healthy pods that a budget needs, and has."""
+
+    needs: int
+    has: int
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     pod: Pod
@@ -114,8 +123,7 @@ class Attempt:
     message: str = ""
     # namespace/name, or empty.
     budget: str = ""
-    # Healthy pods that the budget needs and has.
-    figures: tuple[int, int] | None = None
+    figures: Figures | None = None
     # In seconds.
     retry_after: float | None = None
     error: ApiError | None = None
@@ -146,6 +154,7 @@ def request_removal(
         _evict_or_delete(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         attempt = _failed_attempt(pod, error)
+        # Without an answer, the pod may be evicted.
         if attempt.result is not EvictionResult.AWAY:
             critical.release(pod)
         return attempt
@@ -153,19 +162,19 @@ def request_removal(
 
 
 def _attempt_blocked_by(rule: Budget, pod: Pod) -> Attempt:
-    needs = rule.desired_healthy
-    has = rule.current_healthy
+    figures = Figures(rule.desired_healthy, rule.current_healthy)
     return Attempt(
         pod=pod,
         result=EvictionResult.BLOCKED,
-        message=f"{rule.key} needs {needs} healthy pods and has {has}",
+        message=f"{rule.key} needs {figures.needs} healthy pods and has {figures.has}",
         budget=rule.key,
-        figures=(needs, has),
+        figures=figures,
         retry_after=RULE_PAUSE,
     )
 
 
 def _may_have_a_namesake(pod: Pod) -> bool:
+    """Whether a new pod may have the same name, as in a StatefulSet."""
     return pod.owner is None or pod.owner.kind not in _OWNERS_WITH_UNIQUE_NAMES
 
 
@@ -194,6 +203,7 @@ def _evict_or_delete(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run:
 
 
 def _failed_attempt(pod: Pod, error: ApiError) -> Attempt:
+    # A denial's status says nothing.
     if error.denial is None:
         if isinstance(error, ApiNotFoundError):
             return Attempt(pod, EvictionResult.GONE)
@@ -220,6 +230,7 @@ def _error_result(error: ApiError) -> EvictionResult:
 
 
 def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
+    """Read `The disruption budget web needs 2 healthy pods and has 1 currently`."""
     messages = [cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE]
     message = messages[0] if messages else error.message
     name = _BUDGET_NAME.search(message)
@@ -229,7 +240,7 @@ def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
         result=EvictionResult.BLOCKED,
         message=message,
         budget=f"{pod.namespace}/{name[1]}" if name else "",
-        figures=(int(figures[1]), int(figures[2])) if figures else None,
+        figures=Figures(int(figures[1]), int(figures[2])) if figures else None,
         retry_after=error.retry_after,
         error=error,
     )

@@ -17,7 +17,7 @@ from rollout.errors import DrainError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.blocked import BlockedReason, HeldPods
 from rollout.execution.drain.budget_view import BudgetView
-from rollout.execution.drain.eviction import Attempt, EvictionResult, request_removal
+from rollout.execution.drain.eviction import Attempt, EvictionResult, Figures, request_removal
 from rollout.execution.drain.restarts import Restarts
 from rollout.execution.drain.task import DrainDemand, NodeTask
 from rollout.model.cluster import Budget, Pod
@@ -59,7 +59,7 @@ class Retry:
 
 @dataclass(slots=True)
 class Acceptance:
-    """When a pod's evictions were accepted, in monotonic seconds."""
+    """When a pod's evictions were accepted: the first by the wall clock, then monotonic."""
 
     at: datetime
     first: float
@@ -86,6 +86,7 @@ class Evictor:
     restarts: Restarts
     pool: ThreadPoolExecutor
     wakeup: threading.Event
+    # By pod UID.
     _evictions: dict[str, PodEviction] = field(default_factory=dict)
     _running: dict[str, Future[Attempt]] = field(default_factory=dict)
     _outage: Retry = field(default_factory=lambda: Retry(_FIRST_OUTAGE_PAUSE))
@@ -177,6 +178,7 @@ class Evictor:
             self._submit(pod)
 
     def _report_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
+        """Tell other drains which permits this one wants: none during an outage."""
         running = [pod for pod in remaining if pod.uid in self._running]
         permits_wanted = Counter[str]()
         if now >= self._outage.at:
@@ -187,6 +189,7 @@ class Evictor:
         self.task.precedence.update(self.task.name, demand)
 
     def _why_deferred(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
+        """Return which drain gets a budget's permits before this one, or None."""
         for budget in budgets:
             allowance = self.budgets.allowance(budget, now)
             first = self.task.precedence.defer_to(self.task.name, budget.key, allowance, now)
@@ -209,11 +212,12 @@ class Evictor:
     def _has_room(self, now: float) -> bool:
         if now < self._outage.at:
             return False
+        # After an outage, one success first.
         most = 1 if self._outage.pause else AT_ONCE
         return len(self._running) < most
 
     def _by_urgency(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
-        """Return pods of the tightest budgets first, then the longest grace periods."""
+        """Sort by the tightest budgets, then the longest grace periods, then the names."""
         guarded = [(pod, self.budgets.budgets_of(pod)) for pod in pods]
         demand = Counter(budget.key for _, budgets in guarded for budget in budgets)
 
@@ -281,6 +285,7 @@ class Evictor:
             retry.at = last_try
 
     def _note_moved(self, attempt: Attempt) -> None:
+        """Note that this process has moved the pod, perhaps by a request in doubt."""
         is_in_doubt = self.eviction_of(attempt.pod).is_in_doubt
         is_gone_by_us = attempt.result is EvictionResult.GONE and is_in_doubt
         if attempt.result is EvictionResult.ACCEPTED or is_gone_by_us:
@@ -302,12 +307,13 @@ class Evictor:
         budget = self.budgets.budget(attempt.budget)
         figures = attempt.figures
         if figures is None and budget is not None:
-            figures = (budget.desired_healthy, budget.current_healthy)
+            figures = Figures(budget.desired_healthy, budget.current_healthy)
         budgets = (attempt.budget,) if attempt.budget else ()
         owner = managing_owner(budget, (attempt.pod,)) if budget else None
         reason = BlockedReason(budgets, attempt.message, figures, managing_owner=owner)
         self.held.hold(attempt.pod, reason)
         if budget is None:
+            # No status will show a change.
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         else:
             self.budgets.note_refused(budget, now, attempt.retry_after)

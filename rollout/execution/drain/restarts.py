@@ -69,17 +69,18 @@ class Restarts:
     _restarts: dict[str, _StartedRestart | None] = field(default_factory=dict)
 
     def begin(self, pod: Pod) -> Restarting | None:
-        """Restart the pod's Deployment unless one is under way; None if that does not help.
+        """Restart the pod's Deployment unless a restart is under way; return its status.
 
-        `DrainError` if it fails.
+        None if a restart does not help; `DrainError` if it fails.
         """
         owner = self._replica_set_of(pod)
         if owner is None:
             return None
         if owner.uid not in self._restarts:
             try:
-                self._restarts[owner.uid] = self._begin(pod)
+                self._restarts[owner.uid] = self._restart_unless_under_way(pod)
             except ApiNotFoundError:
+                # The Deployment was deleted, and its pods follow.
                 self._restarts[owner.uid] = None
         return self.read_status(pod)
 
@@ -112,21 +113,20 @@ class Restarts:
             try:
                 restart.status = self._read_progress(pod, restart.origin)
             except ApiNotFoundError:
-                # The Deployment was deleted, and its pods follow.
                 self._restarts[owner.uid] = None
                 return None
             restart.read_at = self.task.now
         return restart.status
 
-    def _begin(self, pod: Pod) -> _StartedRestart | None:
-        """Send none if one is under way; None if a restart does not help."""
+    def _restart_unless_under_way(self, pod: Pod) -> _StartedRestart | None:
+        """Return None if a restart does not help."""
         for _ in range(_TRIES):
             found = self._find_deployment(pod)
             if found is None:
                 return None
             if not found.is_restarted:
-                self._check_moved(pod, found.deployment)
-            if found.is_restarted or self._send(found.deployment):
+                self._check_not_back(pod, found.deployment)
+            if found.is_restarted or self._send_restart(found.deployment):
                 return found.restart
             self.deadline.pause(_PAUSE_SECONDS)
         raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
@@ -138,12 +138,12 @@ class Restarts:
             return None
         # The Deployment last: between its read and its restart, it must not change.
         shared_claims = self._shared_claims(pod)
-        deployment = self._read(pod.namespace, origin.deployment)
+        deployment = self._read_deployment(pod.namespace, origin.deployment)
         if surge_obstacle(pod, deployment, shared_claims) is not None:
             return None
         return _RestartableDeployment(deployment, origin)
 
-    def _check_moved(self, pod: Pod, deployment: Deployment) -> None:
+    def _check_not_back(self, pod: Pod, deployment: Deployment) -> None:
         """`DrainError` if the pod is a replacement that every restart may bring back here."""
         is_replacement = any(
             restart is not None and restart.deployment == deployment.key
@@ -156,7 +156,7 @@ class Restarts:
                 see=look_at_deployment(deployment.key),
             )
 
-    def _send(self, deployment: Deployment) -> bool:
+    def _send_restart(self, deployment: Deployment) -> bool:
         """Return False if the Deployment has changed since it was read."""
         task = self.task
         now = task.cluster.api.server_time() or task.report.now
@@ -182,19 +182,21 @@ class Restarts:
         return True
 
     def _read_progress(self, pod: Pod, origin: ReplicaSetOrigin) -> Restarting:
-        deployment = self._read(pod.namespace, origin.deployment)
+        """Return how far the restart is; `DrainError` if it has failed."""
+        deployment = self._read_deployment(pod.namespace, origin.deployment)
         is_reverted = deployment.restarted_at == origin.restarted_at
         status = Restarting(deployment.key, deployment.progress, is_reverted=is_reverted)
         if status.has_failed:
             raise DrainError(text(status), see=look_at_deployment(status.deployment))
         return status
 
-    def _read(self, namespace: str, name: str) -> Deployment:
+    def _read_deployment(self, namespace: str, name: str) -> Deployment:
         return self.task.cluster.ask(
             lambda api: read_deployment(api, namespace, name), self.deadline
         )
 
     def _shared_claims(self, pod: Pod) -> frozenset[str]:
         if not pod.claims:
+            # Spares a list of all volumes.
             return frozenset()
         return claims_of_shared_volumes(self.task.cluster.ask(read_volumes, self.deadline))

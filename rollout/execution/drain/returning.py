@@ -68,6 +68,7 @@ class ReturningPods:
         return pod.owner.uid in self.task.returning_owners
 
     def _is_hopeless(self, pod: Pod, owner: OwnerRef) -> bool:
+        """Whether the owner's pods have come back too often."""
         arrived = self.arrived[owner.uid]
         if tolerates_cordon(pod):
             return len(arrived) > self._replicas(owner) * _TRIES_OF_TOLERANT
@@ -80,15 +81,18 @@ class ReturningPods:
         arrived: Mapping[str, float] = self.arrived.get(pod.owner.uid, {})
         if pod.uid not in arrived:
             return True
+        # How often all of its pods have been replaced before.
         rounds = list(arrived).index(pod.uid) // self._replicas(pod.owner)
         rest_seconds = min(_LONGEST_REST, 2.0**rounds) if rounds else 0.0
         return self.task.now - arrived[pod.uid] >= rest_seconds
 
     def _replicas(self, owner: OwnerRef) -> int:
+        # An owner may have had no pod here.
         return max(1, self.replicas[owner.uid])
 
 
 def without_returning(pods: Iterable[Pod], owners: Iterable[str]) -> tuple[Pod, ...]:
+    """Leave out the pods of these owners, by UID."""
     uids = frozenset(owners)
     return tuple(pod for pod in pods if pod.owner is None or pod.owner.uid not in uids)
 

@@ -56,7 +56,7 @@ class Precedence:
     def defer_to(self, node: str, budget: str, allowance: int, now: float) -> str:
         """Return the node to which this one leaves the budget's permits, or empty."""
         with self._lock:
-            first = self._first(node, budget, allowance)
+            first = self._find_first(node, budget, allowance)
             if not first:
                 self._deferring.pop((node, budget), None)
                 return ""
@@ -64,10 +64,11 @@ class Precedence:
             return first if now - since < _LONGEST_DEFERENCE else ""
 
     def note_closed(self, node: str, budget: str) -> None:
+        """Wait for others anew once the budget opens."""
         with self._lock:
             self._deferring.pop((node, budget), None)
 
-    def _first(self, node: str, budget: str, allowance: int) -> str:
+    def _find_first(self, node: str, budget: str, allowance: int) -> str:
         """Return the first of the nodes that need all permits before this one, or empty."""
         own_rank = self._rank(node)
         ahead = []
@@ -82,6 +83,7 @@ class Precedence:
         return min(ahead, key=self._rank)
 
     def _rank(self, node: str) -> tuple[bool, int, str]:
+        """The lowest goes first: urgent, then few pods left, then by name."""
         demand = self._demands[node]
         return not demand.is_urgent, demand.pods_left, node
 
@@ -98,7 +100,7 @@ class NodeTask:
     # In monotonic seconds.
     started: float = 0.0
     policy: Policy = field(default_factory=Policy)
-    # Of the timeout, by an earlier process.
+    # Of the drain timeout, by an earlier process.
     drain_seconds_used: float = 0.0
     # UIDs of owners whose pods keep coming back.
     returning_owners: set[str] = field(default_factory=set)

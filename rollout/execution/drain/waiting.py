@@ -54,7 +54,7 @@ class Waiting:
     task: NodeTask
     evictor: Evictor
     held: HeldPods
-    # By UID: since it was evicted or terminating.
+    # When each pod was first seen as evicted or terminating, by UID.
     leaving_since: dict[str, float] = field(default_factory=dict)
     reported: str = ""
     reported_at: float = float("-inf")
@@ -91,6 +91,7 @@ class Waiting:
             self.task.report_step(Phase.DRAINING, detail, activity=activity, awaited=completing)
 
     def _describe(self, remaining: Sequence[Pod], leaving: Sequence[Pod]) -> str:
+        """Return `3 pods left, 2 terminating; overdue: shop/web-1`."""
         ignored = [pod for pod in leaving if self._is_eviction_ignored(pod)]
         terminating = len(leaving) - len(ignored)
         detail = f"{counted(len(remaining), 'pod')} left, {terminating} terminating"
@@ -131,6 +132,7 @@ class Waiting:
         return Termination(now - self.leaving_since.get(pod.uid, now), grace)
 
     def _note_endings(self, remaining: Sequence[Pod]) -> None:
+        """Note how long the pods took that have gone since the last call."""
         now = self.task.now
         uids_left = {pod.uid for pod in remaining}
         for pod in self.last_remaining:
@@ -146,6 +148,7 @@ class Waiting:
         self.last_remaining = tuple(remaining)
 
     def close(self, remaining: Sequence[Pod]) -> None:
+        """Report all evictions; without a duration if the pod is still there."""
         self._note_endings(remaining)
         for pod in remaining:
             accepted = self.evictor.eviction_of(pod).accepted
@@ -168,6 +171,7 @@ class Waiting:
     def relist_if_quiet(
         self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]
     ) -> None:
+        """List again after some time without a change, and then ever more rarely."""
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)
         if state != self.last_state:
@@ -183,6 +187,7 @@ class Waiting:
                 budgets.resync()
 
     def why_left(self, pod: Pod) -> str:
+        """Return `shop/web-1 was not evicted yet`, or what is known."""
         accepted = self.evictor.eviction_of(pod).accepted
         if pod.terminating:
             return self._why_terminating(pod)
@@ -208,6 +213,7 @@ class Waiting:
         return f"{terminating}, {over} longer than its {grace} grace period{_finalizers(pod)}"
 
     def next_steps(self, remaining: Sequence[Pod]) -> Sequence[str]:
+        """Return what to do about the first pod that more time would not end."""
         in_grace = self._in_grace(remaining)
         others = [pod for pod in remaining if pod not in in_grace]
         return self._steps_for_operator(others[0]) if others else ()
@@ -246,11 +252,12 @@ class Waiting:
 
     def _look_command(self, pod: Pod) -> str:
         reason = self.held.reason_of(pod)
-        policy = reason.denier(DenierKind.POLICY) if reason else ""
+        policy = reason.denier_of_kind(DenierKind.POLICY) if reason else ""
         if policy:
             return f"kubectl describe validatingadmissionpolicy {shell_word(policy)}"
         budget = reason.only_budget if reason else ""
         if budget.startswith(CRITICAL):
+            # `critical/shop/app.kubernetes.io/name=web`
             _, namespace, selector = budget.split("/", 2)
             return f"kubectl get pods -n {namespace} -l {shell_word(selector)}"
         kind = "pdb" if budget else "pod"
