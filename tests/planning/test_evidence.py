@@ -69,8 +69,8 @@ def test_a_version_that_a_person_or_a_rollback_holds_is_not_proven() -> None:
     document = made(memory=held)
     assert document.failed == {"proven": "this version is held"}
     rules = EvidenceRules("staging", nodes=1, hours=0, max_age=60)
-    assert ProvenVersions(rules, {NEW: document}).why_lacking(NEW)
-    assert not ProvenVersions(rules, {NEW: made()}).why_lacking(NEW)
+    assert ProvenVersions(rules, {NEW: document}).why_unproven(NEW)
+    assert not ProvenVersions(rules, {NEW: made()}).why_unproven(NEW)
 
 
 OTHERS = {

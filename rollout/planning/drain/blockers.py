@@ -43,7 +43,7 @@ from rollout.planning.drain.verdicts import Action, PodVerdict
 from rollout.wording.blockers import blocker
 from rollout.wording.warnings import warning
 
-# A Job's pods come and go with its work, a Node's are static.
+# Nobody can give these owners more replicas.
 _NOT_SCALED = ("DaemonSet", "Job", "Node")
 _HUNDRED = 100
 
@@ -93,7 +93,7 @@ class DrainChecker:
         rules = self.rules
         grace = rules.grace_of(pod.grace_period)
         if pod.terminating:
-            # Another eviction can only shorten it.
+            # Another eviction can only shorten the time that is left.
             remaining = round(self.headcount.grace_seconds_left(pod))
             grace = remaining if rules.grace_period is None else min(grace, remaining)
         if grace >= rules.timeout:
@@ -105,6 +105,7 @@ class DrainChecker:
         names = tuple(budget.name for budget in budgets if not budget.critical)
         stays_pending = self.headcount.stays_pending(pod, self.rules.timeout)
         bypasses_all = pod.finished or pod.terminating or stays_pending
+        # The API server refuses to evict a pod with several budgets, and knows no critical rules.
         if len(names) > 1 and not bypasses_all:
             yield blocker(self.node, f"pod/{pod.key}", SeveralBudgets(names))
             return
@@ -146,6 +147,7 @@ class DrainChecker:
             budget=budget,
             unready=tuple(pod.name for pod in unready),
             since=unready[0].unready_since,
+            # AlwaysAllow lets unready pods go, but no ready pod.
             is_policy_enough=not any(pod.ready for pod in covered),
         )
         return blocker(self.node, subject, finding)
@@ -159,6 +161,7 @@ class DrainChecker:
 
 
 def find_storage_operator(pod: Pod) -> LonghornOpens | RookOpens | None:
+    """Return which operator opens the pod's budget during the drain, or None."""
     if pod.is_of_longhorn:
         return LonghornOpens()
     return RookOpens() if pod.is_osd else None
@@ -170,12 +173,12 @@ def _why_never_open(
     if budget.sync_error:
         return BudgetUncounted(budget.sync_error)
     if headcount.lacks_scale(budget):
-        # One less than there are pods.
-        return BudgetUnscaled(budget, min_available=headcount.unowned[budget.key] - 1)
+        # One less than there are pods, so that one may go.
+        return BudgetUnscaled(budget, min_available=headcount.unowned_by_budget[budget.key] - 1)
     is_scalable = pod.owner is not None and pod.owner.kind not in _NOT_SCALED
     return BudgetNever(
         budget=budget,
-        ended=headcount.ended[budget.key] if counts_selected_pods(budget) else 0,
+        ended=headcount.ended_by_budget[budget.key] if counts_selected_pods(budget) else 0,
         replicas=_missing_replicas(budget, headcount) if is_scalable else 0,
         healthy=headcount.most_healthy(budget),
         restart=surges.find_restart(pod, budget),
@@ -185,6 +188,7 @@ def _why_never_open(
 def stuck_budget_blocker(
     node: str, budget: Budget, headcount: Headcount, lost: Sequence[str], obstacle: Nowhere
 ) -> Blocker:
+    """Return a blocker for a budget whose `lost` pods (names) fit on no other node."""
     finding = FitsNowhere(
         budget=budget,
         lost=tuple(lost),
@@ -197,6 +201,7 @@ def stuck_budget_blocker(
 
 def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
     """Return how many more replicas would open the budget; 0 if no number does."""
+    # A budget that never opens has a maxUnavailable of 0, whatever the number of pods.
     if budget.max_unavailable:
         return 0
     most_healthy = headcount.most_healthy(budget)

@@ -41,7 +41,7 @@ class BudgetIndex:
     unselective: Mapping[str, Sequence[Budget]]
     # Found so far, by the namespace and labels that a workload's pods share.
     found: dict[_PodLabels, tuple[Budget, ...]] = field(default_factory=dict)
-    # Equal keys of budgets, once.
+    # Thousands of pods share one tuple of budgets' keys.
     shared_keys: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -112,7 +112,6 @@ def guarding_budgets(pod: Pod, index: BudgetIndex) -> tuple[str, ...]:
     """Return the keys of the budgets that the API server asks before it evicts the pod."""
     covering = index.covering(pod)
     keys = tuple(budget.key for budget in covering if not bypasses_budget(pod, budget))
-    # Thousands of pods share the tuple.
     return index.shared_keys.setdefault(keys, keys)
 
 
@@ -132,42 +131,41 @@ class Headcount:
 
     # None if the API server's time is unknown: then no pod is late.
     now: datetime | None
-    # How many pods of each budget (key) have ended.
-    ended: Counter[str]
-    # How many pods of each budget have no owner.
-    unowned: Counter[str]
-    # How many pods each owner (UID) has.
-    owned: Counter[str]
+    # By budget's key and owner's UID.
+    ended_by_budget: Counter[str]
+    unowned_by_budget: Counter[str]
+    pods_by_owner: Counter[str]
+    # Running pods that are known to be unready.
     unready: tuple[Pod, ...] = ()
 
     @classmethod
     def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None) -> "Headcount":
-        ended = Counter[str]()
-        unowned = Counter[str]()
-        owned = Counter[str]()
+        ended_by_budget = Counter[str]()
+        unowned_by_budget = Counter[str]()
+        pods_by_owner = Counter[str]()
         for pod in pods:
             if pod.finished:
-                ended.update(budget.key for budget in index.covering(pod))
+                ended_by_budget.update(budget.key for budget in index.covering(pod))
             elif pod.owner is None:
-                unowned.update(budget.key for budget in index.covering(pod))
+                unowned_by_budget.update(budget.key for budget in index.covering(pod))
             else:
-                owned[pod.owner.uid] += 1
+                pods_by_owner[pod.owner.uid] += 1
         running = [pod for pod in pods if not pod.finished and not pod.terminating]
         unready = tuple(pod for pod in running if pod.unready_since)
-        return cls(now, ended=ended, unowned=unowned, owned=owned, unready=unready)
+        return cls(now, ended_by_budget, unowned_by_budget, pods_by_owner, unready)
 
     def most_healthy(self, budget: Budget) -> int:
         """Return how many pods the budget can count as healthy if all are."""
         if counts_selected_pods(budget):
-            return budget.expected_pods - self.ended[budget.key]
-        return budget.expected_pods + self.unowned[budget.key]
+            return budget.expected_pods - self.ended_by_budget[budget.key]
+        return budget.expected_pods + self.unowned_by_budget[budget.key]
 
     def lacks_scale(self, budget: Budget) -> bool:
         """Whether the budget needs a scale, and its pods have no owner with one."""
         return (
             not budget.expected_pods
             and not counts_selected_pods(budget)
-            and self.unowned[budget.key] > 0
+            and self.unowned_by_budget[budget.key] > 0
         )
 
     def can_never_allow(self, budget: Budget) -> bool:
@@ -189,18 +187,19 @@ class Headcount:
     def unready_pods_blocking(self, budget: Budget, drain_timeout: float) -> tuple[Pod, ...]:
         """Return the long unready pods that keep the budget at zero disruptions."""
         covered = [pod for pod in self.unready if budget.covers(pod)]
-        unready = tuple(pod for pod in covered if self._is_late(pod, drain_timeout))
+        unready = tuple(pod for pod in covered if self._is_unready_for(pod, drain_timeout))
         if self.most_healthy(budget) - len(unready) > budget.desired_healthy:
             return ()
         return unready
 
     def is_alone(self, pod: Pod, budget: Budget, managing_owner: OwnerRef) -> bool:
+        """Whether no other pod could take over the pod's role."""
         owner = pod.owner or managing_owner
-        pods = max(budget.expected_pods, self.owned[owner.uid], self.owned[managing_owner.uid])
-        return pods <= 1
+        owned = max(self.pods_by_owner[owner.uid], self.pods_by_owner[managing_owner.uid])
+        return max(budget.expected_pods, owned) <= 1
 
     def stays_pending(self, pod: Pod, drain_timeout: float) -> bool:
-        return pod.phase is PodPhase.PENDING and self._is_late(pod, drain_timeout)
+        return pod.phase is PodPhase.PENDING and self._is_unready_for(pod, drain_timeout)
 
     def seconds_overdue(self, pod: Pod) -> float:
         return max(0.0, seconds_since(pod.deleted_at, self.now))
@@ -208,8 +207,8 @@ class Headcount:
     def grace_seconds_left(self, pod: Pod) -> float:
         return max(0.0, -seconds_since(pod.deleted_at, self.now))
 
-    def _is_late(self, pod: Pod, drain_timeout: float) -> bool:
-        return seconds_since(pod.unready_since, self.now) > drain_timeout
+    def _is_unready_for(self, pod: Pod, seconds: float) -> bool:
+        return seconds_since(pod.unready_since, self.now) > seconds
 
 
 def managing_owner(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
@@ -228,6 +227,7 @@ def managing_owner(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
 
 
 def _managing_owner_of_pod(pod: Pod) -> OwnerRef | None:
+    """Return the pod's custom resource; None if the pod has no owner, or one of Kubernetes."""
     owner = pod.owner
     if owner is None or not owner.is_of_kubernetes:
         return owner
@@ -238,12 +238,11 @@ def _managing_owner_of_pod(pod: Pod) -> OwnerRef | None:
 
 
 def controller_key(namespace: str, owner: OwnerRef) -> str:
-    """Return a key such as `controller:Cluster db/shop`."""
     return f"{_CONTROLLER}{owner.named_in(namespace)}"
 
 
 def controller_in(key: str) -> str:
-    """Return the owner in a controller's key; empty for other keys."""
+    """Return `Cluster db/shop` for the key `controller:Cluster db/shop`; empty for other keys."""
     return key.removeprefix(_CONTROLLER) if key.startswith(_CONTROLLER) else ""
 
 

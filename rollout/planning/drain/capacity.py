@@ -78,7 +78,7 @@ class FreeCapacity:
             self.others[name] = self.free(name) + sign * amount
 
     def free(self, name: str) -> int:
-        # Each node has every port of the host once.
+        # Each node has every port of its host once, and what no node offers is not counted.
         uncounted = 1 if name.startswith(HOST_PORT) else _PLENTY
         return self.others.get(name, uncounted)
 
@@ -89,8 +89,9 @@ class MatchingNodes:
 
     nodes: list[FreeCapacity]
     tolerates_cordons: bool = False
-    minds_taint: bool = False
+    minds_soft_taint: bool = False
     names: frozenset[str] = frozenset()
+    # Where in `nodes` the next search begins.
     next_index: int = 0
     # Requests that fit on none, while the scheduler's `_room_changes` is the same.
     too_much: Resources | None = None
@@ -100,6 +101,7 @@ class MatchingNodes:
     untainted_read: int = 0
 
     def is_too_small_for(self, requests: Resources) -> bool:
+        """Whether these requests are at least `too_much`; False if they cannot be compared."""
         bound = self.too_much
         return (
             bound is not None

@@ -16,17 +16,16 @@ from rollout.wording.warnings import warning
 
 
 def pods_to_complete(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...]:
-    # DaemonSets' pods are refused instead of left: no difference here.
+    # Without DaemonSets, their pods are refused and not left; a drain awaits neither.
     verdicts = judge_all(pods, DrainRules.of(policy, daemon_sets=()))
     return tuple(verdict.pod for verdict in with_action(Action.WAIT, verdicts))
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionForecast:
-    # By UID.
-    jobs: Mapping[str, Job]
-    # In seconds, by CronJob (UID).
-    longest: Mapping[str, int]
+    jobs_by_uid: Mapping[str, Job]
+    # Seconds that its longest Job took, by UID.
+    longest_by_cron_job: Mapping[str, int]
     now: datetime | None
 
     @classmethod
@@ -65,7 +64,7 @@ class CompletionForecast:
 
         A deadline of the pod or its Job counts more than the CronJob's longest Job.
         """
-        job = self.jobs.get(pod.owner.uid) if pod.owner else None
+        job = self.jobs_by_uid.get(pod.owner.uid) if pod.owner else None
         limits = list[tuple[int, str]]()
         if pod.active_deadline is not None:
             limits.append((pod.active_deadline, pod.started_at))
@@ -73,7 +72,7 @@ class CompletionForecast:
             limits.append((job.deadline, job.started_at))
         if limits:
             return min(self._remaining(seconds, since) for seconds, since in limits)
-        longest = self.longest.get(job.cron_job) if job else None
+        longest = self.longest_by_cron_job.get(job.cron_job) if job else None
         if job is None or longest is None:
             return None
         # After its longest time a Job may end at any time, or never.

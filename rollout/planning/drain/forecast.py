@@ -41,22 +41,20 @@ _BudgetsByPod = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class DrainForecast:
-    """An eligible node with the forecast of its drain."""
-
     node: Node
     pool: str
     facts: HostFacts
     verdicts: tuple[PodVerdict, ...]
     blockers: tuple[Blocker, ...]
     warnings: tuple[PlanWarning, ...]
-    # Evicted pods of each budget.
+    # How many evicted pods each budget guards.
     load: Load
     leaving: tuple[Pod, ...]
     index: BudgetIndex
     # Pods of each budget that are away until the node is back.
     kept_permits: Load
     controllers: NodeControllers
-    # Pods (UIDs) that a restart replaces before it ends them, after so many starts in a row.
+    # By UID of each pod that a restart replaces before it ends: how many pods start in a row.
     surging: Mapping[str, int]
     # How long the drain waits for pods to complete if it begins now.
     wait_seconds: int = 0
@@ -73,6 +71,7 @@ class DrainForecast:
                 yield pod, guarding_budgets(pod, self.index)
 
     def blocked_objects(self) -> Iterator[str]:
+        """Yield the objects of the blockers, and the pods that a blocking budget covers."""
         objects = {blocker.object for blocker in self.blockers}
         yield from objects
         if not objects:
@@ -82,7 +81,7 @@ class DrainForecast:
             if any(budget_subject(budget.key) in objects for budget in budgets):
                 yield f"pod/{verdict.pod.key}"
 
-    def planned(self, arrivals: int) -> PlannedNode:
+    def planned_node(self, arrivals: int) -> PlannedNode:
         detection = self.facts.detection
         return PlannedNode(
             name=self.node.name,
@@ -107,8 +106,7 @@ class DrainForecast:
 
 @dataclass(frozen=True, slots=True)
 class DrainForecaster:
-    # By node.
-    pods: Mapping[str, Sequence[Pod]]
+    pods_by_node: Mapping[str, Sequence[Pod]]
     rules: DrainRules
     # By key, with the rules of drain.critical.
     budgets: Mapping[str, Budget]
@@ -129,7 +127,7 @@ class DrainForecaster:
         budgets = {budget.key: budget for budget in (*snapshot.budgets, *critical)}
         index = BudgetIndex.of(() if policy.drain.disable_eviction else budgets.values())
         return cls(
-            pods=grouped((pod.node, pod) for pod in pods),
+            pods_by_node=grouped((pod.node, pod) for pod in pods),
             rules=DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
             budgets=budgets,
             index=index,
@@ -141,7 +139,7 @@ class DrainForecaster:
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> DrainForecast:
         name = candidate.node.name
-        verdicts = judge_all(self.pods.get(name, ()), self.rules)
+        verdicts = judge_all(self.pods_by_node.get(name, ()), self.rules)
         checker = DrainChecker(
             name,
             verdicts=verdicts,
@@ -175,7 +173,7 @@ class DrainForecaster:
             verdicts=verdicts,
             blockers=blockers,
             warnings=(*warnings, *self.completion.warnings(name, awaited, completion)),
-            load=_count_keys(guarded, guarded),
+            load=_count_keys(guarded, uids=guarded),
             leaving=() if with_action(Action.REFUSE, verdicts) else moving,
             index=self.index,
             kept_permits=kept_permits,
@@ -187,7 +185,7 @@ class DrainForecaster:
         )
 
     def _surging(self, pods: Iterable[Pod], keys_of: _BudgetsByPod) -> Mapping[str, int]:
-        """Return the pods (UIDs) that a restart replaces, and after how many starts in a row."""
+        """Return `DrainForecast.surging`; `keys_of` has each pod's budgets."""
         surging = dict[str, int]()
         for pod in pods:
             for key in keys_of[pod.uid]:
@@ -212,7 +210,7 @@ class DrainForecaster:
         with self.scheduler.emptied({node: ordered}) as unplaced:
             staying = unplaced.get(node, ())
             kept_permits = _kept_permits(guarded, moving, staying)
-            # The others start on the cordoned node again, and are away only during its reboot.
+            # Pods that tolerate cordons start here again, so they are away only during the reboot.
             down = [pod for pod in staying if not self.scheduler.tolerates_cordons(pod)]
             stuck_budgets = tuple(self._stuck_budgets(node, down, budgets_of, most_away))
         return kept_permits, stuck_budgets
@@ -236,7 +234,7 @@ class DrainForecaster:
 
     def _most_away_of_tight(self, budgets_of: _BudgetsByPod) -> Mapping[str, int]:
         """Return how many pods may be away, for each tight budget: one with more of these pods."""
-        counts = _count_keys(budgets_of, budgets_of)
+        counts = _count_keys(budgets_of, uids=budgets_of)
         most_away = dict[str, int]()
         for key in sorted(counts):
             budget = self.budgets[key]
@@ -278,7 +276,7 @@ def _kept_permits(guarded: _BudgetsByPod, moving: Iterable[Pod], staying: Iterab
 
 
 def _count_keys(keys_of: _BudgetsByPod, uids: Iterable[str]) -> Counter[str]:
-    # `Counter[str]()` would give each of them a dictionary of attributes.
+    # `Counter[str]()` would give each Counter a dictionary of attributes.
     counts: Counter[str] = Counter()
     for uid in uids:
         counts.update(keys_of.get(uid, ()))

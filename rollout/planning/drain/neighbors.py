@@ -28,7 +28,7 @@ class TopologyDomains:
         by_node = {node.name: node.labels[topology] for node in nodes if topology in node.labels}
         return cls(topology, by_node, frozenset(by_node.values()))
 
-    def without_nodes(self, cordoned: frozenset[str]) -> frozenset[str]:
+    def with_nodes_besides(self, cordoned: frozenset[str]) -> frozenset[str]:
         if not cordoned:
             return self.values
         return frozenset(value for node, value in self.by_node.items() if node not in cordoned)
@@ -137,8 +137,6 @@ class _SpreadKey(NamedTuple):
 
 
 class _SpreadDemand(NamedTuple):
-    """A group's topology spread constraint, and the tally of the pods that it selects."""
-
     spread: Spread
     tally: Tally
     # 1 if the constraint selects the group's own pods, else 0.
@@ -168,7 +166,7 @@ class _PodGroup:
     counted_by: list[Tally] = field(default_factory=list)
     # Counts pods whose anti-affinity selects these.
     repelled_by: list[Tally] = field(default_factory=list)
-    # None until one has to be placed.
+    # None until one of the pods has to be placed.
     demands: _Demands | None = None
 
     def matches(self, node: Node) -> bool:
@@ -238,6 +236,7 @@ class Neighbors:
         return tuple(_checks(group, group.demands, cordoned))
 
     def _count_repelling(self, group: _PodGroup) -> None:
+        """Let the groups that this group's anti-affinity selects count its pods."""
         for pod_term in group.placement.repulsions:
             term = self._resolve(pod_term, group)
             if term not in self._repelling_pods:
@@ -371,11 +370,13 @@ def _checks(
 def _global_minimum(spread: Spread, tally: Tally, cordoned: frozenset[str]) -> int:
     """Return Kubernetes' global minimum: the pods in the emptiest domain."""
     # Cordoned nodes are tainted, so domains without other nodes do not count.
-    domains = tally.domains.without_nodes(cordoned) if spread.heeds_taints else tally.domains.values
+    domains = tally.domains.values
+    if spread.heeds_taints:
+        domains = tally.domains.with_nodes_besides(cordoned)
     if len(domains) < spread.min_domains:
         return 0
     if not spread.heeds_taints:
-        # Needs no search: it is kept as pods move.
+        # The tally keeps this count as pods move.
         return tally.smallest_count()
     return min((tally.counts.get(value, 0) for value in domains), default=0)
 
@@ -398,6 +399,7 @@ def _node_filter(spread: Spread, group: _PodGroup) -> _NodeFilter | None:
 
 
 def _is_counted(node: Node, spread: Spread, group: _PodGroup) -> bool:
+    """Whether the node counts by nodeAffinityPolicy and nodeTaintsPolicy."""
     placement = group.placement
     if not all(constraint.topology in node.labels for constraint in placement.spreads):
         return False

@@ -34,8 +34,9 @@ class Scheduler:
     neighbors: Neighbors
     # Cordoned by the simulation.
     cordoned: frozenset[str] = frozenset()
+    # Nodes with the soft taint.
     _tainted: set[str] = field(default_factory=set)
-    # These have lost the soft taint, in this order.
+    # Nodes that have lost the soft taint, in this order.
     _untainted: list[str] = field(default_factory=list)
     # Changes that may have made room; older `MatchingNodes.too_much` are stale.
     _room_changes: int = 0
@@ -44,7 +45,7 @@ class Scheduler:
     # These two cache the same objects: identities are faster to compare.
     _matching_by_identity: dict[_DemandKey, MatchingNodes] = field(default_factory=dict)
     _matching_by_demand: dict[PodDemand, MatchingNodes] = field(default_factory=dict)
-    # By a label's name, then its value.
+    # Nodes by a label's name, then its value.
     _by_label: dict[str, Mapping[str, Sequence[FreeCapacity]]] = field(default_factory=dict)
 
     @classmethod
@@ -184,7 +185,8 @@ class Scheduler:
         return any(free.takes(pod.requests) for free in schedulable)
 
     def _nodes_without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
-        if not matching.minds_taint or len(matching.nodes) == 1:
+        """Return None if the pods have no such preference."""
+        if not matching.minds_soft_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
             nodes = [free for free in matching.nodes if free.name not in self._tainted]
@@ -216,6 +218,7 @@ class Scheduler:
         schedulable = [free for free in matching if free.name not in self.cordoned]
         if not schedulable:
             volumes = self._volumes_of(pod)
+            # The pod has to stay with its volumes.
             if volumes and all(self._can_mount(volume, pod.node) for volume in volumes):
                 return findings.VolumeElsewhere(volumes[0].name)
             return findings.NoNodeMatches()
@@ -289,7 +292,7 @@ class Scheduler:
             self._matching_by_demand[demand] = MatchingNodes(
                 nodes,
                 tolerates_cordons=demand.tolerates_cordons,
-                minds_taint=demand.minds_soft_taint,
+                minds_soft_taint=demand.minds_soft_taint,
                 names=names,
             )
         return self._matching_by_demand[demand]

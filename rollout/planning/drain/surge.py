@@ -12,7 +12,7 @@ from rollout.model.cluster import Budget, ClusterSnapshot, OwnerRef, PersistentV
 from rollout.model.deployment import Deployment
 from rollout.model.policy import DrainPolicy
 
-# In the name of a Deployment's ReplicaSet.
+# Its value ends the name of a Deployment's ReplicaSet.
 _HASH = "pod-template-hash"
 
 
@@ -20,9 +20,9 @@ _HASH = "pod-template-hash"
 class Surges:
     """Finds the Deployments whose restart moves a pod without a gap."""
 
-    # By namespace/name.
+    # By `namespace/name`.
     deployments: Mapping[str, Deployment]
-    # namespace/name; several nodes can mount the volume.
+    # Claims (`namespace/name`) of volumes that several nodes can mount.
     shared_claims: frozenset[str]
     restarts: bool
 
@@ -55,6 +55,7 @@ class Surges:
 
 
 def _deployment_name(pod: Pod, owner: OwnerRef) -> str:
+    """Return `web` for a pod of the ReplicaSet `web-5d4f8c`; empty for other owners."""
     suffix = f"-{pod.labels.get(_HASH, '')}"
     if owner.kind != "ReplicaSet" or not owner.name.endswith(suffix):
         return ""

@@ -35,8 +35,6 @@ _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
 class Action(StrEnum):
-    """What happens to a pod."""
-
     EVICT = "evict"
     WAIT = "wait"
     LEAVE = "leave"
@@ -53,15 +51,14 @@ class PodVerdict(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class DrainRules:
-    """What verdicts depend on besides the pod."""
-
     policy: DrainPolicy
+    # Namespace and name of each.
     daemon_sets: frozenset[tuple[str, str]]
-    # It leaves pods that it does not select.
+    # Pods that it does not select are left.
     selector: LabelSelector
     # None if the API server's time is unknown: then no pod is overdue.
     now: datetime | None
-    # Wait for pods that one selects.
+    # The drain waits for pods that any of these selects.
     completion: tuple[LabelSelector, ...] = ()
 
     @classmethod
@@ -174,6 +171,7 @@ def _judge_never_evicted(pod: Pod, rules: DrainRules) -> _Ruling | None:
     return _judge_completing(pod, rules)
 
 
+# The first to leave a pod, or to wait for it, decides.
 _FILTERS = (
     _judge_unselected,
     _judge_overdue,

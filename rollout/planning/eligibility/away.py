@@ -77,7 +77,7 @@ def is_only_marked(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AwayLimit:
-    # How many of all nodes.
+    # How many of all nodes may be away.
     most: int
     # By pool, for pools with a limit of their own.
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -106,15 +106,16 @@ class AwayLimit:
         return replace(self, most=self.most - len(away), limits=limits)
 
     def blockers(
-        self, away: Mapping[str, findings.NodeAway], policy: Policy, planned: Collection[str]
+        self, away: Mapping[str, findings.NodeAway], policy: Policy, planned_pools: Collection[str]
     ) -> Iterator[Blocker]:
-        if self.most < 1 and planned:
+        """Yield a blocker for each node away, if these remaining limits allow no other."""
+        if self.most < 1 and planned_pools:
             for name, reason in away.items():
                 finding = findings.LimitUsedUp(reason, policy.max_unavailable)
                 yield blocker(name, f"node/{name}", finding)
         for name, reason in away.items():
             pool = self.pool_by_node.get(name, "")
-            if pool in planned and self.limits.get(pool, 1) < 1:
+            if pool in planned_pools and self.limits.get(pool, 1) < 1:
                 limit = pools_of(policy).rules(pool).max_unavailable
                 yield blocker(name, f"node/{name}", findings.LimitUsedUp(reason, limit, pool))
 
@@ -142,7 +143,7 @@ class ControlPlane:
     nodes: Mapping[str, findings.NodeAway | None]
     # Nodes that should have an etcd member.
     voters: frozenset[str]
-    # k3s has no static pods.
+    # Static pods, which k3s does not have.
     pods: tuple[Pod, ...]
 
     @classmethod
@@ -254,7 +255,7 @@ def storage_blockers(
 
 
 def is_storage_key(key: str) -> bool:
-    """Whether the limit is of stored data: only its kind contains a group."""
+    """Whether the limit is of stored data, as in `volume.longhorn.io/longhorn-system/pvc-1`."""
     kind, slash, _ = key.partition("/")
     return bool(slash) and "." in kind
 

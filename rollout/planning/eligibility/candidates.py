@@ -144,6 +144,7 @@ def _why_no_rollback(candidate: Candidate, facts: HostFacts) -> NodeFinding | No
         return None
     if facts.running_version != version:
         return findings.OtherVersionRuns(facts.running_version, version)
+    # A rollback's source says whether the host has a previous version.
     for sign in facts.detection.unanswered:
         return findings.PreviousVersionUnknown(sign.detail, facts.host.user)
     if facts.detection.needs_reboot:
@@ -274,6 +275,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
 
 
 def update_standing(candidate: Candidate) -> UpdateStanding | None:
+    """Return how current the host is; None if it may need a reboot."""
     facts = candidate.facts
     if facts is None or not facts.counts_as_unstaged:
         return None
@@ -284,7 +286,7 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
     """Return the node of this process, or None.
 
-    `pod` counts last: it may be another cluster's of that name.
+    The node of `pod` counts last, because another cluster may have a pod of that name.
     """
     by_name = {node.name: node for node in nodes}
     name = own.node or _find_by_boot(own.boot_id, by_name.values()) or (pod.node if pod else "")

@@ -58,8 +58,6 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRules:
-    """What evidence must show."""
-
     # Name or UID.
     cluster: str
     nodes: int
@@ -75,8 +73,8 @@ def make_evidence(
 
     Raises `InputError` if no node proves it.
     """
-    version = version or _latest_version(nodes)
-    updated = [node for node in nodes if _updated_to(node) == version]
+    version = version or _last_proved_version(nodes)
+    updated = [node for node in nodes if _proved_version(node) == version]
     proving = [node for node in updated if _is_ready_with(version, node)]
     names = {node.name for node in proving}
     reboots = _reboot_times(proving)
@@ -106,6 +104,7 @@ def make_evidence(
 
 
 def _is_ready_with(version: str, node: Node) -> bool:
+    # 4081.2.0 is neither 14081.2.0 nor 4081.2.0.1.
     named = re.search(rf"(?<![\w.]){re.escape(version)}(?![\w.])", node.os_image)
     return node.is_ready and named is not None
 
@@ -125,14 +124,14 @@ def _failed_nodes(version: str, nodes: Iterable[Node], memory: Memory) -> dict[s
     return failed
 
 
-def _updated_to(node: Node) -> str | None:
+def _proved_version(node: Node) -> str | None:
     result = last_result(node)
     if result.get("outcome") != Outcome.SUCCEEDED:
         return None
     return result.get("version")
 
 
-def _latest_version(nodes: Sequence[Node]) -> str:
+def _last_proved_version(nodes: Sequence[Node]) -> str:
     results = map(last_result, nodes)
     succeeded = [result for result in results if result.get("outcome") == Outcome.SUCCEEDED]
     latest = max(succeeded, key=lambda result: result.get("at", ""), default={})
@@ -148,6 +147,7 @@ VERSION_FAILURES: Mapping[str, str] = {
 
 
 def why_failed(node: Node, version: str) -> str:
+    """Return how the version has failed on the node, or empty."""
     result = last_result(node)
     outcome = result.get("failed_as", "")
     failed_version = result.get("failed_version", "")
@@ -163,13 +163,11 @@ def why_failed(node: Node, version: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProvenVersions:
-    """The versions that another cluster has proved, and the rules for that."""
-
     rules: EvidenceRules
     documents: Mapping[str, Evidence] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
-    def why_lacking(self, version: str) -> NoEvidence | EvidenceShort | None:
+    def why_unproven(self, version: str) -> NoEvidence | EvidenceShort | None:
         cluster = self.rules.cluster
         document = self.documents.get(version) if version else None
         if document is None:

@@ -30,7 +30,7 @@ class EligibilityInputs:
     include_held: bool = False
     # Leave out nodes that back off.
     unattended: bool = False
-    # Tried whatever the memory says.
+    # Nodes that are tried whatever the memory says.
     retried: frozenset[str] = frozenset()
     # None if no evidence is required.
     proven: ProvenVersions | None = None
@@ -50,7 +50,7 @@ def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding
     held = why_held(memory, version, inputs.failures_allowed)
     if held and not (inputs.include_held or is_retried):
         return held
-    missing_evidence = inputs.proven.why_lacking(version) if inputs.proven else None
+    missing_evidence = inputs.proven.why_unproven(version) if inputs.proven else None
     if missing_evidence:
         return missing_evidence
     may_rest = inputs.unattended and not is_retried
@@ -102,7 +102,7 @@ def why_maybe_held(running: str, inputs: EligibilityInputs) -> MaybeHeldVersion 
 
 
 def _is_no_later(version: str, running: str) -> bool:
-    """Whether it is comparable, and no later than the running one."""
+    """Whether both are comparable, and the version is no later than the running one."""
     numbers = version_numbers(version)
     running_numbers = version_numbers(running)
     is_comparable = bool(numbers) and len(numbers) == len(running_numbers)

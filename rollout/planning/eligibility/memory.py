@@ -31,6 +31,8 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.text import excerpt, is_version
 from rollout.model.timestamps import parse_timestamp, whole_second
 
+# The other places are for the latest versions.
+_MOST_HELD_VERSIONS = MOST_VERSIONS - LATEST_VERSIONS
 # Proved reboots in a row without a change, after which the node rests.
 MOST_INEFFECTIVE_REBOOTS = 2
 _BACKOFFS = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
@@ -52,6 +54,7 @@ class NodeEnd:
     phase: Phase
     # Proved reboots in a row that changed nothing.
     ineffective_reboots: int = 0
+    # The failure was not the update's.
     is_update_cleared: bool = False
     pods_still_ran: bool = False
 
@@ -81,7 +84,7 @@ def why_held(
     if failed is None:
         # Without room for another version, its failures are not counted.
         is_uncounted = bool(version) and _are_too_many_held(memory.versions)
-        return UncountedVersion(version, MOST_VERSIONS - LATEST_VERSIONS) if is_uncounted else None
+        return UncountedVersion(version, _MOST_HELD_VERSIONS) if is_uncounted else None
     if failed.held_since or len(failed.nodes) >= failures_allowed:
         at = failed.held_since if failed.held_by else failed.at
         return HeldVersion(version, failed.nodes, at, failed.held_by)
@@ -95,7 +98,7 @@ def with_hold(memory: Memory, version: str, *, by: str, now: datetime) -> Memory
         return memory
     if not known.held_since and _are_too_many_held(memory.versions):
         raise BlockedError(
-            f"{version} cannot be held: {MOST_VERSIONS - LATEST_VERSIONS} other versions are",
+            f"{version} cannot be held: {_MOST_HELD_VERSIONS} other versions are",
             hint="Release those that are no longer in use: rollout release VERSION",
         )
     held = replace(known, held_since=whole_second(now), held_by=by)
@@ -184,10 +187,11 @@ def _count_against_version(
 
 def _are_too_many_held(versions: Mapping[str, VersionFailures]) -> bool:
     held = sum(bool(failed.held_since) for failed in versions.values())
-    return held >= MOST_VERSIONS - LATEST_VERSIONS
+    return held >= _MOST_HELD_VERSIONS
 
 
 def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
+    """Return the latest versions; of older ones, those held, with a few of their nodes."""
     ordered = sorted(versions.items(), key=lambda item: item[1].at)
     kept = dict[str, VersionFailures]()
     for version, failed in ordered[:-LATEST_VERSIONS]:
@@ -201,6 +205,7 @@ def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
     failed = memory.versions.get(ended.version)
     if failed is None:
         return memory
+    # The version works after all; only a person ends a person's hold.
     if ended.despite_hold and failed.held_since and not failed.held_by:
         return without_version_failures(memory, ended.version)
     nodes = tuple(node for node in failed.nodes if node != ended.node)

@@ -23,8 +23,6 @@ _OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in _POLICY_FI
 
 
 class Pools:
-    """Finds the pool of a node, and the rules of a pool."""
-
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self._selectors: Sequence[tuple[str, LabelSelector]] = [
@@ -106,7 +104,7 @@ def _check_names_and_order(pools: Sequence[Pool]) -> None:
     try:
         TopologicalSorter({pool.name: pool.after for pool in pools}).prepare()
     except CycleError as error:
-        # Starts and ends with one pool; each waits for the next.
+        # The first pool is repeated at the end. Reversed, each pool waits for the next.
         cycle = error.args[1][:0:-1]
         raise UsageError(
             f"pool {cycle[0]!r}: after: {', '.join(map(repr, cycle))} wait for one another",

@@ -17,7 +17,7 @@ def rival_blockers(
     names = frozenset(node.name for node in nodes)
     blockers = list[Blocker]()
     for coordinator in coordinators:
-        # Users pause kured by locking for something that is no node.
+        # Users pause kured by taking its lock for something that is no node.
         is_paused = coordinator.locked and names.isdisjoint(coordinator.holders)
         if coordinator.rival not in ignored and not is_paused:
             kind = coordinator.kind.lower()

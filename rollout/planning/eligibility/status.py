@@ -75,7 +75,7 @@ class NodeState(StrEnum):
     UNPROVEN = "unproven"
 
 
-_OF_UPDATES = {
+_STATE_BY_UPDATE = {
     UpdateState.UP_TO_DATE: NodeState.UP_TO_DATE,
     UpdateState.BEHIND: NodeState.BEHIND,
     UpdateState.ROLLED_BACK: NodeState.ROLLED_BACK,
@@ -84,13 +84,13 @@ _OF_UPDATES = {
     UpdateState.UPDATING: NodeState.DOWNLOADING,
     UpdateState.IDLE: NodeState.IDLE,
 }
-_OF_OPERATIONS = {
+_STATE_BY_OPERATION = {
     UpdateOperation.AVAILABLE: NodeState.UPDATE_AVAILABLE,
     UpdateOperation.DOWNLOADING: NodeState.DOWNLOADING,
     UpdateOperation.VERIFYING: NodeState.VERIFYING,
     UpdateOperation.FINALIZING: NodeState.FINALIZING,
 }
-_OF_REASONS: Mapping[str, NodeState] = {
+_STATE_BY_REASON: Mapping[str, NodeState] = {
     ExclusionReason.NOT_READY: NodeState.NOT_READY,
     ExclusionReason.DELETING: NodeState.DELETING,
     ExclusionReason.UNSUPPORTED: NodeState.UNSUPPORTED,
@@ -114,7 +114,7 @@ _OF_REASONS: Mapping[str, NodeState] = {
     ExclusionReason.UNPROVEN: NodeState.UNPROVEN,
 }
 # Rules that exclude a node before its host is asked; an unreachable host is shown instead.
-_BEFORE_ITS_HOST = (
+_REASONS_BEFORE_HOST = (
     ExclusionReason.PAUSED,
     ExclusionReason.CORDONED,
     ExclusionReason.LEFT_CORDONED,
@@ -208,12 +208,12 @@ class NodeStatus:
 def _state(status: NodeStatus) -> NodeState:
     if status.phase:
         return NodeState(status.phase)
-    if status.error and status.reason in _BEFORE_ITS_HOST:
+    if status.error and status.reason in _REASONS_BEFORE_HOST:
         return NodeState.UNREACHABLE
     if status.is_judged_by_its_version:
         return _update_state(status)
     if status.reason and status.reason != ExclusionReason.NO_UPDATE:
-        return _OF_REASONS[status.reason]
+        return _STATE_BY_REASON[status.reason]
     if status.needs_reboot:
         return NodeState.PENDING
     return _update_state(status)
@@ -223,8 +223,8 @@ def _update_state(status: NodeStatus) -> NodeState:
     if status.update is None:
         return NodeState.UNKNOWN
     if status.update.state is UpdateState.UPDATING:
-        return _OF_OPERATIONS.get(UpdateOperation(status.operation), NodeState.DOWNLOADING)
-    return _OF_UPDATES[status.update.state]
+        return _STATE_BY_OPERATION.get(UpdateOperation(status.operation), NodeState.DOWNLOADING)
+    return _STATE_BY_UPDATE[status.update.state]
 
 
 def node_statuses(
@@ -235,7 +235,6 @@ def node_statuses(
     inputs: EligibilityInputs,
     under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
-    """Return the rows in natural order of names."""
     pools = pools_of(policy)
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):
@@ -280,7 +279,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
         pool=candidate.pool,
         failures=failures.failures if failures else 0,
         retry_after=resting_until(inputs.memory, node.name, inputs.now),
-        deferred=_deferred(node),
+        deferred=_deferral_text(node),
         group=facts.group if facts else "",
         users=facts.users if facts else None,
         detected_by=detection.by,
@@ -293,7 +292,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
         update=update,
         behind=update is not None and update.behind,
         last_checked=whole_second(last_checked) if last_checked else "",
-        pause=_pause(candidate),
+        pause=_current_pause(candidate),
         under_way=str(under_way or ""),
         phase=under_way.phase if under_way else "",
         progress=under_way.progress if under_way else "",
@@ -306,13 +305,13 @@ def _brief_note(observation: HostObservation | None, finding: NodeFinding | None
     return note_of(finding) if finding else ""
 
 
-def _pause(candidate: Candidate) -> Pause | None:
+def _current_pause(candidate: Candidate) -> Pause | None:
     inputs = candidate.inputs
     pauses = (pause_on(candidate.node), inputs.memory.pause)
     return next((pause for pause in pauses if pause and not pause.is_over(inputs.now)), None)
 
 
-def _deferred(node: Node) -> str:
+def _deferral_text(node: Node) -> str:
     if not is_deferred(node):
         return ""
     mark = deferral(node)

@@ -252,6 +252,7 @@ def _is_rolled_back(result: Mapping[str, str], facts: HostFacts) -> bool:
 
 
 def _compare(facts: HostFacts, newest: str) -> UpdateState:
+    """Return UP_TO_DATE or BEHIND, or IDLE if the versions cannot be compared."""
     running = facts.running_version
     if running and running == newest:
         return UpdateState.UP_TO_DATE
@@ -303,12 +304,13 @@ def _channel(os_id: str, version: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return a version's numbers; empty if it has other parts."""
+    """Return (4081, 2, 0) for `4081.2.0+nightly`; empty if a version has another form."""
     match = _NUMBERS.fullmatch(version)
     return tuple(map(int, match[1].split("."))) if match else ()
 
 
 def _find_in_os_image(node: Node) -> Iterator[tuple[Stream, str]]:
+    """Yield what `Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)` says, if anything."""
     match = _VERSION_IN_IMAGE.search(node.os_image)
     for image, os_id in _IMAGES.items():
         if match and node.os_image.startswith(image):

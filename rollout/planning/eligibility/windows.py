@@ -79,7 +79,8 @@ class Dates:
     last: str
 
     def includes(self, day: date) -> bool:
-        written = day.isoformat()[-len(self.first) :]
+        has_year = len(self.first) > len("MM-DD")
+        written = day.isoformat() if has_year else f"{day:%m-%d}"
         if self.first <= self.last:
             return self.first <= written <= self.last
         # Around the turn of the year.
@@ -102,12 +103,14 @@ class Window:
 
     @staticmethod
     def parse(text: str) -> "Window":
+        """Parse `mon-fri 22:00 6h Europe/Berlin`."""
         match = _WINDOW.fullmatch(text.strip())
         if match is None:
             raise UsageError(f"{text!r} is not a window", hint=_HINT)
         return _timed_window(match, f"the window {text!r}")
 
     def intervals(self, begin: datetime, end: datetime) -> Iterator[Interval]:
+        """Yield the intervals that begin on the days from `begin` to `end`."""
         day = begin.astimezone(self.zone).date()
         last = end.astimezone(self.zone).date()
         while day <= last:
@@ -126,8 +129,6 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class DatedFreeze:
-    """A freeze from one moment to another."""
-
     interval: Interval
     zone: ZoneInfo
 
@@ -144,6 +145,7 @@ Period = Window | DatedFreeze
 
 
 def parse_freeze(text: str) -> Period:
+    """Parse `2026-12-20..2027-01-04 Europe/Berlin`, `last fri` or `fri 12:00 3d`."""
     rule = f"the freeze {text!r}"
     match = _MOMENTS.fullmatch(text.strip())
     if match:
@@ -172,6 +174,7 @@ def _timed_window(match: re.Match[str], rule: str) -> Window:
 
 
 def _parse_dated_freeze(match: re.Match[str], rule: str) -> DatedFreeze:
+    """Parse `2026-12-24T12:00..2026-12-27T06:00 UTC`."""
     zone = _parse_zone(match["zone"] or "UTC", rule)
     try:
         begin = datetime.fromisoformat(match["begin"]).replace(tzinfo=zone)
@@ -250,6 +253,7 @@ def parse_days(written: str, rule: str) -> tuple[Days, ...]:
 
 
 def _parse_days_or_dates(part: str, rule: str) -> Days:
+    """Parse `mon-fri`, `last sun` or `12-20..01-04`."""
     if part[:1].isdigit():
         return _parse_dates(part, rule)
     word, _, weekday = part.partition(" ")
@@ -280,11 +284,11 @@ def _parse_dates(part: str, rule: str) -> Dates:
 def _check_date(written: str, rule: str) -> None:
     has_year = len(written) > len("MM-DD")
     dated = written if has_year else f"{_ANY_LEAP_YEAR}-{written}"
-    if not _DATE.fullmatch(written) or not _exists(dated):
+    if not _DATE.fullmatch(written) or not _is_in_calendar(dated):
         raise UsageError(f"{written!r} in {rule} is not a date", hint=_DAYS_HINT)
 
 
-def _exists(day: str) -> bool:
+def _is_in_calendar(day: str) -> bool:
     try:
         date.fromisoformat(day)
     except ValueError:
@@ -308,8 +312,10 @@ def _weekday_number(name: str, rule: str) -> int:
     return numbers[0]
 
 
-# How far to search: for weekly, monthly and dated windows.
-_DAYS_AHEAD = (9, 62, 800)
+# How far to search for openings.
+_DAYS_FOR_WEEKLY = 9
+_DAYS_FOR_MONTHLY = 62
+_DAYS_FOR_DATED = 800
 # A window lasts a week at most; the rest allows for whole days and time zones.
 _LOOK_BACK = timedelta(days=9)
 
@@ -340,7 +346,7 @@ class Schedule:
         return bool(self.windows or self.freezes or self.pool_windows)
 
     def current_opening(self, now: datetime) -> Interval | None:
-        openings = self._openings_within(now, _DAYS_AHEAD[0])
+        openings = self._openings_within(now, _DAYS_FOR_WEEKLY)
         return next((opening for opening in openings if opening.includes(now)), None)
 
     def next_opening(self, now: datetime) -> Interval | None:
@@ -382,11 +388,12 @@ class Schedule:
         return self.written_time(opening.begin) if opening else ""
 
     def written_time(self, moment: datetime) -> str:
+        """Return `Mon 2026-11-30 22:00 CET`, in the zone of the schedule's first setting."""
         zone = (*self.pool_windows, *self.windows, *self.freezes.values())[0].zone
         return f"{moment.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"
 
     def openings_ahead(self, now: datetime) -> list[Interval]:
-        openings = self._openings_within(now, _DAYS_AHEAD[-1])
+        openings = self._openings_within(now, _DAYS_FOR_DATED)
         return [opening for opening in openings if opening.end > now]
 
     def openings(self, begin: datetime, end: datetime) -> list[Interval]:
@@ -407,7 +414,7 @@ class Schedule:
 
     def _find_first(self, now: datetime, condition: Callable[[Interval], bool]) -> Interval | None:
         # Most openings are near, and looking ahead takes time.
-        for days in _DAYS_AHEAD:
+        for days in (_DAYS_FOR_WEEKLY, _DAYS_FOR_MONTHLY, _DAYS_FOR_DATED):
             for opening in self._openings_within(now, days):
                 if condition(opening):
                     return opening

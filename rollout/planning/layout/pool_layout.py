@@ -128,6 +128,7 @@ def _interleave(waves_by_pool: Sequence[list[Batch]], limits: WaveLimits) -> Ite
 
 
 def _fill_up(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
+    """Move nodes that fit from the queue's first part to the wave."""
     next_parts = queue[0].parts
     demands = wave.demands
     for index, next_wave in enumerate(_first_part(queue)):

@@ -81,7 +81,8 @@ def _conflict(key: str, allowed: int, *, keeps_permits: bool) -> findings.WaveCo
     if is_storage_key(key):
         return findings.CopiesShort(key)
     if is_owner_key(key):
-        return findings.OwnerDown(key, allowed + 1)
+        replicas = allowed + 1
+        return findings.OwnerDown(key, replicas)
     if keeps_permits:
         return findings.BudgetExceeded(key, allowed)
     return findings.BudgetSlow(key, allowed)

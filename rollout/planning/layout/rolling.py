@@ -1,7 +1,6 @@
 """The rolling strategy: one wave per part, whose nodes begin as others come back.
 
-Nodes in flight stay within each limit's capacity. Nodes that the same pods are limited to share a
-limit.
+Nodes in flight stay within each limit's capacity.
 """
 
 from bisect import bisect_left
@@ -151,6 +150,7 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
 def _scarce_keys(
     usages: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int
 ) -> set[str]:
+    """Return the limits that `most` nodes together can exceed."""
     needs = grouped(item for usage in usages for item in usage.items())
     scarce = set[str]()
     for key, amounts in needs.items():
@@ -160,7 +160,7 @@ def _scarce_keys(
 
 
 def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
-    """Put slow nodes of a rolling part first, or they go alone at the end."""
+    """Put slow nodes of a rolling part first, so that none goes alone at the end."""
     if part.rolling is None:
         return part
     slow_seconds = _SLOW * median(seconds.values())
@@ -190,7 +190,6 @@ def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Ba
 
 
 def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
-    """Return groups of nodes that pods with equal demands are limited to."""
     names = wave.names
     # By identity: equal demands have one object.
     node_sets = dict[int, frozenset[str]]()

@@ -32,8 +32,6 @@ class MoveCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeDemand:
-    """A node to place in a wave, and what it needs."""
-
     name: str
     # The node's value of the `--spread-by` label.
     group: str
@@ -47,9 +45,8 @@ class NodeDemand:
     ending_seconds: int = 0
     move_cost: MoveCost = field(default_factory=MoveCost)
     pool: str = ""
-    # How long its drain waits for pods to complete if it begins now.
+    # These two as in `DrainForecast`.
     wait_seconds: int = 0
-    # Until these pods have completed, even if the drain does not wait so long.
     completed_in: int = 0
 
     def wait_at(self, seconds: int) -> int:
@@ -193,7 +190,7 @@ class UnbudgetedOwners:
 
 
 def is_owner_key(key: str) -> bool:
-    """Whether it is an owner's key: kind/namespace/name."""
+    """Whether the key is an owner's: `kind/namespace/name`."""
     return key.count("/") > 1 and not key.startswith(CRITICAL)
 
 

@@ -78,6 +78,7 @@ def lay_out(
 def _worker_waves(
     demands: Sequence[NodeDemand], limits: WaveLimits, policy: Policy, ramp: Sequence[int]
 ) -> tuple[list[Batch], int]:
+    """Return the waves, and the least number that any layout needs."""
     ordered = sorted(demands, key=_by_name)
     canary = (WavePart(stage=WaveStage.CANARY),)
     waves = [Batch((demand,), canary) for demand in ordered[: policy.canary]]
@@ -91,8 +92,8 @@ def _worker_waves(
             waves += [
                 Batch(wave, (part,), step_limits.size) for wave in _pack(members, step_limits)
             ]
-            bound += _lower_bound(members, step_limits)
-    return waves, max(bound, _budget_bound(demands, limits))
+            bound += _least_waves(members, step_limits)
+    return waves, max(bound, _least_waves_by_limits(demands, limits))
 
 
 def _ramp_steps(
@@ -149,21 +150,23 @@ def _fits(needs: Load, used: Load, capacity: Mapping[str, int]) -> bool:
     return all(used[key] + needs[key] <= capacity.get(key, 0) for key in shared_keys)
 
 
-def _lower_bound(demands: Sequence[NodeDemand], limits: WaveLimits) -> int:
-    return max(math.ceil(len(demands) / limits.size), _budget_bound(demands, limits))
+def _least_waves(demands: Sequence[NodeDemand], limits: WaveLimits) -> int:
+    least_by_size = math.ceil(len(demands) / limits.size)
+    return max(least_by_size, _least_waves_by_limits(demands, limits))
 
 
-def _budget_bound(demands: Iterable[NodeDemand], limits: WaveLimits) -> int:
-    bound = 0
+def _least_waves_by_limits(demands: Iterable[NodeDemand], limits: WaveLimits) -> int:
+    least = 0
     usages = (limits.usage(demand) for demand in demands)
     amounts_by_key = grouped(item for usage in usages for item in usage.items())
-    for budget, amounts in amounts_by_key.items():
-        bound = max(bound, _waves_needed(amounts, limits.allowed_in_all_rounds.get(budget, 0)))
-    return bound
+    for key, amounts in amounts_by_key.items():
+        allowed = limits.allowed_in_all_rounds.get(key, 0)
+        least = max(least, _least_waves_by_limit(amounts, allowed))
+    return least
 
 
-def _waves_needed(amounts: Sequence[int], allowed: int) -> int:
-    # A node that uses up the budget needs its own wave.
+def _least_waves_by_limit(amounts: Sequence[int], allowed: int) -> int:
+    # A node that uses up the limit needs its own wave.
     nodes_alone = sum(1 for amount in amounts if amount >= max(1, allowed))
     shared_amount = sum(amount for amount in amounts if amount < allowed)
     return nodes_alone + (math.ceil(shared_amount / allowed) if shared_amount else 0)
@@ -198,6 +201,7 @@ def _merge_smallest(
 
 
 def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[NodeDemand]:
+    """Sort nodes by longest wait for completion, then by how scarce the limits they need are."""
     capacity = limits.allowed_in_all_rounds
     ordered = sorted(demands, key=_by_move_cost)
     usages = {demand.name: limits.usage(demand) for demand in ordered}
@@ -216,7 +220,7 @@ def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> 
 
 
 def _cheapest_first(waves: Iterable[tuple[NodeDemand, ...]]) -> list[tuple[NodeDemand, ...]]:
-    """Sort waves: the longest wait for completion, then the fewest pods."""
+    """Sort waves by longest wait for completion, fewest pods, most nodes, and name."""
 
     def rank(wave: tuple[NodeDemand, ...]) -> tuple[int, MoveCost, int, NaturalKey]:
         longest_wait = max(demand.wait_seconds for demand in wave)

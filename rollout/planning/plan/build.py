@@ -88,7 +88,7 @@ class PlanInputs:
     snapshot: ClusterSnapshot
     # By node.
     observations: Mapping[str, HostObservation]
-    # Before `--exclude` is applied.
+    # Names of nodes, before `--exclude` is applied.
     selected: tuple[str, ...]
     selection: Selection
     policy: Policy
@@ -96,9 +96,9 @@ class PlanInputs:
     past: Past = NO_PAST
     own_node: OwnNode | None = None
     unattended: bool = False
-    # Tried although they failed.
+    # Nodes that are tried although they failed.
     retried: frozenset[str] = frozenset()
-    # Begun by an earlier process; they do not count as away.
+    # Nodes that an earlier process began; they do not count as away.
     taken_up: frozenset[str] = frozenset()
     # None if no evidence is required.
     proven: ProvenVersions | None = None
@@ -261,6 +261,8 @@ def _blockers(
 def _fastest_layout(
     demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator
 ) -> Layout:
+    """Try several numbers of rounds, and return the layout with the shortest estimate."""
+
     def lay_out(rounds: int) -> Layout:
         return lay_out_pools(
             demands, simulator.limits.with_rounds_up_to(rounds), simulator.pools, quotas
@@ -303,7 +305,7 @@ def _warnings(
     waves: Sequence[Wave],
     simulated: Iterable[PlanWarning],
 ) -> Iterator[PlanWarning]:
-    # With blockers that a simulated warning would repeat.
+    # Nodes, and objects with blockers that a simulated warning would repeat.
     blocked = set[tuple[str, str]]()
     for name, drain in drains_by_node.items():
         yield from drain.warnings
@@ -366,7 +368,9 @@ def _planned_waves(
         planned.append(
             Wave(
                 index=index,
-                nodes=tuple(drains_by_node[name].planned(arrivals[name]) for name in wave.names),
+                nodes=tuple(
+                    drains_by_node[name].planned_node(arrivals[name]) for name in wave.names
+                ),
                 because=because(reason),
                 note=note(reason),
                 estimate=wave.estimate,

@@ -189,7 +189,7 @@ def _problems(plan: RolloutPlan) -> Iterator[str]:
 
 
 def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
-    # Without pools, a node's is empty.
+    # Without pools, a node's pool is empty.
     names = {""}
     try:
         if plan.policy.pools:

@@ -21,16 +21,12 @@ from rollout.wording.waves import crowding_clause, limit_words, title
 
 @dataclass(frozen=True, slots=True)
 class EarlierWave:
-    """An earlier wave, and why the node is not in it."""
-
     wave: int
     because: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PodFate:
-    """What the drain does with a pod."""
-
     pod: str
     action: Action
     reason: VerdictReason
@@ -75,7 +71,7 @@ def _explain_planned(decisions: Decisions, wave: Wave, planned: PlannedNode) -> 
         wave=wave.index,
         because=wave.because,
         together_with=tuple(other.name for other in wave.nodes if other.name != name),
-        not_earlier=_not_earlier(decisions, wave.index, name),
+        not_earlier=_why_not_earlier(decisions, wave.index, name),
         arrivals=planned.arrivals,
         pods=_pod_fates(decisions.drains[name]),
         blockers=tuple(blocker for blocker in plan.blockers if blocker.node == name),
@@ -83,7 +79,7 @@ def _explain_planned(decisions: Decisions, wave: Wave, planned: PlannedNode) -> 
     )
 
 
-def _not_earlier(decisions: Decisions, index: int, name: str) -> tuple[EarlierWave, ...]:
+def _why_not_earlier(decisions: Decisions, index: int, name: str) -> tuple[EarlierWave, ...]:
     *earlier_waves, own_wave = decisions.waves[:index]
     demand = next(demand for demand in own_wave.demands if demand.name == name)
     reasons = list[EarlierWave]()

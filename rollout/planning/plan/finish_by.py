@@ -11,6 +11,7 @@ from rollout.model.timestamps import elapsed
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.build import PlanInputs, build_plan
 
+# For a wave without an estimate.
 _ASSUMED_SECONDS = 600
 # update_engine checks 7 to 12 minutes after a boot, then downloads and installs.
 _STAGING_SECONDS = 1800
@@ -22,7 +23,7 @@ class Finish:
 
     limit: int
     plan: RolloutPlan
-    # None: not within two years.
+    # None if not within two years.
     at: datetime | None
 
     def is_by(self, date: datetime) -> bool:
@@ -92,12 +93,13 @@ def _end_of_waves(
 def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | None:
     """Return when the wave ends, or None if no opening in two years is long enough.
 
-    It may settle after its window; rolling ones may go on in the next.
+    The wave may settle after its window. A rolling wave may go on in the next window.
     """
     reboots = wave.estimate.drain + wave.estimate.reboot
     least = timedelta(seconds=reboots or _ASSUMED_SECONDS)
     remaining = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:
+        # Each window needs time for the nodes in flight.
         least = min(least, remaining / len(wave.nodes) * wave.rolling.in_flight)
     for opening in schedule.openings_ahead(start):
         begin = max(start, opening.begin)

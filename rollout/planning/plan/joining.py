@@ -30,7 +30,7 @@ _BECAUSE = "started before the interruption"
 
 
 def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
-    """Return a ramp after `taken` nodes; its last size is for all others."""
+    """Return the rest of a ramp after `taken` nodes; its last size is for all others."""
     steps = list(sizes)
     taken = max(0, taken)
     while len(steps) > 1 and taken >= steps[0]:
@@ -41,6 +41,7 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
 
 
 def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
+    """Return the snapshot as if these nodes were Ready after their reboot, and returned."""
     nodes = tuple(_as_if_back(node) if node.name in names else node for node in snapshot.nodes)
     pods = list[Pod]()
     for pod in snapshot.pods:
@@ -117,7 +118,7 @@ def with_earlier_exclusions(
 
 
 def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
-    """Drop blockers accepted at the start.
+    """Drop blockers that the user accepted at the start, in the plan `before`.
 
     No one can accept another coordinator: a record that says so is forged.
     """
@@ -300,7 +301,9 @@ _DRAIN: Mapping[str, _Choice] = {
     "force": and_,
     "delete_emptydir_data": and_,
     "disable_eviction": and_,
+    # Without a selector, no pod is left out.
     "pod_selector": lambda one, other: one if one == other else "",
+    # 0 waits for every pod.
     "skip_wait_for_delete_timeout": lambda one, other: max(one, other) if one and other else 0,
     "critical": _in_either,
     "completion": partial(_merge, choices=_COMPLETION),

@@ -83,8 +83,6 @@ _DEFAULT = Policy()
 
 @dataclass(frozen=True, slots=True)
 class RelaxedRule:
-    """A rule of a plan that is less safe than the default."""
-
     setting: str
     value: str
     effect: str

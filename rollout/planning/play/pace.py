@@ -14,6 +14,7 @@ from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.planning.layout.sharing import Rate
 
+# Assumed without past runs: a reboot, a pod's start, and the API calls of an eviction.
 _REBOOT_SECONDS = 180
 _START_SECONDS = 30
 _CALL_SECONDS = 5
@@ -25,9 +26,9 @@ PROOF_SECONDS = 120.0
 """How long at most sources may take to show that a reboot worked, in seconds."""
 # Longer starts probably were unready in between; also Deployments' default progressDeadlineSeconds.
 _LONGEST_START = 600
-# They replace a pod while it terminates. Pods do not show a Job's podReplacementPolicy.
+# Owners that replace a pod while it terminates. Pods do not show a Job's podReplacementPolicy.
 REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
-# It starts pods one by one. Pods do not show podManagementPolicy: Parallel.
+# This owner starts pods one by one. Pods do not show podManagementPolicy: Parallel.
 ORDERED = "StatefulSet"
 
 
@@ -63,7 +64,7 @@ class Pace:
     past: Past
     # Whole runs of nodes, sorted, from annotations.
     node_runs: tuple[float, ...] = ()
-    # The mean: these times add up.
+    # The mean of past waves, because their times add up.
     usual_settle: int = _START_SECONDS
     # How long pods took to be ready and to terminate, by owner's UID.
     starts_by_owner: Mapping[str, int] = field(default_factory=dict)
@@ -139,6 +140,7 @@ class Pace:
         return max(node_run - before_reboot, node_run // 2)
 
     def least_settle_seconds(self, pods: Iterable[Pod]) -> int:
+        """Return how long the cluster settles at least after the return of these pods' node."""
         if not self.past.settles:
             return 0
         # The play waits for pods with known start times.

@@ -30,7 +30,7 @@ class PodPlaces:
     def move_wave(
         self, wave: Batch, waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
     ) -> tuple[Batch, list[NodeDemand]]:
-        """Move the wave's pods; return it, and its nodes that have no room.
+        """Move the wave's pods; return the wave, and the nodes that have to wait for room.
 
         Waiting nodes may join within limits.
         """
@@ -56,6 +56,7 @@ class PodPlaces:
         return replace(wave, demands=fitting, refused=refused), still_waiting
 
     def note_drain(self, name: str) -> None:
+        """Note what the node's drain alone meets; the pods stay where they are."""
         self._note_moves([name], self._move_pods([name]))
         self.put_back([name])
 
@@ -73,7 +74,7 @@ class PodPlaces:
     ) -> Mapping[str, PlaceWarning]:
         """Return nodes with more pods that stay than if away alone, and why.
 
-        If any, all pods are put back. Numbers are compared: which pods stay is chance.
+        If there are any, all pods are put back. Only numbers count: which pods stay is chance.
         """
         if not warnings_of or len(names) == 1:
             return {}

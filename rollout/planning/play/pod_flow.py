@@ -46,7 +46,7 @@ class EventQueue:
 
 @dataclass(frozen=True, slots=True)
 class _Traits:
-    # Its own UID without an owner.
+    # The pod's own UID if it has no owner.
     owner_uid: str
     budgets: tuple[str, ...]
     ending_seconds: int
@@ -126,7 +126,7 @@ class PodFlow:
     _statefulsets: dict[str, _StatefulSetOrder] = field(
         default_factory=lambda: defaultdict(_StatefulSetOrder)
     )
-    # Without room, by UID; and those that affinity or spread may hold.
+    # Pods without room, by UID; and among them, those that affinity or spread may hold.
     _pending: dict[str, Pod] = field(default_factory=dict)
     _pending_by_others: dict[str, Pod] = field(default_factory=dict)
     _traits_by_pod: dict[str, _Traits] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class PodFlow:
             pods_by_node.pop(node, None)
 
     def _surge(self, pod: Pod, node: str) -> None:
-        """Start a pod's replacement, which takes its room at once; without any, the pod stays."""
+        """Start a pod's replacement, which takes its room at once; without room, the pod stays."""
         self._remove(pod, node)
         target = self.scheduler.choose_node(pod)
         if not target or target in self.cordoned:
@@ -208,7 +208,7 @@ class PodFlow:
         standbys = self._standbys(own.owner_uid)
         successor = next(filter(self._can_succeed, standbys), None)
         if standbys and successor is None:
-            # They all have to move first.
+            # The standbys have to move first.
             try_at = self.events.now + HANDOVER_SECONDS
             self.events.at(try_at, partial(self._evict_after_handover, pod, node))
             return
@@ -246,7 +246,7 @@ class PodFlow:
             self._waiting_pods.setdefault(budget, {}).setdefault(node, deque()).append(pod)
 
     def _find_used_up_budget(self, pod: Pod, traits: _Traits) -> str | None:
-        # It still has its permits.
+        # A pod that is away still has its permits.
         if pod.uid in self._away:
             return None
         for budget in traits.budgets:
@@ -324,7 +324,7 @@ class PodFlow:
             self._place(pod, self._traits(pod))
 
     def _note_ready(self, pod: Pod, traits: _Traits, eviction: int) -> None:
-        """Return the pod's permits; `eviction` is the number of the one before."""
+        """Give the pod's permits back, unless it was evicted again after this `eviction`."""
         was_evicted_again = self._eviction_counts[pod.uid] != eviction
         if was_evicted_again:
             return

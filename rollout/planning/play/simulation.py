@@ -33,6 +33,7 @@ def drain_timeout_seconds(rules: Policy) -> int:
 def slowest_ending_seconds(
     pods_of_nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace
 ) -> int:
+    """Return how long the pods take to end, on the slowest of the nodes."""
     slowest = 0
     # On each node, of pods whose owner has no past.
     longest_graces = list[int]()
@@ -93,7 +94,7 @@ class Simulator:
         together_class = _TogetherSimulation if is_simulated else _EstimatedSimulation
         played = list[Batch]()
         ahead = list(layout.waves)
-        # They lacked room in an earlier wave of their part.
+        # Nodes that lacked room in an earlier wave of their part.
         waiting_nodes = list[NodeDemand]()
         while ahead or waiting_nodes:
             # Waiting nodes get a wave at the end of their part.
@@ -335,10 +336,10 @@ class _RollingSimulation(_WaveSimulation):
         super().__init__(simulator, flow, places, wave)
         self._rules = wave.rolling or Rolling(1)
         self._queue = RollingQueue(self._rules, self.names)
-        # How many pods of each owner were away when each node began: the same numbers twice.
+        # How many pods were away when a node began, by node and owner, and by owner and node.
         self._away_before: dict[str, dict[str, int]] = {}
         self._away_before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
-        # Seconds after the node is back.
+        # Seconds from the node's return.
         self._least_settle = dict[str, int]()
         # By owner: nodes that had its ready pods and are not back.
         self._nodes_away: dict[str, set[str]] = defaultdict(set)
