@@ -13,6 +13,7 @@ _ATTEMPTS = 20
 
 
 def compare_and_swap(attempt: Callable[[], T], origin: str) -> T:
+    """Repeat the attempt after each conflict. `origin`: the document, for an `ApiError`."""
     for _attempt in range(_ATTEMPTS):
         try:
             return attempt()

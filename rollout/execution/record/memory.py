@@ -86,8 +86,6 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
 
 @dataclass
 class _EndNote:
-    """A change that notes a node's end."""
-
     ended: EndedNode
     now: datetime
     # Whether the version was held just before: someone may have released it meanwhile.
@@ -128,10 +126,12 @@ class RunMemory:
     _has_tried_to_write: bool = False
 
     def expire(self) -> None:
+        """Have the next read ask the API server."""
         with self._lock:
             self._is_expired = True
 
     def why_not_to_start(self, planned: PlannedNode) -> Finding | None:
+        """Return why no node may start now, or not this one, or None."""
         unreadable = self._why_unreadable()
         if unreadable:
             return unreadable
@@ -162,6 +162,7 @@ class RunMemory:
         return boot_objection(planned.name, planned.running_version, version, inputs)
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
+        """Return the held versions that these nodes wait for."""
         versions = dict.fromkeys(
             node.staged_version for node in nodes if not self._may_start_though_held(node.name)
         )
@@ -200,6 +201,7 @@ class RunMemory:
         )
         note = _EndNote(ended, self._now)
         with self._lock:
+            # Spares a write if nothing changes.
             has_been_read = self._seen_at > float("-inf")
             if has_been_read and note(self._seen) == self._seen:
                 return
@@ -246,6 +248,7 @@ class RunMemory:
             return self._read()
 
     def _read(self) -> Memory:
+        """Read at most once a second, while the lock is held; after an error, the last known."""
         now = self.cluster.clock.monotonic()
         if now - self._seen_at < _FRESH_SECONDS and not self._is_expired:
             return self._seen
@@ -267,6 +270,7 @@ class RunMemory:
             deadline = self.cluster.deadline_within(_WRITE_SECONDS)
             self._seen = self.cluster.ask(self._rewrite, deadline)
         except FencedError:
+            # Another process may write now.
             return
         except ApiError as error:
             self._warn(f"this cannot be stored for later rollouts: {error.message}")

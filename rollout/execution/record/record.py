@@ -37,6 +37,7 @@ PLAN_KEY = "plan.json"
 PACKED_KEY = "plan.json.gz"
 HEALTH_KEY = "health.json"
 _EXCERPT = 200
+# zlib adds 16 to expect a gzip header.
 _GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -113,6 +114,7 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
 
 def may_have_begun(run: str, nodes: Iterable[Node]) -> bool:
+    """Whether the run may have started a node: marks of any run count."""
     return any(has_marks(node) or last_result(node).get("run") == run for node in nodes)
 
 
@@ -121,12 +123,13 @@ def record_document(namespace: str) -> Document:
 
 
 def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
+    """Return None if there is none; a record that is not understood has a `problem`."""
     document = record_document(namespace)
     try:
         _, body = document.read(api)
         if body is None:
             return None
-        return _read(msgspec.convert(body, type=_ConfigMap), document.origin)
+        return _decode_record(msgspec.convert(body, type=_ConfigMap), document.origin)
     except NotUnderstoodError as error:
         problem = error.message
     except DECODE_ERRORS as error:
@@ -134,7 +137,7 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
     return StoredRecord(problem=problem)
 
 
-def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
+def _decode_record(config_map: _ConfigMap, origin: str) -> StoredRecord:
     """Keep what the annotations say even if the rest is not understood."""
     run = config_map.annotations.get(marks.RUN, "")
     problem = ""
@@ -240,8 +243,8 @@ def _unpack(packed: bytes) -> bytes:
 # In bytes; a ConfigMap holds 1 MiB.
 _MOST_PLAIN = 500_000
 _MOST_HEALTH = 300_000
-_WAYS_OUT = "Continue it: rollout resume. Undo what it began: rollout abort."
-_WAY_OUT = "Undo what it began and remove its record: rollout abort."
+_CONTINUE_OR_UNDO = "Continue it: rollout resume. Undo what it began: rollout abort."
+_UNDO = "Undo what it began and remove its record: rollout abort."
 
 
 @dataclass
@@ -303,13 +306,14 @@ class RunRecord:
         """`BlockedError` if it is another run's that is unfinished, or not understood."""
         if stored.problem:
             raise BlockedError(
-                f"the record of a rollout cannot be used: {stored.problem}", hint=_WAY_OUT
+                f"the record of a rollout cannot be used: {stored.problem}", hint=_UNDO
             )
         if stored.run == run or stored.ended:
             return
         if may_have_begun(stored.run, self.cluster.ask(read_nodes)):
             raise LockedError(
-                f"the rollout {stored.run} of {stored.started_by} is unfinished", hint=_WAYS_OUT
+                f"the rollout {stored.run} of {stored.started_by} is unfinished",
+                hint=_CONTINUE_OR_UNDO,
             )
 
     def take_up(self, run: str, timeouts_from: Policy) -> None:
@@ -326,7 +330,7 @@ class RunRecord:
         self._last_wave = stored.last_wave
         policy = with_timeouts_of(stored.plan.policy, timeouts_from)
         changed = replace(stored.plan, policy=policy) if policy != stored.plan.policy else None
-        self._mark_ended(ended=False, plan=changed)
+        self._write_state(ended=False, plan=changed)
 
     def store_health(self, wave: int, health: Health) -> None:
         """Store the health before a wave, for a process that continues after a crash.
@@ -354,7 +358,7 @@ class RunRecord:
         if complete and error is None:
             return
         try:
-            self._mark_ended(ended=True, stopped=stopped)
+            self._write_state(ended=True, stopped=stopped)
         except ApiNotFoundError:
             return
         except ApiError as mark_error:
@@ -374,18 +378,22 @@ class RunRecord:
             return error
         return None
 
-    def _mark_ended(
+    def _write_state(
         self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None
     ) -> None:
+        """Write whether the run has ended; a `plan` replaces the stored one."""
+
         def mark(body: dict[str, Any]) -> None:
             annotations = body["metadata"].get("annotations") or {}
             body["metadata"]["annotations"] = {
+                # Set again below, if this process is unattended.
                 **{name: value for name, value in annotations.items() if name != marks.ORIGIN},
                 marks.ENDED: "true" if ended else "false",
                 marks.STOPPED: "true" if stopped else "false",
                 **self._origin_mark,
             }
             if ended:
+                # Nobody waits for this health any more.
                 _put_wave(body, self._without_health())
             if plan is not None:
                 _replace_plan(body, plan)
@@ -436,12 +444,14 @@ def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
     content = _plan_data(encode_plan(with_id(plan)))
     for part in ("data", "binaryData"):
         changed = dict(body.get(part) or {})
+        # The new plan may be packed, and the old one not.
         changed.pop(PLAN_KEY, None)
         changed.pop(PACKED_KEY, None)
         body[part] = {**changed, **content.get(part, {})}
 
 
 def _plan_data(document: bytes) -> dict[str, dict[str, str]]:
+    """Return the ConfigMap's data with the plan, packed if it is large."""
     if len(document) <= _MOST_PLAIN:
         return {"data": {PLAN_KEY: document.decode()}}
     packed = gzip.compress(document, mtime=0)

@@ -72,6 +72,7 @@ class Unfinished:
 
     @property
     def blocks_others(self) -> bool:
+        """Whether it must be resumed or aborted before another rollout."""
         return bool(self.in_flight or self.unclear) or not self.record.ended or self.is_garbled
 
     @property
@@ -181,6 +182,7 @@ class LastRun:
 
     run: str
     at: str
+    # How many nodes ended so.
     outcomes: Mapping[str, int]
 
 
@@ -189,6 +191,7 @@ def last_run(nodes: Iterable[Node]) -> LastRun | None:
     results = [result for result in results if result.get("run") and result.get("at")]
     if not results:
         return None
+    # Timestamps in UTC sort as texts.
     latest = max(results, key=lambda result: result["at"])
     run = latest["run"]
     outcomes = Counter(result.get("outcome", "") for result in results if result["run"] == run)
@@ -196,6 +199,7 @@ def last_run(nodes: Iterable[Node]) -> LastRun | None:
 
 
 def _tainted_nodes(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
+    """Return nodes with a soft taint; of deferred nodes, all if `deferred`, else none."""
     return tuple(
         node.name for node in nodes if (deferred if is_deferred(node) else has_soft_taint(node))
     )
@@ -211,6 +215,8 @@ def _was_aborted(node: Node) -> bool:
 def _record_from_marks(
     understood: Sequence[MarkedNode], unclear: Mapping[str, str], *, problem: str
 ) -> StoredRecord:
+    """Return what the marks tell of a run whose record is missing."""
+    # A node in flight, if there is one.
     first = min(understood, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""
@@ -272,7 +278,9 @@ def stranded(
     for name, why in unfinished.unclear.items():
         hint = UNCLEAR_HINT.format(name=name)
         results.append(
-            _result(name, Phase.FAILED, f"its rollout annotations cannot be read: {why}", hint)
+            _stranded_result(
+                name, Phase.FAILED, f"its rollout annotations cannot be read: {why}", hint
+            )
         )
     record = unfinished.record
     planned = {node.name for node in record.plan.nodes} if record.plan else set()
@@ -281,17 +289,17 @@ def stranded(
         is_checked = record.plan is not None and entry.phase is not Phase.FAILED
         if is_checked and entry.run != record.run:
             message = f"it was started by rollout {entry.run}, and the record is of another rollout"
-            results.append(_result(name, entry.phase, message, _NOT_OURS))
+            results.append(_stranded_result(name, entry.phase, message, _NOT_OURS))
         elif is_checked and name not in planned:
             message = "it has annotations of the rollout, but is not in its plan"
-            results.append(_result(name, entry.phase, message, _NOT_OURS))
+            results.append(_stranded_result(name, entry.phase, message, _NOT_OURS))
         elif name not in hosts:
             message = "it was started, but no host is known for it now"
-            results.append(_result(name, entry.phase, message, _NO_HOST))
+            results.append(_stranded_result(name, entry.phase, message, _NO_HOST))
     return tuple(results)
 
 
-def _result(name: str, phase: Phase, why: str, hint: str) -> NodeResult:
+def _stranded_result(name: str, phase: Phase, why: str, hint: str) -> NodeResult:
     return NodeResult(
         node=name,
         outcome=Outcome.STRANDED,
