@@ -42,7 +42,7 @@ _MODULES = {
 
 def option(default: T, help: str, metavar: str = "", *names: str, **others: Any) -> T:
     """Declare a flag, as the default of a command's parameter."""
-    # Typer's type is the default's, so that mypy accepts the declaration.
+    # Typer passes a value of this type in place of the declaration.
     declared: T = typer.Option(
         default, *names, metavar=metavar or None, help=help, show_default=bool(default), **others
     )

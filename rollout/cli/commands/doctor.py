@@ -102,17 +102,15 @@ class Outlook(NamedTuple):
 
 
 def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
+    """Return what to do first: fix failures, continue an unfinished rollout, or plan a new one."""
     failed = {check.check for check in checks if check.verdict is Verdict.FAIL}
+    # An unfinished rollout can fail the lock's check, and has a next step of its own.
     if failed - {CheckName.LOCK}:
         return FollowUp("", "rollout doctor", lead="After fixing what failed")
     unfinished = outlook.unfinished
     is_next = unfinished.is_first or unfinished.lead or not outlook.has_pending
     if unfinished.command and is_next:
-        needs_nodes = unfinished.command == _RESUME and not unfinished.is_first
-        lead = unfinished.lead
-        if needs_nodes and not outlook.has_pending:
-            lead = _WHEN_NODES_CAN_TAKE_PART
-        return replace(unfinished, sentence="", lead=lead)
+        return _unfinished_step(unfinished, has_pending=outlook.has_pending)
     if outlook.has_pending:
         return FollowUp("", "rollout plan")
     if any(check.check is CheckName.NODE and check.verdict is Verdict.WARN for check in checks):
@@ -121,10 +119,20 @@ def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
     return FollowUp("No node waits for a reboot.")
 
 
+def _unfinished_step(unfinished: FollowUp, *, has_pending: bool) -> FollowUp:
+    """Return the step without its sentence, because the lock's check describes the rollout."""
+    only_starts_nodes = unfinished.command == _RESUME and not unfinished.is_first
+    lead = unfinished.lead
+    if only_starts_nodes and not has_pending:
+        lead = _WHEN_NODES_CAN_TAKE_PART
+    return replace(unfinished, sentence="", lead=lead)
+
+
 def _check_cluster(request: Request) -> tuple[Sequence[Check], Outlook]:
-    """Return the checks up to the first error, which is the last check then."""
+    """Run the checks in order. The first error ends them, and is the last check."""
     namespace = request.namespace
     checks: list[Check] = []
+    # The check that an error would fail, and what it is about.
     stage = CheckName.KUBECONFIG
     subject = request.settings.cluster.context or "current context"
     try:
@@ -160,6 +168,7 @@ def _access_checks(api: ClusterApi, namespace: str, policy: Policy) -> Iterator[
     missing = missing_rights(needed, lambda right: with_patience(has_right, api, right))
     yield from cluster.right_checks(needed, missing)
     yield _lock_check(api, namespace)
+    # The writes would fail for the right that is already reported.
     if not any(right.resource == "configmaps" for right in missing):
         yield from _storage_checks(api, namespace)
 
@@ -183,6 +192,7 @@ def _node_checks(
 
 
 def _host_checks(request: Request, nodes: Sequence[Node], targets: Targets) -> Sequence[Check]:
+    """Check what each host answered, if one can be asked."""
     settings = request.settings
     own_command = bool(settings.reboot.command)
     standings = update_standings(nodes, targets.observations, settings.detect.max_check_age)
@@ -239,6 +249,7 @@ def _planning_checks(
         found = list(marks_of_rivals(node))
         if found:
             rival_marks[node.name] = found
+    # Here, something besides the host stands in the way, so the node is reported.
     self_rebooting -= rival_marks.keys()
     self_rebooting -= nodes_being_upgraded(snapshot.pods).keys()
     yield from cluster.exclusion_checks(
@@ -270,6 +281,7 @@ def _lock_check(api: ClusterApi, namespace: str) -> Check:
 
 
 def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> Iterator[Check]:
+    """Yield a check for each receiver. Only with `test`, send it a notification."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
     note = render_note(

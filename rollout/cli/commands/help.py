@@ -67,31 +67,37 @@ def pages_of(program: Any, name: str) -> Mapping[str, str]:
 
 
 def _pages(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
+    """Yield the file and text of the command's page, and of its subcommands' pages."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
-    yield f"{_dash(path)}.1", _page(path, command, context)
+    yield f"{_page_name(path)}.1", _page(path, command, context)
     for name, subcommand in sorted(getattr(command, "commands", {}).items()):
         yield from _pages(subcommand, f"{path} {name}", context)
 
 
 def _page(path: str, command: Any, context: Any) -> str:
+    """Return a man page in roff; `path` is the whole command, such as `rollout lab up`.
+
+    .SH NAME
+    rollout\\-plan \\- Show what apply would do
+    """
     description, _, examples = (command.help or "").replace(_KEEP_LINES, "").partition(_EXAMPLES)
     description = description.strip()
     summary = description.partition("\n")[0].partition(". ")[0].rstrip(".")
-    lines = [f'.TH "{_dash(path).upper()}" "1" "" "rollout {__version__}" "rollout"']
-    lines += [".SH NAME", f"{_text(_dash(path))} \\- {_text(summary)}"]
+    lines = [f'.TH "{_page_name(path).upper()}" "1" "" "rollout {__version__}" "rollout"']
+    lines += [".SH NAME", f"{_escape(_page_name(path))} \\- {_escape(summary)}"]
     lines += [
         ".SH SYNOPSIS",
-        f".B {_text(path)}",
-        _text(" ".join(command.collect_usage_pieces(context))),
+        f".B {_escape(path)}",
+        _escape(" ".join(command.collect_usage_pieces(context))),
     ]
     lines += [".SH DESCRIPTION", *_paragraphs(description)]
-    for title, records in _sections(command, context).items():
+    for title, records in _parameter_sections(command, context).items():
         lines += [f".SH {title.upper()}", *_terms(records)]
     subcommands = getattr(command, "commands", {})
     if subcommands:
         lines.append(".SH COMMANDS")
         for name, subcommand in subcommands.items():
-            term = f"{_dash(f'{path} {name}')}(1)"
+            term = f"{_page_name(f'{path} {name}')}(1)"
             lines += _terms([(term, subcommand.get_short_help_str(_WIDTH))])
     if examples:
         lines += [".SH EXAMPLES", *_verbatim(examples.strip("\n"))]
@@ -99,11 +105,12 @@ def _page(path: str, command: Any, context: Any) -> str:
         lines += [".SH NOTES", *_verbatim(command.epilog.replace(_KEEP_LINES, "").strip("\n"))]
     parent = path.rpartition(" ")[0]
     if parent:
-        lines += [".SH SEE ALSO", f"{_text(_dash(parent))}(1)"]
+        lines += [".SH SEE ALSO", f"{_escape(_page_name(parent))}(1)"]
     return "\n".join((*lines, ""))
 
 
-def _sections(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
+def _parameter_sections(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return names and helps by section. Groups, unlike commands, have only options."""
     if hasattr(command, "sections"):
         sections: dict[str, list[tuple[str, str]]] = command.sections(context)
         return sections
@@ -113,23 +120,24 @@ def _sections(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
 
 def _paragraphs(text: str) -> Iterator[str]:
     for paragraph in re.split(r"\n\s*\n", text):
-        yield from (".PP", _text(" ".join(paragraph.split())))
+        yield from (".PP", _escape(" ".join(paragraph.split())))
 
 
 def _terms(records: Any) -> Iterator[str]:
     for term, meaning in records:
-        yield from (".TP", f".B {_text(term)}", _text(meaning))
+        yield from (".TP", f".B {_escape(term)}", _escape(meaning))
 
 
 def _verbatim(text: str) -> Iterator[str]:
-    yield from (".nf", *(_text(line) for line in text.splitlines()), ".fi")
+    yield from (".nf", *(_escape(line) for line in text.splitlines()), ".fi")
 
 
-def _text(line: str) -> str:
-    """Escape what roff would take for a request."""
+def _escape(line: str) -> str:
+    """Escape what roff would take for a request: `--node` becomes `\\-\\-node`."""
     escaped = line.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
-def _dash(path: str) -> str:
+def _page_name(path: str) -> str:
+    """Return `rollout-lab-up` for the command `rollout lab up`."""
     return path.replace(" ", "-")

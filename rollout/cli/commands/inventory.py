@@ -61,6 +61,7 @@ def inventory(
 
 
 def _absolute(file: Path | None) -> str:
+    """Return an absolute path, because Ansible may run in another directory; empty for None."""
     if file is None:
         return ""
     # OpenSSH takes `none` for no file.
@@ -105,7 +106,7 @@ def known_hosts(
     selected = select(nodes, api, selection_of(settings))
     hosts = find_hosts(nodes, selected.names, ssh)
     scanned = _scan(hosts, file, fingerprints, ssh)
-    rows = tuple(map(_row, scanned))
+    rows = tuple(map(_key_row, scanned))
     text = partial(host_keys_text, rows, output.width)
     if output.as_json or file:
         output.show(HostKeysReport(FORMAT_VERSION, rows), text)
@@ -151,7 +152,7 @@ def _write_keys(file: Path, content: str, new_count: int) -> None:
     say(f"{counted(new_count, 'key')} written to {file}")
 
 
-def _row(host: "ScannedHost") -> HostKeyRow:
+def _key_row(host: "ScannedHost") -> HostKeyRow:
     from rollout.adapters.ssh.known_hosts import name_on_file
 
     return HostKeyRow(
@@ -215,18 +216,24 @@ def check_update(settings: CommandSettings) -> None:
             by_name[result.node] = result
     results = [by_name[name] for name in names]
     document = CheckReport(format_version=FORMAT_VERSION, hosts=results)
-    settings.output.show(document, lambda: _text(results), is_prose=True)
+    settings.output.show(document, lambda: _check_results_text(results), is_prose=True)
     if not all(result.settled for result in results):
         raise typer.Exit(ExitCode.PARTIAL)
 
 
-def _text(results: list[CheckResult]) -> str:
-    ranked = sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome))
-    numbers = Counter(result.outcome for result in ranked)
-    figures = ", ".join(f"{number} {outcome}" for outcome, number in numbers.items())
-    lines = [f"{counted(len(results), 'host')}: {figures or 'nothing to do'}."]
+def _check_results_text(results: list[CheckResult]) -> str:
+    """Return the counts, and a line for each group of hosts with the same result.
+
+    3 hosts: 2 asked, 1 staged.
+      asked: web-1, web-2
+      staged: 4081.2.1: web-3
+    """
+    in_order = sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome))
+    numbers = Counter(result.outcome for result in in_order)
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in numbers.items())
+    lines = [f"{counted(len(results), 'host')}: {counts or 'nothing to do'}."]
     names_by_result = grouped(
-        ((result.outcome, result.version, result.message), result.node) for result in ranked
+        ((result.outcome, result.version, result.message), result.node) for result in in_order
     )
     for (outcome, version, message), names in names_by_result.items():
         parts = (printable(version), shortened(names, _MOST_NAMES), printable(message))
