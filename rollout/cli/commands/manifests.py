@@ -11,7 +11,7 @@ from rollout.cli.flags import takes
 from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import CommandSettings, read_file
 from rollout.cli.settings.rules import read_pod_settings
-from rollout.cli.settings.schema import Executor
+from rollout.cli.settings.schema import Executor, Settings
 from rollout.cli.settings.schema import settings as known_settings
 from rollout.cli.settings.values import fitting, matching, read_namespace
 from rollout.cli.terminal import say
@@ -29,6 +29,7 @@ from rollout.manifests.objects import (
     manifest_text,
     objects,
 )
+from rollout.model.policy import Policy
 from rollout.model.text import is_object_name
 from rollout.planning.eligibility.windows import check_zone
 
@@ -81,6 +82,7 @@ def _cluster_ip(value: str) -> str:
 
 
 def _network(value: str) -> str:
+    """Return the network; raise `ValueError` unless it is one, without an interface."""
     try:
         network = ipaddress.ip_network(value.strip())
     except ValueError as error:
@@ -222,9 +224,7 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
 
 
 def _with_settings(choices: Installation, typed: CommandSettings) -> Installation:
-    from rollout.adapters.web import parse_address
-    from rollout.planning.play.pace import slowest_node_seconds
-
+    """Add what the pod's settings file and known_hosts decide. Raises `UsageError`."""
     kind = choices.kind
     file = read_file(Path(typed.file) if typed.file else None)
     pod, policy = read_pod_settings(file, serves=kind is InstallationKind.FLEETLOCK)
@@ -232,12 +232,6 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
     # The pod of a Job ends too soon to be probed.
     if kind in (InstallationKind.DEPLOYMENT, InstallationKind.FLEETLOCK):
         listen = typed.metrics.listen or pod.metrics.listen
-    host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
-    if kind is InstallationKind.FLEETLOCK and port == SERVER_PORT:
-        hint = "Give another port, such as :9732."
-        raise UsageError(
-            f"metrics.listen: port {port} is already used for FleetLock requests", hint=hint
-        )
     installation = replace(
         choices,
         lease_namespace=(typed if "lock.namespace" in typed.typed else pod).lock.namespace,
@@ -246,18 +240,37 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
         every=round(pod.operate.every),
         deadline=round(pod.operate.active_deadline or _DEFAULT_DEADLINE),
         listen=listen,
-        metrics_port=port if host in _ALL_ADDRESSES else 0,
+        metrics_port=_metrics_port(kind, listen),
     )
     if kind in (InstallationKind.ROLES, InstallationKind.FLEETLOCK):
         # The server's other replicas continue its drains; roles need no deadline.
         return installation
+    by_ansible = pod.ssh.executor is Executor.ANSIBLE
+    known_hosts = _read_known_hosts(typed.ssh.known_hosts, by_authority=by_ansible)
+    return replace(installation, known_hosts=known_hosts, grace=_grace_seconds(pod, policy))
+
+
+def _metrics_port(kind: InstallationKind, listen: str) -> int:
+    """Return the port that Prometheus can reach; 0 if it can reach none."""
+    from rollout.adapters.web import parse_address
+
+    host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
+    if kind is InstallationKind.FLEETLOCK and port == SERVER_PORT:
+        hint = "Give another port, such as :9732."
+        raise UsageError(
+            f"metrics.listen: port {port} is already used for FleetLock requests", hint=hint
+        )
+    return port if host in _ALL_ADDRESSES else 0
+
+
+def _grace_seconds(pod: Settings, policy: Policy) -> int:
+    """Return how long a stopped pod may finish its nodes, in whole minutes."""
+    from rollout.planning.play.pace import slowest_node_seconds
+
     rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
     playbooks = bool(pod.reboot.pre_playbook) + bool(pod.reboot.post_playbook)
     slowest = slowest_node_seconds(policy, rescue_seconds, playbooks=playbooks)
-    grace = math.ceil((slowest + _GRACE_MARGIN) / _MINUTE) * _MINUTE
-    by_ansible = pod.ssh.executor is Executor.ANSIBLE
-    known_hosts = _read_known_hosts(typed.ssh.known_hosts, by_authority=by_ansible)
-    return replace(installation, known_hosts=known_hosts, grace=grace)
+    return math.ceil((slowest + _GRACE_MARGIN) / _MINUTE) * _MINUTE
 
 
 def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
@@ -286,6 +299,7 @@ def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
 
 
 def _next_steps(installation: Installation) -> Iterator[str]:
+    """Yield warnings, and the commands that the manifests do not replace."""
     if installation.kind is InstallationKind.ROLES:
         return
     if not installation.names_registry:

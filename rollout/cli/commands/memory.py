@@ -52,7 +52,7 @@ _UNTIL = "When to end the pause: 8h, 2d, or 2026-11-23T06:00Z (UTC if no time zo
 _LONGEST_REASON = 120
 
 
-def _reason(value: str) -> str:
+def _readable_reason(value: str) -> str:
     if len(value) > _LONGEST_REASON:
         limit = f"at most {_LONGEST_REASON} are stored"
         raise ValueError(f"it has {len(value)} characters; {limit}. Make it shorter.")
@@ -65,7 +65,7 @@ def pause(
     node: list[str] | None = _NODES,
     all: bool = option(False, "Pause all nodes, including those that join later"),
     reason: str = option(
-        "", "Reason for the pause, shown by status and plan", "TEXT", parser=_reason
+        "", "Reason for the pause, shown by status and plan", "TEXT", parser=_readable_reason
     ),
     until: str | None = option(None, _UNTIL, "TIME"),
 ) -> None:
@@ -171,6 +171,7 @@ def _unpause_lines(
     all_nodes: bool,
     unattended: bool,
 ) -> list[str]:
+    """Say what has ended. `ended` were paused by name; `others` were selected, but not paused."""
     lines: list[str] = []
     if ended:
         lines.append(f"No longer paused: {shortened(ended)}.")
@@ -213,6 +214,10 @@ def _read_nodes_to_change(
     everything: bool,
     may_be_none: bool = False,
 ) -> tuple[ClusterApi, Sequence[Node]]:
+    """Return the API and the nodes that were named; without any, raise `UsageError`.
+
+    With `may_be_none`, naming no node is enough, and no node is read.
+    """
     if (names and everything) or not (names or everything or may_be_none):
         hint = "Give names, such as worker-2 worker-3, or give --all."
         raise UsageError("name the nodes, or --all", hint=hint)
@@ -293,22 +298,25 @@ def release(
     released = [name for name in before.versions if name not in after.versions]
     forgotten = [name for name in before.nodes if name not in after.nodes]
     unknown = [name for name in (*versions, *nodes) if name not in {*released, *forgotten}]
-    lines: list[str] = []
-    if released:
-        lines.append(f"Released: {shortened(released)}.")
-    if forgotten:
-        lines.append(f"Cleared the failures of: {shortened(forgotten)}.")
-    if unknown:
-        lines.append(f"Nothing to release for: {shortened(unknown)}.")
-    if before.problem:
-        memory = memory_document(settings.lock.namespace).origin
-        ended = "All holds and the pause of all nodes, if there were any, have ended."
-        lines.append(f"Reset: {memory}. {ended}")
-    text = "\n".join(lines or ["Nothing to release: no failure is stored."])
     document = ReleaseReport(
         versions=released, nodes=forgotten, unknown=unknown, reset=bool(before.problem)
     )
-    settings.output.show(document, lambda: text, is_prose=True)
+    memory = memory_document(settings.lock.namespace).origin
+    settings.output.show(document, lambda: _release_text(document, memory), is_prose=True)
+
+
+def _release_text(done: ReleaseReport, memory: str) -> str:
+    lines: list[str] = []
+    if done["versions"]:
+        lines.append(f"Released: {shortened(done['versions'])}.")
+    if done["nodes"]:
+        lines.append(f"Cleared the failures of: {shortened(done['nodes'])}.")
+    if done["unknown"]:
+        lines.append(f"Nothing to release for: {shortened(done['unknown'])}.")
+    if done["reset"]:
+        ended = "All holds and the pause of all nodes, if there were any, have ended."
+        lines.append(f"Reset: {memory}. {ended}")
+    return "\n".join(lines or ["Nothing to release: no failure is stored."])
 
 
 def _change_memory(
@@ -390,6 +398,7 @@ def evidence(
 
 
 def _make_path_in(folder: Path, document: Evidence) -> Path:
+    """Make the folder, and return the file in it: `4081.2.1-5c1f0a7e.json`."""
     make_folder(folder)
     # Clusters that share a folder differ in the first part of the UID.
     cluster_id, _, _ = document.cluster.uid.partition("-")

@@ -40,7 +40,7 @@ def operate(
     from rollout.cli.stages.operate import Operation
     from rollout.execution.base.deadline import StopRequest
 
-    settings = _unattended(settings)
+    settings = _for_unattended_passes(settings)
     # Wrong settings end the process, not each pass.
     if settings.evidence.source:
         from rollout.cli.stages.evidence import evidence_rules
@@ -57,7 +57,7 @@ def operate(
             operation.run_until_stopped(ignore_signals)
 
 
-def _unattended(settings: CommandSettings) -> CommandSettings:
+def _for_unattended_passes(settings: CommandSettings) -> CommandSettings:
     # A pass that waits for a window would hold the lock for days.
     settings = replace(settings, gates=replace(settings.gates, wait_window=False))
     # With `skip = []`, a person has decided to skip no node.

@@ -28,6 +28,7 @@ def with_current_timeouts(rules: Policy, current: CommandSettings) -> Policy:
     """Return an interrupted rollout's rules with the time-outs that are set now."""
 
     def latest(name: str, planned: Duration, now: Duration) -> Duration:
+        # A default was not set by anyone, so the planned time-out stays.
         return now if name in current.places else planned
 
     gates = rules.gates
@@ -63,6 +64,7 @@ def with_current_timeouts(rules: Policy, current: CommandSettings) -> Policy:
 
 
 def _with_pool_timeouts(pool: Pool, current: PoolSettings | None) -> Pool:
+    """Return the pool with the time-outs of its current table; None if it has none any more."""
     if current is None:
         return pool
     return replace(
@@ -116,6 +118,7 @@ def settings_without_effect(
         rule_by_default = f"--{flag}" if flag else name
         for rule in _RULES_OF_SETTING.get(name, (rule_by_default,)):
             planned = planned_rules.get(rule)
+            # The calendar's events now were not read, so they cannot be compared.
             if current_rules.get(rule) != planned or name == "gates.calendar":
                 value = "" if name.startswith("alerts.") else f" ({planned or 'none'})"
                 yield f"{place} has no effect: {rule} stays as it was planned{value}"
@@ -134,6 +137,7 @@ def _written_rules(policy: Policy) -> Mapping[str, str]:
 
 
 def _selection_settings(selection: Selection) -> Mapping[str, str]:
+    """Return the selection like `_written_rules`."""
     return {
         "--selector": selection.selector,
         "--node": "; ".join(selection.nodes),

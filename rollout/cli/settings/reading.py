@@ -74,7 +74,7 @@ _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 
 
 class PlacedValue(NamedTuple):
-    """A value as it is written, and where that is, for messages."""
+    """A value as written, and its place, such as `--node` or `rollout.toml:3: drain.force`."""
 
     value: Any
     place: str
@@ -97,7 +97,8 @@ class CommandSettings(Settings):
     def with_typed_settings(self, command: str) -> str:
         """Return `command` with the typed settings that it accepts, to be pasted.
 
-        resume needs time-outs only if a settings file may set others. Secrets are left out.
+        `rollout apply` becomes `rollout apply --max-unavailable 3 --config rollout.toml`. resume
+        needs time-outs only if a settings file may set others. Secrets are left out.
         """
         words = [command]
         flags = _FLAGS_OF_COMMAND.get(command.split()[1], ())
@@ -132,6 +133,7 @@ class CommandSettings(Settings):
 
 
 def _flag_words(name: str, item: Any, typed_as: str) -> Sequence[str]:
+    """Return one value as typed: `--force`, `--set drain.force=true` or `--node web-1`."""
     if isinstance(item, bool):
         return [f"--{'' if item else 'no-'}{settings()[name].flag}"]
     if typed_as.startswith("--set"):
@@ -148,7 +150,7 @@ class SettingsFile:
     document: Mapping[str, Any] = field(default_factory=dict)
 
     def place(self, table: str, key: str = "", number: int = 1) -> str:
-        """Return the file with the line of this key, or else of table `number`, from 1."""
+        """Return the line of this key, or else of table `number`, from 1: `rollout.toml:12`."""
         key = re.escape(key or table)
         table = re.escape(table)
         header = re.compile(rf"^[ \t]*\[+\s*{table}\s*\]", re.MULTILINE)
@@ -171,6 +173,7 @@ class SettingsFile:
                 prefix = f"[[{name}]] {table.get('name') or f'number {number}'}: "
             content: dict[str, PlacedValue] = {}
             for key, value in table.items():
+                # A list such as `gates.healthy` is read under its own name.
                 if f"{name}.{key}" in LISTS:
                     continue
                 place = f"{self.place(name, key, number)}: {prefix}{key}"
@@ -183,7 +186,7 @@ class SettingsFile:
                     raise UsageError(f"{place}: {prefix}no {key}", hint=f"{key}: {setting.help}.")
             yield content
 
-    def _value(self, name: str, default: Any) -> Any:
+    def _value_at(self, name: str, default: Any) -> Any:
         """Return the value at a dotted name such as `gates.healthy`."""
         value: Any = self.document
         for key in name.split("."):
@@ -193,15 +196,15 @@ class SettingsFile:
         return value
 
     def _raw_tables(self, name: str) -> list[Mapping[str, Any]]:
-        """Raise `UsageError` unless the file has a table, or a list of tables, here."""
+        """Return the tables of this name, unread. Raises `UsageError` for anything else."""
         if name not in LISTS:
-            table = self._value(name, {})
+            table = self._value_at(name, {})
             if isinstance(table, Mapping):
                 return [table]
             raise UsageError(
                 f"{self.place(name)}: {name} is not a table", hint=f"Write it once, as [{name}]."
             )
-        tables = self._value(name, [])
+        tables = self._value_at(name, [])
         if isinstance(tables, list) and all(isinstance(table, Mapping) for table in tables):
             return tables
         raise UsageError(
@@ -210,7 +213,7 @@ class SettingsFile:
 
 
 def read_file(path: Path | None) -> SettingsFile:
-    """Raises `UsageError` if the file cannot be read."""
+    """Return the file, empty for None. Raises `UsageError` if the file cannot be read."""
     if path is None:
         return SettingsFile()
     try:
@@ -255,6 +258,7 @@ def merge_settings(
             for key, setting in settings_in(name).items()
             if setting.name in outside_file
         }
+        # Except for `LISTS`, the file has one table of each name.
         tables[name] = table_class(**{**fields[0], **_read_fields(name, outside)})
         places |= {f"{name}.{key}": placed.place for key, placed in tables_in_file[0].items()}
     places |= {name: placed.place for name, placed in outside_file.items()}
@@ -312,6 +316,7 @@ def nearest(word: str) -> str:
 
 
 def _hint(name: str) -> str:
+    """Return what an unknown setting or table may have meant."""
     similar = nearest(name) or nearest(name.rpartition(".")[2])
     if similar:
         return f"Did you mean {similar}? {_EXAMPLE}"

@@ -136,6 +136,7 @@ def _gate_policy(settings: Settings) -> GatePolicy:
         timeout=gates.timeout,
         health_checks=settings.waves.health_checks,
         soak=settings.waves.soak,
+        # The other values of --allow are names of coordinators.
         ignored_rivals=tuple(word for word in settings.nodes.allow if word not in set(Allow)),
         healthy=tuple(HealthRule(rule.resource, rule.expression) for rule in healthy),
     )
@@ -200,7 +201,7 @@ def _missing_commands(settings: Settings, policy: Policy) -> Sequence[str]:
 
 
 def groups_of(server: FleetLockSettings) -> Groups:
-    """Return the rules of FleetLock's groups."""
+    """Return FleetLock's groups. A group that names no count has the server's default slots."""
     counts = _value_by_group(server.group)
     selectors = _value_by_group(server.group_selector)
     rules: dict[str, GroupRules] = {}
@@ -211,6 +212,7 @@ def groups_of(server: FleetLockSettings) -> Groups:
 
 
 def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
+    """Split assignments such as `workers=25%`."""
     values: dict[str, str] = {}
     for assignment in assignments:
         name, _, value = assignment.partition("=")
@@ -239,6 +241,7 @@ def server_policy(settings: Settings) -> Policy:
         # Numbers cannot be added to a percentage.
         limit = max(percentages, key=lambda percentage: percentage.of(100))
     else:
+        # `of` ignores the number of nodes for a plain number.
         limit = Count(sum(count.of(0) for count in counts))
     return replace(policy, max_unavailable=limit)
 
@@ -288,6 +291,7 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
 
 
 def _unfit_settings(settings: CommandSettings) -> Iterator[str]:
+    """Yield each setting that a pod cannot use, with the reason."""
     for name, setting in every_setting().items():
         table, _, key = name.partition(".")
         value = getattr(getattr(settings, table), key.replace("-", "_"))

@@ -285,7 +285,9 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
         kind = hints[item.name]
         is_optional = type(None) in get_args(kind)
         if is_optional:
+            # `Count | None`
             kind, _ = get_args(kind)
+        # `tuple[Window, ...]`
         is_list = get_origin(kind) is tuple
         kind = get_args(kind)[0] if is_list else kind
         if get_origin(kind) is Annotated:
@@ -312,7 +314,7 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
 
 
 def default_text(value: Any) -> str:
-    """Return a default as help shows it; empty for none, such as 0."""
+    """Return a default as help shows it; empty for one that means none, such as 0 or False."""
     if value in (None, False, "", ()):
         return ""
     if isinstance(value, tuple):
