@@ -21,9 +21,8 @@ class ExitCode(IntEnum):
 
 
 class RolloutError(Exception):
-    """An error with its exit code, and with what the operator can do about it.
+    """`see` are commands to run or logs to read, `details` further lines to print.
 
-    `see`: commands to run or logs to read. `details`: further lines to print.
     With `see`, `hint` becomes `See: kubectl get node web-1; Uncordon it.`
     """
 

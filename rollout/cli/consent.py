@@ -25,7 +25,7 @@ def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None
 
 
 def ask(question: str, notes: Sequence[str] = ()) -> None:
-    """Print the notes and `question?`, and raise `NotConfirmedError` unless the answer is yes."""
+    """Raise `NotConfirmedError` unless the answer is yes."""
     try:
         for line in notes:
             sys.stderr.write(f"{fit_line(printable(line))}\n")
@@ -54,7 +54,7 @@ class TerminalConfirmation:
                 hint="Drop it, or let a command confirm waves: --set gates.command=COMMAND.",
             )
         self._all_waves_confirmed = False
-        # Whether the last answer was no. A stop request is reported as an interruption instead.
+        # Whether the last answer was no, and not a stop request.
         self.is_declined = False
 
     def __call__(self, question: str, stopped: Callable[[], bool]) -> bool:

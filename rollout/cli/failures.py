@@ -26,7 +26,7 @@ _DENIED = (
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Run the command line, report its error, if any, and return the exit code."""
+    """Run the program, report its error, and return the exit code."""
     name = program_name()
     try:
         code = program(list(arguments), prog_name=name, standalone_mode=False)
@@ -47,13 +47,13 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
 
 
 def _command_path(name: str, program: Callable[..., Any], arguments: Sequence[str]) -> str:
-    """Return the command whose help to name, such as `rollout plan`, or only `rollout`."""
+    """Return `rollout plan`; only `rollout` without a known command."""
     first_word = next((word for word in arguments if not word.startswith("-")), "")
     return f"{name} {first_word}" if first_word in getattr(program, "commands", ()) else name
 
 
 def _is_verbose(arguments: Sequence[str]) -> bool:
-    """Whether -v is given. The error may have come before the settings were read."""
+    """Find -v even if the error came before the settings were read."""
     if os.environ.get("ROLLOUT_VERBOSE", "").strip("0 "):
         return True
     # Also -vv, and -v together with -y.
@@ -86,7 +86,7 @@ def error_exit_code(error: BaseException) -> ExitCode:
 
 
 def _message_lines(error: BaseException, command: str) -> Iterator[str]:
-    """Yield the error, its details and a hint.
+    """Yield lines such as these.
 
     rollout: error: there is no terminal to ask for confirmation
     hint: Give --yes.
@@ -125,7 +125,7 @@ def _usage_message(error: typer.TyperException) -> str:
 
 
 def _system_message(error: BaseException) -> str:
-    """Return what the operating system refused; empty if the error is a bug of rollout."""
+    """Return what the operating system refused; empty for bugs."""
     if isinstance(error, MemoryError) or _NO_THREAD in str(error):
         return str(error) or "there is not enough memory"
     if not isinstance(error, OSError):
@@ -136,10 +136,7 @@ def _system_message(error: BaseException) -> str:
 
 
 def _advice_on_flag(error: typer.TyperException) -> str:
-    """Return a sentence with what to write instead of an unknown flag, and a space.
-
-    Empty for other errors, or if nothing is similar.
-    """
+    """Return what to write instead of an unknown flag, with a space; empty if unknown."""
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""

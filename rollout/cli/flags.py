@@ -92,7 +92,6 @@ def takes(
 
             values = {setting: received.pop(name) for name, setting in setting_by_parameter.items()}
             config = received.pop("config")
-            # The name alone: the command reads the file itself.
             file = SettingsFile(str(config or "")) if of_another else read_file(config)
             nodes = received.pop("nodes_or_file", None) or ()
             if takes_file:
@@ -122,7 +121,7 @@ def _sign(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
 
 
 def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
-    """Return the settings with flags by parameter: `drain_timeout` has the flag --drain-timeout."""
+    """Return settings by parameter: `drain_timeout` for the flag --drain-timeout."""
     setting_by_parameter = {}
     for name in (*names, "output"):
         for item in every_setting().values():
@@ -133,7 +132,7 @@ def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
 
 
 def _own_parameters(command: Callable[..., None], *, takes_file: bool) -> list[inspect.Parameter]:
-    """Return the parameters that the command declares itself, except those that `takes` fills."""
+    """Return the command's parameters, except those that `takes` fills."""
     hints = get_type_hints(command)
     filled_by_takes = {"settings", "file"} if takes_file else {"settings"}
     own = []
@@ -154,7 +153,7 @@ def _typed_settings(
     flags = {
         item.name: PlacedValue(value, f"--{item.flag}")
         for item, value in values.items()
-        # Typer passes None or an empty list for a flag that is not given.
+        # Flags that are not given are None or empty.
         if value not in (None, [])
     }
     if nodes:
@@ -229,7 +228,7 @@ def _annotation(setting: Setting, text: str, formats: Sequence[OutputFormat]) ->
 
 
 def _completer(setting: Setting, words: Sequence[str]) -> Callable[..., list[str]] | None:
-    """Return what completes the flag's value in a shell; None if any value is valid."""
+    """Return what suggests values in a shell; None if any value is valid."""
     if setting.name in ("nodes.node", "nodes.exclude"):
         return node_names
     if not words:

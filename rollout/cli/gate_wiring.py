@@ -29,7 +29,7 @@ def gate_ports(
     """Return the gates of a run. Raises `UsageError` for settings that have no effect.
 
     `alerts` are the plan's; only the Prometheus of the settings gets the token. No node starts that
-    cannot finish before the `deadline`, if there is one.
+    cannot finish before the `deadline`.
     """
     alert_settings = settings.alerts
     if alert_settings.silence and not alert_settings.alertmanager_url:
@@ -61,7 +61,7 @@ def gate_ports(
 
 
 def silences(settings: AlertsSettings, hosts: Mapping[str, Host]) -> "NodeSilences | None":
-    """Return an observer that silences the alerts of nodes in flight; None if not set."""
+    """Return an observer that silences alerts of nodes in flight, if set."""
     if not settings.silence:
         return None
     from rollout.adapters.silences import NodeSilences
@@ -90,7 +90,7 @@ def _node_playbooks(settings: Settings) -> NodePlaybooks | None:
 
 
 def _rescue(options: RebootSettings) -> Rescue | None:
-    """Return what runs the command for a host that does not come back; None if not set."""
+    """Return what runs the command for a host that does not come back, if set."""
     if not options.rescue:
         return None
     words = split_command(options.rescue)

@@ -63,7 +63,6 @@ def root(
 
 
 def root_command() -> Any:
-    """Return the program as click's group, which imports each command when it is called."""
     # `get_command` does not register the shells' completions.
     typer.completion.completion_init()  # type: ignore[attr-defined]
     group: Any = typer.main.get_command(app)

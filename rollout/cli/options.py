@@ -42,7 +42,6 @@ _MODULES = {
 
 def option(default: T, help: str, metavar: str = "", *names: str, **others: Any) -> T:
     """Declare a flag, as the default of a command's parameter."""
-    # Typer passes a value of this type in place of the declaration.
     declared: T = typer.Option(
         default, *names, metavar=metavar or None, help=help, show_default=bool(default), **others
     )
@@ -71,7 +70,7 @@ class PlainValue:
     """Reads values by type. Typer would load pydantic, which takes 0.15 s."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Convert a parameter's value, or raise `BadParameter`. Typer calls this."""
+        """Return the value, converted for its parameter. Typer calls this."""
         declared = param.type_descriptor.parameter_info
         kind = param.type_descriptor.annotation
         setting = Setting(
@@ -155,7 +154,7 @@ class CommandList(_HelpAsStarted, _QuickValues, TyperGroup):
     def shell_complete(  # type: ignore[override]
         self, ctx: typer.Context, incomplete: str
     ) -> list[Any]:
-        # Descriptions are enough, and no command has to be imported.
+        # No command has to be imported.
         self.commands = {
             name: TyperCommand(name, short_help=description, add_help_option=False)
             for name, description in self.commands.data.items()
@@ -178,7 +177,7 @@ class SectionedCommand(_HelpAsStarted, _QuickValues, TyperCommand):
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     def sections(self, ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
-        """Return the name and the help of each parameter, by the title of its section."""
+        """Return the parameters' names and helps, by the section's title."""
         sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OPTIONS: []}
         parameter: Any
         for parameter in self.get_params(ctx):

@@ -56,10 +56,7 @@ def program_name() -> str:
 
 
 def with_program_name(text: str) -> str:
-    """Return the text with the program's name as the user typed it.
-
-    For the plugin, `rollout plan` becomes `kubectl node-rollout plan`.
-    """
+    """If started as a plugin, write `rollout plan` as `kubectl node-rollout plan`."""
     name = program_name()
 
     def rename(found: re.Match[str]) -> str:

@@ -213,7 +213,7 @@ def _end_at_once(stop: StopRequest) -> None:
 
 
 def _write_unbuffered(message: str, commands: str = "") -> None:
-    """Write to stderr without a buffer or console, whose lock another thread may hold."""
+    """Write without a buffer or console, whose lock another thread may hold."""
     with suppress(OSError):
         text = f"\n{fit_line(f'rollout: {message}')}\n{commands}"
         os.write(sys.stderr.fileno(), text.encode())

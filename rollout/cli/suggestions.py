@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS = 2.0
 _NODES = "/api/v1/nodes"
-# Version 0 is read from the API server's cache, which is fast.
+# Version 0 comes from the API server's cache.
 _PAGE: Mapping[str, str] = {"limit": "500", "resourceVersion": "0"}
 # Standard input and error; standard output carries the suggestions.
 _TERMINAL = (0, 2)
@@ -69,7 +69,7 @@ def _starting_with(incomplete: str, words: Iterable[str]) -> list[str]:
 
 
 def _names_on_line(context: typer.Context) -> Iterator[str]:
-    """Yield the names in the lists that the user has typed before."""
+    """Yield the names that are already typed."""
     for values in context.params.values():
         for value in values if isinstance(values, list | tuple) else ():
             parts = (part for part in str(value).split(",") if part not in ("", *NODE_PREFIXES))
@@ -79,7 +79,7 @@ def _names_on_line(context: typer.Context) -> Iterator[str]:
 def _query_cluster(
     context: typer.Context, query: Callable[["ClusterApi", str], Iterable[str]]
 ) -> list[str]:
-    """Return what `query` reads, given the lock's namespace; nothing after an error or timeout."""
+    """Return what `query` reads; nothing after an error or timeout."""
     from rollout.threads import in_background
 
     def answer() -> list[str]:
@@ -97,7 +97,7 @@ def _query_cluster(
 
 
 def _read_settings(context: typer.Context) -> "CommandSettings":
-    """Return the settings of the line so far, for connecting to its cluster."""
+    """Return the settings that connect to the cluster of the typed line."""
     from rollout.cli.settings.reading import (
         PlacedValue,
         assignments,
@@ -123,7 +123,7 @@ def _read_settings(context: typer.Context) -> "CommandSettings":
 
 
 def _expand(word: str) -> str:
-    """Expand `~`, which the shell leaves in a line that is being completed."""
+    """Expand `~`, which the shell leaves as typed during a completion."""
     return str(Path(word).expanduser()) if word.startswith("~") else word
 
 

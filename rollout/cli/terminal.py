@@ -56,7 +56,7 @@ def write_to_stderr(line: str, style: str = "") -> None:
 
 
 def fit_line(line: str) -> str:
-    """Wrap the line to the width of stderr, if that is a terminal."""
+    """Wrap the line if stderr is a terminal."""
     if not sys.stderr.isatty():
         return line
     from rollout.report.columns import wrap
@@ -74,7 +74,6 @@ def show_progress(activity: str) -> AbstractContextManager[object]:
 
 
 def show(text: str) -> None:
-    """Write data to standard output, colored on a terminal."""
     text = with_program_name(text)
     if sys.stdout.isatty():
         from rollout.report.console import SharedConsole, colorize, has_colors
@@ -132,7 +131,7 @@ class Echo:
     def __init__(self, stream: TextIO) -> None:
         # None if the stream is no terminal.
         self._descriptor = stream.fileno() if stream.isatty() else None
-        # Whether the echo was on, and is to be turned on again.
+        # Whether to turn the echo on again.
         self._had_echo = False
 
     def __enter__(self) -> Self:
@@ -183,12 +182,11 @@ def _is_foreground(descriptor: int) -> bool:
 
 
 def screen_columns() -> int | None:
-    """Return None if standard output is not a terminal."""
+    """None without a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def screen_lines() -> int | None:
-    """Return None if standard output is not a terminal."""
     return shutil.get_terminal_size().lines if sys.stdout.isatty() else None
 
 
@@ -200,7 +198,7 @@ def error_console() -> "SharedConsole":
 
 
 def _is_console_open() -> bool:
-    """Whether `error_console` was called before. This loads no library."""
+    """Whether `error_console` was called before."""
     return error_console.cache_info().currsize > 0
 
 

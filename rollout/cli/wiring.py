@@ -42,7 +42,7 @@ def find_login(settings: Settings) -> "Login | None":
 
 
 def cluster_place(settings: Settings, api: ClusterApi) -> str:
-    """Return `prod (https://10.0.0.1:6443)`, or only the address if the cluster has no name."""
+    """Return `prod (https://10.0.0.1:6443)`, or the address if the cluster has no name."""
     name = settings.cluster.name
     if not name:
         login = find_login(settings)
@@ -97,7 +97,7 @@ def read_ansible_inventory(options: SshSettings, defaults: "SshDefaults") -> "In
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:
-    """Return a function that writes these metrics, and this process's, in Prometheus's format."""
+    """Return a function that writes these and this process's metrics as text."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()

@@ -203,10 +203,7 @@ def _only_file(file: Path | None, filename: Path | None) -> Path | None:
 
 
 def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
-    """Return the request for a new plan, or for the saved plan in `file`.
-
-    A saved plan has its own rules: flags are refused, and ignored settings are printed.
-    """
+    """A saved plan has its own rules: flags are refused, and ignored settings are printed."""
     from rollout.cli.stages.request import Request, Saved, fresh_request
 
     request = fresh_request(settings)
@@ -228,7 +225,7 @@ def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
 
 
 def _confirm(prepared: "PreparedRun", place: str) -> None:
-    """Ask before anything changes. A run that changes nothing needs no answer."""
+    """Ask, unless the run changes nothing."""
     from rollout.cli.stages.screens import start_notes
 
     if prepared.plan.waves:

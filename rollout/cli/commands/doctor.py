@@ -102,9 +102,9 @@ class Outlook(NamedTuple):
 
 
 def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
-    """Return what to do first: fix failures, continue an unfinished rollout, or plan a new one."""
+    """Return the first of: fix failures, continue the unfinished rollout, plan a new one."""
     failed = {check.check for check in checks if check.verdict is Verdict.FAIL}
-    # An unfinished rollout can fail the lock's check, and has a next step of its own.
+    # The unfinished rollout, whose step follows, can fail the lock's check.
     if failed - {CheckName.LOCK}:
         return FollowUp("", "rollout doctor", lead="After fixing what failed")
     unfinished = outlook.unfinished
@@ -192,7 +192,6 @@ def _node_checks(
 
 
 def _host_checks(request: Request, nodes: Sequence[Node], targets: Targets) -> Sequence[Check]:
-    """Check what each host answered, if one can be asked."""
     settings = request.settings
     own_command = bool(settings.reboot.command)
     standings = update_standings(nodes, targets.observations, settings.detect.max_check_age)
@@ -281,7 +280,7 @@ def _lock_check(api: ClusterApi, namespace: str) -> Check:
 
 
 def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> Iterator[Check]:
-    """Yield a check for each receiver. Only with `test`, send it a notification."""
+    """Check each receiver; only a `test` sends a notification."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
     note = render_note(

@@ -67,7 +67,7 @@ def pages_of(program: Any, name: str) -> Mapping[str, str]:
 
 
 def _pages(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
-    """Yield the file and text of the command's page, and of its subcommands' pages."""
+    """Yield the file names and texts of a command's and its subcommands' pages."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
     yield f"{_page_name(path)}.1", _page(path, command, context)
     for name, subcommand in sorted(getattr(command, "commands", {}).items()):
@@ -75,7 +75,7 @@ def _pages(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
 
 
 def _page(path: str, command: Any, context: Any) -> str:
-    """Return a man page in roff; `path` is the whole command, such as `rollout lab up`.
+    """Return the man page of the command at `path`, such as `rollout lab up`.
 
     .SH NAME
     rollout\\-plan \\- Show what apply would do
@@ -110,7 +110,7 @@ def _page(path: str, command: Any, context: Any) -> str:
 
 
 def _parameter_sections(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return names and helps by section. Groups, unlike commands, have only options."""
+    """Return names and helps by section. Groups of commands have only options."""
     if hasattr(command, "sections"):
         sections: dict[str, list[tuple[str, str]]] = command.sections(context)
         return sections

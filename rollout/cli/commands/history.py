@@ -79,7 +79,6 @@ def _check_run(run: str, settings: CommandSettings) -> None:
 
 
 def _read_all_runs() -> Iterator[RunReport]:
-    """Yield the runs on this machine, and warn of journals that cannot be read."""
     for path in journal.list_journals():
         try:
             yield read_recorded_run(path).run
@@ -146,7 +145,7 @@ def _read_run(run: str, settings: CommandSettings) -> RecordedRun:
 
 
 def _find_journal(run: str, settings: CommandSettings) -> Path:
-    """Return this machine's journal of the run; of the last one if `run` is empty."""
+    """Return this machine's journal of the run; of the last if `run` is empty."""
     paths = journal.list_journals()
     if not paths:
         folder = printable(str(journal.runs_directory()))

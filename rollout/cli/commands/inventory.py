@@ -61,7 +61,6 @@ def inventory(
 
 
 def _absolute(file: Path | None) -> str:
-    """Return an absolute path, because Ansible may run in another directory; empty for None."""
     if file is None:
         return ""
     # OpenSSH takes `none` for no file.
@@ -222,7 +221,7 @@ def check_update(settings: CommandSettings) -> None:
 
 
 def _check_results_text(results: list[CheckResult]) -> str:
-    """Return the counts, and a line for each group of hosts with the same result.
+    """Group the hosts by result.
 
     3 hosts: 2 asked, 1 staged.
       asked: web-1, web-2

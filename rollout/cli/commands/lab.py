@@ -88,7 +88,7 @@ def lab(invocation: typer.Context) -> None:
 
 
 def _export_lines(lab: "Lab") -> list[str]:
-    """Return what a shell has to run, such as `export KUBECONFIG=rollout-lab/kubeconfig`."""
+    """Return lines for a shell: `export KUBECONFIG=rollout-lab/kubeconfig`."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
     program = _own_path()
     if program:
@@ -230,7 +230,6 @@ def _after_demo(scenario: str) -> str:
 
 
 def _load_scenario(scenario: str, nodes: int | None) -> "Scenario":
-    """Return a scenario by name or file, scaled to this number of nodes, if given."""
     from rollout.adapters.input_files import read_input
     from rollout.lab.copied import load_copy
     from rollout.lab.hostplan import scale
@@ -269,7 +268,7 @@ def _use_lab(lab: "Lab", speed: float) -> None:
 
 
 def _run_command(program: Callable[..., Any], *words: str) -> int:
-    """Show the command, run it in this process, and return its exit code."""
+    """Run the command in this process, and return its exit code."""
     _heading(f"$ rollout {' '.join(words)}")
     return invoke(program, words)
 

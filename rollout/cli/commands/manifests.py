@@ -82,7 +82,6 @@ def _cluster_ip(value: str) -> str:
 
 
 def _network(value: str) -> str:
-    """Return the network; raise `ValueError` unless it is one, without an interface."""
     try:
         network = ipaddress.ip_network(value.strip())
     except ValueError as error:
@@ -224,7 +223,7 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
 
 
 def _with_settings(choices: Installation, typed: CommandSettings) -> Installation:
-    """Add what the pod's settings file and known_hosts decide. Raises `UsageError`."""
+    """Add what the pod's settings file and known_hosts decide."""
     kind = choices.kind
     file = read_file(Path(typed.file) if typed.file else None)
     pod, policy = read_pod_settings(file, serves=kind is InstallationKind.FLEETLOCK)
@@ -264,7 +263,7 @@ def _metrics_port(kind: InstallationKind, listen: str) -> int:
 
 
 def _grace_seconds(pod: Settings, policy: Policy) -> int:
-    """Return how long a stopped pod may finish its nodes, in whole minutes."""
+    """Return how long a stopped pod may finish its nodes, rounded up to minutes."""
     from rollout.planning.play.pace import slowest_node_seconds
 
     rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
@@ -299,7 +298,7 @@ def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
 
 
 def _next_steps(installation: Installation) -> Iterator[str]:
-    """Yield warnings, and the commands that the manifests do not replace."""
+    """Yield warnings and commands, for stderr."""
     if installation.kind is InstallationKind.ROLES:
         return
     if not installation.names_registry:

@@ -171,7 +171,7 @@ def _unpause_lines(
     all_nodes: bool,
     unattended: bool,
 ) -> list[str]:
-    """Say what has ended. `ended` were paused by name; `others` were selected, but not paused."""
+    """Say what ended. `ended` nodes were paused by name; `others` were named, but not paused."""
     lines: list[str] = []
     if ended:
         lines.append(f"No longer paused: {shortened(ended)}.")
@@ -214,10 +214,7 @@ def _read_nodes_to_change(
     everything: bool,
     may_be_none: bool = False,
 ) -> tuple[ClusterApi, Sequence[Node]]:
-    """Return the API and the nodes that were named; without any, raise `UsageError`.
-
-    With `may_be_none`, naming no node is enough, and no node is read.
-    """
+    """Raise `UsageError` if no node is named, unless there `may_be_none`."""
     if (names and everything) or not (names or everything or may_be_none):
         hint = "Give names, such as worker-2 worker-3, or give --all."
         raise UsageError("name the nodes, or --all", hint=hint)
@@ -398,7 +395,7 @@ def evidence(
 
 
 def _make_path_in(folder: Path, document: Evidence) -> Path:
-    """Make the folder, and return the file in it: `4081.2.1-5c1f0a7e.json`."""
+    """Return the file in the new folder: `4081.2.1-5c1f0a7e.json`."""
     make_folder(folder)
     # Clusters that share a folder differ in the first part of the UID.
     cluster_id, _, _ = document.cluster.uid.partition("-")

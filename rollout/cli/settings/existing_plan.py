@@ -28,7 +28,7 @@ def with_current_timeouts(rules: Policy, current: CommandSettings) -> Policy:
     """Return an interrupted rollout's rules with the time-outs that are set now."""
 
     def latest(name: str, planned: Duration, now: Duration) -> Duration:
-        # A default was not set by anyone, so the planned time-out stays.
+        # A default was not set by anyone.
         return now if name in current.places else planned
 
     gates = rules.gates
@@ -64,7 +64,7 @@ def with_current_timeouts(rules: Policy, current: CommandSettings) -> Policy:
 
 
 def _with_pool_timeouts(pool: Pool, current: PoolSettings | None) -> Pool:
-    """Return the pool with the time-outs of its current table; None if it has none any more."""
+    """Return the pool with its current time-outs; None if it is not in the settings now."""
     if current is None:
         return pool
     return replace(
@@ -118,7 +118,7 @@ def settings_without_effect(
         rule_by_default = f"--{flag}" if flag else name
         for rule in _RULES_OF_SETTING.get(name, (rule_by_default,)):
             planned = planned_rules.get(rule)
-            # The calendar's events now were not read, so they cannot be compared.
+            # The calendar was not read, so its events cannot be compared.
             if current_rules.get(rule) != planned or name == "gates.calendar":
                 value = "" if name.startswith("alerts.") else f" ({planned or 'none'})"
                 yield f"{place} has no effect: {rule} stays as it was planned{value}"

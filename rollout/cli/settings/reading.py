@@ -196,7 +196,7 @@ class SettingsFile:
         return value
 
     def _raw_tables(self, name: str) -> list[Mapping[str, Any]]:
-        """Return the tables of this name, unread. Raises `UsageError` for anything else."""
+        """Raise `UsageError` unless the file has a table, or a list of tables, here."""
         if name not in LISTS:
             table = self._value_at(name, {})
             if isinstance(table, Mapping):
@@ -258,7 +258,6 @@ def merge_settings(
             for key, setting in settings_in(name).items()
             if setting.name in outside_file
         }
-        # Except for `LISTS`, the file has one table of each name.
         tables[name] = table_class(**{**fields[0], **_read_fields(name, outside)})
         places |= {f"{name}.{key}": placed.place for key, placed in tables_in_file[0].items()}
     places |= {name: placed.place for name, placed in outside_file.items()}
@@ -316,7 +315,6 @@ def nearest(word: str) -> str:
 
 
 def _hint(name: str) -> str:
-    """Return what an unknown setting or table may have meant."""
     similar = nearest(name) or nearest(name.rpartition(".")[2])
     if similar:
         return f"Did you mean {similar}? {_EXAMPLE}"

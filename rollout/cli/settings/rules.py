@@ -201,7 +201,7 @@ def _missing_commands(settings: Settings, policy: Policy) -> Sequence[str]:
 
 
 def groups_of(server: FleetLockSettings) -> Groups:
-    """Return FleetLock's groups. A group that names no count has the server's default slots."""
+    """Return FleetLock's groups. A group without a count has the default slots."""
     counts = _value_by_group(server.group)
     selectors = _value_by_group(server.group_selector)
     rules: dict[str, GroupRules] = {}
