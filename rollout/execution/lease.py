@@ -24,8 +24,6 @@ RENEWALS_PER_DURATION = 3
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """The lock as read from the Lease."""
-
     holder: str
     # Changes with each renewal.
     version: str

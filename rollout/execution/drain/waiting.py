@@ -49,8 +49,6 @@ class Termination:
 
 @dataclass(slots=True)
 class Waiting:
-    """Reports the pods that are left, and lists them again if the watch is silent."""
-
     task: NodeTask
     evictor: Evictor
     held: HeldPods

@@ -59,6 +59,7 @@ def _require_mark_on_node(task: NodeTask, watched: Sequence[Node]) -> None:
 
 
 def _missing_answers(nodes: Sequence[Node], annotations: Sequence[str]) -> str:
+    """Name the annotations that are not true yet."""
     present = nodes[0].annotations if nodes else {}
     return ", ".join(name for name in annotations if present.get(name) != _TRUE)
 

@@ -104,6 +104,7 @@ def _cordon_labels(
 
 
 def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
+    """Whether the load balancers' label is rollout's, or is about to be."""
     if is_excluded_by_us(node):
         return True
     is_excluded = marks.EXCLUDED_FROM_BALANCERS in node.labels
@@ -120,7 +121,7 @@ def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _write_first_mark(task: NodeTask) -> Node:
-    """Return the Node as before."""
+    """Return the Node as it was before the mark."""
     before: Node | None = None
 
     def change(node: Node) -> Patch:
@@ -217,6 +218,7 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
 
 
 def _is_our_cordon(node: Node) -> bool:
+    """Whether the cordon is rollout's, or is about to be."""
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
 
@@ -297,8 +299,10 @@ def _take_up_edge(context: NodeContext, node: Node, phase: Phase) -> Edge:
     """Ask the host for its boot; return how to continue from a phase before the reboot."""
     boot = context.host.boot_now()
     has_rebooted = boot is not None and boot.boot_id != context.planned.boot_id
+    # The host of a failed node may be rebooting while it is silent.
     if has_rebooted or (boot is None and phase is Phase.FAILED):
         return Edge.TAKEN_UP_REBOOTING
+    # Someone has uncordoned it: it needs a new claim.
     if phase is Phase.FAILED and not node.unschedulable:
         return Edge.TAKEN_UP_UNCORDONED
     return Edge.TAKEN_UP

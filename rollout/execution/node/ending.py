@@ -127,6 +127,7 @@ def _explain_deletion(
 def _leave_node(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeLeft:
     """Return the node, or mark it as failed, if it carries this run's marks."""
     if outcome is Outcome.FENCED or not _carries_marks(context, progress, outcome):
+        # Nothing is written: what this or an earlier process has begun stays cordoned.
         was_begun_before = context.is_taken_up and outcome is not Outcome.SKIPPED
         return _NodeLeft(None, is_cordoned=progress.marked or was_begun_before)
     edge = Edge.RETURNED if may_be_returned(outcome, progress.phase) else Edge.FAILED

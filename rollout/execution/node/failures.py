@@ -70,8 +70,6 @@ class NodeRemovedError(NodeFailure):
 
 
 class NotStartedError(NodeFailure):
-    """The node is skipped before its cordon: nothing was done to it."""
-
     def __init__(
         self,
         why: str = "",

@@ -148,6 +148,7 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
 
 
 def _withdrawals_of_requests(present: Mapping[str, str]) -> dict[str, str]:
+    """Set the requests of other agents to false."""
     return {name: "false" for name in marks.OTHERS_REQUESTS if present.get(name) == "true"}
 
 
@@ -196,6 +197,7 @@ def _removals_of_temporary_labels(node: Node) -> dict[str, str | None]:
 def _last_result(
     task: NodeTask, outcome: Outcome, version: str, details: Mapping[str, str]
 ) -> dict[str, str | None]:
+    """Return `{"outcome": "succeeded", "at": …, "run": …}` for the annotation."""
     result = {"outcome": outcome.value, "at": whole_second(task.report.now)}
     if version:
         result["version"] = version
@@ -224,7 +226,7 @@ def _details_of_return(
 ) -> Mapping[str, str]:
     if outcome is Outcome.ROLLED_BACK:
         if task.policy.rollback:
-            # It has never left the bad version.
+            # The host has never left the bad version.
             return {}
         staged = node.annotations.get(marks.STAGED_VERSION, "")
         return {"from": staged} if staged not in ("", version) else {}

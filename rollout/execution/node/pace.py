@@ -35,6 +35,7 @@ class _Refusals:
         return _REFUSED_PAUSES[number - 1]
 
     def seconds_blocked(self, now: float) -> float:
+        """Return how long a firewall would refuse any attempt."""
         if len(self.times) < _MOST_REFUSED:
             return 0.0
         return max(0.0, self.times[0] + _COUNTED_SECONDS - now)

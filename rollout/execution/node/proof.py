@@ -250,6 +250,7 @@ class _ExpectedPods:
         self._next_read = self.task.cluster.deadline(0)
 
     def among(self, pods: Sequence[str]) -> list[str]:
+        """Return the pods that should still run on the node."""
         if self._node is None or self._next_read.expired:
             self._node = self.task.read_node()
             self._daemon_sets = self.task.cluster.ask(read_daemon_sets)
@@ -261,6 +262,7 @@ def _missing_pods(expected: _ExpectedPods, pods: Sequence[Pod], before: Mapping[
     ready = ready_of(pods)
     missing = []
     for pod, since in before.items():
+        # The same Ready time as before the reboot.
         is_old_state = bool(since) and ready.get(pod) == since
         if pod not in ready or is_old_state:
             missing.append(pod)

@@ -125,6 +125,7 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
         return task.cluster.ask(lambda api: read_attachments(api, task.name), deadline)
     except ApiError as error:
         if error.is_forbidden:
+            # Without this right, no volume is waited for.
             return ()
         raise
 
@@ -184,7 +185,6 @@ def _send_if_allowed(
     """Send the reboot command to the planned machine; None if the old boot is over."""
     check = _LastCheck(context, host, targets, context.cluster.deadline(_REQUEST_SECONDS))
     try:
-        # Asks the last question, checks and sends the command on one connection.
         return host.shell.run_if(
             host.host,
             host.probe.last_question,
@@ -301,7 +301,7 @@ def await_boot(
                 reason_to_wait = doubt.repeat_request() or reason_to_wait
             _report_wait(context, host, reason_to_wait)
         absence.check()
-    # One last time, with more patience.
+    # Once more, with the full timeout.
     boot, last_reason = read_boot(host)
     if boot is not None and not is_in_old_boot(host, boot):
         return boot

@@ -27,6 +27,7 @@ _NOT_UNDONE = "its next reboot may boot its other version, because undoing the r
 
 
 def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
+    """Return the objection if a rollback would now lead to another version, or None."""
     planned = task.planned.staged_version
     if not task.policy.rollback or version == planned:
         return None
@@ -34,6 +35,7 @@ def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | Non
 
 
 def is_partition(target: str) -> bool:
+    """Whether the target is a device, as on Flatcar; others are digests."""
     return target.startswith("/")
 
 

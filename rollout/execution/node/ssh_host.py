@@ -114,6 +114,7 @@ class RolloutHosts:
 
 
 def is_host_silent(error: SshError | None) -> bool:
+    """Whether no SSH server answered."""
     is_silent = isinstance(error, SshRefusedError | SshNoRouteError | SshTimeoutError)
     return is_silent and not isinstance(error, SshStalledError)
 

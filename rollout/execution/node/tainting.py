@@ -48,8 +48,9 @@ class Tainting:
         Nodes added to the yielded set keep the taint.
         """
         kept: set[str] = set()
+        # A single node's pods find no other waiting node.
         if len(waiting) > 1:
-            failed = self._write(waiting, self._taint_patch)
+            failed = self._change_nodes(waiting, self._taint_patch)
             if failed:
                 self.report.notice(
                     f"no soft taint on {_name_failed(failed)}. Pods may be scheduled there and have"
@@ -63,7 +64,7 @@ class Tainting:
     def mark_deferred(self, name: str, by: str, *, taint: bool) -> None:
         """Mark the node for a later run by another process; failures are only reported."""
         at = timestamp(self.report.now)
-        failed = self._write((name,), lambda node: deferral_patch(node, by, at, taint=taint))
+        failed = self._change_nodes((name,), lambda node: deferral_patch(node, by, at, taint=taint))
         if failed:
             self.report.notice(f"{name} could not be marked for the next run: {failed[name]}")
 
@@ -75,14 +76,14 @@ class Tainting:
 
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
         """Remove taint and deferral, from all nodes by default; return why nodes keep them."""
-        failed = self._write(names, undo_deferral_patch)
+        failed = self._change_nodes(names, undo_deferral_patch)
         if failed:
             self.report.notice(
                 f"the soft taint stays on {_name_failed(failed)}. Remove it: {REMOVAL}"
             )
         return failed
 
-    def _write(self, names: Collection[str] | None, change: Change) -> dict[str, str]:
+    def _change_nodes(self, names: Collection[str] | None, change: Change) -> dict[str, str]:
         """Change these nodes, or all; return why it failed, by node."""
         deadline = self.cluster.deadline_within(_SECONDS)
         try:

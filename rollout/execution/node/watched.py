@@ -59,6 +59,7 @@ class WatchedNode:
         return next(filter(self._is_planned, self._nodes()), None)
 
     def _nodes(self) -> tuple[Node, ...]:
+        """Read the view, and note the planned Node as last seen."""
         nodes = self.view.items()
         self.last_seen = next(filter(self._is_planned, nodes), self.last_seen)
         return nodes

@@ -108,7 +108,7 @@ class _Undoing:
         self.check_may_act()
         record.end(complete=True)
         if not unfinished.is_only_taints:
-            self._remember(unfinished.run)
+            self._store_abort(unfinished.run)
         untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
         return Aborted(
             run=unfinished.run,
@@ -171,7 +171,8 @@ class _Undoing:
                         f"warning: {task.name} does not show that it was aborted: {error.message}"
                     )
 
-    def _remember(self, run: str) -> None:
+    def _store_abort(self, run: str) -> None:
+        """Have `rollout operate` start nothing until a person does."""
         at = whole_second(self.cluster.api.server_time() or self.report.now)
         aborted = Pause(self.lock.holder, at, run)
         try:

@@ -72,6 +72,7 @@ def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[st
 
 def has_failed_enough(unfinished: Unfinished) -> bool:
     plan = unfinished.record.plan
+    # Without a plan, the limit is unknown.
     limit = plan.policy.failures_allowed(len(requested_nodes(plan))) if plan else 1
     failures = _count_all_failures(unfinished)
     return failures > 0 and failures >= limit
@@ -195,6 +196,7 @@ def _inheritance(
 def _count_ended_waves(
     unfinished: Unfinished, taken_up: Sequence[MarkedNode], pending: Iterable[str]
 ) -> int:
+    """Return how many waves are over: the next one is numbered after them."""
     ended = unfinished.record.last_wave
     if any(entry in unfinished.in_flight for entry in taken_up):
         # A taken-up node's wave keeps its number.

@@ -40,6 +40,7 @@ class Ledger:
         return all(result.succeeded for result in self.finished)
 
     def has(self, node: str) -> bool:
+        """Whether it is decided how the node ends here."""
         without_run = {entry.node for entry in (*self.skipped, *self.not_started)}
         return node in without_run or any(result.node == node for result in self.finished)
 

@@ -23,10 +23,10 @@ _ALLOWED = frozenset({EvictionResult.ACCEPTED, EvictionResult.GONE})
 
 
 def rehearse_on_server(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
-    owners = read_daemon_sets(api)
+    daemon_sets = read_daemon_sets(api)
     rehearsed = side_by_side(
         plan.nodes,
-        lambda node: _rehearse_node(api, node, plan, owners),
+        lambda node: _rehearse_node(api, node, plan, daemon_sets),
         most=_AT_ONCE,
         name="rehearse",
     )
@@ -35,12 +35,12 @@ def rehearse_on_server(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, .
 
 
 def _rehearse_node(
-    api: ClusterApi, node: PlannedNode, plan: RolloutPlan, owners: Sequence[DaemonSet]
+    api: ClusterApi, node: PlannedNode, plan: RolloutPlan, daemon_sets: Sequence[DaemonSet]
 ) -> Rehearsal:
     policy = plan.policy
     try:
         api.patch(node_path(node.name), {"spec": {"unschedulable": True}}, DRY)
-        rules = DrainRules.of(policy.drain, owners)
+        rules = DrainRules.of(policy.drain, daemon_sets)
         leaving = pods_to_remove(read_node_pods(api, node.name), rules)
     except (ApiError, DrainError) as error:
         return Rehearsal(node.name, 0, (error.message,))

@@ -117,7 +117,7 @@ class Rollout:
         """Run all waves; the record stays if anything is left to continue."""
         self.engine.gates.run_command_for_rollout()
         if self.plan.policy.rollback:
-            self._hold(self.plan.policy.rollback)
+            self._hold_version(self.plan.policy.rollback)
         self._begin_record()
         if not self.unattended:
             self.engine.memory.end_abort_pause()
@@ -135,9 +135,9 @@ class Rollout:
         if not self.ledger.is_fenced and self._may_act():
             is_complete = self._has_nothing_left()
             self.record.end(complete=is_complete, stopped=self.engine.stop.is_due)
-        return self._result(resumable=not is_complete)
+        return self._run_result(resumable=not is_complete)
 
-    def _hold(self, version: str) -> None:
+    def _hold_version(self, version: str) -> None:
         try:
             self.engine.memory.hold(version, self.holder)
         except (ApiError, BlockedError) as error:
@@ -347,6 +347,7 @@ class Rollout:
         return self.tainting.while_waiting(waiting=waiting, others=excluded)
 
     def _deferred_own_node(self) -> OwnNode | None:
+        """Return the node of this process if it is left to another, or None."""
         own = self.own_node
         reasons = {node.node: node.reason for node in self.ledger.skipped}
         reasons |= {node.node: node.reason for node in self.plan.excluded}
@@ -371,7 +372,7 @@ class Rollout:
         except ApiError:
             return False
 
-    def _result(self, *, resumable: bool) -> RunResult:
+    def _run_result(self, *, resumable: bool) -> RunResult:
         ledger = self.ledger
         inherited = self.inherited
         memory = self.engine.memory

@@ -46,6 +46,7 @@ class ReadinessSnapshot:
         expected_away: frozenset[str],
         in_flight: Mapping[str, NodeBaseline],
     ) -> str:
+        """Return what is worse than in the baseline, or empty."""
         shortages = self.find_shortages(baseline.health.workloads.values(), in_flight)
         expected_ready = baseline.health.ready_nodes - expected_away
         return self.describe_missing(shortages.values(), expected_ready)
@@ -126,9 +127,9 @@ class Settler:
 
     def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
         until = deadline or self.cluster.deadline()
-        # A deleted Node was removed on purpose.
         nodes = self.cluster.ask(read_nodes, until)
         return ReadinessSnapshot(
+            # Without deleted Nodes, which were removed on purpose.
             unready_nodes=frozenset(node.name for node in nodes if not node.is_ready),
             count_ready_pods=cache(
                 lambda node: self.cluster.ask(partial(_count_ready_pods, node=node), until)
@@ -149,7 +150,7 @@ class Settler:
     ) -> str:
         """Wait until the health is as before; return what is still missing, or empty.
 
-        Both kinds of nodes are asked for again before each check.
+        Each check calls `expected_away` and `in_flight` again.
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
         # To spare requests, read settled workloads again only once all have settled.
@@ -186,5 +187,6 @@ def _count_ready_pods(api: ClusterApi, node: str) -> Counter[str]:
     ready: Counter[str] = Counter()
     for pod in read_node_pods(api, node):
         if pod.owner is not None:
+            # 0 if none is ready: the owner is known in any case.
             ready[pod.owner.uid] += pod.ready and not pod.terminating
     return ready

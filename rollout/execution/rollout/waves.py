@@ -78,7 +78,7 @@ class WaveState:
         self.store_health(Health.of_all(node.health for node in self._baselines.values()))
 
     def note_end(self, result: NodeResult) -> None:
-        # Health is measured before each node only in a rolling part.
+        # The node then has to settle. Health is measured before each node only in a rolling part.
         if result.node in self._baselines:
             self._settling[result.node] = _SettlingNode(
                 deadline=self._settle_deadline(),
@@ -290,7 +290,7 @@ class WaveRunner:
                 pause = _PAUSE_WHILE_SETTLING if state.unsettled else _PAUSE
                 if running.nodes:
                     results = running.wait_for_results(pause if waiting.nodes else None)
-                    self._enter_results(results, waiting, state)
+                    self._note_results(results, waiting, state)
                     if any(result.is_refused for result in results):
                         # The node waits again, and the reason may last.
                         self.clock.wait(self.stop_rule.stop, pause)
@@ -379,7 +379,7 @@ class WaveRunner:
             for why in room.limit.waiting_by_limit(waiting, room.away):
                 self.notice(f"waiting for nodes to be back: {text(why)}")
 
-    def _enter_results(
+    def _note_results(
         self, results: Sequence[NodeResult], waiting: _WaitingNodes, state: WaveState
     ) -> None:
         for result in results:
