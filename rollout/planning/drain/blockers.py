@@ -201,7 +201,7 @@ def stuck_budget_blocker(
 
 def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
     """Return how many more replicas would open the budget; 0 if no number does."""
-    # A budget that never opens has a maxUnavailable of 0, whatever the number of pods.
+    # A maxUnavailable of 0 stays 0 with more pods.
     if budget.max_unavailable:
         return 0
     most_healthy = headcount.most_healthy(budget)

@@ -227,7 +227,7 @@ def managing_owner(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
 
 
 def _managing_owner_of_pod(pod: Pod) -> OwnerRef | None:
-    """Return the pod's custom resource; None if the pod has no owner, or one of Kubernetes."""
+    """Return the pod's owner, or None if Kubernetes controls the pod."""
     owner = pod.owner
     if owner is None or not owner.is_of_kubernetes:
         return owner

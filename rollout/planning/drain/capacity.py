@@ -78,7 +78,7 @@ class FreeCapacity:
             self.others[name] = self.free(name) + sign * amount
 
     def free(self, name: str) -> int:
-        # Each node has every port of its host once, and what no node offers is not counted.
+        # Every node has each host port once; what no node offers is not counted.
         uncounted = 1 if name.startswith(HOST_PORT) else _PLENTY
         return self.others.get(name, uncounted)
 
@@ -101,7 +101,7 @@ class MatchingNodes:
     untainted_read: int = 0
 
     def is_too_small_for(self, requests: Resources) -> bool:
-        """Whether these requests are at least `too_much`; False if they cannot be compared."""
+        """Whether these requests are surely no smaller than `too_much`."""
         bound = self.too_much
         return (
             bound is not None

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rollout.model.cluster import CRITICAL, Budget, ClusterSnapshot, Node, Pod, budget_subject
 from rollout.model.host import HostFacts
@@ -104,6 +105,16 @@ class DrainForecast:
         )
 
 
+class _BudgetForecast(NamedTuple):
+    """What budgets mean for a drain, as in `DrainForecast`."""
+
+    load: Load
+    kept_permits: Load
+    surging: Mapping[str, int]
+    # Blockers for budgets that never let the drain end.
+    stuck: tuple[Blocker, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class DrainForecaster:
     pods_by_node: Mapping[str, Sequence[Pod]]
@@ -152,18 +163,9 @@ class DrainForecaster:
         completion = candidate.policy.drain.completion
         awaited = [verdict.pod for verdict in with_action(Action.WAIT, verdicts)]
         evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
-        budgets_of = {pod.uid: guarding_budgets(pod, self.index) for pod in evicted}
         completed_in = self.completion.completed_in(awaited, completion)
-        surging = self._surging(evicted, budgets_of)
-        budgets_of_surging = {uid: budgets_of[uid] for uid in surging}
-        guarded = {uid: keys for uid, keys in budgets_of.items() if keys and uid not in surging}
         moving = movable_pods(verdicts)
-        kept_permits: Load = {}
-        if guarded or budgets_of_surging:
-            kept_permits, stuck_budgets = self._try_moving(
-                name, moving, guarded=guarded, surging=budgets_of_surging
-            )
-            blockers = (*blockers, *stuck_budgets)
+        budgets = self._forecast_budgets(name, evicted, moving)
         # A rollback leaves newer versions on purpose.
         is_update = not candidate.policy.rollback
         return DrainForecast(
@@ -171,18 +173,34 @@ class DrainForecaster:
             pool=candidate.pool,
             facts=facts,
             verdicts=verdicts,
-            blockers=blockers,
+            blockers=(*blockers, *budgets.stuck),
             warnings=(*warnings, *self.completion.warnings(name, awaited, completion)),
-            load=_count_keys(guarded, uids=guarded),
+            load=budgets.load,
             leaving=() if with_action(Action.REFUSE, verdicts) else moving,
             index=self.index,
-            kept_permits=kept_permits,
+            kept_permits=budgets.kept_permits,
             controllers=NodeControllers.of(evicted, self.index),
             wait_seconds=min(completed_in, round(completion.timeout)),
             completed_in=completed_in,
-            surging=surging,
+            surging=budgets.surging,
             next_version=candidate.inputs.versions.after_staged(facts) if is_update else "",
         )
+
+    def _forecast_budgets(
+        self, node: str, evicted: Sequence[Pod], moving: Sequence[Pod]
+    ) -> _BudgetForecast:
+        budgets_of = {pod.uid: guarding_budgets(pod, self.index) for pod in evicted}
+        surging = self._surging(evicted, budgets_of)
+        budgets_of_surging = {uid: budgets_of[uid] for uid in surging}
+        guarded = {uid: keys for uid, keys in budgets_of.items() if keys and uid not in surging}
+        kept_permits: Load = {}
+        stuck: tuple[Blocker, ...] = ()
+        if guarded or budgets_of_surging:
+            kept_permits, stuck = self._try_moving(
+                node, moving, guarded=guarded, surging=budgets_of_surging
+            )
+        load = _count_keys(guarded, uids=guarded)
+        return _BudgetForecast(load, kept_permits, surging, stuck)
 
     def _surging(self, pods: Iterable[Pod], keys_of: _BudgetsByPod) -> Mapping[str, int]:
         """Return `DrainForecast.surging`; `keys_of` has each pod's budgets."""
@@ -197,7 +215,7 @@ class DrainForecaster:
     def _try_moving(
         self, node: str, moving: Sequence[Pod], guarded: _BudgetsByPod, surging: _BudgetsByPod
     ) -> tuple[Load, tuple[Blocker, ...]]:
-        """Return the node's `kept_permits`, and blockers for budgets that never let the drain end.
+        """Return the node's `kept_permits`, and blockers for stuck budgets.
 
         A budget blocks if more of the node's pods fit nowhere else than may be away; of `surging`
         pods, none may be.

@@ -16,8 +16,7 @@ from rollout.model.selectors import first_in_requirement, has_labels
 
 @dataclass(frozen=True, slots=True)
 class TopologyDomains:
-    """The domains of a topology key, such as zones."""
-
+    # A key of node labels, such as the zone's.
     topology: str
     # The domain of each node that counts. A node without the key is in none.
     by_node: Mapping[str, str]
@@ -200,7 +199,7 @@ class Neighbors:
             self._by_namespace[group.namespace].append(group)
             for key, value in group.labels.items():
                 self._by_label[group.namespace, key, value].append(group)
-        # The node of each moved pod, by UID; empty while the pod is on none.
+        # As in `Scheduler`.
         self._moved_to: dict[str, str] = {}
         self._domains: dict[_DomainsKey, TopologyDomains] = {}
         self._tallies_of_terms: dict[tuple[_Term, ...], Tally] = {}

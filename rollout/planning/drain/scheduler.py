@@ -26,8 +26,6 @@ _DemandKey = tuple[int, int, tuple[PersistentVolume, ...]]
 
 @dataclass(slots=True)
 class Scheduler:
-    """Simulates where kube-scheduler places pods, starting from a snapshot of the cluster."""
-
     nodes: Mapping[str, FreeCapacity]
     # The volumes that only some nodes can mount, by claim (`namespace/name`).
     volumes: Mapping[str, Sequence[PersistentVolume]]
@@ -45,8 +43,9 @@ class Scheduler:
     # These two cache the same objects: identities are faster to compare.
     _matching_by_identity: dict[_DemandKey, MatchingNodes] = field(default_factory=dict)
     _matching_by_demand: dict[PodDemand, MatchingNodes] = field(default_factory=dict)
-    # Nodes by a label's name, then its value.
-    _by_label: dict[str, Mapping[str, Sequence[FreeCapacity]]] = field(default_factory=dict)
+    _by_label_and_value: dict[str, Mapping[str, Sequence[FreeCapacity]]] = field(
+        default_factory=dict
+    )
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "Scheduler":
@@ -312,10 +311,12 @@ class Scheduler:
         return candidates.values()
 
     def _nodes_by_value(self, label: str) -> Mapping[str, Sequence[FreeCapacity]]:
-        if label not in self._by_label:
+        if label not in self._by_label_and_value:
             labelled = [free for free in self.nodes.values() if label in free.node.labels]
-            self._by_label[label] = grouped((free.node.labels[label], free) for free in labelled)
-        return self._by_label[label]
+            self._by_label_and_value[label] = grouped(
+                (free.node.labels[label], free) for free in labelled
+            )
+        return self._by_label_and_value[label]
 
     def _volumes_of(self, pod: Pod) -> tuple[PersistentVolume, ...]:
         if not pod.claims or not self.volumes:

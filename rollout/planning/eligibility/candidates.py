@@ -43,8 +43,6 @@ _PROBE_FINDINGS: Mapping[ProbeFailureKind, type[findings.ProbeFailed]] = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A selected node that may take part."""
-
     node: Node
     observation: HostObservation | None
     policy: Policy

@@ -20,8 +20,6 @@ from rollout.wording.warnings import warning
 
 @dataclass(frozen=True, slots=True)
 class EligibilityInputs:
-    """What nodes are judged by, besides the rules of their pool."""
-
     # The API server's time.
     now: datetime | None = None
     memory: Memory = NO_MEMORY

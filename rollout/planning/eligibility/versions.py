@@ -26,8 +26,6 @@ from rollout.model.update_checks import LONGEST_SILENCE, CheckState
 
 @dataclass(frozen=True, slots=True)
 class _VersionScheme:
-    """How an operating system writes its versions."""
-
     # How many numbers, and which is the channel.
     length: int
     channel_index: int

@@ -54,8 +54,6 @@ _FREEZE_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Weekdays:
-    """Days of the week, of each week or of each month."""
-
     # Monday is 0.
     numbers: frozenset[int]
     # Which weekday of the month, such as the second; 0 for each.
@@ -388,7 +386,7 @@ class Schedule:
         return self.written_time(opening.begin) if opening else ""
 
     def written_time(self, moment: datetime) -> str:
-        """Return `Mon 2026-11-30 22:00 CET`, in the zone of the schedule's first setting."""
+        """Return `Mon 2026-11-30 22:00 CET`, in the first setting's zone."""
         zone = (*self.pool_windows, *self.windows, *self.freezes.values())[0].zone
         return f"{moment.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"
 

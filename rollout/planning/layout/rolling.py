@@ -27,10 +27,8 @@ _NOTHING: Mapping[str, int] = {}
 
 class _WaitingNode(NamedTuple):
     name: str
-    # The node's place in the part.
-    position: int
-    # The limits that it needs, as bits.
-    mask: int
+    position_in_part: int
+    needed_mask: int
 
 
 class RollingQueue:
@@ -55,8 +53,8 @@ class RollingQueue:
         self._waiting = list[_WaitingNode]()
         for position, name in enumerate(order):
             if waiting is None or name in waiting:
-                mask = sum(self._bits[key] for key in self._needs(name))
-                self._waiting.append(_WaitingNode(name, position, mask))
+                needed_mask = sum(self._bits[key] for key in self._needs(name))
+                self._waiting.append(_WaitingNode(name, position, needed_mask))
         self._used = Counter[str]()
         self._used_up_mask = 0
         for name in in_flight:
@@ -66,6 +64,7 @@ class RollingQueue:
         return (name for _, name in self._find_candidates())
 
     def begin_all(self) -> Iterator[str]:
+        """Begin nodes until none may, and yield each."""
         while True:
             candidate = next(self._find_candidates(), None)
             if candidate is None:
@@ -81,20 +80,21 @@ class RollingQueue:
             self._set_used(key, self._used[key] - need)
 
     def _find_candidates(self) -> Iterator[tuple[int, str]]:
+        """Yield nodes that may begin, with their index in `_waiting`."""
         if self._in_flight_count >= self._rules.in_flight:
             return
         # Used up, or kept for an earlier node.
         unavailable = self._used_up_mask
         begun = self._node_count - len(self._waiting)
         for index, node in enumerate(self._waiting):
-            if not node.mask & unavailable and not self._exceeds_capacity(node.name):
+            if not node.needed_mask & unavailable and not self._exceeds_capacity(node.name):
                 yield index, node.name
                 continue
             # `index` nodes before this one still wait.
-            begun_before = node.position - index
+            begun_before = node.position_in_part - index
             passed_by = begun - begun_before
             if passed_by >= self._rules.in_flight:
-                unavailable |= node.mask
+                unavailable |= node.needed_mask
 
     def _needs(self, name: str) -> Mapping[str, int]:
         return self._rules.holds.get(name, _NOTHING)

@@ -201,7 +201,7 @@ def _merge_smallest(
 
 
 def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[NodeDemand]:
-    """Sort nodes by longest wait for completion, then by how scarce the limits they need are."""
+    """Sort nodes by wait for completion, then by scarcity of their limits."""
     capacity = limits.allowed_in_all_rounds
     ordered = sorted(demands, key=_by_move_cost)
     usages = {demand.name: limits.usage(demand) for demand in ordered}

@@ -305,7 +305,7 @@ def _warnings(
     waves: Sequence[Wave],
     simulated: Iterable[PlanWarning],
 ) -> Iterator[PlanWarning]:
-    # Nodes, and objects with blockers that a simulated warning would repeat.
+    # A blocker says more than a simulated warning about the same object.
     blocked = set[tuple[str, str]]()
     for name, drain in drains_by_node.items():
         yield from drain.warnings

@@ -37,8 +37,6 @@ class PodFate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a node is in its wave, or is left out."""
-
     node: str
     wave: int
     because: str

@@ -14,7 +14,7 @@ from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.planning.layout.sharing import Rate
 
-# Assumed without past runs: a reboot, a pod's start, and the API calls of an eviction.
+# Assumed: a reboot, a pod's start, and an eviction's API calls.
 _REBOOT_SECONDS = 180
 _START_SECONDS = 30
 _CALL_SECONDS = 5
@@ -36,7 +36,7 @@ ORDERED = "StatefulSet"
 class Past:
     """Seconds that steps took in past runs on this cluster."""
 
-    # Seconds until the node was empty.
+    # Until the node was empty.
     drains: tuple[float, ...] = ()
     # From the empty node until its return.
     reboots: tuple[float, ...] = ()
@@ -140,7 +140,7 @@ class Pace:
         return max(node_run - before_reboot, node_run // 2)
 
     def least_settle_seconds(self, pods: Iterable[Pod]) -> int:
-        """Return how long the cluster settles at least after the return of these pods' node."""
+        """Return how long a wave that moved these pods settles at least."""
         if not self.past.settles:
             return 0
         # The play waits for pods with known start times.

@@ -19,8 +19,6 @@ _WarningsByNode = Mapping[str, Sequence[PlaceWarning]]
 
 @dataclass(slots=True)
 class PodPlaces:
-    """Where pods go in a simulated rollout, and warnings for lack of room."""
-
     flow: PodFlow
     allowed: Mapping[str, int]
     # Pods that had moved to each node by its drain.
