@@ -195,7 +195,6 @@ class NodeEvents:
         return self.clock.monotonic() < self._give_up_at
 
     def _write(self, event: dict[str, Any]) -> None:
-        """Create or update the Event."""
         name = event["metadata"]["name"]
         path = f"{EVENTS}/{name}"
         update = {field: event[field] for field in ("message", "lastTimestamp")}

@@ -41,7 +41,6 @@ from rollout.wording import text
 _FRESH_SECONDS = 5.0
 # In place of a node's name.
 _ANY_NODE = ""
-# If the plan has no estimate.
 _ASSUMED_ESTIMATE = Duration(600)
 # Linux allows 128 KiB.
 _LONGEST_VARIABLE = 100_000
@@ -231,7 +230,6 @@ class PolicyGates:
         return GateAnswer(finding, is_final=not may_wait, is_general=is_general)
 
     def _estimate_seconds(self, node: PlannedNode) -> float:
-        """Return how long the node's drain and reboot may take."""
         wave = self._wave_of[node.name]
         drain = wave.estimate.drain
         if node.wait_seconds < self._longest_wait[wave.index]:
@@ -333,7 +331,7 @@ def _wave_variables(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
 
 
 def _node_names(wave: Wave) -> str:
-    """Return the names that fit in a variable: a rolling wave can be the whole fleet."""
+    """Return the names that fit: a rolling wave can be the whole fleet."""
     names = " ".join(node.name for node in wave.nodes)
     if len(names) <= _LONGEST_VARIABLE:
         return names

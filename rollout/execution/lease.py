@@ -92,7 +92,7 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
 
 
 class Lease(msgspec.Struct):
-    """The Lease as the API has it; `state` is what it says about the lock."""
+    """The Lease as the API has it."""
 
     metadata: LeaseMeta
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)

@@ -271,7 +271,6 @@ class LeaseLock:
                     self.cluster.notice(error)
 
     def _pause(self, failures: int) -> float:
-        """Return the seconds until the next renewal."""
         if not failures:
             return self._interval
         return min(self._interval, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))

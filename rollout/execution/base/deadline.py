@@ -24,13 +24,10 @@ _LONGEST_RETRY_AFTER = 30.0
 _FAILURE_VALID_SECONDS = 60.0
 # A request's timeout when no patience is left.
 _HURRIED_SECONDS = 5.0
-# Seconds to wait for an unavailable server by default.
 _PATIENCE = 600.0
 
 
 class Deadline:
-    """A moment of the monotonic clock."""
-
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._end = clock.monotonic() + seconds
@@ -103,7 +100,6 @@ def _failure(state: RetryCallState) -> BaseException:
 
 
 def _pause(state: RetryCallState) -> float:
-    """Return the seconds until the next attempt, by the server's Retry-After if it gave one."""
     failure = _failure(state)
     if isinstance(failure, ApiError) and failure.retry_after is not None:
         return min(failure.retry_after, _LONGEST_RETRY_AFTER)
@@ -176,7 +172,6 @@ class PatientApi:
         return retry_until(deadline or self.deadline(), once, self.notice)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """By default, the deadline is the end of the patience."""
         return Deadline(self.clock, self.patience_left if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
@@ -200,7 +195,7 @@ class StopRequest:
         self._exit_actions.append(action)
 
     def run_exit_actions(self) -> None:
-        """Run the registered actions, which may hang: call this in its own thread."""
+        """The actions may hang: call this in its own thread."""
         for action in self._exit_actions:
             with suppress(Exception):
                 action()
@@ -231,7 +226,6 @@ class StopRequest:
         return DeadlineReached()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the stop; return whether it is due."""
         if self.deadline is not None:
             seconds = min(seconds, self.deadline.remaining)
         self._event.wait(seconds)

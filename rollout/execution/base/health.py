@@ -24,7 +24,6 @@ class ObjectHealth:
     evaluate: HealthEvaluation | None
 
     def find_problem(self) -> ObjectUnhealthy | ObjectHealthUnknown | None:
-        """Return the first rule that does not hold, or None."""
         for rule in self.rules:
             problem = self._find_violation(rule)
             if problem is not None:

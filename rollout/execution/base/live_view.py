@@ -171,7 +171,6 @@ def watch_node_pods(
 def watch_nodes(
     cluster: PatientApi, deadline: Deadline, query: Query | None = None, *, lists_first: bool = True
 ) -> LiveView[Node]:
-    """Return a view of the Nodes that match the `query`; entering it starts the watch."""
     return LiveView(
         cluster=cluster,
         path=NODES,

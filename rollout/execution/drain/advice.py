@@ -21,7 +21,6 @@ _LAST_RESORT = (
 
 
 def steps_for_terminating(pod: Pod) -> Sequence[str]:
-    """Return commands and advice, the most harmful last."""
     target = f"-n {shell_word(pod.namespace)} {shell_word(pod.name)}"
     if pod.finalizers:
         owners = listed(pod.finalizers, _MOST_FINALIZERS)

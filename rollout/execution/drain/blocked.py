@@ -67,7 +67,7 @@ class BlockedReason:
         return self.budget or (self.denial.name if self.denial else "")
 
     def denier_of_kind(self, kind: DenierKind) -> str:
-        """Return the name of the webhook or policy that denied it, or empty."""
+        """Return its name, or empty."""
         return self.denial.name if self.denial and self.denial.kind is kind else ""
 
     @classmethod
@@ -92,7 +92,7 @@ class BlockedReason:
 
 @dataclass(slots=True)
 class _BlockedPod:
-    """A pod that cannot be evicted now; times are monotonic seconds."""
+    """Times are in monotonic seconds."""
 
     pod: Pod
     reason: BlockedReason

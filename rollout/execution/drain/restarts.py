@@ -197,6 +197,5 @@ class Restarts:
 
     def _shared_claims(self, pod: Pod) -> frozenset[str]:
         if not pod.claims:
-            # Spares a list of all volumes.
             return frozenset()
         return claims_of_shared_volumes(self.task.cluster.ask(read_volumes, self.deadline))

@@ -68,7 +68,6 @@ class ReturningPods:
         return pod.owner.uid in self.task.returning_owners
 
     def _is_hopeless(self, pod: Pod, owner: OwnerRef) -> bool:
-        """Whether the owner's pods have come back too often."""
         arrived = self.arrived[owner.uid]
         if tolerates_cordon(pod):
             return len(arrived) > self._replicas(owner) * _TRIES_OF_TOLERANT

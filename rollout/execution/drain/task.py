@@ -83,7 +83,7 @@ class Precedence:
         return min(ahead, key=self._rank)
 
     def _rank(self, node: str) -> tuple[bool, int, str]:
-        """The lowest goes first: urgent, then few pods left, then by name."""
+        """The lowest goes first; names break ties."""
         demand = self._demands[node]
         return not demand.is_urgent, demand.pods_left, node
 

@@ -189,7 +189,7 @@ def _may_stay(condition: Json, types: Collection[Lifecycle]) -> bool:
         return True
     if condition.get("reason") == OUR_REASON:
         return kind in types
-    # Someone else's stays if it is True, or if ours does not replace it.
+    # Someone else's: ours replaces it unless it is True.
     return condition["status"] == "True" or kind not in types
 
 

@@ -43,8 +43,6 @@ NO_ANSWER_HINT = (
 
 
 class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an error of it
-    """Ends a node's run with this outcome."""
-
     def __init__(
         self,
         outcome: Outcome,

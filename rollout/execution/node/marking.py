@@ -332,8 +332,7 @@ def write_node(
 ) -> Node:
     """Read a Node, decide on a change, and write it; return the Node as before.
 
-    All three repeat after a conflict or an outage. `read` replaces the plain read:
-    with it, `claim_and_cordon` waits for admission in each attempt.
+    All three repeat after a conflict or an outage. `read` replaces the plain read.
     """
     deadline = within or cluster.deadline()
     contended = cluster.deadline(_CONTENDED_SECONDS)

@@ -154,11 +154,10 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
 
 
 def _request_once(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> bool:
-    """Return whether it is in doubt that the host has received the command."""
     try:
         result = _send_if_allowed(context, host, targets)
     except SshTimeoutError as error:
-        # Its connection worked a moment ago.
+        # The check's answer came on this connection.
         _report_wait(context, host, f"no response to the reboot command: {error}")
         return False
     except SshUnreachableError:
@@ -233,7 +232,7 @@ class _LastCheck:
     def _check_staged(self, answer: CommandResult, node: Node) -> None:
         facts = parse_last_answer(self.host.host, answer, self.host.probe)
         if self.context.policy.rollback and (facts is None or facts.detection.unanswered):
-            # Its other system may be half overwritten by now.
+            # The host's other system may be half overwritten by now.
             raise _NotNowError(_why_rollback_unknown(facts))
         if facts is None:
             check_version(self.context, None)
@@ -337,7 +336,7 @@ class _Doubt:
         except WithheldError as error:
             return self._why_forbidden(error)
         except NodeFailure as error:
-            # An earlier request may be taking it down.
+            # An earlier request may be taking the host down.
             raise NodeFailure(Outcome.NOT_BACK, error.message, hint=error.hint) from error
         except RefilledError:
             # A drain does no harm, even to such a host.

@@ -98,8 +98,6 @@ class _EndNote:
 
 @dataclass
 class RunMemory:
-    """What one run reads from the memory and writes to it."""
-
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
@@ -248,7 +246,7 @@ class RunMemory:
             return self._read()
 
     def _read(self) -> Memory:
-        """Read at most once a second, while the lock is held; after an error, the last known."""
+        """Read at most once a second, with the lock held."""
         now = self.cluster.clock.monotonic()
         if now - self._seen_at < _FRESH_SECONDS and not self._is_expired:
             return self._seen

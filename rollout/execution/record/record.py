@@ -260,8 +260,7 @@ class RunRecord:
     def write_or_defer(self, plan: RolloutPlan, holder: str) -> None:
         """Write the record, or keep it for `replace_older` while another run's is in place.
 
-        That runs when the first wave begins. `BlockedError` if the other run is unfinished or not
-        understood.
+        `BlockedError` if the other run is unfinished or not understood.
         """
         body = self._body(plan, holder)
         self._write(partial(self._create_or_defer, body, plan.plan_id))
@@ -451,7 +450,6 @@ def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
 
 
 def _plan_data(document: bytes) -> dict[str, dict[str, str]]:
-    """Return the ConfigMap's data with the plan, packed if it is large."""
     if len(document) <= _MOST_PLAIN:
         return {"data": {PLAN_KEY: document.decode()}}
     packed = gzip.compress(document, mtime=0)

@@ -81,15 +81,12 @@ def abort(
 
 @dataclass(frozen=True, slots=True)
 class _Undoing:
-    """An abort that holds the Lease."""
-
     hosts: RolloutHosts
     observers: Sequence[Observer]
     lock: LockRequest
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
-    # Seconds to watch a node that may be rebooting.
     wait: float
     stop: StopRequest
 
@@ -201,7 +198,7 @@ class _Undoing:
             return_node(task, Outcome.ABORTED, result.version)
             result = replace(result, left_cordoned=False, edge=Edge.RETURNED)
         except (ApiNotFoundError, MarksGoneError) as error:
-            # A cordon goes with the Node, or someone has removed it, too.
+            # With the Node or its marks, the cordon may be gone, too.
             is_cordoned = find_node_loss(task) is None and is_cordoned_now(task)
             message = error.message if is_cordoned else ""
             result = replace(result, left_cordoned=is_cordoned, message=message)

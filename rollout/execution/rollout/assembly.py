@@ -46,8 +46,6 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
-    """What a run reads and acts through, and who observes it."""
-
     api: ClusterApi
     hosts: RolloutHosts
     clock: Clock

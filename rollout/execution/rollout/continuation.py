@@ -238,8 +238,6 @@ def _count_all_failures(unfinished: Unfinished) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _PoolProgress:
-    """How many nodes of a pool are in the rollout, and how many were started."""
-
     size: int = 0
     started: int = 0
     started_workers: int = 0

@@ -41,7 +41,6 @@ class Engine:
     away_limit_of: Callable[[Collection[Node]], AwayLimit]
     why_none_starts: Callable[[], Finding | None]
     precedence: Precedence = field(default_factory=Precedence)
-    # UIDs of evicted and deleted pods.
     moved_pods: set[str] = field(default_factory=set)
 
     def run_node(

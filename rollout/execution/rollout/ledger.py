@@ -45,7 +45,7 @@ class Ledger:
         return node in without_run or any(result.node == node for result in self.finished)
 
     def add(self, result: NodeResult) -> None:
-        # Returned by a stop or a closed window; with a reason, a plan would leave it out.
+        # A stop or a closed window returned it. With a reason, a plan would leave it out.
         may_start_again = result.outcome is Outcome.ABORTED and result.reason is None
         if may_start_again:
             self.not_started.append(NotStarted(result.node, result.message))

@@ -31,9 +31,7 @@ From a plan to the result of a node:
           return_node           uncordons the node, and replaces its marks by the result
     Ledger.add                counts the result
 
-Three things go back. If pods have come to a drained node (`RefilledError`), it is drained again. If
-its host has staged another update (`RestagedError`), the step is repeated. If the node is refused
-right before its cordon (`RefusedError`), `WaveRunner` tries it again later.
+Three errors go back: `RefilledError`, `RestagedError` and `RefusedError`. See `node/failures.py`.
 
 What is stored where:
 

@@ -95,8 +95,6 @@ class ReadinessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Settler:
-    """Measures the health before nodes start, and waits until it is back."""
-
     cluster: PatientApi
     report: Reporter
     policy: Policy

@@ -210,8 +210,6 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many nodes may be away, and which are."""
-
     limit: AwayLimit
     away: frozenset[str]
 
@@ -387,7 +385,7 @@ class WaveRunner:
                 self.ledger.add(result)
             state.note_end(result)
         refused = {result.node for result in results if result.is_refused}
-        # Its marks are gone, so it starts like the others.
+        # A refused node's marks are gone: it starts like others.
         waiting.taken_up -= refused
         waiting.nodes += [node for node in state.wave.nodes if node.name in refused]
 
