@@ -72,7 +72,7 @@ def evaluate(expression: str, body: bytes) -> bool:
     except OSError as error:
         raise GateError(f"{expression} cannot be evaluated: {error.strerror}") from error
     except DECODE_ERRORS as error:
-        # A child that was killed leaves no answer, or half of one.
+        # A killed child leaves half an answer, or none.
         cause = f"it needs more than {_MOST_MEMORY >> 20} MiB of memory, or the library failed"
         raise GateError(f"{expression} cannot be evaluated: {cause}") from error
     if answer.value is None:
@@ -129,7 +129,7 @@ def _compile(expression: str) -> Any:
 
 
 def _without_codes(message: str) -> str:
-    """Return the part of `NOT_FOUND: no such key [NOT_FOUND]` that says more, `no such key`."""
+    """Return `no such key` of `NOT_FOUND: no such key [NOT_FOUND]`."""
     match = _ERROR_MESSAGE.fullmatch(message)
     return match["cause"] if match else message
 

@@ -65,7 +65,7 @@ class ServerTime:
         if date is None or is_from_cache:
             return
         with self._lock:
-            # Threads may note their answers in another order than these arrived.
+            # Threads may note answers in another order.
             if self._latest is None or self._latest.arrival <= arrival:
                 self._latest = _DatedAnswer(date, arrival)
 

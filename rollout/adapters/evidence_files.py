@@ -91,7 +91,6 @@ def _read_url(url: str) -> SignedDocument:
 
 
 def _read_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
-    """Yield the documents of the ConfigMap, or one with the problem."""
     # Every entry is read below, so `key` names none.
     document = Document(namespace, EVIDENCE_NAME, key="")
     try:

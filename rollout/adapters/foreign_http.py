@@ -86,7 +86,7 @@ def exchange(
 def _send(
     opener: urllib.request.OpenerDirector, request: urllib.request.Request, bounds: Bounds
 ) -> tuple[int, bytes]:
-    """Return status and body; one byte more than `bounds.largest` shows that it is too large."""
+    """Return status and body, which is cut one byte beyond `bounds.largest`."""
     with opener.open(request, timeout=bounds.seconds) as response:
         body = response.read(bounds.largest + 1) if bounds.largest else b""
         # `length` is what is left of the announced one.

@@ -32,7 +32,6 @@ _REFUSED_KINDS = {
     stat.S_IFBLK: "a device",
 }
 # Opening must not wait for a pipe's writer.
-# Opening must not wait for a pipe's writer.
 _OPEN_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)

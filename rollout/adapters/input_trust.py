@@ -98,10 +98,7 @@ def _walk(path: Path) -> Iterator[Path]:
 
 
 def _find_replacer(entry: Path) -> Distrust | None:
-    """Return a distrust if the entry's owner may replace it.
-
-    That is so in a sticky folder, such as /tmp. Other writable folders are found themselves.
-    """
+    """Return a distrust if the owner may replace the entry: in a sticky folder, such as /tmp."""
     state = entry.lstat()
     folder = entry.parent
     if not _is_foreign(state) or not _is_open_to_others(folder.lstat()):
@@ -150,7 +147,7 @@ def _how_to_close(entry: Path, state: os.stat_result) -> str:
 
 
 def _why_maybe_not_own(path: Path) -> str:
-    """Return why others may have made or changed this one entry, or empty."""
+    """Return why others may have made or changed this entry, or empty."""
     state = path.lstat()
     if _is_foreign(state):
         return f"{_directory_prefix(state)}{path} belongs to {user_name(state.st_uid)}"

@@ -66,7 +66,6 @@ class Destination:
 
 def _webhook_delivery(parts: Url) -> Callable[[Note], None]:
     """Return a function that posts a notification as JSON."""
-    """Return a function that posts a notification as JSON."""
     url = parts._replace(auth=None, fragment=None).url
     headers = {"Content-Type": "application/json", "User-Agent": f"rollout/{__version__}"}
     if parts.auth:
@@ -129,7 +128,6 @@ def destinations(urls: Iterable[str]) -> tuple[Destination, ...]:
 
 
 def _destination(number: int, url: str) -> Destination:
-    """Return a URL's destination; messages show its `number`, not the secret URL."""
     """Return a URL's destination; messages show its `number`, not the secret URL."""
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""

@@ -148,7 +148,7 @@ class PrometheusAlerts:
 
 
 def _is_silenced(sample: _Sample, known: Iterable[_KnownAlert]) -> bool:
-    # External labels come on top of a sample's, so its own alerts are those with the fewest others.
+    # External labels come on top: the sample's own alerts have the fewest others.
     matching = [alert for alert in known if sample.labels <= alert.labels.items()]
     fewest = min((len(alert.labels) for alert in matching), default=0)
     own = [alert for alert in matching if len(alert.labels) == fewest]

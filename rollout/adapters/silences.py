@@ -104,7 +104,7 @@ class NodeSilences:
         self._is_failing = True
 
     def _post_silence(self, node: str, silence_id: str) -> str:
-        """Extend the silence, or create one if `silence_id` is empty; return its ID."""
+        """Extend the silence, or create one without an ID; return its ID."""
         now = self._clock.now()
         silence = {
             "matchers": [self._matcher(node)],
@@ -137,7 +137,6 @@ class NodeSilences:
         }
 
     def _delete(self, node: str) -> None:
-        """Delete the node's silence, if any; a failure is only a warning."""
         with self._lock:
             self._in_flight.discard(node)
             silence_id = self._id_by_node.pop(node, "")

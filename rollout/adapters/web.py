@@ -39,7 +39,7 @@ class WebPage:
     """A page to serve."""
 
     html: str
-    # The Content-Security-Policy's directives, without frame-ancestors.
+    # Content-Security-Policy, without frame-ancestors.
     csp: str
     # Seconds until it reloads; 0 for never.
     refresh: int = 0
@@ -54,10 +54,7 @@ class Pages(Protocol):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port, such as ("", 9732) for `:9732`, or raise `UsageError`.
-
-    An empty host means all addresses.
-    """
+    """Return host and port, or raise `UsageError`; the host of `:9732` is empty, for all."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MOST_PORTS:
         raise UsageError(

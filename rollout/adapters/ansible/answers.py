@@ -108,8 +108,8 @@ def parse_result(host: str, result: Mapping[str, Any]) -> Answer:
     if not isinstance(status, int):
         why = str(result.get("msg") or result.get("exception") or "no reason given")
         return SshError(f"Ansible could not run the command: {excerpt(why, _LONGEST)}")
-    stderr = _CONNECTION_CLOSED.sub("", _text(result, "stderr"))
-    return CommandResult(status, _text(result, "stdout"), stderr)
+    stderr = _CONNECTION_CLOSED.sub("", _output(result, "stderr"))
+    return CommandResult(status, _output(result, "stdout"), stderr)
 
 
 def unreachable_error(host: str, message: str) -> SshError:
@@ -160,5 +160,6 @@ def _first_paragraph(message: str) -> str:
     return excerpt(message.strip().partition("\n\n")[0], _LONGEST)
 
 
-def _text(result: Mapping[str, Any], key: str) -> str:
+def _output(result: Mapping[str, Any], key: str) -> str:
+    # A terminal ends lines with CR LF.
     return str(result.get(key) or "").replace("\r\n", "\n")

@@ -104,16 +104,21 @@ class AnsibleExecutor:
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
         """Run a command on all hosts, in one run of `probe.yml`."""
-        # From Ansible's names to those in `hosts`.
-        waiting: dict[str, str] = {}
+        safe_hosts = dict[str, Host]()
         for name, host in hosts.items():
             if has_safe_names(host):
-                waiting[host.name] = name
+                safe_hosts[name] = host
             else:
                 why = f"{host.name!r}: this name, address or user cannot be given to ssh"
                 yield name, SshError(why)
-        if not waiting:
-            return
+        if safe_hosts:
+            yield from self._run_probe(safe_hosts, command, timeout, concurrency)
+
+    def _run_probe(
+        self, hosts: Mapping[str, Host], command: str, timeout: float, concurrency: int
+    ) -> Generator[tuple[str, Answer]]:
+        # From Ansible's names to those in `hosts`.
+        waiting = {host.name: name for name, host in hosts.items()}
         forks = min(concurrency, len(waiting))
         limit = math.ceil(len(waiting) / forks) * timeout + _LOADING_SECONDS
         deadline = time.monotonic() + limit
@@ -165,6 +170,7 @@ class AnsibleExecutor:
 
 
 def _only_in_boot(boot_id: str, command: str) -> str:
+    """Return shell code that runs the command if the host has not rebooted."""
     is_same_boot = f'[ "$(cat {_BOOT_ID})" = {boot_id} ]'
     return f"if {is_same_boot}; then\n{command}\nelse echo 'this is another boot already'; fi"
 
@@ -225,6 +231,7 @@ class CommandQueue:
             run.cancel()
 
     def _start_run(self) -> PlaybookRun:
+        """Start a run and replace what belonged to the last; the caller holds the lock."""
         run = PlaybookRun(
             self._settings,
             find_playbooks() / "reboot.yml",

@@ -42,7 +42,7 @@ _InventoryDumper.add_representer(
 
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
-    """Write the hosts as one group, with addresses that the user's inventory lacks."""
+    """Write the hosts as one group, with addresses unless the user's inventory has them."""
     members: dict[str, dict[str, object]] = {}
     for host in hosts:
         members[host.name] = {} if settings.inventory else _connection_variables(host, settings)
@@ -82,6 +82,7 @@ def _write_yaml(path: Path, document: object) -> None:
 
 
 def _mark_unsafe(value: object) -> object:
+    """Mark each text in a value as no template."""
     if isinstance(value, str):
         return _UnsafeText(value)
     if isinstance(value, Mapping):
@@ -105,16 +106,7 @@ def read_inventory(
     except OSError as error:
         message = f"cannot read inventory {path}: {error.strerror}"
         raise InventoryError(message, hint=hint_of(error, _ANOTHER_HINT)) from error
-    try:
-        program = run_program(
-            [str(find_programs() / "ansible-inventory"), "-i", str(path.absolute()), "--list"],
-            seconds=_PROGRAM_SECONDS,
-            environment={**settings.environment, **settings.variables()},
-            folder=settings.folder,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        message = f"inventory {path}: ansible-inventory does not respond: {error}"
-        raise InventoryError(message) from error
+    program = _run_ansible_inventory(path, settings)
     hint = f"Try: ansible-inventory -i {path} --list"
     stderr = program.stderr.decode(errors="replace")
     try:
@@ -130,3 +122,18 @@ def read_inventory(
         raise InventoryError(joined(": ", f"inventory {path} names no host", why), hint=hint)
     messages = (f"inventory {path}: {message}" for message in split_messages(stderr))
     return replace(inventory, warnings=(*messages, *inventory.warnings))
+
+
+def _run_ansible_inventory(
+    path: Path, settings: AnsibleSettings
+) -> "subprocess.CompletedProcess[bytes]":
+    try:
+        return run_program(
+            [str(find_programs() / "ansible-inventory"), "-i", str(path.absolute()), "--list"],
+            seconds=_PROGRAM_SECONDS,
+            environment={**settings.environment, **settings.variables()},
+            folder=settings.folder,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        message = f"inventory {path}: ansible-inventory does not respond: {error}"
+        raise InventoryError(message) from error

@@ -33,7 +33,8 @@ _LAST_LINES: Final = 12
 _ERROR_STARTS = ("[ERROR]", "ERROR!", "fatal:")
 
 _CHECK_SECONDS: Final = 0.5
-_LONGEST: Final = 300
+_LONGEST_FAILURE: Final = 300
+_LONGEST_OUTPUT: Final = 400
 # For `python -c`, with PARENT PROGRAM [ARGUMENT]…: becomes a program that is killed when its parent
 # ends. Ansible would survive a killed rollout: ansible-runner makes it ignore the loss of its
 # terminal. Elsewhere than on Linux it ends when no commands come. PARENT is compared, because
@@ -114,8 +115,8 @@ class PlaybookRun:
         for number, line in enumerate(lines):
             if line.startswith(_ERROR_STARTS):
                 # From the error on: the last line alone would only quote the task.
-                return excerpt(" ".join(lines[number:]), 400)
-        return last_line("\n".join(lines), 400) or f"exit status {self.status}"
+                return excerpt(" ".join(lines[number:]), _LONGEST_OUTPUT)
+        return last_line("\n".join(lines), _LONGEST_OUTPUT) or f"exit status {self.status}"
 
     def _run_playbook(self) -> None:
         import ansible_runner  # noqa: PLC0415 - loaded by those alone who run through it
@@ -209,19 +210,16 @@ class AnsiblePlaybooks:
             return ""
         failures = list[str]()
 
-        def take_event(event: Mapping[str, Any]) -> None:
+        def note_event(event: Mapping[str, Any]) -> None:
             data = event.get("event_data") or {}
             task = excerpt(str(data.get("task") or ""))
             if event.get("event") == "playbook_on_task_start" and task:
                 notice(task)
             if event.get("event") in _FAILURE_EVENTS and not data.get("ignore_errors"):
-                result = data.get("res") or {}
-                why = str(result.get("msg") or result.get("stderr") or "no reason given")
-                if result.get("assertion"):
-                    why = f"{why}: {result['assertion']}"
-                failures.append(f"task {task!r}: {excerpt(why, _LONGEST)}")
+                why = _why_task_failed(data.get("res") or {})
+                failures.append(f"task {task!r}: {excerpt(why, _LONGEST_FAILURE)}")
 
-        run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=take_event)
+        run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=note_event)
         try:
             try:
                 run.start(variables)
@@ -234,7 +232,13 @@ class AnsiblePlaybooks:
                     return f"it did not end within gates.hook-timeout {seconds:g}s"
         finally:
             run.cancel()
+        # Also after rescued failures, and without a matching host.
         if run.status == 0:
-            # A play without hosts passes.
             return ""
         return failures[0] if failures else run.last_output
+
+
+def _why_task_failed(result: Mapping[str, Any]) -> str:
+    why = str(result.get("msg") or result.get("stderr") or "no reason given")
+    # Of ansible.builtin.assert.
+    return f"{why}: {result['assertion']}" if result.get("assertion") else why

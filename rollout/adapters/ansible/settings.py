@@ -126,6 +126,7 @@ class AnsibleSettings:
     def _preferences(self, temporary_folder: str) -> dict[str, str]:
         """Return variables of preferences that the user has not set."""
         any_unparsed = "any_unparsed_is_failed"
+        # Section and key in ansible.cfg, variable, value.
         preferred = [
             # A terminal merges stdout and stderr.
             ("ssh_connection", "usetty", "ANSIBLE_SSH_USETTY", "False"),
@@ -150,6 +151,7 @@ class AnsibleSettings:
         return preferences
 
     def _user_value(self, section: str, key: str, variable: str) -> str | None:
+        """Return the value in the environment, else in ansible.cfg, else None."""
         return self.environment.get(variable) or self._config.get(section, key, fallback=None)
 
     @cached_property
@@ -168,10 +170,11 @@ class AnsibleSettings:
         if _is_readable(in_folder):
             reason = why_maybe_planted(in_folder)
             if reason:
-                way_in = "" if find_writers(in_folder) else _USE_CONFIG_HINT
+                # A file that others can write is refused in ANSIBLE_CONFIG, too.
+                use_hint = "" if find_writers(in_folder) else _USE_CONFIG_HINT
                 raise UsageError(
                     f"ansible.cfg of the current directory is refused: {reason}",
-                    hint=f"{way_in}To go on without it: run rollout in another directory.",
+                    hint=f"{use_hint}To go on without it: run rollout in another directory.",
                 )
             return in_folder
         home = Path(self.environment.get("HOME", "/"))
@@ -213,16 +216,16 @@ def check_inventory(path: Path, current: Path) -> None:
     """
     check_tree(path)
     for folder in (path if path.is_dir() else path.parent, current):
-        _check_in(folder, _VARIABLES)
+        _check_matching_files(folder, _VARIABLES)
 
 
 def check_playbook(path: Path) -> None:
     """Check a playbook with what Ansible loads from its folder. Raises `OSError`."""
     check_tree(path)
-    _check_in(path.parent, (*_VARIABLES, *_CODE))
+    _check_matching_files(path.parent, (*_VARIABLES, *_CODE))
 
 
-def _check_in(folder: Path, patterns: tuple[str, ...]) -> None:
+def _check_matching_files(folder: Path, patterns: tuple[str, ...]) -> None:
     for pattern in patterns:
         for found in folder.glob(pattern):
             check_tree(found)

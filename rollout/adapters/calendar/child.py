@@ -57,6 +57,7 @@ def read_in_child(content: bytes, now: datetime, zone: str) -> Answer:
         )
     except subprocess.TimeoutExpired:
         return Answer(problem=TOO_LONG)
+    # Killed by a signal.
     if process.returncode < 0:
         return Answer(problem=TOO_LONG)
     if process.returncode:
@@ -68,7 +69,7 @@ def read_in_child(content: bytes, now: datetime, zone: str) -> Answer:
 def work() -> None:
     """Read the calendar of the task on stdin, as the program of the child process."""
     task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Task)
-    signal.signal(signal.SIGXCPU, _stop)
+    signal.signal(signal.SIGXCPU, _raise_out_of_time)
     # One more second, if a library catches the exception.
     _limit(resource.RLIMIT_CPU, task.cpu_seconds, task.cpu_seconds + 1)
     # macOS refuses this limit.
@@ -87,7 +88,7 @@ def _limit(kind: int, soft: int, hard: int) -> None:
     resource.setrlimit(kind, (soft, hard))
 
 
-def _stop(*_: object) -> NoReturn:
+def _raise_out_of_time(*_: object) -> NoReturn:
     raise OutOfTimeError
 
 
@@ -96,12 +97,7 @@ def read_here(content: bytes, now: datetime, zone: str) -> Answer:
     horizon = Interval(now - _LOOK_BACK, now + _LOOK_AHEAD)
     try:
         freezes = join_overlapping(read_occurrences(content, horizon, zone))
-        return Answer(
-            tuple(
-                f"{_round_down(item.begin)}..{_round_down(item.end + _ALMOST_A_MINUTE)}"
-                for item in freezes
-            )
-        )
+        return Answer(tuple(map(_freeze_text, freezes)))
     except UsageError as error:
         return Answer(problem=error.message, hint=error.hint)
     except (OutOfTimeError, MemoryError):
@@ -111,5 +107,10 @@ def read_here(content: bytes, now: datetime, zone: str) -> Answer:
         return Answer(problem=str(error))
 
 
-def _round_down(moment: datetime) -> str:
+def _freeze_text(interval: Interval) -> str:
+    """As in `2026-12-24T00:00..2026-12-27T00:00`, rounded outwards to minutes."""
+    return f"{_minute(interval.begin)}..{_minute(interval.end + _ALMOST_A_MINUTE)}"
+
+
+def _minute(moment: datetime) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="minutes")

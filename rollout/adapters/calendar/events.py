@@ -18,6 +18,7 @@ _TIME = r"\d{8}T\d{6}Z?"
 _DURATION = (
     r"\+?P(?=\d|T\d)(?:\d{1,6}W)?(?:\d{1,6}D)?(?:T(?=\d)(?:\d{1,6}H)?(?:\d{1,6}M)?(?:\d{1,6}S)?)?"
 )
+# By the parameter VALUE; empty without it.
 _VALUE_PATTERNS = {
     "": rf"{_DATE}|{_TIME}",
     "DATE": _DATE,
@@ -83,9 +84,9 @@ class CalendarEvent:
         end = self.block.one("DTEND")
         if end and self.block.one("DURATION"):
             end.refuse("DTEND and DURATION exclude each other")
-        if self.replaced:
+        if self.recurrence_id:
             # Raises an error for an invalid value.
-            self.values(self.replaced)
+            self.values(self.recurrence_id)
             if not self.uid:
                 self.block.refuse("RECURRENCE-ID without UID")
         self._check_length()
@@ -103,8 +104,8 @@ class CalendarEvent:
         return line is not None and line.value.strip().upper() == "CANCELLED"
 
     @property
-    def replaced(self) -> ContentLine | None:
-        """The property with another event's occurrence that this one replaces, or None."""
+    def recurrence_id(self) -> ContentLine | None:
+        """The start of the repeating event's occurrence that this event replaces, or None."""
         return self.block.one("RECURRENCE-ID")
 
     @cached_property
@@ -136,9 +137,10 @@ class CalendarEvent:
         """Yield the occurrences within the horizon, except the replaced ones."""
         first = _local_time(self.start, self.zone)
         horizon_end = _local_time(horizon.end, self.zone)
-        length_by_clocks = self._end - first
+        length_by_clocks = self._first_end - first
         period_ends = self._period_ends()
         for local_begin in self._occurrence_starts(first, period_ends, replaced):
+            # Starts are in order, and may never end.
             if local_begin > horizon_end:
                 return
             begin = _to_utc(local_begin, self.zone)
@@ -154,45 +156,53 @@ class CalendarEvent:
     def _occurrence_starts(
         self, first: datetime, periods: Iterable[_FoldKey], replaced: Iterable[ContentLine]
     ) -> Iterator[datetime]:
-        from dateutil.rrule import rrulestr  # noqa: PLC0415 - slow to import
-
-        rules = list[Iterable[datetime]]()
-        for line in self.block.all("RRULE"):
-            rule = read_rule(line, has_times=not self.is_whole_days)
-            repeats = rrulestr(rule.text, dtstart=first)
-            if rule.until:
-                repeats = repeats.replace(until=self._rule_end(line, rule))
-            rules.append(repeats)
+        """Yield the local starts in order, without those in EXDATE or `replaced`."""
+        rules = list(self._rule_starts(first))
         dates = [first, *(begin for begin, _ in periods)]
         for line in self.block.all("RDATE"):
             if not _is_period(line):
                 dates += self.local_times(line)
-        done = {
+        excluded = {
             _fold_key(begin)
             for line in (*self.block.all("EXDATE"), *replaced)
             for begin in self.local_times(line)
         }
         # dateutil's rruleset takes two equal local times for one.
         for begin in merge(sorted(dates, key=_fold_key), *rules, key=_fold_key):
-            if _fold_key(begin) not in done:
+            if _fold_key(begin) not in excluded:
                 yield begin
+
+    def _rule_starts(self, first: datetime) -> Iterator[Iterable[datetime]]:
+        from dateutil.rrule import rrulestr  # noqa: PLC0415 - slow to import
+
+        for line in self.block.all("RRULE"):
+            rule = read_rule(line, has_times=not self.is_whole_days)
+            starts = rrulestr(rule.text, dtstart=first)
+            if rule.until:
+                starts = starts.replace(until=self._rule_end(line, rule))
+            yield starts
 
     def _period_ends(self) -> dict[_FoldKey, list[datetime]]:
         """Return the ends, in UTC, of RDATE's periods, by local start."""
         periods = dict[_FoldKey, list[datetime]]()
         for line in filter(_is_period, self.block.all("RDATE")):
-            for begin, end in cast("Sequence[Period]", self.values(line)):
+            for begin, end_or_length in cast("Sequence[Period]", self.values(line)):
                 self._check_form(line, begin)
-                until = _add_clamped(begin, end) if isinstance(end, timedelta) else end
-                if bool(begin.tzinfo) != bool(until.tzinfo):
+                end = (
+                    _add_clamped(begin, end_or_length)
+                    if isinstance(end_or_length, timedelta)
+                    else end_or_length
+                )
+                if (begin.tzinfo is None) != (end.tzinfo is None):
                     line.refuse("one end of a period has a time zone, the other has none")
-                if until <= begin:
+                if end <= begin:
                     line.refuse("a period ends before it begins")
                 start = _local_time(begin, self.zone)
                 ends = periods.setdefault(_fold_key(start), [])
-                ends.append(_instant_in_utc(until, self.zone))
-                if isinstance(end, timedelta):
-                    ends.append(min(_add_clamped(_to_utc(start, self.zone), end), _LATEST))
+                ends.append(_instant_in_utc(end, self.zone))
+                if isinstance(end_or_length, timedelta):
+                    exact_end = _add_clamped(_to_utc(start, self.zone), end_or_length)
+                    ends.append(min(exact_end, _LATEST))
         return periods
 
     def _rule_end(self, line: ContentLine, rule: RecurrenceRule) -> datetime:
@@ -213,9 +223,11 @@ class CalendarEvent:
             # Clocks showed the whole hour once already, also the part after this time.
             repeated = by_clocks.replace(fold=0)
             by_clocks += _to_utc(by_clocks, self.zone) - _to_utc(repeated, self.zone)
-        if not self.is_whole_days and (until.tzinfo or not self._own_zone):
-            return by_clocks if until.tzinfo else as_written
-        return max(as_written, by_clocks)
+        if self.is_whole_days:
+            return max(as_written, by_clocks)
+        if until.tzinfo:
+            return by_clocks
+        return max(as_written, by_clocks) if self._own_zone else as_written
 
     def _check_form(self, line: ContentLine, value: Value) -> date:
         """Return the value; `CalendarError` if not in DTSTART's form."""
@@ -227,7 +239,7 @@ class CalendarEvent:
         return value
 
     @cached_property
-    def _end(self) -> datetime:
+    def _first_end(self) -> datetime:
         """The first occurrence's end, a local time without a `tzinfo`."""
         first = _local_time(self.start, self.zone)
         line = self.block.one("DTEND")
@@ -248,7 +260,7 @@ class CalendarEvent:
         if line:
             return cast("timedelta", self.values(line)[0])
         line = self.block.one("DTEND")
-        end = self._single_date(line) if line else self._end
+        end = self._single_date(line) if line else self._first_end
         # DTEND may have its own zone.
         return _instant_in_utc(end, self.zone) - _instant_in_utc(self.start, self.zone)
 
@@ -257,7 +269,7 @@ class CalendarEvent:
         if line is None:
             return
         # Raises an error for another form than DTSTART's.
-        _ = self._end
+        _ = self._first_end
         if self._exact_length < timedelta():
             line.refuse("the event ends before it begins")
         if not self._exact_length and self.is_whole_days:

@@ -36,6 +36,7 @@ class CalendarError(ValueError):
 class ContentLine:
     """A property, which may be folded over several lines of the file."""
 
+    # Of its first line in the file.
     number: int
     # In capitals, as are parameters' names.
     name: str
@@ -77,7 +78,7 @@ class Block:
         raise CalendarError(self.number, f"{self.name}: {why}")
 
     @contextmanager
-    def in_time(self) -> Iterator[None]:
+    def blamed_for_timeout(self) -> Iterator[None]:
         """Turn an `OutOfTimeError` into a `CalendarError` about this block."""
         try:
             yield
@@ -141,6 +142,7 @@ def _unfold_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse_line(number: int, raw: bytes) -> ContentLine:
+    """Parse an unfolded line, such as `DTSTART;TZID=Europe/Berlin:20261224T180000`."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:

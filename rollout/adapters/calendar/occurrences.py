@@ -17,31 +17,33 @@ _IGNORED_BLOCKS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 
 
 def read_occurrences(content: bytes, horizon: Interval, zone: str) -> Iterator[Interval]:
-    """Yield when events take place; cancelled ones do not. `zone` is for a calendar without."""
+    """Yield when events that are not canceled take place; by default in this `zone`."""
     calendar = read_calendar_block(content)
     zones = read_zones(calendar, zone)
     _check_calendar(calendar)
     events = [CalendarEvent(block, zones) for block in calendar.blocks if block.name == "VEVENT"]
     for event in events:
-        with event.block.in_time():
+        with event.block.blamed_for_timeout():
             event.check()
     replaced = _replaced_occurrences(events)
     for event in events:
-        replaced_of_event = () if event.replaced else replaced.get(event.uid, ())
-        with event.block.in_time():
+        replaced_of_event = () if event.recurrence_id else replaced.get(event.uid, ())
+        with event.block.blamed_for_timeout():
             occurrences = list(event.occurrences(replaced_of_event, horizon))
+        # A canceled event is evaluated for its errors.
         if not event.is_cancelled:
             yield from occurrences
 
 
 def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
+    """Return the replaced occurrences by the repeating event's UID."""
     replaced = defaultdict[str, list[ContentLine]](list)
     for event in events:
-        if event.replaced:
-            replaced[event.uid].append(event.replaced)
+        if event.recurrence_id:
+            replaced[event.uid].append(event.recurrence_id)
     repeating = set[str]()
     for event in events:
-        if event.replaced or event.uid not in replaced:
+        if event.recurrence_id or event.uid not in replaced:
             continue
         if event.uid in repeating:
             event.block.refuse("two events have one UID, and another event replaces an occurrence")

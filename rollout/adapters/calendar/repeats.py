@@ -11,7 +11,8 @@ from rollout.adapters.calendar.lines import ContentLine
 
 _FREQUENCIES = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
 _DAY = "MO|TU|WE|TH|FR|SA|SU"
-_WEEKDAY = re.compile(rf"(?:([+-]?)(\d{{1,2}}))?({_DAY})", re.ASCII)
+# As in `MO`, or `-1FR` for the last Friday.
+_WEEKDAY = re.compile(rf"(?:[+-]?(?P<ordinal>\d{{1,2}}))?(?:{_DAY})", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,3}", re.ASCII)
 _POSITIVE = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _HIGHEST_ORDINALS = {"YEARLY": 53, "MONTHLY": 5}
@@ -54,7 +55,9 @@ _LISTS: Mapping[str, _NumberRange] = {
 class RecurrenceRule:
     """A valid recurrence rule."""
 
+    # Without UNTIL.
     text: str
+    # As written, or empty.
     until: str
 
 
@@ -71,6 +74,7 @@ def read_rule(
         if name in _LISTS:
             _check_numbers(line, name, value.split(","), frequency)
     _check_weekdays(line, parts, frequency)
+    _check_set_position(line, parts)
     _check_times(line, parts, has_times=has_times)
     text = ";".join(f"{name}={value}" for name, value in parts.items() if name != "UNTIL")
     return RecurrenceRule(text, parts.get("UNTIL", ""))
@@ -86,10 +90,13 @@ def _check_repetition(line: ContentLine, parts: Mapping[str, str]) -> None:
         line.refuse("WKST is not a day of the week")
 
 
-def _check_times(line: ContentLine, parts: Mapping[str, str], *, has_times: bool) -> None:
+def _check_set_position(line: ContentLine, parts: Mapping[str, str]) -> None:
     lists = [name for name in parts if name.startswith("BY")]
     if lists == ["BYSETPOS"]:
         line.refuse("BYSETPOS needs another BY… with it")
+
+
+def _check_times(line: ContentLine, parts: Mapping[str, str], *, has_times: bool) -> None:
     times_a_day = 1
     for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
         if name in parts and not has_times:
@@ -100,6 +107,7 @@ def _check_times(line: ContentLine, parts: Mapping[str, str], *, has_times: bool
 
 
 def _split_parts(line: ContentLine) -> Mapping[str, str]:
+    """Return the parts of a rule such as `FREQ=WEEKLY;BYDAY=MO,FR` by name."""
     known = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_LISTS}
     parts = dict[str, str]()
     for written in line.value.upper().removesuffix(";").split(";"):
@@ -125,6 +133,7 @@ def _check_numbers(line: ContentLine, name: str, values: list[str], frequency: s
 def _check_weekdays(line: ContentLine, parts: Mapping[str, str], frequency: str) -> None:
     most = _HIGHEST_ORDINALS.get(frequency, 0)
     if "BYMONTH" in parts:
+        # Ordinals then count within a month.
         most = min(most, _HIGHEST_ORDINALS["MONTHLY"])
     if "BYWEEKNO" in parts:
         most = 0
@@ -133,5 +142,6 @@ def _check_weekdays(line: ContentLine, parts: Mapping[str, str], frequency: str)
         match = _WEEKDAY.fullmatch(written)
         if match is None:
             line.refuse(f"{written!r} in BYDAY is not a day of the week")
-        if match[2] is not None and not 1 <= int(match[2]) <= most:
+        ordinal = match["ordinal"]
+        if ordinal is not None and not 1 <= int(ordinal) <= most:
             line.refuse(f"{written!r} in BYDAY has no meaning with FREQ={frequency}")

@@ -87,7 +87,7 @@ def _find_zone(line: ContentLine, zones: Zones) -> tzinfo:
 
 
 def _register(blocks: list[Block]) -> frozenset[str]:
-    """Register this file's zones with icalendar, not other files'; return the names."""
+    """Make icalendar forget other files' zones and know this file's; return their names."""
     from icalendar import Timezone, use_zoneinfo  # noqa: PLC0415 - slow to import
 
     use_zoneinfo()  # type: ignore[no-untyped-call]
@@ -97,13 +97,13 @@ def _register(blocks: list[Block]) -> frozenset[str]:
         if line is None:
             block.refuse("a time zone without TZID")
         name = line.value.strip("/")
-        with block.in_time():
+        with block.blamed_for_timeout():
             _check_parts(block)
             if _is_in_database(name):
                 continue
         if name in names:
             line.refuse("the time zone is defined twice")
-        with block.in_time():
+        with block.blamed_for_timeout():
             try:
                 Timezone.from_ical(block.text())
             except _INVALID_DEFINITION as error:

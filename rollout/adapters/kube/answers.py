@@ -4,6 +4,8 @@ A proxy's or login page's answer must not pass for an empty list or a completed 
 """
 
 import ssl
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import urllib3.exceptions as http
@@ -55,6 +57,16 @@ _MESSAGES_BY_ERROR: tuple[tuple[type[Exception] | tuple[type[Exception], ...], s
 )
 
 
+class _RequestedObject(NamedTuple):
+    """What a path such as `/apis/GROUP/VERSION/namespaces/NAMESPACE/pods/NAME/log` names."""
+
+    version: str
+    # Empty, as are the others, if the path ends before.
+    resource: str
+    name: str
+    subresource: str
+
+
 class _ResponseBody(wire.Wire, frozen=True):
     kind: str = ""
     api_version: str = ""
@@ -88,32 +100,39 @@ def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
     if root not in ("api", "apis"):
         return True
     version_parts = 1 if root == "api" else 2
-    version = "/".join(parts[:version_parts])
-    object_parts = parts[version_parts:]
-    # `namespaces/NAME` alone is the namespace.
-    if object_parts[:1] == ["namespaces"] and len(object_parts) > 2:  # noqa: PLR2004
-        object_parts = object_parts[2:]
-    resource, name, subresource = (*object_parts, "", "", "")[:3]
-    if not resource:
+    requested = _requested_object(parts, version_parts)
+    if not requested.resource:
         has_version = len(parts) == version_parts
         return answer.kind == (_DISCOVERY if has_version else _GROUP_DISCOVERY)
-    if subresource and answer.kind.lower() == subresource:
+    if requested.subresource and answer.kind.lower() == requested.subresource:
         return True
     if answer.kind == "Status":
         # No object is left, or another one was changed.
-        may_be_status = method == "DELETE" or bool(subresource)
+        may_be_status = method == "DELETE" or bool(requested.subresource)
         return may_be_status and bytes(answer.status) == _SUCCESS
     kind = answer.kind
-    if method == "GET" and not name:
+    if method == "GET" and not requested.name:
         if not kind.endswith("List"):
             return False
         kind = kind.removesuffix("List")
     # A custom plural need not follow from its kind.
-    is_custom = method == "GET" and bool(name) and "." in version
-    return answer.api_version == version and (is_custom or _plural(kind) == resource)
+    is_custom = method == "GET" and bool(requested.name) and "." in requested.version
+    is_of_resource = is_custom or _plural(kind) == requested.resource
+    return answer.api_version == requested.version and is_of_resource
+
+
+def _requested_object(parts: Sequence[str], version_parts: int) -> _RequestedObject:
+    version = "/".join(parts[:version_parts])
+    object_parts = parts[version_parts:]
+    # `namespaces/NAME` alone is the namespace.
+    if object_parts[:1] == ["namespaces"] and object_parts[2:]:
+        object_parts = object_parts[2:]
+    resource, name, subresource, *_ = (*object_parts, "", "", "")
+    return _RequestedObject(version, resource, name, subresource)
 
 
 def _plural(kind: str) -> str:
+    """Return the resource of a kind: `networkpolicies` for `NetworkPolicy`."""
     word = kind.lower()
     if word.endswith(("s", "x", "ch", "sh")):
         return f"{word}es"
@@ -141,13 +160,14 @@ def is_broken_off(error: Exception) -> bool:
 
 def _ended_early(error: Exception) -> bool:
     """Whether a chunk is incomplete: urllib3 cannot parse its length, which is a `ValueError`."""
-    invalid = isinstance(error, http.InvalidChunkLength)
-    return isinstance(error, _BROKEN_CONNECTION) and (
-        invalid or isinstance(_innermost_error(error), ValueError)
+    has_no_length = isinstance(error, http.InvalidChunkLength) or isinstance(
+        _innermost_error(error), ValueError
     )
+    return isinstance(error, _BROKEN_CONNECTION) and has_no_length
 
 
 def _tls_error(error: Exception, server: str) -> ApiError:
+    """Return an `ApiUnavailableError` only if another attempt may succeed."""
     text = str(error)
     cause = _cause(error)
     if _VERIFICATION_MARKER in text:
@@ -167,6 +187,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _innermost_error(error: BaseException) -> BaseException:
+    # urllib3 has some causes only in `args`.
     wrapped = (part for part in error.args if isinstance(part, BaseException))
     below = error.__cause__ or error.__context__ or next(wrapped, None)
     return error if below is None else _innermost_error(below)

@@ -33,7 +33,7 @@ class WatchStream:
     def __enter__(self) -> Iterator[bytes]:
         response = self._connect()
         self._response = response
-        # After the assignment: nobody disconnected it if left before.
+        # The watch was left before it had a response to disconnect.
         if self._is_left:
             self._disconnect(response)
         return self._read_lines()
@@ -44,15 +44,16 @@ class WatchStream:
             self._disconnect(self._response)
 
     def _read_lines(self) -> Iterator[bytes]:
-        pending = b""
+        incomplete_line = b""
         while chunk := self._read_chunk():
-            *lines, pending = (pending + chunk).split(b"\n")
+            *lines, incomplete_line = (incomplete_line + chunk).split(b"\n")
             for line in filter(bytes.strip, lines):
                 if self._is_left:
                     return
                 yield line
 
     def _read_chunk(self) -> bytes:
+        """Return the next bytes, or none at the end of the watch."""
         try:
             with self._read_lock:
                 if self._is_left or self._response is None:
