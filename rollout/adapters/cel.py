@@ -38,8 +38,7 @@ class _Task(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    """The value of an expression, or why it has none."""
-
+    # None if there is a problem.
     value: bool | None = None
     problem: str = ""
 

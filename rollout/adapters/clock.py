@@ -79,7 +79,7 @@ class ServerTime:
 
 
 def _parse_date(written: str) -> datetime | None:
-    """Return a time such as `Mon, 30 Nov 2026 01:08:51 GMT` in UTC; None if invalid."""
+    """As in `Mon, 30 Nov 2026 01:08:51 GMT`; None if invalid."""
     try:
         date = parsedate_to_datetime(written)
     except (ValueError, OverflowError):

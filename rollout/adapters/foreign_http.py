@@ -25,10 +25,7 @@ _MOST_SHOWN_BYTES = 200
 
 
 class ExchangeError(Exception):
-    """A failed request, in words that follow a subject, such as `answers 404`.
-
-    Unlike the message, `text` may hold secrets.
-    """
+    """A failed request, such as `answers 404`; `text`, unlike the message, may hold secrets."""
 
     def __init__(self, message: str, *, status: int = 0, text: str = "") -> None:
         super().__init__(message)

@@ -147,7 +147,6 @@ def _how_to_close(entry: Path, state: os.stat_result) -> str:
 
 
 def _why_maybe_not_own(path: Path) -> str:
-    """Return why others may have made or changed this entry, or empty."""
     state = path.lstat()
     if _is_foreign(state):
         return f"{_directory_prefix(state)}{path} belongs to {user_name(state.st_uid)}"

@@ -158,7 +158,6 @@ def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPl
                 walked = Path("/")
                 folder = _replace_descriptor(folder, os.open("/", _FOLDER))
             remaining.extend(part for part in reversed(target.parts) if part != "/")
-        # The path leads to `/`.
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     finally:
         os.close(folder)

@@ -107,7 +107,6 @@ class Pushgateway:
         headers: Sequence[tuple[str, str]],
         data: bytes,
     ) -> Callable[[], None]:
-        """Return a function that sends the request, as `push_to_gateway` wants it."""
         all_headers = {**dict(headers), **self._headers}
 
         def send() -> None:

@@ -65,7 +65,6 @@ class Destination:
 
 
 def _webhook_delivery(parts: Url) -> Callable[[Note], None]:
-    """Return a function that posts a notification as JSON."""
     url = parts._replace(auth=None, fragment=None).url
     headers = {"Content-Type": "application/json", "User-Agent": f"rollout/{__version__}"}
     if parts.auth:
@@ -82,17 +81,14 @@ def _webhook_delivery(parts: Url) -> Callable[[Note], None]:
 
 
 def _apprise_delivery(url: str, name: str) -> Callable[[Note], None]:
-    """Return a function that sends a notification through Apprise.
-
-    Apprise says why it failed only in its log, which may hold secrets.
-    """
+    """Apprise says why it failed only in its log, which may hold secrets."""
     plugin = _import_apprise_silenced().Apprise.instantiate(url)
     if plugin is None:
         raise UsageError(
             f"{name} is not a URL that Apprise understands",
             hint="See https://appriseit.com/services/ for how each service is written.",
         )
-    # Apprise would wait up to 5.5 s between them.
+    # Apprise would wait up to 5.5 s between notifications.
     plugin.request_rate_per_sec = 0
 
     def deliver(note: Note) -> None:
@@ -107,7 +103,6 @@ def _apprise_delivery(url: str, name: str) -> Callable[[Note], None]:
 
 @cache
 def _import_apprise_silenced() -> ModuleType:
-    """Import Apprise, and silence logs that would show URLs."""
     try:
         module = import_module("apprise")
     except ImportError as error:

@@ -41,7 +41,7 @@ class OperatorCommand:
     """A command that the operator's settings name."""
 
     words: Sequence[str]
-    # Both are for messages: "gate command", "gates.command-timeout".
+    # Both are for messages: "gate command", "gates.timeout".
     name: str
     timeout_setting: str
 
@@ -114,7 +114,6 @@ def _terminate(process: subprocess.Popen[bytes]) -> None:
 
 
 def _read_tail(output: IO[bytes]) -> str:
-    """Return the last `_KEPT_BYTES` of a file that may be huge."""
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _KEPT_BYTES))
     return output.read().decode(errors="replace")

@@ -50,7 +50,7 @@ class _Sample(msgspec.Struct, frozen=True):
 
     @property
     def is_firing(self) -> bool:
-        """Whether kured would count the sample; `ValueError` if its value is no number."""
+        """As kured sees it; `ValueError` if the value is no number."""
         _, value = self.value
         is_alert = bool(self.name) and float(value) != 0
         return is_alert and self.metric.get("alertstate") == "firing"
@@ -131,7 +131,6 @@ class PrometheusAlerts:
         return answer.data.result
 
     def _get_decoded(self, full_url: str, headers: Mapping[str, str], shape: type[T]) -> T:
-        # Messages name the URL without its query.
         url, _, _ = full_url.partition("?")
         try:
             return decoder_of(shape).decode(exchange(full_url, _BOUNDS, headers))

@@ -65,8 +65,6 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers each connection in a thread."""
-
     daemon_threads = True
     block_on_close = False
     request_queue_size = _MOST_CONNECTIONS

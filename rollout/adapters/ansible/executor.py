@@ -231,7 +231,7 @@ class CommandQueue:
             run.cancel()
 
     def _start_run(self) -> PlaybookRun:
-        """Start a run and replace what belonged to the last; the caller holds the lock."""
+        """Start a run; the caller holds the lock."""
         run = PlaybookRun(
             self._settings,
             find_playbooks() / "reboot.yml",

@@ -23,7 +23,7 @@ _LOOK_BACK = timedelta(days=2)
 _LOOK_AHEAD = timedelta(days=731)
 _ALMOST_A_MINUTE = timedelta(seconds=59)
 _CPU_SECONDS = 20
-# A busy machine refuses no calendar.
+# For a busy machine, more than the CPU time.
 _LONGEST_WAIT = 600.0
 _MOST_MEMORY = 1 << 30
 # -P ignores modules in the current folder, which may be anyone's.

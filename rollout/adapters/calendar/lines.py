@@ -36,7 +36,7 @@ class CalendarError(ValueError):
 class ContentLine:
     """A property, which may be folded over several lines of the file."""
 
-    # Of its first line in the file.
+    # Of the first line.
     number: int
     # In capitals, as are parameters' names.
     name: str

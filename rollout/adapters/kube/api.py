@@ -122,7 +122,7 @@ class KubeApi:
 
     def get(self, path: str, query: Query | None = None) -> bytes:
         """Return the body of a GET."""
-        return self._request_body("GET", path, query)
+        return self._answer_body("GET", path, query)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
         """Yield a list's pages, each fetched ahead. Raises `ApiGoneError` if read too slowly."""
@@ -138,19 +138,19 @@ class KubeApi:
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
         """POST `body`; return the answer's body."""
-        return self._request_body("POST", path, query, body)
+        return self._answer_body("POST", path, query, body)
 
     def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
         """PUT `body`; return the answer's body."""
-        return self._request_body("PUT", path, query, body)
+        return self._answer_body("PUT", path, query, body)
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Send a JSON merge patch; return the answer's body."""
-        return self._request_body("PATCH", path, query, body)
+        return self._answer_body("PATCH", path, query, body)
 
     def delete(self, path: str, body: object | None = None) -> bytes:
         """DELETE with `body` as DeleteOptions; return the answer's body."""
-        return self._request_body("DELETE", path, None, body)
+        return self._answer_body("DELETE", path, None, body)
 
     def watch(
         self, path: str, query: Query, *, seconds: float
@@ -173,7 +173,7 @@ class KubeApi:
             lambda error: self._note_failed_exchange(error, request),
         )
 
-    def _request_body(
+    def _answer_body(
         self, method: str, path: str, query: Query | None, body: object = None
     ) -> bytes:
         request = _Request(
@@ -183,11 +183,11 @@ class KubeApi:
             read_timeout=self._timeouts.read,
             body=body,
         )
-        body, _ = self._exchange(request)
-        return body
+        answer, _ = self._exchange(request)
+        return answer
 
     def _exchange(self, request: _Request) -> tuple[bytes, str]:
-        """Return the body and the token of a list's next page, empty on the last page."""
+        """Return the body and the token of a list's next page, or empty."""
         response = self._require_success(request)
         arrived_at = self._server_time.monotonic()
         try:

@@ -46,7 +46,6 @@ def _import_parts() -> SimpleNamespace:
 
 @contextmanager
 def _in_empty_packages() -> Iterator[None]:
-    """Put empty packages in place meanwhile."""
     specification = find_spec(_PACKAGE)
     folders = specification.submodule_search_locations if specification else None
     try:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import msgspec
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from rollout.adapters.kube.kubeconfig import Login, Program
 from rollout.adapters.programs import run_program
 from rollout.adapters.secrets import child_environment, header_value, masked
 from rollout.errors import KubeconfigError
+from rollout.model.text import joined
 from rollout.model.tool_output import last_line
 
 # Seconds for a credential program; cloud providers' take one to ten.
@@ -33,7 +34,7 @@ LOGIN_LIMIT = 30.0
 # How early to renew, in seconds: a minute, or a fifth of a short lifetime.
 _LONGEST_MARGIN = 60.0
 _SHARE_OF_LIFETIME = 0.2
-_HINT = "Check the token, or the file or program that it comes from."
+_LOGIN_HINT = "Check the token, or the file or program that it comes from."
 _OIDC_HINT = (
     "Any kubectl command renews the token. To let rollout renew it, log in with kubelogin (kubectl"
     " oidc-login) as the user's `exec` program."
@@ -74,7 +75,10 @@ class _Claims(msgspec.Struct, frozen=True):
 
 
 def log_in(login: Login, *, may_ask: bool) -> Credentials:
-    """Return the user's credentials, or raise `KubeconfigError`. A program may ask a person."""
+    """Return the user's credentials, or raise `KubeconfigError`.
+
+    `may_ask`: a credential program may ask a person.
+    """
     user = login.user
     has_certificate = bool(user.client_certificate_data or user.client_certificate)
     if user.token_file:
@@ -99,19 +103,19 @@ def _bearer(token: str, origin: str) -> str:
         return f"Bearer {header_value(token)}"
     except ValueError as error:
         message = f"the credentials of {origin} cannot be sent: they have {error}"
-        raise KubeconfigError(message, hint=_HINT) from None
+        raise KubeconfigError(message, hint=_LOGIN_HINT) from None
 
 
 def _read_token(file: Path) -> str:
     """Return the token that a file has now: a kubelet replaces it before it expires."""
-    hint = _HINT
+    hint = _LOGIN_HINT
     try:
         if token := read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode().strip():
             return token
         why = "has no token"
     except OSError as error:
         why = f"cannot be read: {error.strerror}"
-        hint = hint_of(error, _HINT)
+        hint = hint_of(error, _LOGIN_HINT)
     except ValueError:
         why = "is not text"
     raise KubeconfigError(f"token file {file} {why}", hint=hint)
@@ -125,6 +129,7 @@ def _id_token(config: Mapping[str, str], origin: str) -> str:
     token = config.get("id-token", "")
     try:
         _, payload, _ = token.split(".")
+        # A JWT leaves out the padding.
         padded = payload + "=" * (-len(payload) % 4)
         claims = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Claims)
     except (ValueError, msgspec.MsgspecError):
@@ -135,40 +140,24 @@ def _id_token(config: Mapping[str, str], origin: str) -> str:
     return token
 
 
-def _ask_program(login: Login, program: Program, *, may_ask: bool) -> Credentials:
-    def fail(why: str) -> NoReturn:
-        raise KubeconfigError(
-            f"{program.command} gave no credentials: {why}",
-            hint=program.install_hint or f"Run it manually, or see {login.user_origin}.",
-        ) from None
+class _NoCredentialsError(Exception):
+    """Why a program gave no credentials."""
 
+
+def _ask_program(login: Login, program: Program, *, may_ask: bool) -> Credentials:
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
     is_interactive = may_ask and has_terminal and program.interactive_mode != "Never"
     try:
-        done = _run(program, login, is_interactive=is_interactive)
-    except OSError as error:
-        fail(f"{error.strerror}: {error.filename}")
-    except ValueError:
-        fail("its arguments or variables have a null character")
-    except subprocess.TimeoutExpired:
-        fail(f"no response within {LOGIN_LIMIT:.0f}s")
-    if done.returncode:
-        words = last_line(_without_inputs((done.stderr or b"").decode(errors="replace"), program))
-        fail(f"it exited with {done.returncode}{f': {words}' if words else ''}")
-    try:
-        answer = msgspec.json.decode(done.stdout, type=_ExecCredential)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        fail(f"its output is not an ExecCredential: {error}")
-    if (answer.api_version, answer.kind) != (program.api_version, "ExecCredential"):
-        fail(f"its output is not an ExecCredential of {program.api_version}")
-    status = answer.status
+        output = _program_output(program, login, is_interactive=is_interactive)
+        status = _decode_status(output, program)
+    except _NoCredentialsError as error:
+        raise KubeconfigError(
+            f"{program.command} gave no credentials: {error}",
+            hint=program.install_hint or f"Run it manually, or see {login.user_origin}.",
+        ) from None
     token = status.token or ""
     certificate = status.client_certificate_data or ""
     key = status.client_key_data or ""
-    if bool(certificate) != bool(key):
-        fail("its output has only one of clientCertificateData and clientKeyData")
-    if not (token or certificate):
-        fail("its output has neither a token nor a certificate")
     return Credentials(
         lambda: _bearer(token, login.user_origin) if token else "",
         certificate.encode(),
@@ -177,7 +166,42 @@ def _ask_program(login: Login, program: Program, *, may_ask: bool) -> Credential
     )
 
 
-def _run(
+def _program_output(program: Program, login: Login, *, is_interactive: bool) -> bytes:
+    try:
+        done = _run_credential_program(program, login, is_interactive=is_interactive)
+    except OSError as error:
+        raise _NoCredentialsError(f"{error.strerror}: {error.filename}") from None
+    except ValueError:
+        why = "its arguments or variables have a null character"
+        raise _NoCredentialsError(why) from None
+    except subprocess.TimeoutExpired:
+        raise _NoCredentialsError(f"no response within {LOGIN_LIMIT:.0f}s") from None
+    if done.returncode:
+        words = last_line(_without_inputs((done.stderr or b"").decode(errors="replace"), program))
+        raise _NoCredentialsError(joined(": ", f"it exited with {done.returncode}", words))
+    return done.stdout
+
+
+def _decode_status(output: bytes, program: Program) -> _Status:
+    """Return the status with a token, or with a certificate and its key."""
+    try:
+        answer = msgspec.json.decode(output, type=_ExecCredential)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise _NoCredentialsError(f"its output is not an ExecCredential: {error}") from None
+    if (answer.api_version, answer.kind) != (program.api_version, "ExecCredential"):
+        raise _NoCredentialsError(f"its output is not an ExecCredential of {program.api_version}")
+    status = answer.status
+    has_certificate = bool(status.client_certificate_data)
+    has_key = bool(status.client_key_data)
+    if has_certificate is not has_key:
+        why = "its output has only one of clientCertificateData and clientKeyData"
+        raise _NoCredentialsError(why)
+    if not (status.token or has_certificate):
+        raise _NoCredentialsError("its output has neither a token nor a certificate")
+    return status
+
+
+def _run_credential_program(
     program: Program, login: Login, *, is_interactive: bool
 ) -> "subprocess.CompletedProcess[bytes]":
     spec: dict[str, object] = {"interactive": is_interactive}
@@ -202,11 +226,13 @@ def _without_inputs(text: str, program: Program) -> str:
     """Mask what the program was given: it may repeat secrets."""
     given = [*(program.args or ()), *(item.value or "" for item in program.env or ())]
     parts = {part for value in given for part in (value, *_SEPARATOR.split(value))}
+    # A long secret may contain a short one.
     secrets = sorted((part for part in parts if not _OPTION.fullmatch(part)), key=len, reverse=True)
     return masked(text, secrets)
 
 
 def _cluster_information(login: Login) -> dict[str, object]:
+    """Return `spec.cluster` of an ExecCredential."""
     cluster = login.cluster
     data = cluster.certificate_authority_data
     if cluster.certificate_authority and not data:

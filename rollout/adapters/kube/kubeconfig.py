@@ -201,12 +201,12 @@ class _MergedKubeconfig:
         if user_name:
             user_file, content = self.users[user_name]
             user_origin = f"user {user_name!r} of {user_file}"
-            user = _with_paths(_decode_user(content, user_origin), user_file)
+            user = _with_absolute_paths(_decode_user(content, user_origin), user_file)
         return Login(
             context=name,
-            # The scheme in lower case.
+            # `urlsplit` writes the scheme in lower case.
             server=urlsplit(cluster.server or "").geturl().rstrip("/"),
-            cluster=_with_paths(cluster, file),
+            cluster=_with_absolute_paths(cluster, file),
             user=user,
             cluster_origin=cluster_origin,
             user_origin=user_origin,
@@ -237,7 +237,7 @@ class _MergedKubeconfig:
         return KubeconfigError(message, hint=f"Name one with --context: {', '.join(names)}.")
 
 
-def _with_paths(entry: _Struct, file: Path) -> _Struct:
+def _with_absolute_paths(entry: _Struct, file: Path) -> _Struct:
     """Return an entry with absolute paths: they are relative to its file."""
     folder = file.absolute().parent
     changes: dict[str, Any] = {
@@ -357,21 +357,26 @@ def _read_file(path: Path) -> KubeconfigFile:
     except msgspec.ValidationError as error:
         message = f"kubeconfig {path} is not a kubeconfig: {error}"
         raise KubeconfigError(message, hint=_VIEW_HINT) from error
+    _check_names_are_unique(file, path)
+    return file
+
+
+def _check_names_are_unique(file: KubeconfigFile, path: Path) -> None:
     for section in ("clusters", "contexts", "users"):
         names = [entry.name for entry in getattr(file, section) or ()]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             message = f"kubeconfig {path} has more than one entry {twice!r} in `{section}`"
             raise KubeconfigError(message, hint="Remove all but one of them.")
-    return file
 
 
 def _why_not_yaml(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        # What it quotes may be a password that begins with an exclamation mark.
+        # YAML quotes an unknown tag, which may be a password that begins with `!`.
         problem = (error.problem or "it cannot be read").partition(" '")[0]
         return f"line {error.problem_mark.line + 1}: {problem}"
     if isinstance(error, UnicodeDecodeError):
+        # Its text shows bytes of the file.
         return type(error).__name__
     return " ".join(str(error).split())
 
@@ -387,6 +392,7 @@ def _why_cluster_unusable(cluster: ClusterEntry) -> str:
         return "insecure-skip-tls-verify and a certificate authority: only one is allowed"
     if "@" in server:
         return "a user and password in its server address: they belong to the user"
+    # `port` raises this for one out of range.
     with suppress(ValueError):
         parts = urlsplit(server)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:

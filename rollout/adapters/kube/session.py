@@ -28,7 +28,13 @@ from urllib3.util.ssl_ import create_urllib3_context
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.kube.client_parts import client_parts
 from rollout.adapters.kube.credentials import Credentials, log_in, naming_certificate
-from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster, service_account_login
+from rollout.adapters.kube.kubeconfig import (
+    Login,
+    UserEntry,
+    find_login,
+    in_cluster,
+    service_account_login,
+)
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
@@ -92,7 +98,7 @@ def open_session(kubeconfig: Path | None, context: str | None, *, may_ask: bool)
     login = service_account_login(context) if is_pod else find_login(kubeconfig, context)
     impersonation = _impersonation(login)
     credentials = log_in(login, may_ask=may_ask)
-    # Reports now what cannot be sent.
+    # Raises an error for what cannot be sent.
     credentials.authorization()
     pool = _make_pool(login, credentials)
     return ApiSession(login.server, pool, credentials, login.context, impersonation)
@@ -169,25 +175,14 @@ def _load_certificates(
         elif configuration.verify_ssl:
             context.load_default_certs()
     with naming_certificate(f"client certificate or key of {login.user_origin}"):
-        certificate = credentials.certificate or _read_pem(
-            user.client_certificate_data, user.client_certificate
-        )
-        key = credentials.key or _read_pem(user.client_key_data, user.client_key)
-        if certificate:
-            with (
-                needing_temporary_folder("a client certificate"),
-                tempfile.NamedTemporaryFile(prefix="rollout-") as file,
-            ):
-                file.write(certificate + b"\n" + key)
-                file.flush()
-                # With an empty passphrase OpenSSL does not ask.
-                context.load_cert_chain(file.name, password="")
-    if (
+        _load_client_certificate(context, user, credentials)
+    is_embedded = (
         credentials.certificate
         or cluster.certificate_authority_data
         or user.client_certificate_data
         or user.client_key_data
-    ):
+    )
+    if is_embedded:
         # As for kubectl, the same authorities sign an HTTPS proxy's.
         configuration.proxy_ssl_context = context
         return context
@@ -195,6 +190,25 @@ def _load_certificates(
     configuration.cert_file = user.client_certificate
     configuration.key_file = user.client_key
     return None
+
+
+def _load_client_certificate(
+    context: ssl.SSLContext, user: UserEntry, credentials: Credentials
+) -> None:
+    certificate = credentials.certificate or _read_pem(
+        user.client_certificate_data, user.client_certificate
+    )
+    key = credentials.key or _read_pem(user.client_key_data, user.client_key)
+    if not certificate:
+        return
+    with (
+        needing_temporary_folder("a client certificate"),
+        tempfile.NamedTemporaryFile(prefix="rollout-") as file,
+    ):
+        file.write(certificate + b"\n" + key)
+        file.flush()
+        # With an empty passphrase OpenSSL does not ask.
+        context.load_cert_chain(file.name, password="")
 
 
 def _read_pem(data: str | None, file: str | None) -> bytes:
@@ -205,16 +219,14 @@ def _read_pem(data: str | None, file: str | None) -> bytes:
 
 
 def _choose_proxy(configuration: Any, proxy: str | None) -> None:
-    """Set the kubeconfig's proxy, else the environment's except for loopback, as Go does.
-
-    There HOST:PORT is an HTTP proxy, as for kubectl and curl.
-    """
+    """Set the kubeconfig's proxy, else the environment's except for loopback, as Go does."""
     if proxy:
         configuration.proxy = proxy
         configuration.no_proxy = ""
         return
     exceptions = [configuration.no_proxy, _LOOPBACK]
     configuration.no_proxy = ",".join(filter(None, exceptions))
+    # For kubectl and curl, HOST:PORT is an HTTP proxy.
     if configuration.proxy and "://" not in configuration.proxy:
         configuration.proxy = f"http://{configuration.proxy}"
 
@@ -235,7 +247,7 @@ class RenewableSession:
         """The latest session, renewed if its credentials expire soon."""
         session = self._session
         if time.time() >= session.credentials.renew_at:
-            # Otherwise they may still be accepted.
+            # Without new ones, these may still be accepted.
             with suppress(ApiUnavailableError):
                 return self.log_in_again(session)
         return session
@@ -251,15 +263,15 @@ class RenewableSession:
             return self._session
 
     def _log_in_or_fail(self) -> ApiSession:
-        started = time.monotonic()
-        if started >= self._no_login_until:
+        started_at = time.monotonic()
+        if started_at >= self._no_login_until:
             try:
                 return self._open_same_server()
             except KubeconfigError as error:
                 self._login_error = error
-                # Half of the time at most is spent on waiting for a program.
-                failed = time.monotonic()
-                self._no_login_until = failed + max(_LOGIN_PAUSE, failed - started)
+                failed_at = time.monotonic()
+                # A slow program takes half of the time at most.
+                self._no_login_until = failed_at + max(_LOGIN_PAUSE, failed_at - started_at)
         raise ApiUnavailableError(
             f"the credentials have expired and cannot be renewed: {self._login_error.message}",
             status=_UNAUTHORIZED,

@@ -53,7 +53,6 @@ class WatchStream:
                 yield line
 
     def _read_chunk(self) -> bytes:
-        """Return the next bytes, or none at the end of the watch."""
         try:
             with self._read_lock:
                 if self._is_left or self._response is None:

@@ -43,6 +43,7 @@ _REFUSED = (
     *("bindaddress", "bindinterface", "certificatefile", "knownhostscommand"),
     *("pkcs11provider", "proxyusefdpass", "revokedhostkeys", "securitykeyprovider"),
 )
+# They set fields of `Host`.
 _FOLLOWED = (
     *(*FILE_LISTS, "hostname", "port", "user", "hostkeyalias", "connecttimeout"),
     *("identityfile", "identityagent", "identitiesonly", "proxyjump", "proxycommand"),
@@ -94,7 +95,9 @@ def with_ssh_config(
         announce(f"{files} is ignored: OpenSSH's client (ssh) is not installed")
         return with_defaults
     with_address = {name: host for name, host in hosts.items() if host.address}
-    evaluated = _evaluate(with_address, files, announce, from_inventory=from_inventory)
+    evaluated = _with_evaluated_settings(
+        with_address, files, announce, from_inventory=from_inventory
+    )
     return {**with_defaults, **evaluated}
 
 
@@ -158,7 +161,7 @@ def _account_home() -> Path:
         return NO_FILE
 
 
-def _evaluate(
+def _with_evaluated_settings(
     hosts: Mapping[str, Host],
     files: ConfigFiles,
     announce: Callable[[str], None],
@@ -176,7 +179,7 @@ def _evaluate(
         file.write(text)
         file.flush()
         client = Client(Path(file.name), str(files.own or files.system))
-        return _configure(hosts, client, files, announce, from_inventory=from_inventory)
+        return _configure_hosts(hosts, client, files, announce, from_inventory=from_inventory)
 
 
 def _check_ssh_arguments(host: Host) -> None:
@@ -188,7 +191,7 @@ def _check_ssh_arguments(host: Host) -> None:
         raise InputError(message)
 
 
-def _configure(
+def _configure_hosts(
     hosts: Mapping[str, Host],
     client: Client,
     files: ConfigFiles,
@@ -219,11 +222,11 @@ def _configure(
 
 def _configure_host(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) -> Host:
     for keyword in _REFUSED:
-        if _value(settings, keyword, NO_VALUE) not in _OFF_VALUES:
+        if _first_value(settings, keyword, NO_VALUE) not in _OFF_VALUES:
             message = f"{files} sets {keyword} for {host.name}, which is not supported"
             raise InputError(message, hint=_UNSUPPORTED_HINT)
     try:
-        return _apply(host, asked_name, settings, files)
+        return _with_settings(host, asked_name, settings, files)
     except InputError as error:
         message = f"{files}, for {host.name}: {error.message}"
         raise InputError(message, hint=error.hint) from error
@@ -254,17 +257,17 @@ def _differs(settings: Settings, defaults: Settings, name: str) -> bool:
     return False
 
 
-def _apply(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) -> Host:
-    address = _value(settings, "hostname", asked_name)
+def _with_settings(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) -> Host:
+    address = _first_value(settings, "hostname", asked_name)
     # Without a HostName, ssh returns the Node's name.
     has_no_address = asked_name == host.name == address
     configured = replace(
         host,
         address=host.address if has_no_address else address,
-        port=host.port or int(_value(settings, "port", str(DEFAULT_SSH_PORT))),
-        user=host.user or _value(settings, "user", DEFAULT_SSH_USER),
-        known_as=_value(settings, "hostkeyalias").lower(),
-        connect_timeout=int(_value(settings, "connecttimeout", "0")) or None,
+        port=host.port or int(_first_value(settings, "port", str(DEFAULT_SSH_PORT))),
+        user=host.user or _first_value(settings, "user", DEFAULT_SSH_USER),
+        known_as=_first_value(settings, "hostkeyalias").lower(),
+        connect_timeout=int(_first_value(settings, "connecttimeout", "0")) or None,
     )
     # By the letter after `%`.
     tokens = {
@@ -278,17 +281,17 @@ def _apply(host: Host, asked_name: str, settings: Settings, files: ConfigFiles) 
     }
     return replace(
         configured,
-        known_hosts=_known_hosts(settings),
+        known_hosts=_known_hosts_files(settings),
         identities=_identities(settings, tokens),
         proxy=_proxy_command(settings, files, tokens),
     )
 
 
-def _value(settings: Settings, keyword: str, default: str = "") -> str:
+def _first_value(settings: Settings, keyword: str, default: str = "") -> str:
     return settings.get(keyword, (default,))[0]
 
 
-def _known_hosts(settings: Settings) -> HostKeyFiles | None:
+def _known_hosts_files(settings: Settings) -> HostKeyFiles | None:
     """Return the configuration's known_hosts files, or None.
 
     Tokens are expanded: a remaining % is in a file's name.
@@ -306,6 +309,8 @@ def _expand_home(files: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _expand(text: str, tokens: Mapping[str, str]) -> str:
+    """Replace tokens: `%h:%p` becomes `10.0.0.1:22`."""
+
     def value(match: re.Match[str]) -> str:
         if match[1] not in tokens:
             raise InputError(f"{match[0]} in {text!a} is not supported", hint=_UNSUPPORTED_HINT)
@@ -336,12 +341,12 @@ def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
         files = values[:1]
     return Identities(
         files=files,
-        agent=_agent(_value(settings, "identityagent", "SSH_AUTH_SOCK"), tokens),
-        only=_value(settings, "identitiesonly") in ("yes", "true"),
+        agent=_agent_socket(_first_value(settings, "identityagent", "SSH_AUTH_SOCK"), tokens),
+        only=_first_value(settings, "identitiesonly") in ("yes", "true"),
     )
 
 
-def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
+def _agent_socket(value: str, tokens: Mapping[str, str]) -> str | None:
     """Return the agent's socket; None for SSH_AUTH_SOCK's, empty for no agent."""
     if value == "SSH_AUTH_SOCK":
         return None
@@ -356,8 +361,8 @@ def _proxy_command(
     settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Return the command whose stdin and stdout are the connection; empty for a direct one."""
-    jump = _value(settings, "proxyjump", NO_VALUE)
-    command = _value(settings, "proxycommand", NO_VALUE)
+    jump = _first_value(settings, "proxyjump", NO_VALUE)
+    command = _first_value(settings, "proxycommand", NO_VALUE)
     if jump == command == NO_VALUE:
         return ()
     if jump == NO_VALUE:
@@ -365,6 +370,7 @@ def _proxy_command(
     jumps = _expand_in_command(jump, tokens).split(",")
     *earlier_jumps, last_jump = (name.strip() for name in jumps)
     jump_option = ("-J", ",".join(earlier_jumps)) if earlier_jumps else ()
+    # The last jump host connects to the host.
     target = ("-W", _expand_in_command("[%h]:%p", tokens))
     options = (*files.arguments, "-o", "BatchMode=yes", *jump_option, *target)
     return (PROGRAM, *options, *_destination(last_jump))

@@ -120,7 +120,7 @@ class _LoginTransport(ServiceRequestingTransport):
         parsed = super()._really_parse_kex_init(  # type: ignore[misc]
             message, ignore_first_byte=ignore_first_byte
         )
-        # paramiko sets it only when it parses its own offer.
+        # paramiko sets this only when it parses its own offer.
         if not ignore_first_byte:
             self._offered = parsed
         return parsed
@@ -258,11 +258,11 @@ class Connection:
                 with _paramiko_errors():
                     further_methods = self._transport.auth_publickey(user, key)
             except paramiko.AuthenticationException as error:
-                note = ""
-                if isinstance(error, UnsignedError):
-                    note = " (which the agent does not sign with)"
+                is_unsigned = isinstance(error, UnsignedError)
+                note = " (which the agent does not sign with)" if is_unsigned else ""
                 tried.append(f"{describe(key)}{note}")
-                if self._transport.is_active():
+                may_try_next = self._transport.is_active()
+                if may_try_next:
                     continue
                 if not self._transport.disconnect_reason.startswith(_TOO_MANY_KEYS):
                     raise
@@ -365,12 +365,12 @@ class Connection:
         stderr = bytearray()
         while True:
             # Before reading: data may arrive in between.
-            ended = channel.eof_received or channel.closed
+            has_ended = channel.eof_received or channel.closed
             if channel.recv_ready():
                 stdout += channel.recv(_CHUNK)
             elif channel.recv_stderr_ready():
                 stderr += channel.recv_stderr(_CHUNK)
-            elif ended:
+            elif has_ended:
                 return bytes(stdout), bytes(stderr)
             elif not poller.poll(self._socket.seconds_left * 1000):
                 raise TimeoutError("deadline")
@@ -385,6 +385,7 @@ def _with_first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[st
 
 def _signature_algorithms(key_types: tuple[str, ...]) -> tuple[str, ...]:
     names: list[str] = []
+    # The type of an RSA key names its unsafe algorithm.
     for key_type in key_types:
         names += _RSA_SIGNATURES if key_type == "ssh-rsa" else (key_type,)
     return tuple(names)

@@ -26,6 +26,7 @@ _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
 # Parts of paramiko's messages.
 _NOT_SSH = ("banner", "protocol version")
 _CHANNEL_CLOSED = "Channel closed."
+_LONGEST_LINE = 80
 _FORBIDDEN = "Its sshd may forbid commands for this user."
 _BEHIND = (
     "The host is newer or stricter than rollout's own SSH. Have OpenSSH connect instead: --executor"
@@ -120,7 +121,7 @@ def _message_and_hint(
     if isinstance(error, socket.gaierror):
         return f"the name {host.address} does not resolve", "Give its address in an inventory."
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
-        return _incompatible(str(error), greeting, offer)
+        return _incompatible_message_and_hint(str(error), greeting, offer)
     if isinstance(error, (paramiko.AuthenticationException, EOFError, ConnectionError)):
         message = f"the host ended the connection while {stage}"
         return message, "It may be going down; try again."
@@ -135,7 +136,9 @@ def _ask_for_sshd(host: Host) -> str:
     return f"Is sshd running at {host.address}, port {host.port}?"
 
 
-def _incompatible(text: str, greeting: bytes, offer: Offer | None) -> tuple[str, str]:
+def _incompatible_message_and_hint(
+    text: str, greeting: bytes, offer: Offer | None
+) -> tuple[str, str]:
     if offer is None:
         detail = text.removeprefix("Incompatible ssh peer ")
         detail = detail.removeprefix("Incompatible ssh server ").strip("()")
@@ -158,4 +161,6 @@ def _paramiko_message_and_hint(
 
 
 def _first_line(greeting: bytes) -> str:
-    return ascii(greeting.decode(errors="replace").strip().partition("\n")[0].strip()[:80])
+    """As in `'SSH-2.0-OpenSSH_9.6'`, with the quotes."""
+    line, _, _ = greeting.decode(errors="replace").strip().partition("\n")
+    return ascii(line.strip()[:_LONGEST_LINE])

@@ -48,7 +48,6 @@ class ScannedHost:
     confirmed_by: str = ""
     # The host's keys on file.
     before: tuple[HostKey, ...] = ()
-    # Why the host is unreachable.
     error: str = ""
 
     @property
@@ -70,7 +69,7 @@ def scan(
 
     def ask(host: Host) -> HostKey:
         with connected(host, time.monotonic() + timeout) as connection:
-            return connection.handshake(known.algorithms(host))
+            return connection.handshake(known.key_types(host))
 
     answers = dict(side_by_side(hosts, ask, concurrency=concurrency))
     return tuple(

@@ -47,6 +47,8 @@ _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 # As for ssh; with fewer, a SHA-2 signature may not fit.
 _FEWEST_RSA_BITS = 1024
 _PUBLIC_KEYS = (b"ssh-", b"ecdsa-", b"sk-")
+_HEADER_LENGTH = 64
+_TYPE_LENGTH = 256
 _CERTIFICATE_SUFFIX = "-cert-v01@openssh.com"
 # In seconds: someone may have to confirm, or touch a token.
 _AGENT_SECONDS = 60.0
@@ -96,14 +98,13 @@ class KeyRing:
             with suppress(SshAuthError):
                 named_keys = tuple(_with_certificate(self.load(named), named))
             if named_keys:
-                # The agent is not needed.
                 yield named_keys
                 return
         with _open_agent(identities.agent) as agent_keys:
             # The agent may hold keys on file.
             distinct = dict[_PublicKey, paramiko.PKey]()
             for key in self._keys_in_order(identities, agent_keys):
-                distinct.setdefault(_public_key(key), key)
+                distinct.setdefault(_shown_key(key), key)
             yield tuple(distinct.values())[:_MOST_TRIED]
 
     def _keys_in_order(self, identities: Identities, agent_keys: Keys) -> Iterator[paramiko.PKey]:
@@ -135,10 +136,7 @@ class KeyRing:
 
 
 def _agent_key_for(file: str, agent_keys: Keys) -> paramiko.PKey | None:
-    """Return the agent's key that a private key file, or the public key beside it, names.
-
-    None without it.
-    """
+    """Return the agent's key that a private key file, or the public key beside it, names."""
     if not agent_keys:
         return None
     for candidate in (file, f"{file}.pub"):
@@ -165,7 +163,7 @@ def _read_public_file(file: str) -> str:
     return read_input(Path(file).expanduser()).decode()
 
 
-def _public_key(key: paramiko.PKey) -> _PublicKey:
+def _shown_key(key: paramiko.PKey) -> _PublicKey:
     certificate = key.public_blob
     if certificate is not None:
         return _PublicKey(certificate.key_type, certificate.key_blob)
@@ -189,6 +187,7 @@ def _parse_file(file: Path, data: bytes, passphrase: str) -> paramiko.PKey:
     try:
         return _parse_data(data, passphrase=None)
     except TypeError:
+        # Encrypted.
         if not passphrase:
             message = f"key file {file}: it is encrypted"
             raise SshAuthError(message, hint=_unlock_hint(file)) from None
@@ -240,7 +239,7 @@ def _parse_data(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
 
 def describe(key: paramiko.PKey) -> str:
     """Return a key's fingerprint, and its certificate's ID and expiry."""
-    key_type, blob = _public_key(key)
+    key_type, blob = _shown_key(key)
     with suppress(ValueError, UnsupportedAlgorithm):
         line = key_type.encode() + b" " + base64.b64encode(blob)
         certificate = serialization.load_ssh_public_identity(line)
@@ -273,7 +272,7 @@ def _unusable_key_error(file: Path, data: bytes) -> SshAuthError:
             "it is the handle of a key on a security token, which only ssh and its agent can use"
         )
         hint = f"Run: ssh-add {name} (with ssh-agent), or use --executor ansible."
-    elif b" PRIVATE KEY-----" in start[:64]:
+    elif b" PRIVATE KEY-----" in start[:_HEADER_LENGTH]:
         problem = (
             "rollout cannot use this private key (supported are ed25519, ecdsa with a NIST curve,"
             f" and rsa with at least {_FEWEST_RSA_BITS} bits)"
@@ -286,7 +285,8 @@ def _is_token_handle(data: bytes) -> bool:
     """Whether it has OpenSSH's format with a token's type (`sk-…`)."""
     body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))
     with suppress(ValueError):
-        return data.lstrip().startswith(_OPENSSH_HEADER) and b"sk-" in base64.b64decode(body)[:256]
+        start = base64.b64decode(body)[:_TYPE_LENGTH]
+        return data.lstrip().startswith(_OPENSSH_HEADER) and b"sk-" in start
     return False
 
 

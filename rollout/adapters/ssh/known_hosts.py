@@ -35,7 +35,6 @@ USUAL_FILES = HostKeyFiles(
     ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"),
 )
 _UNKNOWN = "its host key is unknown"
-# In a command for the operator.
 _FILE_PLACEHOLDER = "FILE"
 HASH_PREFIX = "|1|"
 _REVOKED = "@revoked"
@@ -76,7 +75,7 @@ class KeysByName:
         if names.startswith(HASH_PREFIX):
             self._matchers.append((_hash_matcher(names), key))
         elif any(mark in names for mark in "*?!"):
-            self._matchers.append((partial(_matches, names), key))
+            self._matchers.append((partial(_match_name, names), key))
         else:
             for name in names.split(","):
                 self._plain[normalize_known_host(name)].append(key)
@@ -116,9 +115,9 @@ class KnownHosts:
                 hint=f"Name another with --known-hosts, or create it: {self._record_command}",
             )
         for file in (*own, *system):
-            self._read(file)
+            self._add_keys_of(file)
 
-    def _read(self, file: Path) -> None:
+    def _add_keys_of(self, file: Path) -> None:
         for number, line in enumerate(read_known_hosts_text(file).split("\n"), 1):
             marker, names, key = parse_known_hosts_line(line)
             if key is None:
@@ -135,7 +134,7 @@ class KnownHosts:
         """Return the keys on file for this address and port."""
         return self._keys(name_on_file(host))
 
-    def algorithms(self, host: Host) -> tuple[str, ...]:
+    def key_types(self, host: Host) -> tuple[str, ...]:
         """Return the types of the host's keys on file, to ask for first."""
         for name in _names_to_try(host):
             keys = self._keys(name)
@@ -160,12 +159,13 @@ class KnownHosts:
             raise HostKeyError(f"{summary}: {key}", hint=hint, summary=summary)
         name = name_on_file(host)
         known = self._keys(name)
-        without_port = self._keys(_names_to_try(host)[-1])
+        *_, name_without_port = _names_to_try(host)
+        without_port = self._keys(name_without_port)
         # As in OpenSSH's `check_host_key` (sshconnect.c), the address alone counts only if it is
         # not on file with its port.
         accepted = known or without_port
         if key in accepted:
-            # Another key at this port has then changed.
+            # In this run, another key at this port counts as changed.
             self._keys_by_name[name] = accepted
             return
         if known:
@@ -261,7 +261,7 @@ def name_on_file(host: Host) -> str:
 
 
 def _names_to_try(host: Host) -> tuple[str, ...]:
-    """Return the name on file, and the address without port if different."""
+    """Return the name on file, then the address without port if different."""
     name = name_on_file(host)
     if host.known_as:
         return (name,)
@@ -272,8 +272,8 @@ def _describe_keys(keys: tuple[HostKey, ...]) -> str:
     return ", ".join(f"{key} ({key.place or 'shown earlier in this run'})" for key in keys)
 
 
-def _matches(patterns: str, name: str) -> bool:
-    """Whether a pattern matches the name, and none with `!` does."""
+def _match_name(patterns: str, name: str) -> bool:
+    """Whether one of `*.example,!db.example` matches the name, and none with `!` does."""
     matching = [
         pattern
         for pattern in patterns.lower().split(",")
@@ -334,7 +334,7 @@ class KnownHostsLine(NamedTuple):
 
 
 def parse_known_hosts_line(line: str) -> KnownHostsLine:
-    """Split a line into its fields."""
+    """Split a line such as `@revoked * ssh-ed25519 AAAA… comment` into its fields."""
     words = line.split()
     marker = words.pop(0) if line.lstrip().startswith("@") else ""
     if len(words) < _FEWEST_WORDS or (not marker and words[0].startswith("#")):

@@ -43,7 +43,7 @@ class LoggedShell:
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Run a command."""
         ask = partial(self._shell.run, host, command, timeout=timeout)
-        return _log_answer(host, _name_of(command), ask)
+        return _ask_and_log(host, _name_of(command), ask)
 
     def run_if(
         self,
@@ -58,7 +58,7 @@ class LoggedShell:
         name = f"{_name_of(question)}, then {_name_of(command)}"
         shell = self._shell
         ask = partial(shell.run_if, host, question, agreed, command=command, timeout=timeout)
-        return _log_answer(host, name, ask)
+        return _ask_and_log(host, name, ask)
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
@@ -73,7 +73,7 @@ class LoggedShell:
                 yield node, answer
 
 
-def _log_answer(host: Host, name: str, ask: Callable[[], T]) -> T:
+def _ask_and_log(host: Host, name: str, ask: Callable[[], T]) -> T:
     started = time.monotonic()
     try:
         answer = ask()

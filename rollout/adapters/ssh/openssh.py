@@ -73,7 +73,7 @@ class Client:
         self._answers: dict[_AnswerKey, _Answer] = {}
         self._asking: dict[_AnswerKey, threading.Lock] = {}
         self._asking_guard = threading.Lock()
-        done = self._run(NOBODY, user="", port=0, file=NO_VALUE)
+        done = self._run_ssh(NOBODY, user="", port=0, file=NO_VALUE)
         self._defaults = dict(_parse_settings(done.stdout.decode(errors="surrogateescape")))
         # A name is never a default, and the default user is rollout's.
         for keyword in ("hostname", "user"):
@@ -81,7 +81,7 @@ class Client:
 
     def learn_patterns(self, user: str, port: int) -> None:
         """Find out which names the files treat alike. Raises `InputError`."""
-        done = self._run(NOBODY, user, port, str(self._file), "-v")
+        done = self._run_ssh(NOBODY, user, port, str(self._file), "-v")
         texts = _read_same_files(done.stderr.decode(errors="surrogateescape"), self._file)
         self._patterns = host_patterns(texts) if texts else None
 
@@ -120,7 +120,7 @@ class Client:
         return name if self._patterns is None else self._patterns.kind_of(name)
 
     def _ask_ssh(self, name: str, user: str, port: int) -> Settings:
-        done = self._run(name, user, port, str(self._file))
+        done = self._run_ssh(name, user, port, str(self._file))
         settings = _parse_settings(done.stdout.decode(errors="surrogateescape"))
         return {
             keyword: values
@@ -128,7 +128,7 @@ class Client:
             if self._defaults.get(keyword) != values
         }
 
-    def _run(
+    def _run_ssh(
         self, name: str, user: str, port: int, file: str, *flags: str
     ) -> "subprocess.CompletedProcess[bytes]":
         words = [PROGRAM, "-G", "-T", *flags, "-F", file]
@@ -154,6 +154,7 @@ class Client:
 
 
 def _parse_settings(printed: str) -> Settings:
+    """Parse lines such as `port 22`, of which some are repeated."""
     settings: dict[str, tuple[str, ...]] = {}
     for line in printed.splitlines():
         keyword, _, value = line.partition(" ")

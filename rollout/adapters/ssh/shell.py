@@ -127,10 +127,11 @@ class ParamikoShell:
         with self._keys.open_keys(host.key_file or self._key_file, host.identities) as keys:
             started = time.monotonic()
             connect_deadline = started + min(timeout, host.connect_timeout or _CONNECT_TIMEOUT)
+            # None follows the last attempt.
             for pause in (*_TURNED_AWAY_PAUSES, None):
                 try:
                     with connected(host, connect_deadline) as connection:
-                        key = connection.handshake(known_hosts.algorithms(host))
+                        key = connection.handshake(known_hosts.key_types(host))
                         known_hosts.verify(host, key)
                         connection.log_in(host.user, keys)
                         return talk(connection, started + timeout)

@@ -26,7 +26,6 @@ _REPEAT_SECONDS = 1.0
 HANDSHAKE_ALLOWANCE = 1 << 18
 _GREETING_LIMIT = 256
 _STDERR_LIMIT = 4096
-# What getaddrinfo returns.
 _ResolvedAddress = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 
 

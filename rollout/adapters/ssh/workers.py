@@ -51,18 +51,10 @@ def in_processes(
         for number in range(workers):
             share = dict(list(hosts.items())[number::workers])
             task = pickle.dumps((ask, share, share_of_concurrency))
-            # The terminal's interrupts do not reach it.
-            process = subprocess.Popen(  # noqa: S603 - our own module
-                _PROGRAM,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=module_environment(),
-                process_group=0,
-            )
+            process = _start_worker()
             processes.enter_context(process)
             processes.callback(process.kill)
-            in_background(partial(_collect, process, task, answers), "worker")
+            in_background(partial(_collect_answers, process, task, answers), "worker")
         while running_workers:
             node_and_answer = answers.get()
             if node_and_answer is None:
@@ -74,7 +66,19 @@ def in_processes(
     yield from side_by_side(unanswered, ask, concurrency=concurrency)
 
 
-def _collect(
+def _start_worker() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(  # noqa: S603 - our own module
+        _PROGRAM,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=module_environment(),
+        # The terminal's interrupts do not reach it.
+        process_group=0,
+    )
+
+
+def _collect_answers(
     process: "subprocess.Popen[bytes]", task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]
 ) -> None:
     with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):
