@@ -183,7 +183,7 @@ def serve_http(address: str, application: Application) -> Iterator[str]:
 
 
 def page_application(pages: Pages, *, other_paths: str = "") -> Application:
-    """Serve pages; `other_paths` have none."""
+    """Serve pages; a 404 answer also names `other_paths`."""
 
     def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         body = answer(environ, respond)

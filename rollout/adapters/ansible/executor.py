@@ -215,7 +215,7 @@ class CommandQueue:
         try:
             return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
-            # Replaces a command that has not started; others may complete.
+            # Replaces the command if it has not started.
             _write_command(commands.folder, number, "true", 1)
             return SshTimeoutError(f"Ansible gave no response within {timeout:.3g} s")
 

@@ -220,7 +220,7 @@ class CalendarEvent:
         as_written = until.replace(tzinfo=None)
         by_clocks = _local_time(until.replace(tzinfo=until.tzinfo or UTC), self.zone)
         if by_clocks.fold:
-            # Clocks showed the whole hour once already, also the part after this time.
+            # UNTIL is in a repeated hour, whose first pass is all before it.
             repeated = by_clocks.replace(fold=0)
             by_clocks += _to_utc(by_clocks, self.zone) - _to_utc(repeated, self.zone)
         if self.is_whole_days:

@@ -345,8 +345,8 @@ class Connection:
             exceeded_seconds=self._socket.deadline - started if is_late else None,
             offer=self._transport.unsupported_offer,
         )
-        has_key = self._stage is not Stage.AGREEING_ON_KEYS
-        if not has_key and not is_late and self._is_busy(proxy_stderr):
+        is_before_key = self._stage is Stage.AGREEING_ON_KEYS
+        if is_before_key and not is_late and self._is_busy(proxy_stderr):
             return TurnedAwayError(error.message, hint=error.hint)
         return error
 
