@@ -199,13 +199,14 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
         if ruling.action is Action.REFUSE:
             refusals.append(finding)
             continue
+        # A later filter may refuse what this one evicts.
+        is_final = ruling.action is not Action.EVICT
         # A refused pod is neither left nor awaited.
-        if ruling.action is not Action.EVICT and refusals:
+        if is_final and refusals:
             continue
         if ruling.warning:
             warnings.append(ruling.warning)
-        # A later filter may refuse what this one evicts.
-        if ruling.action is not Action.EVICT:
+        if is_final:
             return PodVerdict(
                 pod,
                 action=ruling.action,

@@ -139,8 +139,8 @@ class AwayLimit:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    # Why each node is away, or None.
-    nodes: Mapping[str, findings.NodeAway | None]
+    # None for a node that is not away.
+    why_away_by_node: Mapping[str, findings.NodeAway | None]
     # Nodes that should have an etcd member.
     voters: frozenset[str]
     # Static pods, which k3s does not have.
@@ -162,7 +162,7 @@ class ControlPlane:
         return cls(reasons, _etcd_voters(members, running), tuple(static_pods))
 
     def blockers(self, node: str) -> tuple[Blocker, ...]:
-        if node not in self.nodes:
+        if node not in self.why_away_by_node:
             return ()
         subjects_and_findings = (
             *self._find_others_away(node),
@@ -173,13 +173,14 @@ class ControlPlane:
         return tuple(blocker(node, subject, finding) for subject, finding in subjects_and_findings)
 
     def _find_others_away(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
-        for name, reason in sorted(self.nodes.items()):
+        for name, reason in sorted(self.why_away_by_node.items()):
             if reason and name != node:
                 yield f"node/{name}", findings.ControlPlaneAway(reason)
 
     def _find_unready_pods(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         for pod in self.pods:
-            if pod.node != node and not pod.ready and self.nodes[pod.node] is None:
+            is_node_here = self.why_away_by_node[pod.node] is None
+            if pod.node != node and not pod.ready and is_node_here:
                 yield f"pod/{pod.key}", findings.StaticPodUnready(pod.node, pod.unready_since)
 
     def _find_lost_majority(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
@@ -203,7 +204,7 @@ class ControlPlane:
     def _find_lost_api_server(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         pods = self._pods_by_node(_API_SERVER)
         is_only_ready_one = _nodes_with_ready(pods) == {node}
-        if is_only_ready_one and len(self.nodes) > 1:
+        if is_only_ready_one and len(self.why_away_by_node) > 1:
             yield f"pod/{pods[node].key}", findings.LastApiServer()
 
     def _pods_by_node(self, component: str) -> Mapping[str, Pod]:

@@ -85,6 +85,7 @@ def _maintenance_marks(node: Node) -> Iterator[RivalMark]:
 
 
 def _rival_mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
+    """Return the mark, and commands that remove it: `kubectl label node w-1 NAME-`."""
     commands = []
     for verb, present in (("annotate", node.annotations), ("label", node.labels)):
         removals = [f"{name}-" for name in names if name in present]

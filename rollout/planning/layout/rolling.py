@@ -208,10 +208,7 @@ def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[li
 def _limit_node_group(
     rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler
 ) -> Rolling:
-    """Limit how many of these nodes may be in flight, so that their pods find room.
-
-    The limit is found by bisection, for the nodes that have the most to move.
-    """
+    """Find the group's limit by bisection, for the nodes that have the most to move."""
 
     def total_requests(name: str) -> tuple[int, int]:
         requests = [pod.requests for pod in leaving.get(name, ())]

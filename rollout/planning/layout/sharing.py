@@ -174,6 +174,7 @@ class UnbudgetedOwners:
         allowed = dict[str, int]()
         for owner, count in replicas.items():
             loses_all = total_load.get(owner, 0) >= count
+            # A single replica cannot stay.
             if count > 1 and loses_all:
                 allowed[owner] = count - 1
         limited_loads = dict[str, Load]()

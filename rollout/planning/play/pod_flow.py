@@ -157,7 +157,7 @@ class PodFlow:
 
     def drain(self, node: str, on_empty: Action) -> None:
         residents = self.residents.setdefault(node, {})
-        # Budgets that need every pod come first. The API lists pods in this order.
+        # Surging pods come first, then pods as the API lists them.
         pods = sorted(
             residents.values(),
             key=lambda pod: (pod.uid not in self.surging, pod.namespace, pod.name),

@@ -292,8 +292,6 @@ class _TogetherSimulation(_WaveSimulation):
 
 
 class _EstimatedSimulation(_WaveSimulation):
-    """A wave whose time is estimated from its budgets' rates."""
-
     def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of simulations
         flow = self.flow
         self._moved_pods = list(chain.from_iterable(map(self.pods_on, self.names)))
