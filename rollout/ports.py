@@ -72,7 +72,7 @@ class ClusterApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command printed; `exit_status` is None if the connection broke first."""
+    """`exit_status` is None if the connection broke first."""
 
     exit_status: int | None
     stdout: str

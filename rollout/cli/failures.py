@@ -26,7 +26,6 @@ _DENIED = (
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Run the program, report its error, and return the exit code."""
     name = program_name()
     try:
         code = program(list(arguments), prog_name=name, standalone_mode=False)
@@ -53,7 +52,6 @@ def _command_path(name: str, program: Callable[..., Any], arguments: Sequence[st
 
 
 def _is_verbose(arguments: Sequence[str]) -> bool:
-    """Find -v even if the error came before the settings were read."""
     if os.environ.get("ROLLOUT_VERBOSE", "").strip("0 "):
         return True
     # Also -vv, and -v together with -y.
@@ -61,7 +59,7 @@ def _is_verbose(arguments: Sequence[str]) -> bool:
 
 
 def report_error(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> None:
-    """Write an error to standard error. `verbose` adds the causes, and the traceback of a bug."""
+    """Write an error to stderr. `verbose` adds its causes, and the traceback of a bug."""
     lines = list(_message_lines(error, command))
     cause = error.__cause__
     while verbose and cause is not None:

@@ -41,7 +41,6 @@ _MODULES = {
 
 
 def option(default: T, help: str, metavar: str = "", *names: str, **others: Any) -> T:
-    """Declare a flag, as the default of a command's parameter."""
     declared: T = typer.Option(
         default, *names, metavar=metavar or None, help=help, show_default=bool(default), **others
     )
@@ -70,7 +69,6 @@ class PlainValue:
     """Reads values by type. Typer would load pydantic, which takes 0.15 s."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value, converted for its parameter. Typer calls this."""
         declared = param.type_descriptor.parameter_info
         kind = param.type_descriptor.annotation
         setting = Setting(

@@ -69,7 +69,6 @@ def _starting_with(incomplete: str, words: Iterable[str]) -> list[str]:
 
 
 def _names_on_line(context: typer.Context) -> Iterator[str]:
-    """Yield the names that are already typed."""
     for values in context.params.values():
         for value in values if isinstance(values, list | tuple) else ():
             parts = (part for part in str(value).split(",") if part not in ("", *NODE_PREFIXES))
@@ -97,7 +96,6 @@ def _query_cluster(
 
 
 def _read_settings(context: typer.Context) -> "CommandSettings":
-    """Return the settings that connect to the cluster of the typed line."""
     from rollout.cli.settings.reading import (
         PlacedValue,
         assignments,

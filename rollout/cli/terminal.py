@@ -56,7 +56,6 @@ def write_to_stderr(line: str, style: str = "") -> None:
 
 
 def fit_line(line: str) -> str:
-    """Wrap the line if stderr is a terminal."""
     if not sys.stderr.isatty():
         return line
     from rollout.report.columns import wrap
@@ -100,7 +99,6 @@ def _write_to_stdout(text: str) -> None:
 
 
 def show_document(document: object, *, as_yaml: bool = False) -> None:
-    """Write a document: an object, or JSON as bytes."""
     from rollout.model.json_text import json_document
 
     data = document if isinstance(document, bytes) else json_document(document)
@@ -182,7 +180,6 @@ def _is_foreground(descriptor: int) -> bool:
 
 
 def screen_columns() -> int | None:
-    """None without a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -198,7 +195,6 @@ def error_console() -> "SharedConsole":
 
 
 def _is_console_open() -> bool:
-    """Whether `error_console` was called before."""
     return error_console.cache_info().currsize > 0
 
 

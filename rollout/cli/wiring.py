@@ -84,7 +84,6 @@ def ansible_settings(options: SshSettings) -> "AnsibleSettings":
 
 
 def read_ansible_inventory(options: SshSettings, defaults: "SshDefaults") -> "Inventory | None":
-    """Return None without an inventory in the settings."""
     if options.inventory is None:
         return None
     from rollout.adapters.ansible.inventory import read_inventory
@@ -97,7 +96,6 @@ def read_ansible_inventory(options: SshSettings, defaults: "SshDefaults") -> "In
 
 
 def exposition(*collectors: Any) -> Callable[[], bytes]:
-    """Return a function that writes these and this process's metrics as text."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()

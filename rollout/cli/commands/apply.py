@@ -138,9 +138,9 @@ def _run(request: "Request", *, asks: bool) -> ExitCode:
     connections = connect(settings)
     api = connections.api
     with deliver_metrics(settings, api.server) as metrics, measured_pass(metrics) as measured:
-        # This only checks the lock. `Rollout.run` takes it, after the plan was made.
+        # Only checks the lock. `Rollout.run` takes it, after planning.
         watch = refuse_if_locked(api, request.namespace)
-        # Stages are imported as they begin: the first request does not wait for the others.
+        # Imported late, so that the first request is sent sooner.
         from rollout.cli.stages import execute
 
         prepared = _prepare_and_show(connections, request, metrics, may_decline=asks)
@@ -196,7 +196,6 @@ def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> No
 
 
 def _only_file(file: Path | None, filename: Path | None) -> Path | None:
-    """Return the saved plan; raise `UsageError` if both are given."""
     if file and filename:
         raise UsageError(f"two plans: {file} and {filename}", hint="Give one of them.")
     return file or filename
@@ -225,7 +224,6 @@ def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
 
 
 def _confirm(prepared: "PreparedRun", place: str) -> None:
-    """Ask, unless the run changes nothing."""
     from rollout.cli.stages.screens import start_notes
 
     if prepared.plan.waves:

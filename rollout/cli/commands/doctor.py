@@ -97,7 +97,6 @@ class Outlook(NamedTuple):
 
     # The next step for an unfinished rollout; empty without one.
     unfinished: FollowUp = FollowUp()
-    # Whether a pending node can be planned.
     has_pending: bool = False
 
 
@@ -120,7 +119,7 @@ def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
 
 
 def _unfinished_step(unfinished: FollowUp, *, has_pending: bool) -> FollowUp:
-    """Return the step without its sentence, because the lock's check describes the rollout."""
+    """Leave out the sentence: the lock's check describes the rollout."""
     only_starts_nodes = unfinished.command == _RESUME and not unfinished.is_first
     lead = unfinished.lead
     if only_starts_nodes and not has_pending:
@@ -132,7 +131,7 @@ def _check_cluster(request: Request) -> tuple[Sequence[Check], Outlook]:
     """Run the checks in order. The first error ends them, and is the last check."""
     namespace = request.namespace
     checks: list[Check] = []
-    # The check that an error would fail, and what it is about.
+    # The check that an error fails, and its subject.
     stage = CheckName.KUBECONFIG
     subject = request.settings.cluster.context or "current context"
     try:
@@ -168,7 +167,7 @@ def _access_checks(api: ClusterApi, namespace: str, policy: Policy) -> Iterator[
     missing = missing_rights(needed, lambda right: with_patience(has_right, api, right))
     yield from cluster.right_checks(needed, missing)
     yield _lock_check(api, namespace)
-    # The writes would fail for the right that is already reported.
+    # The missing right is already reported.
     if not any(right.resource == "configmaps" for right in missing):
         yield from _storage_checks(api, namespace)
 
@@ -248,7 +247,7 @@ def _planning_checks(
         found = list(marks_of_rivals(node))
         if found:
             rival_marks[node.name] = found
-    # Here, something besides the host stands in the way, so the node is reported.
+    # Something besides the host stands in the way.
     self_rebooting -= rival_marks.keys()
     self_rebooting -= nodes_being_upgraded(snapshot.pods).keys()
     yield from cluster.exclusion_checks(
@@ -280,7 +279,6 @@ def _lock_check(api: ClusterApi, namespace: str) -> Check:
 
 
 def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> Iterator[Check]:
-    """Check each receiver; only a `test` sends a notification."""
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
     note = render_note(

@@ -67,7 +67,6 @@ def pages_of(program: Any, name: str) -> Mapping[str, str]:
 
 
 def _pages(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
-    """Yield the file names and texts of a command's and its subcommands' pages."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
     yield f"{_page_name(path)}.1", _page(path, command, context)
     for name, subcommand in sorted(getattr(command, "commands", {}).items()):

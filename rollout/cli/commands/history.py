@@ -145,7 +145,6 @@ def _read_run(run: str, settings: CommandSettings) -> RecordedRun:
 
 
 def _find_journal(run: str, settings: CommandSettings) -> Path:
-    """Return this machine's journal of the run; of the last if `run` is empty."""
     paths = journal.list_journals()
     if not paths:
         folder = printable(str(journal.runs_directory()))

@@ -169,10 +169,7 @@ def _key_row(host: "ScannedHost") -> HostKeyRow:
 def _confirm_trusted(
     scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool
 ) -> "list[ScannedHost]":
-    """Return the hosts whose keys a fingerprint or the user confirms.
-
-    Raises `DeclinedError` or `NotConfirmedError` if the user has to confirm keys and does not.
-    """
+    """Return the hosts whose keys a fingerprint or the user confirms, or raise `DeclinedError`."""
     unconfirmed = [
         host for host in scanned if host.standing is KeyState.NEW and not host.confirmed_by
     ]

@@ -268,7 +268,6 @@ def _use_lab(lab: "Lab", speed: float) -> None:
 
 
 def _run_command(program: Callable[..., Any], *words: str) -> int:
-    """Run the command in this process, and return its exit code."""
     _heading(f"$ rollout {' '.join(words)}")
     return invoke(program, words)
 

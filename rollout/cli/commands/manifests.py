@@ -223,7 +223,6 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
 
 
 def _with_settings(choices: Installation, typed: CommandSettings) -> Installation:
-    """Add what the pod's settings file and known_hosts decide."""
     kind = choices.kind
     file = read_file(Path(typed.file) if typed.file else None)
     pod, policy = read_pod_settings(file, serves=kind is InstallationKind.FLEETLOCK)
@@ -250,7 +249,7 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
 
 
 def _metrics_port(kind: InstallationKind, listen: str) -> int:
-    """Return the port that Prometheus can reach; 0 if it can reach none."""
+    """Return the port for Prometheus; 0 if it can reach none."""
     from rollout.adapters.web import parse_address
 
     host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
@@ -263,7 +262,7 @@ def _metrics_port(kind: InstallationKind, listen: str) -> int:
 
 
 def _grace_seconds(pod: Settings, policy: Policy) -> int:
-    """Return how long a stopped pod may finish its nodes, rounded up to minutes."""
+    """Return how long a stopped pod may finish its nodes."""
     from rollout.planning.play.pace import slowest_node_seconds
 
     rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
@@ -298,7 +297,6 @@ def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
 
 
 def _next_steps(installation: Installation) -> Iterator[str]:
-    """Yield warnings and commands, for stderr."""
     if installation.kind is InstallationKind.ROLES:
         return
     if not installation.names_registry:

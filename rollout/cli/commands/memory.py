@@ -171,7 +171,7 @@ def _unpause_lines(
     all_nodes: bool,
     unattended: bool,
 ) -> list[str]:
-    """Say what ended. `ended` nodes were paused by name; `others` were named, but not paused."""
+    """`ended` nodes were paused by name; `others` were named, but not paused."""
     lines: list[str] = []
     if ended:
         lines.append(f"No longer paused: {shortened(ended)}.")

@@ -79,7 +79,7 @@ def plan(
     answers: CachedPages | None = None if snapshot is None else {}
     with_jobs = request.policy.drain.completion.is_used
     cluster = read_cluster(connections.api, request.namespace, answers, with_jobs=with_jobs)
-    # Stages are imported as they begin: the first request does not wait for the others.
+    # Imported late, so that the first request is sent sooner.
     from rollout.cli.stages import preview
 
     inputs = preview.complete_inputs(connections, request, cluster)

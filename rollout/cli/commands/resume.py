@@ -69,7 +69,7 @@ def resume(
     connections = connect(settings)
     api = connections.api
     watch = None if force_unlock else refuse_if_locked(api, settings.lock.namespace)
-    # Stages are imported as they begin: the first request does not wait for the others.
+    # Imported late, so that the first request is sent sooner.
     from rollout.cli.stages import execute, resumption
 
     unfinished = _find_resumable(settings, api, retry_failed=retry_failed)

@@ -137,7 +137,6 @@ def _written_rules(policy: Policy) -> Mapping[str, str]:
 
 
 def _selection_settings(selection: Selection) -> Mapping[str, str]:
-    """Return the selection like `_written_rules`."""
     return {
         "--selector": selection.selector,
         "--node": "; ".join(selection.nodes),

@@ -291,7 +291,6 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
 
 
 def _unfit_settings(settings: CommandSettings) -> Iterator[str]:
-    """Yield each setting that a pod cannot use, with the reason."""
     for name, setting in every_setting().items():
         table, _, key = name.partition(".")
         value = getattr(getattr(settings, table), key.replace("-", "_"))

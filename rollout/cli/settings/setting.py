@@ -102,7 +102,6 @@ class Setting:
         return number
 
     def _text(self, value: Any) -> str:
-        """Return a TOML string or number as text, or raise `ValueError`."""
         kinds = str if self.kind is Path else str | int | float
         if isinstance(value, bool) or not isinstance(value, kinds):
             expected = "expected a string, or a list of strings if the setting is a list"

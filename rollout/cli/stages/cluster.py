@@ -26,7 +26,7 @@ class Connections:
 
     @cached_property
     def shell(self) -> HostExecutor:
-        """Made when it is first used, because the SSH client takes 0.1 s to import."""
+        """Made at the first use, because the SSH client takes 0.1 s to import."""
         return wiring.host_shell(self.ssh)
 
 

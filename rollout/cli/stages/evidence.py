@@ -48,12 +48,14 @@ def read_and_remember_proven(api: ClusterApi, settings: Settings) -> ProvenVersi
     memory = read_memory(api, settings.lock.namespace)
     proven = _read_documents(api, settings, memory)
     latest = {version: document.made_at for version, document in proven.documents.items()}
+    # All times are stored already.
     if latest.items() <= memory.evidence.items():
         return proven
 
     def with_latest(before: Memory) -> Memory:
-        times = sorted({**before.evidence, **latest}.items(), key=lambda item: item[1])
-        return replace(before, evidence=dict(times[-MOST_VERSIONS:]))
+        times = {**before.evidence, **latest}
+        last_versions = sorted(times, key=times.__getitem__)[-MOST_VERSIONS:]
+        return replace(before, evidence={version: times[version] for version in last_versions})
 
     try:
         change_memory(api, settings.lock.namespace, with_latest)
@@ -64,6 +66,7 @@ def read_and_remember_proven(api: ClusterApi, settings: Settings) -> ProvenVersi
 
 
 def _read_documents(api: ClusterApi, settings: Settings, memory: Memory) -> ProvenVersions:
+    """Return what the source's documents prove, and why some do not count."""
     rules = evidence_rules(settings)
     accepted = list[Evidence]()
     problems = list[str]()
@@ -72,6 +75,7 @@ def _read_documents(api: ClusterApi, settings: Settings, memory: Memory) -> Prov
             accepted.append(_check_document(signed, api, settings, seen=memory.evidence))
         except ValueError as error:
             problems.append(f"evidence {signed.origin}: {error}")
+    # The latest document of a version wins.
     accepted.sort(key=lambda document: document.made_at)
     documents = {document.version: document for document in accepted}
     return ProvenVersions(rules, documents, tuple(problems))
@@ -85,6 +89,7 @@ def _check_document(
     `seen` has the time of the latest document by version.
     """
     rules = evidence_rules(settings)
+    # Never None: `evidence_rules` requires it.
     signers = settings.evidence.allowed_signers or Path()
     why = signed.problem or why_not_signed(signed, signers, rules.cluster)
     if why:

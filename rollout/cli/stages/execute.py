@@ -67,8 +67,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadyRun:
-    """A prepared run with everything that this process needs to carry it out."""
-
     prepared: PreparedRun
     connections: Connections
     stop: StopRequest
@@ -197,12 +195,12 @@ def _observers_and_signals(
             lines=lines,
         ) as journal,
         stopped_by_signals(ready_run.stop, has_live_display=isinstance(display, LiveProgress)),
-        _notifications(ready_run) as notifier,
+        _run_notifications(ready_run) as notifier,
         gate_wiring.silences(request.settings.alerts, prepared.hosts) or nullcontext() as silences,
     ):
         # Alerts are silenced before others hear of a node's start.
         observers = _without_none(silences, journal, ready_run.metrics, display, notifier)
-        _report_accepted(prepared, Reporter(observers, wiring.system_clock()))
+        _report_relaxed_rules(prepared, Reporter(observers, wiring.system_clock()))
         yield observers
 
 
@@ -233,7 +231,7 @@ def _without_none(*observers: Observer | None) -> Sequence[Observer]:
     return [observer for observer in observers if observer is not None]
 
 
-def _notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer | None]:
+def _run_notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer | None]:
     request = ready_run.prepared.request
     return run_notifications(
         ready_run.prepared.plan,
@@ -246,17 +244,17 @@ def _notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer | Non
 
 
 def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
-    """JSON lines and notifications still get a plan and a summary."""
+    """Return an empty result. JSON lines and notifications still get a plan and a summary."""
     prepared = ready_run.prepared
     request = prepared.request
     as_json = request.settings.output.as_json
     plan = prepared.plan
     result = RunResult((), excluded=plan.excluded, rollback=plan.policy.rollback)
     lines = JsonLines(sys.stdout, wiring.now()) if as_json else None
-    with _notifications(ready_run) if result.not_done else nullcontext() as notifier:
+    with _run_notifications(ready_run) if result.not_done else nullcontext() as notifier:
         observers = _without_none(ready_run.metrics, lines, notifier)
         report = Reporter(observers, wiring.system_clock())
-        _report_accepted(prepared, report)
+        _report_relaxed_rules(prepared, report)
         report.plan(prepared.plan)
         report.finished(result)
     if request.unattended and not as_json:
@@ -268,13 +266,14 @@ def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
 
 
 def _nothing_text(result: RunResult) -> str:
+    """Return `Nothing to do: no node waits for a reboot (left out: 2 excluded).`."""
     reasons = dict(result.left_out)
     reasons.pop(ExclusionReason.NO_UPDATE, None)
     left_out = f" (left out: {reason_counts(reasons)})" if reasons else ""
     return f"Nothing to do: no node waits for a reboot{left_out}."
 
 
-def _report_accepted(prepared: PreparedRun, report: Reporter) -> None:
+def _report_relaxed_rules(prepared: PreparedRun, report: Reporter) -> None:
     if prepared.request.settings.output.as_json:
         for sentence in relaxed_notes(prepared.request):
             report.notice(sentence)
@@ -296,7 +295,7 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> Ex
         now = wiring.now()
         lines = JsonLines(sys.stdout, now)
         report = Reporter((lines,), wiring.system_clock())
-        _report_accepted(prepared, report)
+        _report_relaxed_rules(prepared, report)
         report.plan(prepared.plan)
         for node in rehearsed:
             lines.write(DryRunLine(now, node.node, node.evictions, node.objections))

@@ -66,7 +66,7 @@ def serve_fleetlock(settings: Settings) -> None:
             api=api,
             clock=wiring.system_clock(),
             notice=say,
-            observers_of=partial(_observers, settings, (metrics, observer)),
+            observers_of=partial(_observers_of_run, settings, (metrics, observer)),
             count=tally.count_response,
             gates=gate_wiring.gate_ports(settings, policy.gates.alerts),
         )
@@ -146,9 +146,10 @@ def _server_settings(settings: Settings) -> "ServerSettings":
 
 
 @contextmanager
-def _observers(
+def _observers_of_run(
     settings: Settings, shared: Sequence[Observer], plan: RolloutPlan
 ) -> Iterator[Sequence[Observer]]:
+    """Yield the observers of one node's run."""
     with (
         run_journal(plan, "fleetlock", settings) as journal,
         run_notifications(plan, settings, unattended=True) as notifier,

@@ -37,6 +37,7 @@ def forecast_end(
     schedule = Schedule.of(policy.gates.windows)
     end = finish_date(plan, schedule, _earliest_start(memory, now))
     if plan.waves and (end is None or end > deadline):
+        # The limit is not used here.
         slip = _report_slip(settings, Finish(limit=0, plan=plan, at=end), memory, now)
         _store_slip(api, settings, memory, slip)
         return (end - deadline).total_seconds() if end else float("inf")
@@ -48,6 +49,7 @@ def forecast_end(
 
 
 def _store_slip(api: ClusterApi, settings: Settings, memory: Memory, slip: Slip | None) -> None:
+    """Remember the delay for later passes; None ends it."""
     if memory.slip != slip:
         with suppress(ApiError):
             change_memory(api, settings.lock.namespace, partial(replace, slip=slip))
@@ -60,6 +62,7 @@ def _earliest_start(memory: Memory, now: datetime) -> datetime:
 
 
 def _report_slip(settings: Settings, late: Finish, memory: Memory, now: datetime) -> Slip:
+    """Warn of the delay, and notify once for each deadline."""
     by = settings.operate.finish_by
     before = memory.slip if memory.slip and memory.slip.by == by else None
     slip = Slip(

@@ -68,8 +68,10 @@ def _records_of(
     for number, record in records:
         if record.get("type") == "run":
             name = str(record.get("run", ""))
+            # A run that is resumed becomes the latest.
             by_run[name] = by_run.pop(name, [])
         elif record.get("type") == "version":
+            # A pass begins, and may have no run.
             name = ""
         by_run.setdefault(name, []).append(NumberedRecord(number, record))
     names = [name for name in by_run if name.startswith(run) and (name or len(by_run) == 1)]

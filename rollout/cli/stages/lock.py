@@ -24,6 +24,7 @@ def has_ended_here(lease: LeaseState) -> bool:
     Its journal names the process by a random word, because two containers can use the same process
     ID. A process keeps its journal open until it ends.
     """
+    # The holder is `user@machine/pid`.
     machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
     if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
         return False

@@ -41,6 +41,7 @@ _PAST_RUNS = 10
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:
+    """Return how long runs took, from the latest journals on this machine."""
     try:
         latest = sorted(list_journals(), key=lambda path: path.stat().st_mtime)[-_PAST_RUNS:]
         return read_past((read_journal(path) for path in latest), cluster.uid)
@@ -126,6 +127,7 @@ def run_journal(
 
 
 def record_abort(aborted: Aborted) -> None:
+    """End the aborted run's journal, if it is on this machine."""
     path = journal_of(aborted.run) if is_run_id(aborted.run) else None
     if path is None or not path.exists():
         return

@@ -72,9 +72,9 @@ class Operation:
                 policy = policy_of(settings)
                 request = Request(settings, selection_of(settings), policy, Unattended())
                 connections = connect(settings)
-                # This only checks the lock. `Rollout.run` takes it, after the plan was made.
+                # Only checks the lock. `Rollout.run` takes it, after planning.
                 refuse_if_locked(connections.api, request.namespace, self.watch)
-                # Stages are imported as they begin: a pass that ends here needs no others.
+                # Imported late: a pass that ends here does not need it.
                 from rollout.cli.stages.operate_pass import Pass
 
                 measured.code = Pass(self, connections, request, stop).run()
@@ -97,6 +97,7 @@ class Operation:
         return measured.code
 
     def skip_pass(self, reason: str, details: Sequence[str] = ()) -> ExitCode:
+        """Report that this pass starts no node, which is no error."""
         if self.metrics:
             self.metrics.skip_pass()
         if self.settings.output.as_json:

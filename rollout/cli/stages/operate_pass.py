@@ -215,6 +215,7 @@ class Pass:
         return why_aborted(memory) or None
 
     def _forecast_and_skip(self, reason: str) -> ExitCode:
+        """Skip this pass. With a deadline, plan anyway to tell whether nodes will be late."""
         request = self.request
         if request.settings.operate.finish_by:
             try:

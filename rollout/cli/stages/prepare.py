@@ -158,7 +158,6 @@ def load_saved(file: Path) -> RolloutPlan:
 
 
 def _require_fresh(saved: RolloutPlan, inputs: PlanInputs) -> None:
-    """Raise `StalePlanError` if the cluster has changed since the plan."""
     lines = _difference_lines(find_differences(saved, inputs))
     if not lines:
         return

@@ -91,6 +91,7 @@ def find_and_print_smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
 
 
 def finish_text(finish: Finish, date: datetime) -> str:
+    """Return `done by DATE with --max-unavailable 3: about DATE`, or why that cannot be."""
     if not finish.plan.waves:
         return "nothing to do"
     day = f"{date.astimezone():{_DATE}}"
@@ -104,7 +105,8 @@ def finish_text(finish: Finish, date: datetime) -> str:
     return f"{failure}; the earliest is {end} with {limit}; {finish.obstacle}"
 
 
-def _run_command(request: Request, saved_to: Path | None, finish: Finish | None) -> str:
+def _apply_command(request: Request, saved_to: Path | None, finish: Finish | None) -> str:
+    """Return the command that runs the plan: `rollout apply --max-unavailable 3`."""
     if saved_to is not None:
         return f"rollout apply {shell_word(str(saved_to))}"
     limit = f" --max-unavailable {finish.limit}" if finish else ""
@@ -121,7 +123,7 @@ def show_preview(
     saved_to: Path | None,
 ) -> None:
     plan = preview.plan
-    run_command = _run_command(request, saved_to, preview.finish) if preview.is_runnable else ""
+    run_command = _apply_command(request, saved_to, preview.finish) if preview.is_runnable else ""
     output = request.settings.output
     unfinished = read_unfinished_summary(api, request.namespace, snapshot.nodes).follow_up
     why_not_yet = ""
@@ -220,9 +222,11 @@ def cluster_copy(inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -
             longest_grace_by_owner[pod.owner.uid] = max(grace, longest)
     owners = dict[str, tuple[int, int]]()
     for uid, grace in longest_grace_by_owner.items():
-        owners[uid] = (pace.ending_seconds_of((uid,), grace), pace.starting_seconds((uid,)))
+        ending = pace.ending_seconds_of((uid,), grace)
+        starting = pace.starting_seconds((uid,))
+        owners[uid] = (ending, starting)
     completions = dict[str, float]()
     if inputs.policy.drain.completion.is_used:
         completions = seconds_left_by_owner(snapshot, inputs.policy.drain)
-    copied = CopiedPace(pace.reboot_seconds(0, 1), owners, completions)
+    copied = CopiedPace(pace.reboot_seconds(before_reboot=0, nodes=1), owners, completions)
     return copy_document(answers, inputs.observations, copied, key)

@@ -46,7 +46,6 @@ def nothing_to_resume_text(unfinished: Unfinished | None) -> str:
 
 
 def refuse_without_record(unfinished: Unfinished) -> None:
-    """Raise `BlockedError` without a readable record, because the rules are unknown."""
     if unfinished.record.problem:
         raise BlockedError(
             f"{unfinished_heading(unfinished)}: its record is missing or unreadable, so its"

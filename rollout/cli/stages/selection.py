@@ -93,6 +93,7 @@ def _is_same_host(name: str, node: Node) -> bool:
 
 
 def similar_labels_hint(selector: str, nodes: Sequence[Node]) -> str:
+    """Return the values of the selector's first label, or else similar labels."""
     key = next((requirement.key for requirement in parse_selector(selector).requirements), "")
     values = {node.labels[key] for node in nodes if key in node.labels}
     if values:

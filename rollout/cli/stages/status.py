@@ -152,6 +152,7 @@ def _follow_up(unfinished: Unfinished, state: RunState) -> FollowUp:
 
 def _needs_resume(unfinished: Unfinished, state: RunState) -> bool:
     record = unfinished.record
+    # operate resumes its own rollouts. Without a record, nothing can be resumed.
     if record.unattended or record.problem:
         return False
     if state is RunState.ENDED:
@@ -172,6 +173,7 @@ def _follow_up_after_failures(
 
 
 def prevents_apply(unfinished: Unfinished) -> bool:
+    """Whether the rollout should be resumed or undone before apply."""
     return unfinished.blocks_others or unfinished.was_stopped
 
 
@@ -257,6 +259,7 @@ def why_closed(policy: Policy) -> str:
 def _warn_besides_json(
     statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], follow_up: FollowUp
 ) -> None:
+    """Say what the rows lack: nodes that may be pending, and the rollout."""
     shown = {row.node for row in rows}
     unknown = [row for row in statuses if row.node not in shown and not row.judged]
     if unknown:
@@ -281,6 +284,7 @@ class _RolloutSnapshot:
 
     @property
     def is_over(self) -> bool:
+        """Whether no rollout is unfinished, and no process may hold the lock."""
         is_unfinished = self.unfinished is not None and self.unfinished.blocks_others
         return not is_unfinished and self.lock.alive is False
 
@@ -345,6 +349,7 @@ def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
 
 
 def _print_changes(snapshots: Iterator[_RolloutSnapshot | None], output: OutputSettings) -> None:
+    """Print each state that differs from the last, until the rollout is over."""
     printed = b""
     for rollout in snapshots:
         if rollout is None:
@@ -360,6 +365,7 @@ def _print_changes(snapshots: Iterator[_RolloutSnapshot | None], output: OutputS
 
 
 def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole") -> None:
+    """Redraw the rollout in place, until it begins and is over."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
