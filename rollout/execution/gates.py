@@ -166,7 +166,6 @@ class PolicyGates:
         return GateAnswer(finding, is_final=True) if finding else OPEN
 
     def run_command_for_node(self, context: NodeContext) -> None:
-        """`NotStartedError` if the gate command refuses."""
         wave = self._wave_of[context.name]
         variables = {
             **_wave_variables(wave, self.plan),

@@ -121,7 +121,7 @@ def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _write_first_mark(task: NodeTask) -> Node:
-    """Return the Node as it was before the mark."""
+    """Return the Node from before the mark."""
     before: Node | None = None
 
     def change(node: Node) -> Patch:

@@ -173,10 +173,7 @@ class NodeConditions:
 def with_conditions(
     present: list[Json], types: Collection[Lifecycle], *, run: str, at: str
 ) -> list[Json]:
-    """Return the conditions with exactly `types` as rollout's own.
-
-    Types that someone else has set to True are left out.
-    """
+    """Return the conditions with `types` as rollout's own, except those that others set to True."""
     kept = [condition for condition in present if _may_stay(condition, types)]
     kept_types = {condition["type"] for condition in kept}
     added = [_condition(kind, run, at) for kind in types if kind not in kept_types]

@@ -280,7 +280,7 @@ def await_boot(
 
     `NodeFailure` if it does not in time. `in_doubt`: the host may have received an earlier
     request. If it still answers in the old boot, this repeats the request, with the same checks and
-    errors as `ask_for_reboot`, such as `RefilledError`.
+    errors as `ask_for_reboot`.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, host, targets) if in_doubt else None
@@ -315,8 +315,6 @@ def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
 
 @dataclass(slots=True)
 class _Doubt:
-    """The host may have received an earlier request."""
-
     context: NodeContext
     host: SshHost
     targets: Mapping[Source, str]

@@ -151,6 +151,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
         node, observation = _observe_node(context, host)
     except ApiNotFoundError as error:
         raise NotStartedError(DELETED, ExclusionReason.DELETING) from error
+    # `check_eligible` refuses other observations.
     if isinstance(observation, HostFacts):
         _check_same_boot(context, observation)
     if node.annotations.get(marks.RUN) == context.run_id and not context.is_taken_up:
@@ -208,6 +209,7 @@ def _approve_if_restaged(
     if not isinstance(observation, HostFacts):
         return None
     if observation.boot_id != context.planned.boot_id:
+        # It has rebooted by itself, which `ask_for_reboot` notices.
         return None
     detection = observation.detection
     check_staged(context, detection)

@@ -54,6 +54,7 @@ class Unfinished:
     untouched_nodes: tuple[PlannedNode, ...] = ()
     # Why a node's marks are not understood; it is not touched.
     unclear: Mapping[str, str] = field(default_factory=dict)
+    # Planned, but deleted.
     gone: tuple[str, ...] = ()
     # With the soft taint or conditions.
     tainted: tuple[str, ...] = ()

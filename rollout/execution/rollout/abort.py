@@ -160,7 +160,7 @@ class _Undoing:
         policy = plan.policy if plan else Policy()
         for marked in unfinished.marked_nodes:
             if marked.node.name in left_cordoned:
-                task = self._task(marked, self.report, policy)
+                task = self._task_of(marked, self.report, policy)
                 try:
                     mark_aborted(task)
                 except RolloutError as error:
@@ -180,7 +180,7 @@ class _Undoing:
             )
 
     def _undo_node(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:
-        task = self._task(marked, report, policy)
+        task = self._task_of(marked, report, policy)
         result = NodeResult(
             node=task.name,
             outcome=Outcome.ABORTED,
@@ -208,7 +208,7 @@ class _Undoing:
         report.node_finished(result)
         return result
 
-    def _task(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeTask:
+    def _task_of(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeTask:
         return NodeTask(
             planned=marked.node,
             run_id=marked.run,
@@ -224,7 +224,7 @@ class _Undoing:
             return task.planned.running_version
         if task.name not in self.hosts:
             return ""
-        boot = self._host(task).boot_now()
+        boot = self._host_of(task).boot_now()
         return boot.version if boot else ""
 
     def _wait_until_safe(self, task: NodeTask) -> None:
@@ -259,7 +259,7 @@ class _Undoing:
         if Source.ROLLBACK not in task.planned.detected_by or task.name not in self.hosts:
             return
         task.check_may_act()
-        trouble = undo_rollback(self._host(task))
+        trouble = undo_rollback(self._host_of(task))
         if trouble:
             raise StepError(trouble)
 
@@ -270,9 +270,9 @@ class _Undoing:
     def _answers_in_old_boot(self, task: NodeTask) -> bool:
         if task.name not in self.hosts:
             return False
-        host = self._host(task)
+        host = self._host_of(task)
         facts = host.boot_now()
         return facts is not None and is_in_old_boot(host, facts)
 
-    def _host(self, task: NodeTask) -> SshHost:
+    def _host_of(self, task: NodeTask) -> SshHost:
         return self.hosts.host(task.planned, task.policy)

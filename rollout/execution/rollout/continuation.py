@@ -242,6 +242,15 @@ class _PoolProgress:
     started: int = 0
     started_workers: int = 0
 
+    def remaining_pool(self, pool: Pool, rules: Policy) -> Pool:
+        limit = pool.max_unavailable
+        return replace(
+            pool,
+            max_unavailable=None if limit is None else Count(limit.of(self.size)),
+            canary=self.remaining_canary(rules),
+            ramp=self.remaining_ramp(rules),
+        )
+
     def remaining_canary(self, rules: Policy) -> int:
         return max(0, rules.canary - self.started)
 
@@ -263,21 +272,10 @@ def _policy_of_rest(
         requested = requested_nodes(plan)
         sizes = pools.sizes(node for node in snapshot.nodes if node.name in requested)
     progress = _progress_of_pools(policy, unfinished, snapshot, sizes)
-    remaining_pools = list[Pool]()
-    for pool in policy.pools:
-        rules = pools.rules(pool.name)
-        of_pool = progress.get(pool.name, _PoolProgress())
-        limit = pool.max_unavailable
-        if limit is not None:
-            limit = Count(limit.of(of_pool.size))
-        remaining_pools.append(
-            replace(
-                pool,
-                max_unavailable=limit,
-                canary=of_pool.remaining_canary(rules),
-                ramp=of_pool.remaining_ramp(rules),
-            )
-        )
+    remaining_pools = [
+        progress.get(pool.name, _PoolProgress()).remaining_pool(pool, pools.rules(pool.name))
+        for pool in policy.pools
+    ]
     of_default = progress.get(default, _PoolProgress())
     return replace(
         policy,

@@ -113,6 +113,7 @@ class Settler:
             node: self.cluster.ask(partial(_count_ready_pods, node=node), deadline)
             for node in nodes
         }
+        # Nodes in flight count as before they started.
         earlier = Health.of_all(baseline.health for baseline in in_flight.values())
         workloads = {**self.cluster.ask(read_workloads, deadline), **earlier.workloads}
         nodes_now = self.cluster.ask(read_nodes, deadline)
