@@ -6,7 +6,7 @@ might lead to the wrong host.
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +37,7 @@ _OWN_SSH_CONNECTIONS = (
     *("", "ssh", "smart", "paramiko", "paramiko_ssh"),
     *("ansible.builtin.ssh", "ansible.builtin.paramiko_ssh"),
 )
-# They lead to another host, or change the login.
+# ssh's options that lead to another host, or change the login.
 _OPTIONS_OF_TARGET = re.compile(
     r"proxyjump|proxycommand|hostname|\bport\b|\buser\b|identityfile|hostkeyalias"
     r"|(^|\s)-[JWFplibB]",
@@ -102,7 +102,7 @@ class _HostReader:
     warnings: list[str] = field(default_factory=list)
 
     def read(self, defaults: SshDefaults) -> Host | None:
-        """Return None for this machine, or raise `InventoryError`."""
+        """Return the host, or None for this machine; may raise `InventoryError`."""
         connection = self._first_value("ansible_connection")
         if connection == "local":
             why = f"host {self.name} is this machine (ansible_connection=local); left out"
@@ -113,7 +113,7 @@ class _HostReader:
         return Host(
             name=self.name,
             address=_without_brackets(self._first_value(*_ADDRESS) or self.name),
-            port=self._port() or defaults.port,
+            port=self._port_or_zero() or defaults.port,
             user=self._first_value(*_USER) or defaults.user,
             key_file=self._first_value(*_KEY) or defaults.key_file,
         )
@@ -133,7 +133,7 @@ class _HostReader:
             if variable in self.variables:
                 self.warnings.append(f"inventory: {variable} is ignored: only keys are used")
 
-    def _port(self) -> int:
+    def _port_or_zero(self) -> int:
         text = self._first_value(*_PORT)
         port = port_of(text)
         if text and port is None:
@@ -142,20 +142,24 @@ class _HostReader:
         return port or 0
 
     def _first_value(self, *names: str) -> str:
+        """Return the first usable value of these variables, or empty.
+
+        A value that only Ansible can read is skipped if Ansible connects, else an error.
+        """
         for name in names:
             value = self.variables.get(name)
             # How Ansible marks inventory programs' values, which are never templates.
             unsafe_value = value.get("__ansible_unsafe") if isinstance(value, dict) else None
-            text = value if unsafe_value is None else unsafe_value
-            if text is None or (isinstance(text, str) and not text.strip()):
+            content = value if unsafe_value is None else unsafe_value
+            if content is None or (isinstance(content, str) and not content.strip()):
                 continue
-            is_word = isinstance(text, str | int) and not isinstance(text, bool)
-            if not is_word or not str(text).isprintable():
+            is_word = isinstance(content, str | int) and not isinstance(content, bool)
+            if not is_word or not str(content).isprintable():
                 problem = "only Ansible reads this value"
-            elif unsafe_value is None and _TEMPLATE.search(str(text)):
+            elif unsafe_value is None and _TEMPLATE.search(str(content)):
                 problem = "only Ansible evaluates templates"
             else:
-                return str(text).strip()
+                return str(content).strip()
             if not self.by_ansible:
                 raise self._variable_error(name, problem)
         return ""
@@ -193,27 +197,13 @@ class SshOptions:
 
         Ansible calls ssh with an address, for which ssh does not find the settings of the name.
         """
-        files = host.known_hosts or HostKeyFiles(())
-        if self.known_hosts:
-            files = HostKeyFiles((self.known_hosts,))
-        identities = host.identities
-        user_files = " ".join(map(ssh_path, files.own))
-        system_files = " ".join(ssh_path(file, tokens=False) for file in files.system)
-        if system_files and not user_files:
-            # Without this, ssh also reads its default files.
-            user_files = "none"
-        agent = "" if identities.agent is None else ssh_path(identities.agent or "none")
         options = [
-            ("UserKnownHostsFile", user_files),
-            ("GlobalKnownHostsFile", system_files),
+            *self._host_key_options(host),
             ("HostKeyAlias", host.known_as),
+            # ssh replaces tokens such as %h in this option.
             ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
+            *self._identity_options(host),
         ]
-        if not (host.key_file or self.key_file):
-            options += [("IdentityFile", ssh_path(file)) for file in identities.files]
-        options.append(("IdentityAgent", agent))
-        if identities.only:
-            options.append(("IdentitiesOnly", "yes"))
         words: list[str] = []
         for name, value in options:
             if value:
@@ -221,6 +211,28 @@ class SshOptions:
         if self.ssh_config:
             words += ["-F", self.ssh_config]
         return shlex.join(words)
+
+    def _host_key_options(self, host: Host) -> Iterator[tuple[str, str]]:
+        files = host.known_hosts or HostKeyFiles(())
+        if self.known_hosts:
+            files = HostKeyFiles((self.known_hosts,))
+        user_files = " ".join(map(ssh_path, files.own))
+        system_files = " ".join(ssh_path(file, tokens=False) for file in files.system)
+        if system_files and not user_files:
+            # Without this, ssh also reads its default files.
+            user_files = "none"
+        yield "UserKnownHostsFile", user_files
+        yield "GlobalKnownHostsFile", system_files
+
+    def _identity_options(self, host: Host) -> Iterator[tuple[str, str]]:
+        identities = host.identities
+        if not (host.key_file or self.key_file):
+            for file in identities.files:
+                yield "IdentityFile", ssh_path(file)
+        if identities.agent is not None:
+            yield "IdentityAgent", ssh_path(identities.agent or "none")
+        if identities.only:
+            yield "IdentitiesOnly", "yes"
 
 
 def inventory_document(
@@ -253,6 +265,7 @@ def inventory_document(
 
 def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
     if host is None or not is_address_or_name(host.address):
+        # Ansible then connects to the Node's name.
         return {}
     variables: dict[str, object] = {
         "ansible_host": host.address,
@@ -287,6 +300,7 @@ def _node_variables(node: Node) -> Variables:
 
 
 def _host_variables(observation: HostObservation | None) -> Variables:
+    """Return what the host has answered; empty if it has not."""
     if not isinstance(observation, HostFacts):
         return {}
     detection = observation.detection
@@ -302,6 +316,7 @@ def _host_variables(observation: HostObservation | None) -> Variables:
 
 
 def _mark_unsafe(text: str) -> object:
+    """Keep Ansible from evaluating templates in the text."""
     return {"__ansible_unsafe": text}
 
 
@@ -312,12 +327,14 @@ def _roles(node: Node) -> Iterable[str]:
 
 
 def _groups_of_node(node: Node, observation: HostObservation | None) -> Iterable[str]:
+    """Yield groups such as `role_worker`, `zone_eu_1a`, `os_version_4152_2_0` and `cordoned`."""
     roles = list(_roles(node))
     yield from (_group_name("role", role) for role in roles)
     if node.zone:
         yield _group_name("zone", node.zone)
     version = _version_in(node.os_image)
     if isinstance(observation, HostFacts):
+        # More exact than the OS image, which may name no version.
         version = observation.running_version
     if version:
         yield _group_name("os_version", version)

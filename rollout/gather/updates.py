@@ -11,7 +11,7 @@ from rollout.gather.hosts.probe_command import MARKER
 from rollout.gather.hosts.signs import ENGINE_SILENT
 from rollout.gather.hosts.sudo import describe_problem, sudo_problem
 from rollout.model.finding import NoHost
-from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation
+from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation, UpdateStatus
 from rollout.model.text import joined
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult, HostExecutor
@@ -64,7 +64,7 @@ class CheckResult:
     message: str = ""
 
     @property
-    def settled(self) -> bool:
+    def succeeded(self) -> bool:
         return self.outcome in (CheckOutcome.ASKED, CheckOutcome.STAGED)
 
 
@@ -83,14 +83,9 @@ def check_hosts(
             why = observation.message if observation is not None else cause_of(NoHost())
             yield CheckResult(node, CheckOutcome.UNREACHABLE, message=why)
             continue
-        update = observation.update
-        if update.needs_reboot:
-            yield CheckResult(node, CheckOutcome.STAGED, update.new_version, "already staged")
-        elif update.operation is UpdateOperation.REPORTING_ERROR:
-            yield CheckResult(node, CheckOutcome.REFUSED, message=_REPORTING_ERROR)
-        elif update.operation not in _INACTIVE:
-            message = f"it was checking already: {update.operation}"
-            yield CheckResult(node, CheckOutcome.ASKED, message=message)
+        result = _result_without_asking(node, observation.update)
+        if result is not None:
+            yield result
         else:
             hosts[node] = observation.host
     answers = shell.run_on_all(
@@ -106,6 +101,18 @@ def check_hosts(
             yield CheckResult(node, outcome, message=refusal)
 
 
+def _result_without_asking(node: str, update: UpdateStatus) -> CheckResult | None:
+    """Return None if the host has to be asked."""
+    if update.needs_reboot:
+        return CheckResult(node, CheckOutcome.STAGED, update.new_version, "already staged")
+    if update.operation is UpdateOperation.REPORTING_ERROR:
+        return CheckResult(node, CheckOutcome.REFUSED, message=_REPORTING_ERROR)
+    if update.operation not in _INACTIVE:
+        message = f"it was checking already: {update.operation}"
+        return CheckResult(node, CheckOutcome.ASKED, message=message)
+    return None
+
+
 def check_refusal(result: CommandResult) -> str:
     """Return why the host has not accepted `CHECK_COMMAND`, or empty."""
     if result.exit_status == 0:
@@ -113,7 +120,8 @@ def check_refusal(result: CommandResult) -> str:
     if result.exit_status is None:
         return "the connection ended before the host answered"
     stderr = split_sections(result.stderr)
-    if not stderr:
+    has_started = bool(stderr)
+    if not has_started:
         return not_run_message(last_line(result.stderr))
     if result.exit_status == TIMED_OUT:
         return ENGINE_SILENT

@@ -213,7 +213,7 @@ def check_update(settings: CommandSettings) -> None:
     results = [by_name[name] for name in names]
     document = CheckReport(format_version=FORMAT_VERSION, hosts=results)
     settings.output.show(document, lambda: _check_results_text(results), is_prose=True)
-    if not all(result.settled for result in results):
+    if not all(result.succeeded for result in results):
         raise typer.Exit(ExitCode.PARTIAL)
 
 

@@ -9,7 +9,7 @@ from rollout.gather.hosts.identity import MACHINE_ID_FIX, ambiguous_machine_ids
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.finding import PausedByAnnotation, RivalMark
 from rollout.model.marks import RIVAL_PAUSES
-from rollout.model.memory import RESET_COMMAND, RESET_EFFECT, Memory
+from rollout.model.memory import RESET_COMMAND, RESET_EFFECT, Memory, Pause
 from rollout.model.node_marks import UNCLEAR_HINT, pause_on, why_paused
 from rollout.model.plan import (
     Blocker,
@@ -133,6 +133,7 @@ def unwritable_checks(
     memory: Document,
     memory_error: ApiError | None,
 ) -> Iterator[Check]:
+    """An error is None if the document can be written."""
     if record_error:
         message = f"cannot be written, so no rollout can start: {record_error.message}"
         fix = Fix(record.hint_for(record_error))
@@ -157,15 +158,19 @@ def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
-    # A node's exclusion reports its pause, unless it is over.
-    of_nodes = ((node.name, node.name, pause_on(node)) for node in nodes)
-    for subject, argument, pause in (("all nodes", "--all", memory.pause), *of_nodes):
-        if pause is not None and pause.is_over(now):
-            fix = Fix.with_commands("Remove it", f"rollout unpause {argument}")
-            yield warned(CheckName.PAUSE, subject, f"its pause has ended: {pause}", fix)
-        elif pause is not None and pause is memory.pause:
+    pause_of_all = memory.pause
+    if pause_of_all is not None:
+        subject = "all nodes"
+        if pause_of_all.is_over(now):
+            yield _ended_pause_check(subject, pause_of_all, "rollout unpause --all")
+        else:
             fix = Fix.with_commands("To end it", "rollout unpause --all")
-            yield warned(CheckName.PAUSE, subject, str(pause), fix)
+            yield warned(CheckName.PAUSE, subject, str(pause_of_all), fix)
+    for node in nodes:
+        pause = pause_on(node)
+        # A pause that lasts is the node's exclusion, which has its own check.
+        if pause is not None and pause.is_over(now):
+            yield _ended_pause_check(node.name, pause, f"rollout unpause {node.name}")
     aborted = memory.aborted
     if aborted:
         message = (
@@ -177,6 +182,11 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
             message,
             Fix.with_commands("Start them again", "rollout unpause --unattended"),
         )
+
+
+def _ended_pause_check(subject: str, pause: Pause, command: str) -> Check:
+    fix = Fix.with_commands("Remove it", command)
+    return warned(CheckName.PAUSE, subject, f"its pause has ended: {pause}", fix)
 
 
 def selection_check(subject: str, selected: int, nodes: int) -> Check:
@@ -239,15 +249,15 @@ def exclusion_checks(
                 fix = _rival_fix(exclusion, rival_marks.get(node.name, ()))
                 yield failed(CheckName.RIVAL, node.name, exclusion.brief, fix)
             continue
-        fix = _fix(exclusion, node)
+        fix = _exclusion_fix(exclusion, node)
         if fix != NO_FIX:
             yield warned(CheckName.NODE, node.name, exclusion.message, fix)
 
 
 def _rival_fix(exclusion: Exclusion, marks: Sequence[RivalMark]) -> Fix:
-    """Say how to stop the coordinator that the exclusion names, or to remove the marks it left."""
-    # A pod, or a service on the host, shows the coordinator.
+    """Say how to stop the coordinator that the exclusion names, or to remove its `marks`."""
     if not marks:
+        # Then a pod, or a service on the host, shows that the coordinator is installed.
         return Fix(f"Stop it, or --exclude the node; {exclusion.fix}")
     # Several marks may be of one coordinator.
     rivals = dict.fromkeys(mark.rival for mark in marks)
@@ -256,7 +266,7 @@ def _rival_fix(exclusion: Exclusion, marks: Sequence[RivalMark]) -> Fix:
     return Fix.with_commands(text, *(command for mark in marks for command in mark.commands))
 
 
-def _fix(exclusion: Exclusion, node: Node) -> Fix:
+def _exclusion_fix(exclusion: Exclusion, node: Node) -> Fix:
     match exclusion.reason:
         case ExclusionReason.NOT_READY:
             fix = Fix.with_commands("Find out why", f"kubectl describe node {node.name}")
@@ -294,11 +304,11 @@ def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
     reported = set[str]()
     for blocker in plan.blockers:
         reported.add(blocker.node)
+        # Rivals have their own check, as have held versions.
         if blocker.kind is not BlockerKind.RIVAL:
             message = f"{blocker.object}: {blocker.message}"
             yield failed(CheckName.DRAIN, blocker.node, message, _RESOLVE_FIX)
     for warning in plan.warnings:
-        # Held versions have their own check.
         if warning.kind is not WarningKind.VERSION_HELD:
             reported.add(warning.node)
             message = f"{warning.object}: {warning.message}"

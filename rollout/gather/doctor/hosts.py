@@ -24,7 +24,7 @@ from rollout.wording import cause_of
 from rollout.wording.nodes import check_trouble
 
 _ANSWERS = frozenset({SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED})
-_KINDS = {
+_CHECK_BY_FAILURE = {
     ProbeFailureKind.HOST_KEY: CheckName.HOST_KEY,
     ProbeFailureKind.AUTH: CheckName.USER,
     ProbeFailureKind.WRONG_HOST: CheckName.IDENTITY,
@@ -66,56 +66,58 @@ def host_checks(
     *,
     own_command: bool = False,
 ) -> Iterator[Check]:
-    """`standing` compares the host with others, None if it waits for its reboot.
+    """`standing` compares the host with others, None if the host waits for its reboot.
 
-    `own_command`: the operator's command reboots it.
+    `own_command`: the operator's command reboots the host.
     """
     if observation is None:
         fix = Fix("Add it to the inventory, or drop --inventory.")
         yield failed(CheckName.SSH, node, cause_of(NoHost()), fix)
     elif isinstance(observation, ProbeFailure):
         fix = Fix(observation.hint or "Try to `ssh` to it manually.")
-        yield failed(_KINDS.get(observation.kind, CheckName.SSH), node, observation.message, fix)
+        name = _CHECK_BY_FAILURE.get(observation.kind, CheckName.SSH)
+        yield failed(name, node, observation.message, fix)
     else:
-        yield from _answered(node, observation, own_command=own_command)
-        yield from _units(node, observation)
+        yield from _checks_of_answer(node, observation, own_command=own_command)
+        yield from _unit_checks(node, observation)
         if standing:
-            yield from _check_unit_state(node, standing)
-            yield from _check_version_behind(node, standing)
+            yield from _update_check_checks(node, standing)
+            yield from _version_checks(node, standing)
 
 
-def _answered(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
+def _checks_of_answer(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
     host = facts.host
     yield passed(CheckName.SSH, node, f"{host.address}:{host.port} answers")
     yield passed(CheckName.HOST_KEY, node, "the host's key is the one on file")
     yield passed(CheckName.USER, node, f"{host.user} can log in")
     yield passed(CheckName.IDENTITY, node, f"it is the Node's host: its boot ID is {facts.boot_id}")
-    yield _sudo(node, facts, own_command=own_command)
-    yield from _rollback(node, facts)
-    yield _shutdown(node, facts)
+    yield _sudo_check(node, facts, own_command=own_command)
+    yield from _rollback_checks(node, facts)
+    yield _shutdown_check(node, facts)
     if facts.zincati:
-        yield _zincati(node, facts)
+        yield _zincati_check(node, facts)
     for rival in facts.reboots_itself:
         message, how_to_stop = SELF_REBOOTS[rival]
         is_setting = rival in STOPPED_BY_SETTING
         fix = Fix(how_to_stop) if is_setting else Fix(commands=(how_to_stop,))
         yield failed(CheckName.RIVAL, node, message, fix)
-    yield from _sources(node, facts, own_command=own_command)
+    yield from _source_checks(node, facts, own_command=own_command)
 
 
-def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
-    if own_command and not facts.may_reboot:
+def _sudo_check(node: str, facts: HostFacts, *, own_command: bool) -> Check:
+    if facts.may_reboot:
+        return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
+    if own_command:
         return passed(
             CheckName.SUDO, node, "it is rebooted by a reboot.command, which cannot be tested"
         )
-    if facts.may_reboot:
-        return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
     return failed(CheckName.SUDO, node, facts.reboot_refusal, Fix(facts.reboot_fix))
 
 
-def _rollback(node: str, facts: HostFacts) -> Iterator[Check]:
+def _rollback_checks(node: str, facts: HostFacts) -> Iterator[Check]:
     access = facts.rollback_access
     if access is None:
+        # The host cannot be rolled back.
         return
     if access.refusal:
         message = f"rollout rollback would leave it out: {access.refusal}"
@@ -124,7 +126,7 @@ def _rollback(node: str, facts: HostFacts) -> Iterator[Check]:
         yield passed(CheckName.ROLLBACK, node, f"{facts.host.user} may roll it back")
 
 
-def _shutdown(node: str, facts: HostFacts) -> Check:
+def _shutdown_check(node: str, facts: HostFacts) -> Check:
     name = CheckName.SHUTDOWN
     if facts.inhibited_by:
         fix = Fix("See systemd-inhibit --list there; end what holds the lock, or wait for it.")
@@ -194,28 +196,29 @@ def _engine_fix(facts: HostFacts) -> Fix:
             return Fix.with_commands("Try on the host", _ENGINE_CALL)
 
 
-def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
+def _source_checks(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
     # A missing source is no failure if the others have answered.
-    is_judged = not facts.detection.unanswered
+    may_be_absent = not facts.detection.unanswered
     engine, _ = facts.units
     for sign in facts.detection.signs:
-        if sign.source is Source.UPDATE_ENGINE and engine.check_state.is_off:
+        is_engine = sign.source is Source.UPDATE_ENGINE
+        if is_engine and engine.check_state.is_off:
             # Only a running engine can answer; its unit's check names the fix.
             continue
-        name = CheckName.UPDATE_STATUS if sign.source is Source.UPDATE_ENGINE else CheckName.DETECT
+        name = CheckName.UPDATE_STATUS if is_engine else CheckName.DETECT
         message = f"{sign.source}: {sign.detail or sign.answer}"
-        if sign.source is Source.UPDATE_ENGINE and sign.answer in _ANSWERS:
+        if is_engine and sign.answer in _ANSWERS:
             message = f"update_engine answers {facts.update.operation}"
         if sign.blocked and not own_command:
             fix = Fix("Until then the node is left out.")
             yield warned(name, node, f"{sign.source}: {sign.blocked}", fix)
-        elif sign.answer in _ANSWERS or (sign.answer is SourceAnswer.ABSENT and is_judged):
+        elif sign.answer in _ANSWERS or (sign.answer is SourceAnswer.ABSENT and may_be_absent):
             yield passed(name, node, message)
         else:
             yield failed(name, node, sign.detail, _source_fix(sign.source, node, facts))
 
 
-def _units(node: str, facts: HostFacts) -> Iterator[Check]:
+def _unit_checks(node: str, facts: HostFacts) -> Iterator[Check]:
     host = facts.host
     engine, locksmithd = facts.units
     if not engine.known:
@@ -224,14 +227,16 @@ def _units(node: str, facts: HostFacts) -> Iterator[Check]:
         fix = Fix.with_commands("Try", command)
         yield warned(CheckName.UPDATE_ENGINE, node, message, fix)
         return
-    for sign in facts.detection.signs:
-        if sign.source is Source.UPDATE_ENGINE and sign.answer is not SourceAnswer.ABSENT:
-            yield _update_engine(node, facts, engine)
-            break
-    yield _locksmithd(node, locksmithd)
+    has_engine = any(
+        sign.source is Source.UPDATE_ENGINE and sign.answer is not SourceAnswer.ABSENT
+        for sign in facts.detection.signs
+    )
+    if has_engine:
+        yield _engine_check(node, facts, engine)
+    yield _locksmithd_check(node, locksmithd)
 
 
-def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
+def _engine_check(node: str, facts: HostFacts, unit: UnitState) -> Check:
     name = CheckName.UPDATE_ENGINE
     if unit.missing:
         fix = _fix_without_engine(facts)
@@ -252,7 +257,8 @@ def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
     return passed(name, node, "update-engine is unmasked, enabled and running")
 
 
-def _check_unit_state(node: str, standing: UpdateStanding) -> Iterator[Check]:
+def _update_check_checks(node: str, standing: UpdateStanding) -> Iterator[Check]:
+    """Yield whether the host's unit that checks for updates works."""
     name = CheckName.UPDATE_CHECK
     unit = standing.check_unit
     trouble = check_trouble(standing, None)
@@ -271,7 +277,7 @@ def _check_unit_state(node: str, standing: UpdateStanding) -> Iterator[Check]:
         yield passed(name, node, f"{unit} checks for updates{when}")
 
 
-def _check_version_behind(node: str, standing: UpdateStanding) -> Iterator[Check]:
+def _version_checks(node: str, standing: UpdateStanding) -> Iterator[Check]:
     is_updating = standing.state is UpdateState.UPDATING
     if not standing.behind or is_updating or standing.checks.is_trouble:
         return
@@ -283,7 +289,7 @@ def _check_version_behind(node: str, standing: UpdateStanding) -> Iterator[Check
     yield warned(CheckName.UPDATE_CHECK, node, message, fix)
 
 
-def _locksmithd(node: str, unit: UnitState) -> Check:
+def _locksmithd_check(node: str, unit: UnitState) -> Check:
     name = CheckName.LOCKSMITHD
     fix = Fix(commands=("sudo systemctl mask --now locksmithd",))
     if unit.missing:
@@ -298,7 +304,7 @@ def _locksmithd(node: str, unit: UnitState) -> Check:
     return passed(name, node, "locksmithd is masked and stopped")
 
 
-def _zincati(node: str, facts: HostFacts) -> Check:
+def _zincati_check(node: str, facts: HostFacts) -> Check:
     if not facts.zincati_reboots:
         return passed(
             CheckName.ZINCATI, node, "Zincati asks a FleetLock server before it reboots the host"
