@@ -54,7 +54,7 @@ _COORDINATORS_FRESH = 60.0
 # Reading 30,000 pods takes 4 s; forecasts get at most this share of the time.
 _FORECAST_SHARE = 0.1
 
-# Any other reason is NODE_EXCLUDED.
+# Any other reason becomes NODE_EXCLUDED.
 _KIND_BY_REASON = {
     ExclusionReason.PAUSED: AnswerKind.PAUSED,
     ExclusionReason.RIVAL: AnswerKind.RIVAL,
@@ -78,6 +78,7 @@ class SlotLimits:
     now: datetime | None
 
     def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
+        """Raise `Denied` if all slots of the group are held."""
         group_size = self._group_size(rules) if rules.slots.is_share else 0
         most = rules.slots.of(group_size)
         if slots.count_taken(group) >= most:
@@ -104,6 +105,7 @@ class SlotLimits:
             self._check_pair(self.nodes[name], node)
 
     def _check_pair(self, other: Node, node: Node) -> None:
+        """Raise `Denied` if the asking `node` must not be away together with the `other`."""
         # The asking node's rules decide for both.
         rules = pools_of(self.policy).rules_of(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
@@ -152,13 +154,13 @@ class SlotAdmission:
             lambda: read_record(self._api, namespace), _DOCUMENTS_FRESH, clock
         )
         self._coordinators = CachedValue(
-            lambda: read_coordinators(self._api)[0], _COORDINATORS_FRESH, clock
+            lambda: read_coordinators(self._api).items, _COORDINATORS_FRESH, clock
         )
         self._forecaster = CachedValue(
             lambda: DrainForecaster.of(read_snapshot(self._api), policy),
             _FORECAST_FRESH,
             clock,
-            _FORECAST_SHARE,
+            share=_FORECAST_SHARE,
         )
         self._forecast_lock = threading.Lock()
 
@@ -167,12 +169,12 @@ class SlotAdmission:
         # 1. Cached state, which costs nothing, denies most.
         self._check_caches(request, cached_node, rules)
 
-        # 2. What is read, the slowest last.
+        # 2. Checks that read the cluster, the slowest last.
         self._memory.forget()
         self._check_memory()
         node = read_node(self._api, cached_node.name)
         if not node.boot_id:
-            # No other boot could prove the reboot.
+            # Nothing could prove the reboot.
             raise Denied(AnswerKind.NODE_EXCLUDED, f"{node.name}: its kubelet reports no boot ID")
         candidate = self._require_eligible(node)
         self._check_rivals()

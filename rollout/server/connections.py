@@ -1,6 +1,6 @@
 """The listening socket, and limits on connections.
 
-At a limit, a new one closes the one that was silent longest.
+At a limit, a new connection closes the one that was silent longest.
 """
 
 import asyncio
@@ -113,11 +113,13 @@ class OpenConnections:
     def _make_room(self) -> None:
         self._forget_closed()
         open_by_address = Counter(map(_address, self._silent_since))
-        silent = [handler for handler in self._silent_since if handler not in self._busy]
-        for handler in silent:
+        longest_silent_first = [
+            handler for handler in self._silent_since if handler not in self._busy
+        ]
+        for handler in longest_silent_first:
             address = _address(handler)
-            is_over_limit = len(self._silent_since) > self._most
-            if is_over_limit or open_by_address[address] >= self._most_of_address:
+            are_too_many = len(self._silent_since) > self._most
+            if are_too_many or open_by_address[address] >= self._most_of_address:
                 open_by_address[address] -= 1
                 self._close(handler)
 
@@ -131,7 +133,7 @@ class OpenConnections:
 
     def _forget_closed(self) -> None:
         for handler, since in list(self._silent_since.items()):
-            # It has no transport in its TLS handshake.
+            # A connection in its TLS handshake has no transport yet.
             if handler.transport is None and self._now - since > _HANDSHAKE_SECONDS:
                 del self._silent_since[handler]
 
@@ -144,11 +146,13 @@ class OpenConnections:
             yield
         finally:
             self._busy.discard(handler)
-            # Insert it as the newest.
-            if self._silent_since.pop(handler, None) is not None:
+            is_open = self._silent_since.pop(handler, None) is not None
+            if is_open:
+                # The newest comes last.
                 self._silent_since[handler] = self._now
 
     async def close_silent(self) -> None:
+        """Close connections without a request for `IDLE_SECONDS`, until canceled."""
         while True:
             await asyncio.sleep(IDLE_SECONDS / 3)
             self._forget_closed()
@@ -158,6 +162,7 @@ class OpenConnections:
 
 
 def _address(handler: web.RequestHandler) -> str:
+    """Return the client's address, or empty without a transport."""
     peer = handler.transport.get_extra_info("peername") if handler.transport else None
     return normalize_address(str(peer[0])) if peer else ""
 

@@ -80,7 +80,7 @@ def grant(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
 
 def _check_slot_and_lease(server: ServerContext, slot: Slot) -> float:
     """Check that both are still held; return until when (monotonic) that is sure."""
-    # Before the checks: they tell how things are when they start.
+    # Before the checks, whose answers are from when they start.
     until = server.leadership.safe_until
     lease_check = in_background(server.leadership.require_server, "lease")
     stored = server.book.read_now().of_run(slot.run_id)
@@ -149,6 +149,7 @@ def _check_still_ours(slot: Slot, node: Node) -> None:
 
 
 def _check_open(slot: Slot, node: Node) -> None:
+    """Raise `Denied` if the node's run has failed, or may be about to end."""
     if slot.state is not SlotState.HELD:
         raise Denied(
             AnswerKind.NODE_FAILED,
@@ -170,6 +171,7 @@ def _about_to_be_freed(slot: Slot) -> Denied:
 
 
 def _is_ending(slot: Slot) -> bool:
+    """Whether the worker may return the node, so that no reboot may be granted."""
     return slot.closing or slot.is_given_up or slot.has_reported
 
 
@@ -193,7 +195,7 @@ def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
         if is_free or (node is not None and is_returned_by(node, slot.run_id)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
         server.clock.sleep(_PAUSE_SECONDS)
-    why = _why_unproven(slot, read_slot_node(server.hurried_api, slot))
+    why = _why_not_returned(slot, read_slot_node(server.hurried_api, slot))
     raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")
 
 
@@ -229,11 +231,12 @@ def _add_slot_for_marks(
 ) -> Slot | None:
     """Add a slot for marks whose slot is gone, so that the node is returned.
 
-    None without such marks. It counts toward no limit and grants no reboot. `Denied` if the node
-    holds a slot for another machine.
+    None without such marks. The slot counts toward no limit and grants no reboot. `Denied` if the
+    node holds a slot for another machine.
     """
     if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None
+    # The watch may be late.
     node = read_node(server.hurried_api, watched_node.name)
     run_id = node.annotations.get(marks.RUN, "")
     if not is_fleetlock_run(run_id) or annotation_problem(node):
@@ -262,6 +265,7 @@ def _add_slot_for_marks(
 
 def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
     if slot.is_given_up:
+        # The node is returned without a report.
         return
     is_marked = node.annotations.get(marks.RUN) == slot.run_id
     phase = node.annotations.get(marks.PHASE, "") if is_marked else ""
@@ -275,7 +279,7 @@ def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
     server.book.change(partial(change, run_id=slot.run_id))
 
 
-def _why_unproven(slot: Slot, node: Node | None) -> str:
+def _why_not_returned(slot: Slot, node: Node | None) -> str:
     if node is None:
         return "its Node is gone, and its slot will be freed soon"
     if node.boot_id == slot.boot_id:

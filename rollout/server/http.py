@@ -35,7 +35,7 @@ from rollout.threads import in_background
 
 LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
-# Each uses a thread; a denied host retries after five minutes.
+# Each request uses a thread; a denied host retries after five minutes.
 MOST_REQUESTS = 64
 MOST_OF_ADDRESS = int(MOST_REQUESTS * SHARE_OF_ADDRESS)
 _STOP_SECONDS = 3.0
@@ -50,6 +50,8 @@ _CLOSING_KINDS = (AnswerKind.BODY_TOO_LARGE, AnswerKind.BODY_TIMEOUT, AnswerKind
 
 
 class _Handlers:
+    """Serves the paths in the event loop; hosts are answered in threads."""
+
     def __init__(self, service: Service, metrics: Callable[[], bytes]) -> None:
         self._service = service
         self._render_metrics = metrics
@@ -59,7 +61,7 @@ class _Handlers:
         self.connections = OpenConnections(raise_connection_limit())
         self.stopping = False
 
-    def application(self) -> web.Application:
+    def make_application(self) -> web.Application:
         application = web.Application(
             client_max_size=LARGEST_BODY, middlewares=[_errors_as_answers]
         )
@@ -69,9 +71,9 @@ class _Handlers:
         ):
             handler = partial(self._answer_host, name, answerer)
             application.router.add_route("*", f"/v1/{name}", handler)
-        application.router.add_get("/healthz", _healthz)
-        application.router.add_get("/readyz", self._readyz)
-        application.router.add_get("/metrics", self._metrics)
+        application.router.add_get("/healthz", _serve_healthz)
+        application.router.add_get("/readyz", self._serve_readyz)
+        application.router.add_get("/metrics", self._serve_metrics)
         return application
 
     async def _answer_host(
@@ -85,7 +87,7 @@ class _Handlers:
         # A grant holds only until `answer.until`, and the process may have been suspended.
         answer = answer.valid_at(self._service.server.clock.monotonic())
         self._service.server.count(name, answer.kind)
-        return _json(answer)
+        return _json_response(answer)
 
     async def _answer_within_limits(
         self, request: web.Request, answerer: Answerer
@@ -118,11 +120,11 @@ class _Handlers:
                 if not self._under_way[address]:
                     del self._under_way[address]
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
+    async def _serve_readyz(self, _request: web.Request) -> web.Response:
         why = "this server is stopping" if self.stopping else self._service.why_not_ready()
         return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+    async def _serve_metrics(self, request: web.Request) -> web.Response:
         with self.connections.busy(request):
             async with self._metrics_lock:
                 body = await asyncio.wrap_future(in_background(self._render_metrics, "metrics"))
@@ -131,7 +133,7 @@ class _Handlers:
         )
 
 
-async def _healthz(_request: web.Request) -> web.Response:
+async def _serve_healthz(_request: web.Request) -> web.Response:
     return web.Response(text="ok\n")
 
 
@@ -153,7 +155,7 @@ async def _read_body(request: web.Request) -> bytes:
         ) from error
 
 
-def _json(answer: FleetLockAnswer) -> web.Response:
+def _json_response(answer: FleetLockAnswer) -> web.Response:
     body = msgspec.json.encode({"kind": answer.kind.value, "value": answer.value})
     headers = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"}
     response = web.Response(body=body, status=answer.kind.status, headers=headers)
@@ -170,15 +172,16 @@ async def _errors_as_answers(
         return await handler(request)
     except web.HTTPNotFound:
         message = "available paths: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics"
-        return _json(FleetLockAnswer(AnswerKind.NOT_FOUND, message))
+        return _json_response(FleetLockAnswer(AnswerKind.NOT_FOUND, message))
     except web.HTTPMethodNotAllowed:
         message = f"{request.method} is not known here"
-        return _json(FleetLockAnswer(AnswerKind.METHOD_NOT_ALLOWED, message))
+        return _json_response(FleetLockAnswer(AnswerKind.METHOD_NOT_ALLOWED, message))
     except web.HTTPException as error:
-        return _json(FleetLockAnswer(AnswerKind.DECODE_ERROR, excerpt(error.text or error.reason)))
+        message = excerpt(error.text or error.reason)
+        return _json_response(FleetLockAnswer(AnswerKind.DECODE_ERROR, message))
     except Exception as error:  # noqa: BLE001 - a defect denies the request
         _LOGGER.error("internal error, please report it: %r", error)  # noqa: TRY400
-        return _json(INTERNAL_ERROR)
+        return _json_response(INTERNAL_ERROR)
 
 
 async def serve_hosts(
@@ -194,7 +197,7 @@ async def serve_hosts(
     stop_requested = asyncio.Event()
     handlers = _Handlers(service, metrics)
     runner = web.AppRunner(
-        handlers.application(),
+        handlers.make_application(),
         access_log=None,
         logger=_SILENT,
         keepalive_timeout=IDLE_SECONDS,
@@ -226,6 +229,7 @@ def _log_error(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) 
 
 
 def _url(listener: socket.socket, *, secure: bool) -> str:
+    # An IPv6 address has a flow label and a scope after the port.
     host, port = listener.getsockname()[:2]
     if ":" in host:
         host = f"[{host}]"

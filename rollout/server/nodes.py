@@ -77,7 +77,7 @@ def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
     if host_id:
         matching = [node for node in nodes if zincati_id(node.machine_id) == host_id]
     if not matching:
-        raise _unknown_id(nodes)
+        raise _unknown_id_denial(nodes)
     if len(matching) > 1:
         names = ", ".join(sorted(node.name for node in matching))
         raise Denied(
@@ -86,7 +86,7 @@ def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
     return matching[0]
 
 
-def _unknown_id(nodes: Iterable[Node]) -> Denied:
+def _unknown_id_denial(nodes: Iterable[Node]) -> Denied:
     message = "no Node has the machine ID that this ID is made of"
     ambiguities = tuple(ambiguous_machine_ids(nodes))
     for ambiguity in ambiguities:
@@ -108,6 +108,7 @@ class WatchedNodes:
         self._view: LiveView[Node] | None = None
 
     def follow(self, stop: StopRequest) -> None:
+        """Keep the nodes current until `stop`; repeat a failed first read."""
         with ExitStack() as stack:
             while self._view is None and not stop.is_due:
                 view = watch_nodes(self._cluster, self._cluster.deadline(_FOREVER))
@@ -155,6 +156,7 @@ def await_reregistration(
 
 
 def _read_registered_node(api: ClusterApi, slot: Slot) -> Node | None:
+    """Return the Node that the slot's machine has registered, or None."""
     try:
         node = read_node(api, slot.node)
     except ApiNotFoundError:
@@ -209,6 +211,7 @@ def plan_of(
     now: datetime,
     cluster: ClusterIdentity = _UNKNOWN_CLUSTER,
 ) -> RolloutPlan:
+    """Return a plan of only this node, as the engine and observers need it."""
     reason = f"its host asked for a slot of the group {slot.group}"
     wave = Wave(1, (plan_node(node, slot, policy),), reason)
     return RolloutPlan(

@@ -72,7 +72,7 @@ class SlotSteps:
     book: SlotBook
     # See `ServerSettings.slot_timeout`.
     timeout: Duration
-    # Unlike a step's `check_may_act`, it does not fail once the slot is given up.
+    # Unlike a step's `check_may_act`, also passes after the slot is given up.
     check_in_charge: Guard
 
     @property
@@ -126,7 +126,7 @@ class SlotSteps:
         if is_first_drain:
             # Nothing delays a grant after the mark.
             delay_reboot(context)
-        # Pods may have come meanwhile. Their endings are not reported.
+        # For pods that came meanwhile, whose endings are not reported.
         _drain_until_empty(context_of_drain)
         mark_phase(context, Phase.DRAINED)
         return replace(progress, endings=endings).move(Edge.EVICTED)
@@ -156,6 +156,7 @@ class SlotSteps:
         try:
             return step(context, progress)
         except FencedError:
+            # Another server continues with the open slot.
             raise
         except RolloutError as error:
             context = replace(context, check_may_act=self.check_in_charge)
@@ -167,6 +168,7 @@ class SlotSteps:
     def _after_failed_wait(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
+        """Return to await the boot, or raise the `error` of a step before the reboot."""
         node = self._read_or_await_node(context)
         may_have_older_grant = context.is_taken_up or progress.repeated_drains > 0
         if may_have_older_grant and not has_grant(node):
@@ -181,7 +183,7 @@ class SlotSteps:
 
     def _await_older_grant(self, context: NodeContext, phase: Phase) -> Node:
         """Give a host time to go down by a grant from before its drain."""
-        # The wait for either began after that grant.
+        # Both waits began after that grant.
         awaited = Awaited.ASK if phase is Phase.DRAINED else Awaited.DRAIN
         for node in self._poll(context, awaited, min(_LAST_GRANT_SECONDS, self.timeout)):
             if not node.is_ready or has_rebooted(context.planned, node):
@@ -191,6 +193,7 @@ class SlotSteps:
     def _after_failed_boot(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
+        """Return to await the boot again, or raise why that wait ends."""
         node = self._read_or_await_node(context)
         if self._is_up_or_given_up(node):
             node = self._await_calm(context)
@@ -264,9 +267,10 @@ class SlotSteps:
         return context.read_node()
 
     def _may_be_rebooting(self, context: NodeContext) -> bool:
+        """Whether the host of a deleted Node may be following its grant."""
         if self.cached_slot.awaited in AWAITED_IN_REBOOT:
             return True
-        # If the wait was not noted, the deleted Node's last marks tell.
+        # The grant may be newer than the wait that the slot names.
         last_seen = context.watched.last_seen if context.watched else None
         return last_seen is not None and has_grant(last_seen)
 
@@ -300,10 +304,7 @@ class SlotSteps:
         drained_check = _DrainedCheck(context)
         for node in self._poll(context, Awaited.BOOT, self.timeout):
             if has_rebooted(context.planned, node):
-                if not is_same_machine(context.planned, node):
-                    machine_id = node.machine_id or "none"
-                    message = f"a different machine reports as this Node: machine ID {machine_id}"
-                    raise NodeFailure(Outcome.NOT_BACK, message)
+                _require_same_machine(context, node)
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.BOOTED)
             # A host that reports without a reboot no longer wants it. If only the kubelet is late,
@@ -362,6 +363,7 @@ class SlotSteps:
 
 
 def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
+    """Claim the node; `NotStartedError` if it would boot a held version."""
     context.check_may_act()
     node = _read_node_with_uid(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
@@ -376,6 +378,7 @@ def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _drain_until_empty(context: NodeContext) -> None:
+    """Drain a drained node again while pods come; `RefilledError` if they keep coming."""
     for _ in range(_MOST_DRAINS_IN_STEP - 1):
         try:
             check_drained_and_detached(context)
@@ -384,6 +387,13 @@ def _drain_until_empty(context: NodeContext) -> None:
         else:
             return
     check_drained_and_detached(context)
+
+
+def _require_same_machine(context: NodeContext, node: Node) -> None:
+    if not is_same_machine(context.planned, node):
+        machine_id = node.machine_id or "none"
+        message = f"a different machine reports as this Node: machine ID {machine_id}"
+        raise NodeFailure(Outcome.NOT_BACK, message)
 
 
 def _not_rebooted_failure(node: Node, timeout: Duration) -> NodeFailure:
@@ -413,10 +423,11 @@ class _DrainedCheck:
     """Checks at intervals that a drained node may reboot; ignores failing API calls."""
 
     context: NodeContext
+    # None before the first check.
     next_check: Deadline | None = None
 
     def run_if_due(self) -> None:
-        """`RefilledError`, `DrainError` or `WithheldError` if it must not reboot."""
+        """Raise `RefilledError`, `DrainError` or `WithheldError` if the node must not reboot."""
         if self.next_check is not None and not self.next_check.expired:
             return
         self.next_check = self.context.cluster.deadline(_CHECK_SECONDS)

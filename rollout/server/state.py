@@ -150,7 +150,7 @@ class Leadership:
             return self.watch.observe(self._lease)
 
     def other_rollout(self) -> str:
-        """Return holder and run of a rollout that may be alive, or empty."""
+        """Return a rollout that may be alive, as `HOLDER, for the rollout RUN`, or empty."""
         is_free = self.read_holder_state() in (HolderState.NOBODY, HolderState.GONE)
         if is_free or is_fleetlock_run(self._lease.run):
             return ""
@@ -171,6 +171,7 @@ class Leadership:
         self._read_lease_again()
         own_lock = self.own_lock
         if own_lock is not None and self._lease.holder == self.holder:
+            # This server's own lock can renew the Lease first.
             own_lock.check()
             return
         state = self.watch.state
@@ -209,7 +210,7 @@ class ServerContext:
     notice: Callable[[str], None]
     # Yields the observers of one run.
     observers_of: Callable[[RolloutPlan], AbstractContextManager[Sequence[Observer]]]
-    # By request (`pre-reboot` or `steady-state`) and answer's kind.
+    # Counts an answer by request (`pre-reboot` or `steady-state`) and kind.
     count: Callable[[str, str], None]
     gates: GatePorts = field(default_factory=GatePorts)
     book: SlotBook = field(init=False)
@@ -236,7 +237,7 @@ class ServerContext:
     def task_for_marking(
         self, slot: Slot, node: Node, cluster: PatientApi, check_may_act: Guard
     ) -> NodeTask:
-        """Return what it takes to mark a node outside a worker's run of its slot."""
+        """Return a task that can mark the node outside a worker's run of its slot."""
         policy = self.settings.policy
         planned = plan_node(node, slot, policy)
         return NodeTask(

@@ -75,12 +75,13 @@ _SLOTS = "the slots of FleetLock"
 
 @dataclass(frozen=True, slots=True)
 class _DetailObserver:
-    run: str
+    run_id: str
+    # By run ID.
     details: dict[str, str]
 
     def notify(self, event: StepEvent) -> None:
         if isinstance(event, NodeStep):
-            self.details[self.run] = event.detail
+            self.details[self.run_id] = event.detail
 
 
 @dataclass
@@ -89,7 +90,7 @@ class SlotRunner:
 
     server: ServerContext
     server_stop: StopRequest
-    # What each run under way does now, by its ID: answers to the host show it.
+    # What each run does now, by its ID, for answers to its host.
     details: dict[str, str] = field(default_factory=dict)
     # The drains of all slots compete for the same budgets.
     _precedence: Precedence = field(default_factory=Precedence)
@@ -97,7 +98,7 @@ class SlotRunner:
     _baselines: dict[str, NodeBaseline] = field(default_factory=dict)
 
     @cached_property
-    def _cluster(self) -> ClusterIdentity:
+    def _cluster_identity(self) -> ClusterIdentity:
         return read_identity(self.server.api)
 
     def run_slot(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
@@ -110,6 +111,7 @@ class SlotRunner:
     def _run_unless_done(
         self, slot: Slot, check_may_act: Guard, stop: StopRequest
     ) -> NodeResult | None:
+        """Run the slot unless its node is gone, was returned, or needs no run to be returned."""
         node = read_slot_node(self.server.api, slot)
         if node is None and slot.awaited in AWAITED_IN_REBOOT:
             node = self._await_new_node(slot, check_may_act)
@@ -118,13 +120,13 @@ class SlotRunner:
             return None
         is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
         if not is_taken_up:
-            # Returned, or rebooted before this run.
-            if is_returned_by(node, slot.run_id) or node.boot_id != slot.boot_id:
+            has_rebooted_before = node.boot_id != slot.boot_id
+            if is_returned_by(node, slot.run_id) or has_rebooted_before:
                 return None
             if slot.is_given_up:
                 self._let_node_rest(slot)
                 return None
-        plan = self._plan(slot, node)
+        plan = self._make_plan(slot, node)
         server = self.server
         with server.observers_of(plan) as others:
             observers = (*others, _DetailObserver(slot.run_id, self.details))
@@ -135,10 +137,10 @@ class SlotRunner:
                 observers=observers,
                 clock=server.clock,
             ) as events:
-                engine = self._engine(plan, events.report, check_may_act, stop)
+                engine = self._make_engine(plan, events.report, check_may_act, stop)
                 return self._run_with_engine(slot, engine, is_taken_up=is_taken_up)
 
-    def _plan(self, slot: Slot, node: Node) -> RolloutPlan:
+    def _make_plan(self, slot: Slot, node: Node) -> RolloutPlan:
         settings = self.server.settings
         return plan_of(
             node=node,
@@ -146,10 +148,10 @@ class SlotRunner:
             selection=settings.selection,
             policy=settings.policy,
             now=self.server.clock.now(),
-            cluster=self._cluster,
+            cluster=self._cluster_identity,
         )
 
-    def _engine(
+    def _make_engine(
         self, plan: RolloutPlan, report: Reporter, check_may_act: Guard, stop: StopRequest
     ) -> Engine:
         server = self.server
@@ -213,6 +215,7 @@ class SlotRunner:
             change_memory(self.server.api, self.server.settings.namespace, change)
 
     def _run_with_engine(self, slot: Slot, engine: Engine, *, is_taken_up: bool) -> NodeResult:
+        """Take the node through its steps, await settling, and report the run."""
         report = engine.report
         ledger = engine.ledger
         plan = engine.plan
@@ -249,7 +252,7 @@ class SlotRunner:
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
         """Wait until the cluster has settled, then for gates.soak."""
-        # The slot is given up, or this server ends.
+        # Due if the slot is given up, or this server ends.
         stop = replace(engine.stop, process_stop=self.server_stop)
         try:
             why_unsettled = engine.settler.wait_until_settled(
@@ -291,9 +294,9 @@ class Worker:
         self._leadership = server.leadership
         self._server_stop = server_stop
         self._woken = threading.Event()
-        # By run ID. `_retries` ends the pause after a failure.
+        # Both by run ID. A failed run starts again once its pause has expired.
         self._threads: dict[str, SlotThread] = {}
-        self._retries: dict[str, Deadline] = {}
+        self._retry_pauses: dict[str, Deadline] = {}
         self._slots = Slots()
         self._troubles = Troubles(server.notice)
         self._runner = SlotRunner(server, server_stop)
@@ -316,7 +319,7 @@ class Worker:
                 self._read_slots()
                 slots = self._slots_to_work_on()
                 if slots:
-                    # A Lease names one run; this one stands for the FleetLock server.
+                    # A Lease names one run; any slot's shows that a FleetLock server holds it.
                     self._try_to_lead(run_on_lease=slots[0].run_id)
             except RolloutError as error:
                 self._troubles.report(_SLOTS, error.message)
@@ -340,6 +343,7 @@ class Worker:
         return [slot for slot in self._slots.all if self._needs_work(slot)]
 
     def _needs_work(self, slot: Slot) -> bool:
+        # The node of a failed or absent slot is left as it is.
         return slot.state is SlotState.HELD or slot.is_given_up or self._is_gone(slot)
 
     def _is_gone(self, slot: Slot) -> bool:
@@ -394,8 +398,8 @@ class Worker:
                 self._server.notice(error.message)
                 break
             for slot in self._slots_to_work_on():
-                retry = self._retries.get(slot.run_id)
-                is_due = retry is None or retry.expired
+                pause = self._retry_pauses.get(slot.run_id)
+                is_due = pause is None or pause.expired
                 if is_due and slot.run_id not in self._threads:
                     self._start_thread(slot, lock, lead_end)
             self._pause(_BUSY_SECONDS)
@@ -414,7 +418,7 @@ class Worker:
                 raise FencedError("its slot was freed: the node is left as it is")
             lock.check()
 
-        self._retries.pop(slot.run_id, None)
+        self._retry_pauses.pop(slot.run_id, None)
         future = in_background(
             partial(self._run_slot_thread, slot, check_may_act, stop), f"slot-{slot.node}"
         )
@@ -443,12 +447,13 @@ class Worker:
         self.wake()
 
     def _retry_later(self, slot: Slot, why: str) -> None:
-        self._retries[slot.run_id] = Deadline(self._server.clock, _RETRY_SECONDS)
+        self._retry_pauses[slot.run_id] = Deadline(self._server.clock, _RETRY_SECONDS)
         self._troubles.report(slot.node, why)
 
     def _free_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
         """Free the slot, or keep it as failed if its node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
+            # Another server continues.
             return
         stays_cordoned = result is not None and result.left_cordoned and not slot.is_given_up
         latest = self._server.book.cached_slot(slot)
@@ -456,6 +461,6 @@ class Worker:
         if node is None:
             self._server.book.change(partial(Slots.free, run_id=slot.run_id))
             return
-        # A kubelet that reports NotReady is there.
+        # Ready is UNKNOWN once the kubelet is silent; a kubelet that reports NotReady is there.
         state = SlotState.ABSENT if node.ready is ConditionStatus.UNKNOWN else SlotState.FAILED
         self._server.book.change(partial(Slots.fail, run_id=slot.run_id, state=state))

@@ -1,7 +1,7 @@
 """Reads how long Jobs run, because a drain waits for their pods."""
 
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.listing import read_if_allowed, read_list
+from rollout.gather.cluster.listing import ReadIfAllowed, read_if_allowed, read_list
 from rollout.model.cluster import Job
 from rollout.model.timestamps import parse_timestamp
 from rollout.ports import ClusterApi
@@ -25,7 +25,7 @@ class _Job(wire.Object, frozen=True):
     status: _JobStatus = _JobStatus()
 
 
-def read_jobs(api: ClusterApi) -> tuple[tuple[Job, ...], tuple[str, ...]]:
+def read_jobs(api: ClusterApi) -> ReadIfAllowed[Job]:
     return read_if_allowed(lambda: read_list(api, JOBS, _Job, _job).items, _UNSEEN_WARNING)
 
 
@@ -42,6 +42,7 @@ def _job(wire_job: _Job) -> Job:
 
 
 def _seconds_taken(status: _JobStatus) -> int | None:
+    """Return None unless the Job has completed."""
     began = parse_timestamp(status.start_time)
     ended = parse_timestamp(status.completion_time)
     if began is None or ended is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ W = TypeVar("W")
 T = TypeVar("T")
 
 PAGE_SIZE = 500
+_MOST_PAGED_READS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,13 @@ def read_list(
 ) -> Listing[T]:
     """Read a whole list: decode each object into `shape`, convert it by `project`."""
     query = query or {}
-    for _ in range(2):
+    for _attempt in range(_MOST_PAGED_READS):
         try:
             pages = api.pages(path, {**query, "limit": str(PAGE_SIZE)})
             return _collect(pages, path, shape, project)
         except ApiGoneError:
             continue
-    # The pages expired twice; a single page cannot, but costs the server more.
+    # The pages expired each time; a single page cannot, but costs the server more.
     pages = api.pages(path, {**query, "limit": "0"})
     return _collect(pages, path, shape, project)
 
@@ -62,16 +63,21 @@ def _collect(
     return Listing(tuple(items), version)
 
 
-def read_if_allowed(
-    read: Callable[[], Iterable[T]], warning: str
-) -> tuple[tuple[T, ...], tuple[str, ...]]:
-    """Return the objects, or a warning if they may not be read."""
+class ReadIfAllowed(NamedTuple, Generic[T]):
+    """Objects, and warnings about those that may not be read."""
+
+    items: tuple[T, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def read_if_allowed(read: Callable[[], Iterable[T]], warning: str) -> ReadIfAllowed[T]:
     try:
-        return tuple(read()), ()
+        return ReadIfAllowed(tuple(read()))
     except ApiError as error:
+        # The kind may not be installed.
         if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
             raise
-        return (), (f"{warning}: {error.message}",)
+        return ReadIfAllowed(warnings=(f"{warning}: {error.message}",))
 
 
 class WatchEventType(StrEnum):
@@ -87,6 +93,7 @@ class WatchEvent(Generic[T]):
     """One line of a watch."""
 
     type: WatchEventType
+    # None for a bookmark.
     object: T | None
     resource_version: str
 

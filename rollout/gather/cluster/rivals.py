@@ -7,7 +7,7 @@ import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import read_if_allowed, read_list
+from rollout.gather.cluster.listing import ReadIfAllowed, read_if_allowed, read_list
 from rollout.gather.cluster.wire import decoder_of
 from rollout.model.json_text import DECODE_ERRORS
 from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
@@ -112,12 +112,12 @@ class _KuredLock(_KuredHolder, frozen=True):
     locks: tuple[_KuredHolder, ...] = ()
 
 
-def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
+def read_coordinators(api: ClusterApi) -> ReadIfAllowed[Coordinator]:
     deployments, warnings = read_if_allowed(lambda: _read_deployments(api), _UNSEEN_WARNING)
     daemon_sets, more_warnings = read_if_allowed(lambda: _read_daemon_sets(api), _UNSEEN_WARNING)
     found = (*deployments, *daemon_sets)
     active = tuple(coordinator for coordinator in found if _may_have_work(api, coordinator))
-    return active, (*warnings, *more_warnings)
+    return ReadIfAllowed(active, (*warnings, *more_warnings))
 
 
 def _read_deployments(api: ClusterApi) -> Iterator[Coordinator]:
@@ -126,12 +126,8 @@ def _read_deployments(api: ClusterApi) -> Iterator[Coordinator]:
         if _AIRLOCK in _programs(item):
             rivals.append(Rival.FLEETLOCK)
         meta = item.metadata
-        if (
-            rivals
-            and item.spec.replicas
-            and meta.name != _HARMLESS_DEPLOYMENT
-            and not _is_rollout(item)
-        ):
+        may_reboot = item.spec.replicas > 0 and meta.name != _HARMLESS_DEPLOYMENT
+        if rivals and may_reboot and not _is_rollout(item):
             yield Coordinator(rivals[0], "Deployment", meta.namespace, meta.name)
 
 
@@ -146,24 +142,24 @@ def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
     meta = item.metadata
     settings = _kured_settings(item)
     owners = _parse_concurrency(settings.get("concurrency", ""))
-    # Without the flag, or with zero, the lock never expires.
+    # Without the flag, or with a zero such as `0h0m`, the lock never expires.
     may_expire = any(digit in settings.get("lock-ttl", "") for digit in "123456789")
     name = settings.get("lock-annotation") or likely_lock
     can_be_taken = not may_expire and owners <= _MOST_OWNERS
-    holders, is_locked = _lock_holders(meta.annotations.get(name, ""), owners)
+    holders, stays_full = _lock_holders(meta.annotations.get(name, ""), owners)
     return Coordinator(
         rival=_KURED,
         kind="DaemonSet",
         namespace=meta.namespace,
         name=meta.name,
         holders=holders,
-        locked=is_locked and not may_expire,
+        locked=stays_full and not may_expire,
         lock=LockAnnotation(name, owners) if can_be_taken else None,
     )
 
 
 def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
-    """Return kured's settings by flag, with those from environment variables."""
+    """Return kured's settings by flag; KURED_LOCK_TTL is another form of --lock-ttl."""
     settings: dict[str, str] = {}
     for container in item.spec.template.spec.containers:
         for variable in container.env:
@@ -179,7 +175,7 @@ def _kured_settings(item: _WireCoordinator) -> Mapping[str, str]:
 
 
 def _parse_concurrency(concurrency: str) -> int:
-    """Return how many nodes may hold kured's lock; huge numbers are cut."""
+    """Return how many nodes may hold kured's lock, at most 9999."""
     return max(1, int(concurrency[:4])) if concurrency.isdecimal() else 1
 
 
@@ -195,18 +191,20 @@ def _is_named(item: _WireCoordinator, program: str) -> bool:
 
 
 def _programs(item: _WireCoordinator) -> frozenset[str]:
+    """Return the last words of image names: `kured` of `ghcr.io/kubereboot/kured:1.16`."""
     images = (container.image.partition("@")[0] for container in item.spec.template.spec.containers)
     return frozenset(image.rpartition("/")[2].partition(":")[0] for image in images)
 
 
 def _runs_nowhere(item: _WireCoordinator) -> bool:
+    """Whether a DaemonSet's selector matches no node, by its current status."""
     status = item.status
     is_current = status.observed_generation >= max(1, item.metadata.generation)
     return is_current and status.desired_number_scheduled == 0
 
 
 def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
-    """Whether the coordinator has requests, needs none, or they cannot be read."""
+    """Whether the coordinator needs no requests to act, or has some, or may have some."""
     requests = REQUESTS.get(Rival(coordinator.rival))
     if requests is None:
         return True
@@ -235,5 +233,5 @@ def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
         is_full = owners == 1
     never_expires = all(holder.ttl == 0 for holder in holders)
     names = tuple(holder.node_id for holder in holders if holder.node_id)
-    is_locked = bool(holders) and is_full and never_expires
-    return names, is_locked
+    stays_full = bool(holders) and is_full and never_expires
+    return names, stays_full

@@ -12,7 +12,7 @@ import msgspec
 from rollout.errors import ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.jobs import read_jobs
-from rollout.gather.cluster.listing import read_if_allowed, read_list
+from rollout.gather.cluster.listing import ReadIfAllowed, read_if_allowed, read_list
 from rollout.gather.cluster.rivals import DEPLOYMENTS, read_coordinators
 from rollout.gather.cluster.storage import read_stored_data
 from rollout.model import marks
@@ -21,6 +21,7 @@ from rollout.model.cluster import (
     ClusterIdentity,
     ClusterSnapshot,
     DaemonSet,
+    Job,
     Node,
     PersistentVolume,
     Pod,
@@ -103,7 +104,7 @@ def read_snapshot(
     daemon_sets = start(lambda: read_kind(DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set))
     attachments = start(lambda: read_if_allowed(read_all_attachments, _UNSEEN_ATTACHMENTS))
     volumes = start(lambda: read_if_allowed(read_all_volumes, _UNSEEN_VOLUMES))
-    jobs, unseen_jobs = read_jobs(api) if with_jobs else ((), ())
+    jobs, unseen_jobs = read_jobs(api) if with_jobs else ReadIfAllowed[Job]()
     all_pods = pods.result()
     all_budgets = budgets.result()
     namespaces, unseen_namespaces = _read_namespaces(api, all_pods, cache)
@@ -139,21 +140,20 @@ def _read_deployments(
     """
     if not any(budget.needs_every_pod for budget in budgets):
         return ()
-    deployments, _unseen = read_if_allowed(
+    return read_if_allowed(
         lambda: _read_and_cache(
             api, DEPLOYMENTS, wire.WireDeployment, decode.deployment, cache=cache
         ),
-        "",
-    )
-    return deployments
+        warning="",
+    ).items
 
 
 def _read_namespaces(
     api: ClusterApi, pods: Sequence[Pod], cache: CachedPages | None
-) -> tuple[Sequence[tuple[str, Mapping[str, str]]], tuple[str, ...]]:
-    """Return the namespaces' labels, if an affinity needs them, or a warning."""
+) -> ReadIfAllowed[tuple[str, Mapping[str, str]]]:
+    """Return the namespaces' names and labels, if an affinity needs them."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
-        return (), ()
+        return ReadIfAllowed()
     return read_if_allowed(
         lambda: _read_and_cache(api, NAMESPACES, wire.Object, decode.namespace, cache=cache),
         _UNSEEN_NAMESPACES,
@@ -186,7 +186,7 @@ def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
 
 
 def read_node_pods(api: ClusterApi, node: str, selector: str = "") -> tuple[Pod, ...]:
-    query = dict(on_node(node))
+    query = {**on_node(node)}
     if selector:
         query["labelSelector"] = selector
     return read_list(api, PODS, wire.WirePod, pod_projection(), query=query).items
@@ -288,6 +288,10 @@ def _shows_problem(condition: wire.Condition) -> bool:
 
 
 def console_command(provider_id: str) -> str:
+    """Return a command that prints a machine's console; empty for an unknown provider.
+
+    Such as for `aws:///eu-central-1a/i-0123` or `gce://PROJECT/ZONE/NAME`.
+    """
     provider, _, rest = provider_id.partition("://")
     match provider, [piece for piece in rest.split("/") if piece]:
         case _, []:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.listing import read_if_allowed, read_list
+from rollout.gather.cluster.listing import ReadIfAllowed, read_if_allowed, read_list
 from rollout.model.cluster import Pod, StoredData
 from rollout.ports import ClusterApi
 
@@ -77,52 +77,37 @@ class _Replicas(NamedTuple):
     has_unhealthy: bool
 
 
-def read_stored_data(
-    api: ClusterApi, pods: Sequence[Pod]
-) -> tuple[tuple[StoredData, ...], tuple[str, ...]]:
-    """Return the data of storage systems that have pods, and a warning."""
+def read_stored_data(api: ClusterApi, pods: Sequence[Pod]) -> ReadIfAllowed[StoredData]:
+    """Return the data of storage systems that have pods."""
     osds = [pod for pod in pods if pod.is_osd]
     has_longhorn = any(pod.is_of_longhorn for pod in pods)
     volumes, unseen = read_if_allowed(
-        lambda: _read_volumes(api) if has_longhorn else (), _UNSEEN_WARNING
+        lambda: _read_longhorn_volumes(api) if has_longhorn else (), _UNSEEN_WARNING
     )
     clusters, also_unseen = read_if_allowed(
         lambda: _read_ceph_clusters(api, osds) if osds else (), _UNSEEN_WARNING
     )
-    return (*volumes, *clusters), (*unseen, *also_unseen)
+    return ReadIfAllowed((*volumes, *clusters), (*unseen, *also_unseen))
 
 
-def _read_volumes(api: ClusterApi) -> Iterator[StoredData]:
-    """Yield Longhorn's volumes.
+def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:
+    """Yield Longhorn's volumes; those on the same nodes are one, named by the first.
 
-    Volumes on the same nodes are one, named by the first. One with a single healthy replica is left
-    out if Longhorn's policy allows draining it.
+    A volume with a single healthy replica is left out if Longhorn's policy allows draining it.
     """
     settings = read_list(
         api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)
     ).items
     is_strict = dict(settings).get(_DRAIN_POLICY, _STRICT_POLICY) == _STRICT_POLICY
-    nodes = defaultdict[str, set[str]](set)
-    healthy_nodes = defaultdict[str, set[str]](set)
-    degraded = set[str]()
-    for replica in read_list(api, REPLICAS, _Replica, lambda item: item).items:
-        spec = replica.spec
-        volume = f"{replica.metadata.namespace}/{spec.volume_name}"
-        is_healthy = bool(spec.node_id and spec.healthy_at and not spec.failed_at)
-        if not is_healthy:
-            degraded.add(volume)
-        if spec.node_id:
-            nodes[volume].add(spec.node_id)
-        if is_healthy:
-            healthy_nodes[volume].add(spec.node_id)
+    replicas_by_volume = _locate_replicas(
+        read_list(api, REPLICAS, _Replica, lambda item: item).items
+    )
     volumes_by_replicas = defaultdict[_Replicas, list[str]](list)
-    for volume in sorted(nodes):
-        replicas = _Replicas(
-            frozenset(nodes[volume]), frozenset(healthy_nodes[volume]), volume in degraded
-        )
-        volumes_by_replicas[replicas].append(volume)
+    for volume in sorted(replicas_by_volume):
+        volumes_by_replicas[replicas_by_volume[volume]].append(volume)
     for replicas, volumes in volumes_by_replicas.items():
         if not replicas.healthy_nodes:
+            # A drain takes no healthy replica away.
             continue
         if not is_strict and len(replicas.healthy_nodes) == 1:
             continue
@@ -140,6 +125,29 @@ def _read_volumes(api: ClusterApi) -> Iterator[StoredData]:
                 else "add a replica"
             ),
         )
+
+
+def _locate_replicas(replicas: Iterable[_Replica]) -> Mapping[str, _Replicas]:
+    """Return where replicas are, by volume (NAMESPACE/NAME)."""
+    nodes = defaultdict[str, set[str]](set)
+    healthy_nodes = defaultdict[str, set[str]](set)
+    degraded = set[str]()
+    for replica in replicas:
+        spec = replica.spec
+        volume = f"{replica.metadata.namespace}/{spec.volume_name}"
+        is_healthy = bool(spec.node_id and spec.healthy_at and not spec.failed_at)
+        if not is_healthy:
+            degraded.add(volume)
+        if spec.node_id:
+            nodes[volume].add(spec.node_id)
+        if is_healthy:
+            healthy_nodes[volume].add(spec.node_id)
+    return {
+        volume: _Replicas(
+            frozenset(nodes[volume]), frozenset(healthy_nodes[volume]), volume in degraded
+        )
+        for volume in nodes
+    }
 
 
 def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[StoredData]:
@@ -167,6 +175,7 @@ def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[Stored
 
 
 def _why_copies_missing(ceph: _CephHealth) -> str:
+    """Return the health checks that say so, or empty."""
     if not ceph.health:
         return "its health is not known"
     failed = [name for name in sorted(ceph.details) if name.startswith(_MISSING_COPY_CHECKS)]
