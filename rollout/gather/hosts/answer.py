@@ -51,6 +51,7 @@ def _unquote(value: str) -> str:
 
 
 def word_or_empty(text: str) -> str:
+    """Return a plain word such as `flatcar` as it is, empty for any other text."""
     return text if _WORD.fullmatch(text) else ""
 
 
@@ -59,7 +60,7 @@ def version_or_empty(text: str) -> str:
 
 
 def last_exit_status(section: str) -> int | None:
-    """Return a section's last exit status: the command may print others."""
+    """Return a section's last exit status: the command may print others. None if cut off."""
     statuses = _EXIT.findall(section)
     return int(statuses[-1]) if statuses else None
 

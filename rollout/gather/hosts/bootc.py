@@ -44,7 +44,7 @@ class _HostStatus(msgspec.Struct, frozen=True, rename="camel"):
     def next_entry(self) -> _Entry | None:
         """The entry that boots next; None if that is the booted one.
 
-        The shutdown puts a staged one first, even if a rollback is queued.
+        The shutdown puts a staged entry first, even if a rollback is queued.
         """
         return self.staged or (self.rollback if self.rollback_queued else None)
 
@@ -121,7 +121,7 @@ def _is_newer(image: _Image, other: _Image) -> bool:
 
 
 def _display_name(image: _Image, booted: _Image) -> str:
-    """Return the image's version, or part of its digest if the booted one has it."""
+    """Return the image's version, or part of its digest if both images have that version."""
     label = version_or_empty(image.version or "")
     is_distinct = bool(label) and (label != booted.version or image.digest == booted.digest)
     return label if is_distinct else short_checksum(image.digest)

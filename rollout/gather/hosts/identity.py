@@ -59,8 +59,9 @@ def match_hosts(
         if host.name in names:
             node = host.name
         if node is None:
+            # The inventory may also describe hosts outside the cluster.
             continue
-        if node_at_address not in (None, node):
+        if node_at_address is not None and node_at_address != node:
             raise InventoryError(
                 f"host {host.name} of the inventory has the address {host.address} of node"
                 f" {node_at_address}",
@@ -163,7 +164,8 @@ def _why_not_its_machine(
         return _unreported_failure(facts, why, hint)
     if facts.boot_id == node.boot_id:
         return None
-    if others or (is_unique and facts.machine_id != node.machine_id):
+    is_other_machine = is_unique and facts.machine_id != node.machine_id
+    if others or is_other_machine:
         evidence = f"machine ID {facts.machine_id}, the Node has {node.machine_id}"
         if others:
             evidence = f"it is {', '.join(others)}"
@@ -194,7 +196,7 @@ def _unreported_failure(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
 
 @dataclass(frozen=True, slots=True)
 class AmbiguousMachineId:
-    """A machine ID, perhaps empty, that several Nodes report."""
+    """A machine ID that several Nodes report, or the empty one."""
 
     machine_id: str
     nodes: tuple[str, ...]

@@ -28,9 +28,10 @@ def observe(host: Host, shell: HostShell, *, probe: Probe, timeout: float) -> Ho
     if not host.address:
         return _no_address_failure(host)
     try:
-        return _parse(host, shell.run(host, probe.command, timeout=timeout), probe)
+        result = shell.run(host, probe.command, timeout=timeout)
     except SshError as error:
         return _probe_failure(host, error)
+    return _parse_or_fail(host, result, probe)
 
 
 def poll(
@@ -61,12 +62,12 @@ def poll(
             if isinstance(answer, SshError):
                 observations[name] = _probe_failure(host, answer)
             else:
-                observations[name] = _parse(host, answer, probe)
+                observations[name] = _parse_or_fail(host, answer, probe)
             on_answer()
     return observations
 
 
-def _parse(host: Host, result: CommandResult, probe: Probe) -> HostObservation:
+def _parse_or_fail(host: Host, result: CommandResult, probe: Probe) -> HostObservation:
     try:
         return parse_probe(host, result, probe)
     except Exception as error:  # noqa: BLE001 - one host's answer must not stop the others

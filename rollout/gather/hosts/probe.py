@@ -1,6 +1,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rollout.gather.hosts.answer import (
     Sections,
@@ -99,6 +100,7 @@ def parse_boot(result: CommandResult) -> BootFacts | None:
 
 
 def parse_machine_id(text: str) -> str:
+    """Return 32 lower-case hexadecimal digits, or empty."""
     plain = text.strip().replace("-", "").lower()
     return plain if _MACHINE_ID.fullmatch(plain) else ""
 
@@ -168,15 +170,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         return ProbeFailure(host, ProbeFailureKind.GARBLED, why, hint)
     os_release = parse_assignments(stdout.get("os-release", ""))
     running = running_version(os_release)
-    needs_password = wants_password(stdout.get("sudo-rules", ""), _REBOOT_CALL)
-    may_reboot = stdout.get("may-reboot", "") in _PERMITTED_ANSWERS and not needs_password
-    reboot_refusal = ""
-    reboot_fix = ""
-    if not may_reboot:
-        problem = SudoProblem.PASSWORD if needs_password else _reboot_sudo_problem(stdout, stderr)
-        complaint = "" if needs_password else stderr.get("may-reboot", "")
-        reboot_refusal = command_refusal(host.user, _REBOOT_CALL, problem, complaint)
-        reboot_fix = sudo_fix(problem, host.user, f"/usr/bin/{_REBOOT_CALL}")
+    access = _reboot_access(host.user, stdout, stderr)
     update = _update_status(stdout, stderr, probe)
     engine = parse_unit_state(stdout, stderr, "update-engine")
     return HostFacts(
@@ -190,9 +184,9 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         locksmithd_active=LOCKSMITHD in _active_units(stdout),
         zincati=zincati_strategy(stdout.get("zincati", "")),
         reboots_itself=tuple(_self_reboots(stdout, os_release)),
-        may_reboot=may_reboot,
-        reboot_refusal=reboot_refusal,
-        reboot_fix=reboot_fix,
+        may_reboot=access.is_allowed,
+        reboot_refusal=access.refusal,
+        reboot_fix=access.fix,
         rollback_access=rollback_access(host.user, stdout, stderr),
         inhibited_by=describe_inhibitors(stdout.get("inhibitors", "")),
         shutdown_pending=describe_scheduled_shutdown(stdout.get("shutdown", "")),
@@ -206,12 +200,13 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
 
 
 def _active_units(stdout: Sections) -> set[str]:
-    # A timeout cuts the list.
+    # After a timeout, the last states are missing.
     states = zip(REBOOTING_UNITS, stdout.get("units", "").split(), strict=False)
     return {unit for unit, state in states if state in ACTIVE_STATES}
 
 
 def _self_reboots(stdout: Sections, os_release: Mapping[str, str]) -> Iterator[SelfReboot]:
+    """Yield what may reboot the host by itself, except locksmithd and Zincati."""
     active = _active_units(stdout)
     if parse_assignments(stdout.get("unattended-upgrades", "")).get("REBOOTS") == "true":
         yield SelfReboot.UNATTENDED_UPGRADES
@@ -247,7 +242,32 @@ def _last_values(text: str) -> Mapping[str, str]:
     return {key.strip(): value.strip() for key, _, value in lines}
 
 
+class _RebootAccess(NamedTuple):
+    is_allowed: bool
+    refusal: str = ""
+    fix: str = ""
+
+
+def _reboot_access(user: str, stdout: Sections, stderr: Sections) -> _RebootAccess:
+    needs_password = wants_password(stdout.get("sudo-rules", ""), _REBOOT_CALL)
+    if needs_password:
+        problem: SudoProblem | None = SudoProblem.PASSWORD
+        # sudo has not complained: its rules say so.
+        complaint = ""
+    elif stdout.get("may-reboot", "") in _PERMITTED_ANSWERS:
+        return _RebootAccess(is_allowed=True)
+    else:
+        problem = _reboot_sudo_problem(stdout, stderr)
+        complaint = stderr.get("may-reboot", "")
+    return _RebootAccess(
+        is_allowed=False,
+        refusal=command_refusal(user, _REBOOT_CALL, problem, complaint),
+        fix=sudo_fix(problem, user, f"/usr/bin/{_REBOOT_CALL}"),
+    )
+
+
 def _reboot_sudo_problem(stdout: Sections, stderr: Sections) -> SudoProblem | None:
+    """Read an answer such as `no 1`, with the exit status of sudo."""
     status = stdout.get("may-reboot", "").removeprefix("no").strip()
     exit_status = int(status) if _EXIT_STATUS.fullmatch(status) else None
     return sudo_problem(stderr.get("may-reboot", ""), exit_status)

@@ -29,13 +29,13 @@ from rollout.model.tool_output import last_line
 
 _DEVICE = re.compile(r"/dev/[0-9A-Za-z/_.-]{1,60}")
 _NO_RELEASE = "it has no os-release"
-# update_engine keeps how much of an update it has written (-1 if none has begun), and how many
-# updates have failed since the last one that succeeded. It forgets how much of those it had
-# written, and changes the flags of the partition only after the last operation.
+# update_engine stores how much of an update it has written (-1 if none has begun), and how many
+# updates have failed since the last one that succeeded. It does not store how much of a failed
+# update it had written, and changes the partition's flags only after the last operation.
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 _SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
-# Then it writes the other partition, or has written it. Before a download, it copies the running
-# system there.
+# update_engine writes the other partition, or has written it. Before a download, it copies the
+# running system there.
 _WRITING_OPERATIONS = frozenset(UpdateOperation) - {
     UpdateOperation.IDLE,
     UpdateOperation.CHECKING,
@@ -87,13 +87,14 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
         why = f"whether {other} is being updated is not known: {engine.message}"
         return _sign(SourceAnswer.NONE, why, booted)
     earlier = version_or_empty(values.get("VERSION", ""))
+    has_never_booted = flag[1] == "0"
     if engine.operation in _WRITING_OPERATIONS:
         why = f"{other} is being updated, or holds an update that has not booted yet"
     elif _POSITIVE.fullmatch(values.get("NEXT_OPERATION", "")):
         why = f"an interrupted update has overwritten part of {other}"
     elif _POSITIVE.fullmatch(values.get("FAILURES", "")):
         why = f"a failed update may have overwritten part of {other}"
-    elif flag[1] == "0":
+    elif has_never_booted:
         why = f"{other} has never booted successfully"
     elif not earlier:
         why = f"the system on {other} cannot be read: {complaint or _NO_RELEASE}"
@@ -123,7 +124,7 @@ def _sign_of_image(image: Sign, running: str) -> Sign:
 def _why_not_identified(own: str, running: str) -> str:
     """Return why `running` does not tell which system is booted, or empty.
 
-    Of two systems with one os-release, a host that went back would go back again.
+    A host whose two systems have one os-release would be rolled back again and again.
     """
     if own == running:
         return ""
@@ -139,7 +140,8 @@ def _sign_of_deployments(stdout: Sections, stderr: Sections, running: str) -> Si
     if own is None or not CHECKSUM.fullmatch(own.checksum):
         return _sign(SourceAnswer.NONE, "rpm-ostree names no booted deployment")
     booted = own.checksum
-    if any(deployment.staged for deployment in deployments):
+    has_staged = any(deployment.staged for deployment in deployments)
+    if has_staged:
         why = "a deployment is staged, and rpm-ostree refuses: rpm-ostree cleanup --pending"
         return _sign(SourceAnswer.NOT_NEEDED, why, booted)
     target = _rollback_target(deployments)

@@ -1,6 +1,7 @@
 """Reads whether the SSH user may run the commands of a rollback."""
 
 import re
+from collections.abc import Mapping
 
 from rollout.gather.hosts.answer import Sections
 from rollout.gather.hosts.sudo import (
@@ -23,24 +24,22 @@ def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAc
     None if the host was not asked, or cannot be rolled back.
     """
     rules = stdout.get("sudo-rules", "")
-    statuses: dict[str, int] = {}
-    for line in stdout.get("may-roll-back", "").splitlines():
-        answer = _ANSWER.fullmatch(line.strip())
-        if answer:
-            status, command = answer.groups()
-            statuses[command] = int(status)
+    statuses = _sudo_statuses(stdout.get("may-roll-back", ""))
     refused = [
         command for command, status in statuses.items() if status or wants_password(rules, command)
     ]
     rollbacks = [command for command in statuses if command.endswith(" rollback")]
-    if not set(rollbacks) <= set(refused):
+    may_use_a_tool = not set(rollbacks) <= set(refused)
+    if may_use_a_tool:
         # One of bootc and rpm-ostree has made the system: one is enough.
         refused = [command for command in refused if command not in rollbacks]
     if not refused:
         return RollbackAccess() if statuses else None
     command = refused[0]
     complaint = stderr.get("may-roll-back", "") if statuses[command] else ""
+    # sudo lists a command that needs a password as allowed.
     problem = sudo_problem(complaint, statuses[command]) or SudoProblem.PASSWORD
+    # Without the device: `cgpt show`.
     name = " ".join(command.split()[:2])
     rule = ", ".join(f"/usr/bin/{needed}" for needed in statuses)
     if name.startswith(_PARTITION_PROGRAMS):
@@ -49,3 +48,14 @@ def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAc
         refusal=command_refusal(user, name, problem, complaint),
         fix=sudo_fix(problem, user, rule),
     )
+
+
+def _sudo_statuses(section: str) -> Mapping[str, int]:
+    """Parse lines such as `0 bootc rollback`: sudo's exit status by command."""
+    statuses: dict[str, int] = {}
+    for line in section.splitlines():
+        answer = _ANSWER.fullmatch(line.strip())
+        if answer:
+            status, command = answer.groups()
+            statuses[command] = int(status)
+    return statuses

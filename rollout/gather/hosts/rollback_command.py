@@ -88,7 +88,7 @@ boot_running
 
 
 def rollback_command(reboot: str) -> str:
-    """Return one command for both, with nothing in between."""
+    """Return one command that chooses the other system and at once reboots."""
     return f"{_BOOT_OTHER}\nboot_other && {{\n{reboot}\n}}"
 
 

@@ -46,7 +46,7 @@ def describe_inhibitors(text: str) -> str:
 
 
 def _unescape(text: str) -> str:
-    """Decode C's escapes, as of busctl, and make the text printable."""
+    r"""Decode busctl's escapes, such as `\"` or `\303\274`, and make the text printable."""
 
     def decode_escape(match: re.Match[bytes]) -> bytes:
         if match[1]:
@@ -77,6 +77,7 @@ def describe_scheduled_shutdown(text: str) -> str:
 
 
 def zincati_strategy(section: str) -> str:
+    """Return how a Zincati that runs and updates reboots the host, or empty."""
     state, _, _ = section.partition("\n")
     updates = _zincati_updates(section)
     if state.strip() not in ACTIVE_STATES or updates.get("enabled") is False:
@@ -98,13 +99,12 @@ def _zincati_updates(section: str) -> Mapping[str, Any]:
 
 
 def _update_tables(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield `updates` tables in Zincati's order.
-
-    Of files with one name, the last directory's counts.
-    """
+    """Yield `updates` tables in Zincati's order."""
     files: dict[str, str] = {}
-    for part in text.split(f"{FILE_MARKER} ")[1:]:
+    _state, *parts = text.split(f"{FILE_MARKER} ")
+    for part in parts:
         path, _, content = part.partition("\n")
+        # Of files with one name, the last directory's counts.
         _, _, file_name = path.rpartition("/")
         files[file_name] = content
     for name in sorted(files):

@@ -21,7 +21,7 @@ from rollout.gather.hosts.answer import (
 from rollout.gather.hosts.bootc import bootc_sign
 from rollout.gather.hosts.probe_command import EXIT_MARKER
 from rollout.gather.hosts.update_checks import parse_epoch_time
-from rollout.model.detection import Sign, Source, SourceAnswer
+from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum
 from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, UpdateStatus
 from rollout.model.text import excerpt, shortened
 from rollout.model.tool_output import last_line
@@ -41,7 +41,10 @@ _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service
 
 
 def parse_update_status(stdout: Sections, stderr: Sections) -> UpdateStatus:
-    """Return update_engine's answer, of the first section with an operation."""
+    """Return update_engine's answer, of the first section with an operation.
+
+    The client prints `CURRENT_OP=UPDATE_STATUS_IDLE`, busctl `xdssx 0 0 "UPDATE_STATUS_IDLE" …`.
+    """
     for section in _ENGINE_SECTIONS:
         values = parse_assignments(stdout.get(section, ""))
         reply = _BUS_REPLY.search(stdout.get(section, ""))
@@ -137,6 +140,7 @@ def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) ->
 def unasked_sources(
     section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
+    """Return the sources that the host has, by the words in `section`, but was not `asked`."""
     words: set[str] = set(section.split())
     if "debian" in (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()):
         words.add(Source.REBOOT_REQUIRED)
@@ -153,8 +157,8 @@ def _reboot_required_sign(stdout: Sections, stderr: Sections) -> Sign:
         )
     if answer == SourceAnswer.NOT_NEEDED:
         return Sign(source, SourceAnswer.NOT_NEEDED, "no /run/reboot-required")
-    lines = dict.fromkeys(stdout.get("reboot-required-packages", "").split("\n"))
-    packages = [excerpt(line, _LONGEST_EXCERPT) for line in lines if line.strip()]
+    distinct_lines = dict.fromkeys(stdout.get("reboot-required-packages", "").split("\n"))
+    packages = [excerpt(line, _LONGEST_EXCERPT) for line in distinct_lines if line.strip()]
     because = f" for {shortened(packages, _MOST_PACKAGES)}" if packages else ""
     return Sign(source, SourceAnswer.NEEDED, f"/run/reboot-required{because}")
 
@@ -206,7 +210,7 @@ def _sign_of_deployments(deployments: Sequence[OstreeDeployment], *, has_lock_fi
     return Sign(
         source=source,
         answer=SourceAnswer.NEEDED,
-        detail=f"deployment {name or staged.checksum[:12]} is staged",
+        detail=f"deployment {name or short_checksum(staged.checksum)} is staged",
         version=name,
         target=staged.checksum,
         current=booted.checksum,
