@@ -1,15 +1,17 @@
 """What a copy without names hides."""
 
-from rollout.gather.cluster.copying import Hidden
+from rollout.gather.cluster.copying import Anonymizer
 
 
 def test_roles_and_conditions_with_names_of_the_operator_are_hidden() -> None:
-    hidden = Hidden.of(["node-a"], b"key")
+    anonymizer = Anonymizer.of(["node-a"], b"key")
     ready = {"type": "Ready", "status": "True"}
     gate = {"type": "target-health.elbv2.k8s.aws/k8s-shop-web-0123456789", "status": "True"}
     roles = {"node-role.kubernetes.io/control-plane": "", "node-role.kubernetes.io/shop": ""}
-    copied = hidden.tree({"metadata": {"labels": roles}, "status": {"conditions": [gate, ready]}})
+    copied = anonymizer.hide_tree(
+        {"metadata": {"labels": roles}, "status": {"conditions": [gate, ready]}}
+    )
     assert copied["status"] == {"conditions": [ready]}
     known, role = copied["metadata"]["labels"]
     assert known == "node-role.kubernetes.io/control-plane"
-    assert role == f"node-role.kubernetes.io/{hidden.digest('shop')}"
+    assert role == f"node-role.kubernetes.io/{anonymizer.digest('shop')}"

@@ -65,10 +65,16 @@ _HASHED = re.compile(r"(.+)-([4-9bcdf]{6,10})")
 _KNOWN_KEYS = frozenset({"job-name", "pod-template-hash"})
 # The keys in these fields are labels of the operator.
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
+_AMOUNTS = frozenset({"requests", "allocatable", "overhead"})
 _NAMES = frozenset(
-    {"name", "namespace", "nodeName", "claimName", "persistentVolumeName", "priorityClassName"}
+    {
+        *("name", "namespace", "namespaces", "nodeName"),
+        *("claimName", "persistentVolumeName", "priorityClassName"),
+    }
 )
-_KEYS = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
+_KEYS = frozenset({"key", "topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
+_VALUES = frozenset({"value", "values"})
+_IDENTIFIERS = frozenset({"uid", "hostIP"})
 # Other kinds are hidden: a custom one may name a product.
 _KINDS = frozenset(
     {"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Node", "ReplicationController"}
@@ -77,14 +83,15 @@ _NODE_FIELD = "metadata.name"
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class Anonymizer:
     """Replaces names and labels, a word always with the same word."""
 
+    # The new names of nodes.
     nodes: Mapping[str, str]
     digest: Callable[[str], str]
 
     @classmethod
-    def of(cls, nodes: Iterable[str], key: bytes) -> "Hidden":
+    def of(cls, nodes: Iterable[str], key: bytes) -> "Anonymizer":
         ordered = sorted(nodes, key=natural_key)
 
         @cache
@@ -93,8 +100,8 @@ class Hidden:
 
         return cls({name: f"node-{number}" for number, name in enumerate(ordered, 1)}, digest)
 
-    def name(self, name: str) -> str:
-        """Replace an object's name, but keep its ordinal, and the parts of a ReplicaSet's name."""
+    def hide_name(self, name: str) -> str:
+        """Hide an object's name, but keep its ordinal, and the parts of a ReplicaSet's name."""
         if name in _KNOWN_NAMES or not name:
             return name
         if name in self.nodes:
@@ -107,44 +114,47 @@ class Hidden:
             return f"{self.digest(match[1])}-{self.digest(match[2])}"
         return self.digest(name)
 
-    def key(self, key: str) -> str:
+    def _hide_key(self, key: str) -> str:
         if key.startswith(_ROLE_PREFIX) and key not in CONTROL_PLANE_LABELS:
             return f"{_ROLE_PREFIX}{self.digest(key.removeprefix(_ROLE_PREFIX))}"
         if not key or key == _NODE_FIELD or key in _KNOWN_KEYS or _OF_KUBERNETES.fullmatch(key):
             return key
         return self.digest(key)
 
-    def value(self, value: str) -> str:
-        return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
+    def _hide_value(self, value: str) -> str:
+        return value if _KNOWN_VALUES.fullmatch(value) else self.hide_name(value)
 
-    def tree(self, value: Any, field: str = "") -> Any:
+    def hide_tree(self, value: Any, field: str = "") -> Any:
+        """Hide the words in an object's JSON; `field` is the key of this part."""
         if isinstance(value, list):
-            return [self.tree(item, field) for item in value]
+            return [self.hide_tree(item, field) for item in value]
         if isinstance(value, str):
-            return self._text(value, field)
+            return self._hide_text(value, field)
         if not isinstance(value, dict):
             return value
         if field in _MAPS:
-            return {self.key(key): self.value(text) for key, text in value.items()}
-        if field in ("requests", "allocatable", "overhead"):
-            return {self.key(key) if "/" in key else key: amount for key, amount in value.items()}
-        hidden = {key: self.tree(item, key) for key, item in value.items()}
+            return {self._hide_key(key): self._hide_value(text) for key, text in value.items()}
+        if field in _AMOUNTS:
+            return {
+                self._hide_key(key) if "/" in key else key: amount for key, amount in value.items()
+            }
+        hidden = {key: self.hide_tree(item, key) for key, item in value.items()}
         if "conditions" in value:
             hidden["conditions"] = [
                 item for item in value["conditions"] if item.get("type") in _KNOWN_CONDITIONS
             ]
-        if value.get("kind") not in _KINDS and "kind" in value:
+        if "kind" in value and value["kind"] not in _KINDS:
             hidden |= {"kind": "Custom", "apiVersion": "custom/v1"}
         return hidden
 
-    def _text(self, text: str, field: str) -> str:
-        if field in _NAMES or field == "namespaces":
-            return self.name(text)
-        if field in _KEYS or field == "key":
-            return self.key(text)
-        if field in ("value", "values"):
-            return self.value(text)
-        return self.digest(text) if field in ("uid", "hostIP") else text
+    def _hide_text(self, text: str, field: str) -> str:
+        if field in _NAMES:
+            return self.hide_name(text)
+        if field in _KEYS:
+            return self._hide_key(text)
+        if field in _VALUES:
+            return self._hide_value(text)
+        return self.digest(text) if field in _IDENTIFIERS else text
 
 
 class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -183,26 +193,28 @@ def copy_document(
     pace: CopiedPace,
     key: bytes = b"",
 ) -> bytes:
+    """Return a `ClusterCopy` as JSON, anonymous if there is a `key`."""
     sections = dict[str, list[Json]]()
     for name, path in _SECTIONS.items():
         bodies = pages.get(path, {}).values()
         sections[name] = [_reduce(msgspec.json.decode(body)) for body in bodies]
-    hosts = {name: _host(answer) for name, answer in sorted(observations.items())}
+    hosts = {name: _copied_host(answer) for name, answer in sorted(observations.items())}
     if key:
-        hidden = Hidden.of((node["metadata"]["name"] for node in sections["nodes"]), key)
+        anonymizer = Anonymizer.of((node["metadata"]["name"] for node in sections["nodes"]), key)
         for name, items in sections.items():
-            sections[name] = [hidden.tree(item) for item in items]
-        hosts = {hidden.name(name): host for name, host in hosts.items()}
+            sections[name] = [anonymizer.hide_tree(item) for item in items]
+        hosts = {anonymizer.hide_name(name): host for name, host in hosts.items()}
+        digest = anonymizer.digest
         pace = CopiedPace(
             pace.reboot,
-            owners={hidden.digest(uid): seconds for uid, seconds in pace.owners.items()},
-            completions={hidden.digest(uid): rest for uid, rest in pace.completions.items()},
+            owners={digest(uid): seconds for uid, seconds in pace.owners.items()},
+            completions={digest(uid): seconds for uid, seconds in pace.completions.items()},
         )
     head: Json = {"format_version": FORMAT_VERSION, "kind": KIND}
     return msgspec.json.encode({**head, **sections, "hosts": hosts, "pace": pace}) + b"\n"
 
 
-def _host(observation: HostObservation) -> CopiedHost:
+def _copied_host(observation: HostObservation) -> CopiedHost:
     if not isinstance(observation, HostFacts):
         return CopiedHost(answers=False)
     return CopiedHost(
@@ -213,6 +225,7 @@ def _host(observation: HostObservation) -> CopiedHost:
 
 
 def _reduce(value: Any, field: str = "") -> Any:
+    """Return JSON without the keys that planning does not read, except of labels."""
     if isinstance(value, list):
         return [_reduce(item) for item in value]
     if not isinstance(value, dict) or field in _MAPS:

@@ -69,7 +69,9 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
 def _spreads(constraints: tuple[_SpreadConstraint, ...]) -> tuple[Spread, ...]:
     spreads: list[Spread] = []
     for item in constraints:
-        if item.when_unsatisfiable != "DoNotSchedule" or item.label_selector is None:
+        is_preference = item.when_unsatisfiable != "DoNotSchedule"
+        # A constraint without a selector matches no pod.
+        if is_preference or item.label_selector is None:
             continue
         spreads.append(
             Spread(
@@ -86,6 +88,7 @@ def _spreads(constraints: tuple[_SpreadConstraint, ...]) -> tuple[Spread, ...]:
 
 
 def node_terms(selector: wire.NodeSelector | None) -> tuple[NodeTerm, ...] | None:
+    """Return alternative terms, or None for any node."""
     if selector is None:
         return None
     return tuple(
@@ -145,7 +148,7 @@ _BINARY = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the number that a quantity means, or raise `ValueError`."""
+    """Return 1.5 for `1500m`, 2048 for `2Ki`, 1000 for `1e3`; may raise `ValueError`."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
@@ -188,7 +191,8 @@ def demand_key(spec: wire.PodSpec) -> Hashable:
         (item.restart_policy, bytes(item.ports), *item.resources.requests.items())
         for item in (*spec.init_containers, *spec.containers)
     ]
-    whole_pod = (*spec.overhead.items(), None, *spec.resources.requests.items())
+    separator = None
+    whole_pod = (*spec.overhead.items(), separator, *spec.resources.requests.items())
     return (len(spec.init_containers), whole_pod, *containers)
 
 
@@ -259,7 +263,7 @@ def _override_by_pod(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> 
 
 
 def _combine(left: Resources, right: Resources, merge: Callable[[int, int], int]) -> Resources:
-    # Most pods have no init containers.
+    # Fast for most pods, which have no init containers.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
     cpu = merge(left.cpu_milli, right.cpu_milli)

@@ -21,6 +21,7 @@ class ReplicaSetOrigin:
 
 
 def read_origin(api: ClusterApi, pod: Pod) -> ReplicaSetOrigin:
+    """Return the origin of the ReplicaSet that owns the pod."""
     name = pod.owner.name if pod.owner else ""
     path = f"{_APPS}/{quote(pod.namespace, safe='')}/replicasets/{quote(name, safe='')}"
     replica_set = decode.decode(api.get(path), wire.WireReplicaSet, path)
@@ -33,7 +34,7 @@ def read_origin(api: ClusterApi, pod: Pod) -> ReplicaSetOrigin:
 
 
 def read_deployment(api: ClusterApi, namespace: str, name: str) -> Deployment:
-    path = _path(namespace, name)
+    path = _deployment_path(namespace, name)
     return decode.decode_object(api.get(path), wire.WireDeployment, decode.deployment, path)
 
 
@@ -49,8 +50,9 @@ def restart_deployment(
         "metadata": {"resourceVersion": deployment.version},
         "spec": {"template": template},
     }
-    api.patch(_path(deployment.namespace, deployment.name), change, DRY if dry_run else None)
+    path = _deployment_path(deployment.namespace, deployment.name)
+    api.patch(path, change, DRY if dry_run else None)
 
 
-def _path(namespace: str, name: str) -> str:
+def _deployment_path(namespace: str, name: str) -> str:
     return f"{_APPS}/{quote(namespace, safe='')}/deployments/{quote(name, safe='')}"

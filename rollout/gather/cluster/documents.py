@@ -21,6 +21,7 @@ from rollout.model.memory import (
     NO_MEMORY,
     Memory,
     NodeFailures,
+    VersionFailures,
 )
 from rollout.model.text import excerpt, is_object_name, is_run_id, is_version
 from rollout.model.timestamps import parse_timestamp
@@ -54,11 +55,12 @@ class NotUnderstoodError(ApiError):
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
     content: T
+    # None if there is none.
     config_map: dict[str, Any] | None
 
 
 class StoredText(NamedTuple):
-    """What a ConfigMap has under a key; None for what does not exist."""
+    """What a ConfigMap has under a key; None for a missing key or ConfigMap."""
 
     text: str | None
     config_map: dict[str, Any] | None
@@ -125,9 +127,9 @@ class Document:
         return content
 
     def with_content(self, content: object, config_map: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the ConfigMap with this content, a dataclass, in place of the old.
+        """Return the ConfigMap with `content`, a dataclass.
 
-        Keys that only a newer version of rollout knows stay.
+        Stored keys that only a newer version of rollout knows stay.
         """
         fields = {
             name: value
@@ -154,7 +156,7 @@ class Document:
         for name, value in fields.items():
             before = known[name]
             if value == before:
-                # It may have unknown keys inside.
+                # What is stored may have unknown keys inside.
                 kept[name] = stored.get(name, value)
             elif isinstance(value, dict) and before:
                 kept[name] = _with_unknown_keys_inside(value, stored[name], before)
@@ -178,6 +180,7 @@ class Document:
         except ApiUnavailableError:
             raise
         except ApiConflictError:
+            # Someone else has written the document meanwhile.
             return None
         except ApiError as error:
             return None if _NO_DRY_RUN in error.message else error
@@ -205,6 +208,7 @@ def _unknown_keys(stored: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
 def _with_unknown_keys_inside(
     entries: Mapping[str, Any], stored: Mapping[str, Any], known: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return `entries`, such as nodes by name, each with its stored keys that are not `known`."""
     kept = {}
     for key, entry in entries.items():
         if isinstance(entry, dict) and key in known:
@@ -239,7 +243,7 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
     """Return the memory; empty with a `problem` if it is garbled."""
     document = memory_document(namespace)
-    # Not None: a garbled ConfigMap exists.
+    # Empty, not None, for a garbled ConfigMap: one exists.
     config_map: dict[str, Any] | None = {}
     memory = NO_MEMORY
     try:
@@ -262,12 +266,7 @@ def _find_implausible(memory: Memory) -> Iterator[str]:
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
         yield f"it has {len(memory.nodes)} nodes and {len(memory.versions)} versions"
     yield from _find_implausible_nodes(memory.nodes)
-    for version, failed in memory.versions.items():
-        if not is_version(version) or len(failed.nodes) > MOST_NODES_OF_VERSION:
-            yield f"the version {version!r} with {len(failed.nodes)} nodes"
-        yield from (
-            f"{name!r} is not a Node name" for name in failed.nodes if not is_object_name(name)
-        )
+    yield from _find_implausible_versions(memory.versions)
     if len(memory.evidence) > MOST_VERSIONS or not all(map(_is_time, memory.evidence.values())):
         yield f"it has evidence of {len(memory.evidence)} versions, or an invalid time of one"
     if memory.pause and memory.pause.until and not _is_time(memory.pause.until):
@@ -283,6 +282,15 @@ def _find_implausible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
             yield f"{name!r} is not a Node name"
         if not 1 <= failures.failures <= _MOST_FAILURES or not _is_time(failures.at):
             yield f"{name} failed {failures.failures} times, last at {failures.at!r}"
+
+
+def _find_implausible_versions(versions: Mapping[str, VersionFailures]) -> Iterator[str]:
+    for version, failed in versions.items():
+        if not is_version(version) or len(failed.nodes) > MOST_NODES_OF_VERSION:
+            yield f"the version {version!r} with {len(failed.nodes)} nodes"
+        for name in failed.nodes:
+            if not is_object_name(name):
+                yield f"{name!r} is not a Node name"
 
 
 def _is_time(stamp: str) -> bool:

@@ -36,7 +36,7 @@ _ERROR_TYPES: dict[int, type[ApiError]] = {
     503: ApiUnavailableError,
     504: ApiUnavailableError,
 }
-# An eviction under two budgets; other 500s may pass, as in an etcd leader election.
+# An eviction under two budgets. Other errors 500 may pass, as in an etcd leader election.
 _FINAL_500 = "more than one PodDisruptionBudget"
 # Another 404 without a Status comes from a proxy, and must not mean that an object is gone.
 _NOT_FOUND = 404
@@ -124,14 +124,15 @@ def _make_error(
     status: int, message: str, answer: Status, retry_after: str = "", *, is_from_proxy: bool = False
 ) -> ApiError:
     error_type = _ERROR_TYPES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
-    if is_from_proxy or (status == _INTERNAL and _FINAL_500 not in message):
+    may_pass = status == _INTERNAL and _FINAL_500 not in message
+    if is_from_proxy or may_pass:
         error_type = ApiUnavailableError
     causes = answer.details.causes
     seconds = answer.details.retry_after_seconds
     if not seconds or seconds <= 0:
         seconds = float(retry_after) if retry_after.strip().isdecimal() else None
     denial = _parse_denial(answer.message)
-    hint = _hint(status, causes, message)
+    hint = _hint_for(status, causes, message)
     if denial:
         hint = _DENIAL_HINTS[denial.kind].format(name=denial.name)
     return error_type(
@@ -146,6 +147,7 @@ def _make_error(
 
 
 def _parse_denial(message: str) -> AdmissionDenial | None:
+    """Return who denied the request at admission, or None for another error."""
     for kind, pattern in (
         (DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK),
         (DenierKind.POLICY, _DENIED_BY_POLICY),
@@ -157,7 +159,7 @@ def _parse_denial(message: str) -> AdmissionDenial | None:
     return None
 
 
-def _hint(status: int, causes: tuple[ApiCause, ...], message: str) -> str:
+def _hint_for(status: int, causes: tuple[ApiCause, ...], message: str) -> str:
     if status == _UNAUTHORIZED:
         return _UNAUTHORIZED_HINT
     if status == _FORBIDDEN and any(cause.reason == _TERMINATING for cause in causes):

@@ -36,7 +36,7 @@ def read_object(api: ClusterApi, reference: ObjectReference) -> bytes:
 
 
 def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
-    """Yield the paths of served versions, the preferred one first."""
+    """Yield the paths of served versions, such as `/apis/apps/v1`."""
     if not group:
         yield "/api/v1"
         return
@@ -45,8 +45,8 @@ def _group_versions(api: ClusterApi, group: str) -> Iterator[str]:
         served = decode(api.get(path), _Group, path)
     except ApiNotFoundError:
         return
-    versions = (served.preferred_version, *served.versions)
-    for version in dict.fromkeys(served.version for served in versions):
+    preferred_first = (served.preferred_version, *served.versions)
+    for version in dict.fromkeys(group_version.version for group_version in preferred_first):
         yield f"{path}/{version}"
 
 

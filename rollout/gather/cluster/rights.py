@@ -120,7 +120,7 @@ def _rights(
 
 def plan_rights() -> tuple[Right, ...]:
     optional = partial(_rights, optional=True)
-    cluster = "kube-system"
+    kube_system = "kube-system"
     plans = "plans.upgrade.cattle.io"
     maintenance = [
         f"{requests.plural}.{requests.group}"
@@ -131,7 +131,7 @@ def plan_rights() -> tuple[Right, ...]:
     return (
         *_rights("get list", "nodes", "see the nodes"),
         *_rights("list", "pods", "see which pods must be evicted"),
-        *_rights("get", "namespaces", _CLUSTER_PURPOSE, namespace=cluster, name=cluster),
+        *_rights("get", "namespaces", _CLUSTER_PURPOSE, namespace=kube_system, name=kube_system),
         *_rights("list", "poddisruptionbudgets.policy", "respect disruption budgets"),
         *_rights("list", "daemonsets.apps", "know which pods stay"),
         *optional("list", "volumeattachments.storage.k8s.io", "wait for volumes"),
@@ -165,7 +165,7 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tupl
         *([patch_status] if policy.courtesy.conditions else []),
         *_rights("get", "pods", "check the UID of a pod before its eviction"),
         *_rights("watch", "pods", "see pods terminate"),
-        _pod_removal(policy),
+        _pod_removal_right(policy),
         *(restart if policy.drain.restarts else ()),
         *_rights("get list", controllers, "see that evicted pods run again"),
         *_stored_rights(lease_namespace),
@@ -215,7 +215,7 @@ def _stored_rights(namespace: str) -> tuple[Right, ...]:
     )
 
 
-def _pod_removal(policy: Policy) -> Right:
+def _pod_removal_right(policy: Policy) -> Right:
     if policy.drain.disable_eviction:
         purpose = "delete pods, bypassing their PodDisruptionBudgets"
         return Right("delete", "", "pods", purpose=purpose)

@@ -179,7 +179,7 @@ def read_node(api: ClusterApi, name: str) -> Node:
 
 
 def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
-    """Return when the phase on a Node was last written, if known."""
+    """Return when the Node's phase was last written, if known."""
     path = node_path(name)
     written = decode.decode(api.get(path), _NodeWithWrites, path).metadata.managed_fields
     return wire.written_at(written, marks.PHASE)

@@ -63,7 +63,7 @@ def _make_decoder(shape: Hashable) -> Any:
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """A part of an object; the garbage collector need not track it."""
+    """A part of an object, which has no cycles for the garbage collector."""
 
 
 class ListMeta(Wire, frozen=True):
@@ -110,6 +110,7 @@ class Write(Wire, frozen=True):
 
 
 def written_at(writes: Iterable[Write], field: str) -> datetime | None:
+    """Return when a field, such as an annotation, was last written, if known."""
     key = f'"f:{field}"'.encode()
     times = (parse_timestamp(write.time or "") for write in writes if key in bytes(write.fields))
     return max((time for time in times if time is not None), default=None)

@@ -49,6 +49,7 @@ class _WireWorkload(wire.Object, frozen=True):
 
 
 def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
+    """Return all workloads by UID."""
     workloads: dict[str, Workload] = {}
     for kind, plural in _PLURALS.items():
         path = f"/apis/apps/v1/{plural}"

@@ -71,6 +71,7 @@ def sudo_fix(problem: SudoProblem | None, user: str, commands: str) -> str:
 
 
 def sudo_problem(stderr: str, exit_status: int | None = None) -> SudoProblem | None:
+    """Return None if sudo has not complained; an exit status of None is unknown."""
     if exit_status == TIMED_OUT:
         return SudoProblem.NO_ANSWER
     for pattern, problem in _PROBLEM_PATTERNS:
@@ -117,7 +118,7 @@ def wants_password(text: str, command: str) -> bool:
 
 
 def _split_rules(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each rule's target users and commands.
+    """Yield each rule's target users and commands: `root`, `NOPASSWD: /usr/bin/cgpt`.
 
     sudo wraps long lines, and starts each rule in the fifth column.
     """
@@ -128,6 +129,7 @@ def _split_rules(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _may_be_root(runas: str) -> bool:
+    # Such as `ALL : ALL`, with groups after the colon.
     users = [user.strip() for user in runas.partition(":")[0].split(",")]
     return "!root" not in users and any(user in ("", "ALL", "root", "#0") for user in users)
 
@@ -152,7 +154,8 @@ def _covers(command: str, wanted: str) -> bool:
     if len(command) > _LONGEST_COMMAND:
         return False
     path, _, arguments = command.partition(" ")
-    if command == "ALL" or (path in _FOLDERS and not arguments):
+    is_folder = path in _FOLDERS and not arguments
+    if command == "ALL" or is_folder:
         return True
     program, _, wanted_arguments = wanted.partition(" ")
     is_program = any(fnmatchcase(f"{folder}{program}", path) for folder in _FOLDERS)

@@ -62,7 +62,7 @@ def parse_update_checks(
 
 def _engine_checks(stdout: Sections, update: UpdateStatus, engine: UnitState) -> UpdateChecks:
     last = update.last_checked
-    # With a staged update, it checks again only after the reboot.
+    # With a staged update, the engine checks again only after the reboot.
     if update.needs_reboot or update.operation is UpdateOperation.UNKNOWN:
         silence = None
     elif last is None:
@@ -100,6 +100,7 @@ def _host_time(stdout: Sections) -> datetime | None:
 
 
 def _properties(section: str) -> Mapping[str, str]:
+    """Parse `systemctl show`: lines such as `LoadState=masked`."""
     lines = (line.partition("=") for line in section.splitlines())
     return {key: value.strip() for key, _, value in lines}
 
