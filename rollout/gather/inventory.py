@@ -265,7 +265,6 @@ def inventory_document(
 
 def _address_variables(host: Host | None, connection: SshOptions) -> Variables:
     if host is None or not is_address_or_name(host.address):
-        # Ansible then connects to the Node's name.
         return {}
     variables: dict[str, object] = {
         "ansible_host": host.address,
@@ -300,7 +299,7 @@ def _node_variables(node: Node) -> Variables:
 
 
 def _host_variables(observation: HostObservation | None) -> Variables:
-    """Return what the host has answered; empty if it has not."""
+    """Return empty without the host's answer."""
     if not isinstance(observation, HostFacts):
         return {}
     detection = observation.detection
@@ -334,7 +333,6 @@ def _groups_of_node(node: Node, observation: HostObservation | None) -> Iterable
         yield _group_name("zone", node.zone)
     version = _version_in(node.os_image)
     if isinstance(observation, HostFacts):
-        # More exact than the OS image, which may name no version.
         version = observation.running_version
     if version:
         yield _group_name("os_version", version)

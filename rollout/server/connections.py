@@ -162,7 +162,7 @@ class OpenConnections:
 
 
 def _address(handler: web.RequestHandler) -> str:
-    """Return the client's address, or empty without a transport."""
+    """Return empty without a transport."""
     peer = handler.transport.get_extra_info("peername") if handler.transport else None
     return normalize_address(str(peer[0])) if peer else ""
 

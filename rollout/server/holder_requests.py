@@ -171,7 +171,7 @@ def _about_to_be_freed(slot: Slot) -> Denied:
 
 
 def _is_ending(slot: Slot) -> bool:
-    """Whether the worker may return the node, so that no reboot may be granted."""
+    """Whether the worker may return the node at any time."""
     return slot.closing or slot.is_given_up or slot.has_reported
 
 

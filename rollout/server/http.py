@@ -229,7 +229,7 @@ def _log_error(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) 
 
 
 def _url(listener: socket.socket, *, secure: bool) -> str:
-    # An IPv6 address has a flow label and a scope after the port.
+    # An IPv6 address has two more parts.
     host, port = listener.getsockname()[:2]
     if ":" in host:
         host = f"[{host}]"

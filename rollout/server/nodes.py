@@ -211,7 +211,7 @@ def plan_of(
     now: datetime,
     cluster: ClusterIdentity = _UNKNOWN_CLUSTER,
 ) -> RolloutPlan:
-    """Return a plan of only this node, as the engine and observers need it."""
+    """Return a plan of only this node."""
     reason = f"its host asked for a slot of the group {slot.group}"
     wave = Wave(1, (plan_node(node, slot, policy),), reason)
     return RolloutPlan(

@@ -168,7 +168,6 @@ class SlotSteps:
     def _after_failed_wait(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """Return to await the boot, or raise the `error` of a step before the reboot."""
         node = self._read_or_await_node(context)
         may_have_older_grant = context.is_taken_up or progress.repeated_drains > 0
         if may_have_older_grant and not has_grant(node):
@@ -193,7 +192,6 @@ class SlotSteps:
     def _after_failed_boot(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """Return to await the boot again, or raise why that wait ends."""
         node = self._read_or_await_node(context)
         if self._is_up_or_given_up(node):
             node = self._await_calm(context)
@@ -378,7 +376,7 @@ def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _drain_until_empty(context: NodeContext) -> None:
-    """Drain a drained node again while pods come; `RefilledError` if they keep coming."""
+    """Drain again while pods come; `RefilledError` if they keep coming."""
     for _ in range(_MOST_DRAINS_IN_STEP - 1):
         try:
             check_drained_and_detached(context)
@@ -423,7 +421,6 @@ class _DrainedCheck:
     """Checks at intervals that a drained node may reboot; ignores failing API calls."""
 
     context: NodeContext
-    # None before the first check.
     next_check: Deadline | None = None
 
     def run_if_due(self) -> None:

@@ -111,7 +111,7 @@ class SlotRunner:
     def _run_unless_done(
         self, slot: Slot, check_may_act: Guard, stop: StopRequest
     ) -> NodeResult | None:
-        """Run the slot unless its node is gone, was returned, or needs no run to be returned."""
+        """Return None if the node needs no run."""
         node = read_slot_node(self.server.api, slot)
         if node is None and slot.awaited in AWAITED_IN_REBOOT:
             node = self._await_new_node(slot, check_may_act)
@@ -215,7 +215,6 @@ class SlotRunner:
             change_memory(self.server.api, self.server.settings.namespace, change)
 
     def _run_with_engine(self, slot: Slot, engine: Engine, *, is_taken_up: bool) -> NodeResult:
-        """Take the node through its steps, await settling, and report the run."""
         report = engine.report
         ledger = engine.ledger
         plan = engine.plan
@@ -453,7 +452,6 @@ class Worker:
     def _free_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
         """Free the slot, or keep it as failed if its node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
-            # Another server continues.
             return
         stays_cordoned = result is not None and result.left_cordoned and not slot.is_given_up
         latest = self._server.book.cached_slot(slot)
@@ -461,6 +459,6 @@ class Worker:
         if node is None:
             self._server.book.change(partial(Slots.free, run_id=slot.run_id))
             return
-        # Ready is UNKNOWN once the kubelet is silent; a kubelet that reports NotReady is there.
+        # A kubelet that reports NotReady is there.
         state = SlotState.ABSENT if node.ready is ConditionStatus.UNKNOWN else SlotState.FAILED
         self._server.book.change(partial(Slots.fail, run_id=slot.run_id, state=state))

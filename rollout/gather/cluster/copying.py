@@ -125,7 +125,7 @@ class Anonymizer:
         return value if _KNOWN_VALUES.fullmatch(value) else self.hide_name(value)
 
     def hide_tree(self, value: Any, field: str = "") -> Any:
-        """Hide the words in an object's JSON; `field` is the key of this part."""
+        """Hide the words in JSON; `field` is the key of the `value`."""
         if isinstance(value, list):
             return [self.hide_tree(item, field) for item in value]
         if isinstance(value, str):

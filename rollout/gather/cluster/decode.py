@@ -202,7 +202,6 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True
 
 
 def _start_seconds(scheduled: wire.Condition, ready: wire.Condition) -> int | None:
-    """Return how long the pod took to become Ready, or None if unknown."""
     began = parse_timestamp(scheduled.last_transition_time or "")
     ended = parse_timestamp(ready.last_transition_time or "")
     if began is None or ended is None or ended < began:

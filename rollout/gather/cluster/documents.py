@@ -208,7 +208,7 @@ def _unknown_keys(stored: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
 def _with_unknown_keys_inside(
     entries: Mapping[str, Any], stored: Mapping[str, Any], known: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return `entries`, such as nodes by name, each with its stored keys that are not `known`."""
+    """Return `entries` by name, each with its stored keys that are not `known`."""
     kept = {}
     for key, entry in entries.items():
         if isinstance(entry, dict) and key in known:

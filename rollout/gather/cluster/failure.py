@@ -147,7 +147,7 @@ def _make_error(
 
 
 def _parse_denial(message: str) -> AdmissionDenial | None:
-    """Return who denied the request at admission, or None for another error."""
+    """Return None for an error that is no denial at admission."""
     for kind, pattern in (
         (DenierKind.WEBHOOK, _DENIED_BY_WEBHOOK),
         (DenierKind.POLICY, _DENIED_BY_POLICY),

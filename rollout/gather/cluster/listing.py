@@ -90,8 +90,6 @@ class WatchEventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One line of a watch."""
-
     type: WatchEventType
     # None for a bookmark.
     object: T | None

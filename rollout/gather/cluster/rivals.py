@@ -197,14 +197,14 @@ def _programs(item: _WireCoordinator) -> frozenset[str]:
 
 
 def _runs_nowhere(item: _WireCoordinator) -> bool:
-    """Whether a DaemonSet's selector matches no node, by its current status."""
+    """Whether a DaemonSet selects no node."""
     status = item.status
     is_current = status.observed_generation >= max(1, item.metadata.generation)
     return is_current and status.desired_number_scheduled == 0
 
 
 def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
-    """Whether the coordinator needs no requests to act, or has some, or may have some."""
+    """Whether the coordinator has requests, needs none, or may have some."""
     requests = REQUESTS.get(Rival(coordinator.rival))
     if requests is None:
         return True

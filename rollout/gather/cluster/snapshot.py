@@ -179,7 +179,6 @@ def read_node(api: ClusterApi, name: str) -> Node:
 
 
 def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
-    """Return when the Node's phase was last written, if known."""
     path = node_path(name)
     written = decode.decode(api.get(path), _NodeWithWrites, path).metadata.managed_fields
     return wire.written_at(written, marks.PHASE)
@@ -288,10 +287,7 @@ def _shows_problem(condition: wire.Condition) -> bool:
 
 
 def console_command(provider_id: str) -> str:
-    """Return a command that prints a machine's console; empty for an unknown provider.
-
-    Such as for `aws:///eu-central-1a/i-0123` or `gce://PROJECT/ZONE/NAME`.
-    """
+    """Return a command that prints the console of such as `aws:///ZONE/i-0123`, or empty."""
     provider, _, rest = provider_id.partition("://")
     match provider, [piece for piece in rest.split("/") if piece]:
         case _, []:

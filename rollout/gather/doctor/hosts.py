@@ -66,7 +66,7 @@ def host_checks(
     *,
     own_command: bool = False,
 ) -> Iterator[Check]:
-    """`standing` compares the host with others, None if the host waits for its reboot.
+    """`standing` is None if the host waits for its reboot.
 
     `own_command`: the operator's command reboots the host.
     """

@@ -252,7 +252,6 @@ def _reboot_access(user: str, stdout: Sections, stderr: Sections) -> _RebootAcce
     needs_password = wants_password(stdout.get("sudo-rules", ""), _REBOOT_CALL)
     if needs_password:
         problem: SudoProblem | None = SudoProblem.PASSWORD
-        # sudo has not complained: its rules say so.
         complaint = ""
     elif stdout.get("may-reboot", "") in _PERMITTED_ANSWERS:
         return _RebootAccess(is_allowed=True)

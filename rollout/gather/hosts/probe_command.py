@@ -225,8 +225,6 @@ exit 0
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a host is asked."""
-
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
     # Ask for what only doctor needs.
