@@ -21,12 +21,16 @@ from rollout.wording.waves import crowding_clause, limit_words, title
 
 @dataclass(frozen=True, slots=True)
 class EarlierWave:
+    """An earlier wave, and why the node is not in it."""
+
     wave: int
     because: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PodFate:
+    """What the drain does with a pod."""
+
     pod: str
     action: Action
     reason: VerdictReason
@@ -37,6 +41,8 @@ class PodFate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
+    """Why a node is in its wave, or is left out."""
+
     node: str
     wave: int
     because: str
