@@ -169,6 +169,7 @@ def _line_count(text: str) -> int:
 
 
 def consequence_text(plan: RolloutPlan) -> str:
+    """Return `This drains and reboots 12 nodes, one at a time, in about 40 min.`."""
     most_at_once = max(_most_at_once(wave) for wave in plan.waves)
     pace = f"at most {most_at_once} at once" if most_at_once > 1 else "one at a time"
     seconds = plan.estimate.seconds
@@ -212,6 +213,7 @@ def _heading(plan: RolloutPlan, cluster_name: str) -> str:
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
+    """Yield a line for each trouble of excluded nodes and of their updates, and each warning."""
     nodes_by_cause: dict[tuple[str, str], list[str]] = {}
     for exclusion in plan.excluded:
         if exclusion.reason.is_trouble:
@@ -225,6 +227,7 @@ def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
 
 
 def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
+    """Yield a sentence and the node for each host whose last update or check failed."""
     for exclusion in plan.excluded:
         update = exclusion.update
         if update and update.state is UpdateState.ROLLED_BACK:
@@ -241,10 +244,12 @@ def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:
     if exclusion.reason is not ExclusionReason.UNREACHABLE:
         return exclusion.message
     cause = exclusion.brief or exclusion.message
+    # Without waves, the screen ends with this command anyway.
     return f"{cause}{_SEE_DOCTOR}" if plan.waves else cause
 
 
 def _left_out_lines(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
+    """Yield `Left out: w-1, w-2 (paused)`, or if `is_wide` a line with each full reason."""
     exclusions = [entry for entry in plan.excluded if not entry.reason.is_trouble]
     if is_wide:
         causes = grouped(((entry.reason, entry.message), entry.node) for entry in exclusions)
@@ -258,6 +263,7 @@ def _left_out_lines(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
 
 
 def _exclusion_label(exclusion: Exclusion) -> str:
+    """Return a word for the node's state; empty if it is in order or has a warning."""
     update = exclusion.update
     if exclusion.reason is not ExclusionReason.NO_UPDATE:
         return exclusion.reason
@@ -276,10 +282,11 @@ def _wave_rows(
     most_rows: int = _MOST_ROWS,
     control_plane: Container[str] | None = None,
 ) -> Sequence[Row]:
-    """Return the rows of the table, one per wave without a `width`.
+    """Return the rows of the table: one per wave without a `width`, else one per group of waves.
 
-    Equal waves share a row; if there are more than `most_rows`, also waves of the same size, then
-    all consecutive waves except that workers never share one with the `control_plane`.
+    Consecutive waves that look the same form a group. If there are more than `most_rows`, waves of
+    the same size form one. The last resort, with `control_plane`, is one of workers and one of
+    control-plane nodes.
     """
     if width is None:
         return [_wide_row(wave, zone_by_node) for wave in plan.waves]
@@ -327,9 +334,11 @@ def _group_row(
     for wave in group:
         nodes += _nodes_in_order(wave)
     zones = _zones_of(nodes, zone_by_node)
+    # Two zones need no abbreviation.
     has_all_zones = len(zones) > 2 and all_zones == set(zones)  # noqa: PLR2004
     first = group[0].index
     last = group[-1].index
+    # A row has no room for the notes of so many waves, so the first one stands for all.
     waves_with_note = group[:1] if len(group) > _MOST_ROWS else group
     notes = list(dict.fromkeys(printable(wave.note) for wave in waves_with_note if wave.note))
     return (
@@ -387,6 +396,7 @@ class _WaveSize(NamedTuple):
 
 
 def _names_with_delays(wave: Wave) -> str:
+    """Return `w-1, w-2 (+5m00s)`, with when a rolling wave starts each node."""
     delays = wave.rolling.begins if wave.rolling else {}
     names = []
     for node in wave.nodes:
@@ -397,12 +407,14 @@ def _names_with_delays(wave: Wave) -> str:
 
 
 def _nodes_in_order(wave: Wave) -> Sequence[PlannedNode]:
+    """Return the nodes by name, or those of a rolling wave as they start."""
     if wave.rolling:
         return wave.nodes
     return sorted(wave.nodes, key=lambda node: natural_key(node.name))
 
 
 def _names_or_count(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
+    """Return the names of few nodes, or `40 nodes, up to 3 a wave`."""
     names = [printable(node.name) for node in nodes]
     if len(group) == 1:
         return shortened(names, _MOST_NAMES_OF_WAVE, " ")
@@ -429,6 +441,7 @@ _HOUR = 3600
 
 
 def estimate_text(plan: RolloutPlan) -> str:
+    """Return `About 40 min. 120 pods will be evicted.`; empty without an estimate."""
     parts = []
     if plan.estimate.seconds:
         minutes = plan.estimate.assumed_reboot // _MINUTE
@@ -447,12 +460,14 @@ def estimate_text(plan: RolloutPlan) -> str:
 
 
 def rough_duration(seconds: float) -> str:
+    """Return whole minutes, such as `5m`, for a time of less than an hour."""
     if _MINUTE <= seconds < _HOUR:
         return f"{round(seconds / _MINUTE)}m"
     return elapsed(seconds)
 
 
 def _in_words(seconds: float) -> str:
+    """Return whole minutes, such as `5 min`, for a time of less than an hour."""
     if _MINUTE <= seconds < _HOUR:
         return f"{round(seconds / _MINUTE)} min"
     return elapsed(seconds)
@@ -490,6 +505,7 @@ def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
 
 
 def planned_version(node: PlannedNode) -> str:
+    """Return `3975.2.0 → 4081.2.1`, or without an update `3975.2.0 (reboot only)`."""
     if not node.staged:
         return f"{or_dash(node.running_version)} (reboot only)"
     return version_step(node.running_version, node.staged_version, node.detected_by)
@@ -506,8 +522,8 @@ def blocked_line(blockers: Sequence[Blocker]) -> str:
     if not blockers:
         return ""
     nodes = {blocker.node for blocker in blockers if blocker.kind not in _START_BLOCKERS}
-    them = "this node" if len(nodes) == 1 else f"these {len(nodes)} nodes"
-    fix = f" To leave {them} out, use --skip blocked." if nodes else ""
+    subject = "this node" if len(nodes) == 1 else f"these {len(nodes)} nodes"
+    fix = f" To leave {subject} out, use --skip blocked." if nodes else ""
     return f"Blocked: apply will not start.{fix}"
 
 
@@ -515,6 +531,7 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
     """Group findings by message. A warning about several objects names no nodes."""
     for alike in grouped((finding.message, finding) for finding in findings).values():
         first = alike[0]
+        # The line names the node anyway.
         objects = list(
             dict.fromkeys(entry.object for entry in alike if entry.object != f"node/{entry.node}")
         )
@@ -532,6 +549,7 @@ def _cause_and_fix(finding: Blocker | PlanWarning) -> str:
 
 
 def _subject(objects: Sequence[str]) -> str:
+    """Return `PDB shop/cart` for `pdb/shop/cart`, or several pods as `3 pods: shop/cart`."""
     if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
         owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
         return f"{len(objects)} pods: {shortened(list(owners), 3)}"
@@ -574,6 +592,7 @@ def _pod_row(fate: PodFate) -> Row:
 
 
 def _place_lines(explanation: Explanation) -> Iterable[str]:
+    """Yield the node's wave, and why the node is not in an earlier one."""
     others = explanation.together_with
     company = f"with {shortened(others)}" if others else "alone"
     place = f"{printable(explanation.node)} is in wave {explanation.wave}, {company}"

@@ -125,6 +125,7 @@ def _wide_table(rows: Sequence[NodeStatus], notes: Sequence[str], room: int | No
 def _rollout_commands(
     follow_ups: Sequence[FollowUp], rollout: FollowUp, with_flags: Callable[[str], str]
 ) -> Iterator[str]:
+    """Yield each way to go on with the rollout, after releases if it starts nodes."""
     commands = [entry.command for entry in follow_ups if entry is not rollout and entry.command]
     releases = "".join(f"    {command}\n" for command in commands)
     for way in rollout.ways:
@@ -139,6 +140,7 @@ def _next_command(
     follow_ups: Sequence[FollowUp],
     with_flags: Callable[[str], str],
 ) -> str:
+    """Return the most urgent command below its lead, or nothing if none is due."""
     command = next(_next_steps(statuses, sources, follow_ups), "")
     if not command:
         return ""
@@ -150,14 +152,14 @@ def _next_command(
 def _brief_lines(
     statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None
 ) -> list[str]:
-    """Return the table, the counts and a shared note; only the note if it is every host's error."""
-    # A note that most nodes share moves below the table.
-    common_note, sharing_count = _most_common(notes)
-    is_shared = sharing_count >= _LEAST_SHARING
-    if not is_shared or sharing_count * 2 <= len(statuses):
-        common_note = ""
+    """Return the table, the counts, and a note that most nodes share.
+
+    If that note is the error of every host, return nothing else.
+    """
+    common_note, sharing_count = _shared_note(notes)
     versions = list(map(_version_cell, statuses))
-    if not any(version != "?" for version in versions):
+    if all(version == "?" for version in versions):
+        # A column of empty cells is not shown.
         versions = [""] * len(versions)
     rows = []
     is_error_of_hosts = True
@@ -172,9 +174,12 @@ def _brief_lines(
     return [table_text(_COLUMNS, rows, width) if rows else "", counts, line]
 
 
-def _most_common(notes: Sequence[str]) -> tuple[str, int]:
+def _shared_note(notes: Sequence[str]) -> tuple[str, int]:
+    """Return the note of more than half of the nodes, and of how many; or an empty one."""
     common = Counter(filter(None, notes)).most_common(1)
-    return common[0] if common else ("", 0)
+    note, count = common[0] if common else ("", 0)
+    is_shared = count >= _LEAST_SHARING and count * 2 > len(notes)
+    return (note, count) if is_shared else ("", 0)
 
 
 def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:
@@ -220,6 +225,7 @@ def status_document(rows: Sequence[NodeStatus], statuses: Sequence[NodeStatus]) 
 
 
 def _state_counts(statuses: Sequence[NodeStatus]) -> str:
+    """Return `12 nodes: 9 up to date, 3 pending`."""
     nodes = counted(len(statuses), "node")
     states = Counter(status.state for status in statuses)
     if set(states) == {NodeState.UP_TO_DATE}:
@@ -253,6 +259,7 @@ def _next_steps(
 
 
 def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
+    """Return sources that report a reboot, but that `detect.sources` does not name."""
     unconfigured: set[Source] = set()
     for status in statuses:
         if not status.needs_reboot:
@@ -261,6 +268,7 @@ def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
 
 
 def _needs_doctor(status: NodeStatus) -> bool:
+    """Return whether the node's state is unknown, or its host prevents the reboot."""
     is_unknown = not (status.judged or status.shows or status.is_rebooting)
     return is_unknown or status.reason in _ON_THE_HOST
 
@@ -287,14 +295,20 @@ def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
     return f"A check for updates may stage {versions} again. Find out first why it was rolled back."
 
 
+def _failure_text(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
+    """Return how a node that backs off has failed, or nothing for other nodes."""
+    failures = memory.nodes.get(status.node) if status.retry_after else None
+    if failures is None:
+        return ""
+    ago = f"{elapsed(seconds_since(failures.at, now))} ago" if now else ""
+    return failure_clause(failures, ago)
+
+
 def _note_of(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: bool) -> str:
+    """Return what the other columns and the lines below the table do not say."""
     if status.is_rebooting:
         return printable(status.progress)
-    failures = memory.nodes.get(status.node) if status.retry_after else None
-    failed = ""
-    if failures:
-        ago = f"{elapsed(seconds_since(failures.at, now))} ago" if now else ""
-        failed = failure_clause(failures, ago)
+    failed = _failure_text(status, memory, now)
     if is_wide:
         problem = status.error or _explanation(status, status.message, now)
         if failed:
@@ -321,6 +335,7 @@ def _is_explained_below(status: NodeStatus, memory: Memory) -> bool:
 
 
 def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
+    """Return why the node is in its state; `message` is the plan's reason, long or short."""
     if status.update and status.is_judged_by_its_version:
         explanation = _update_explanation(status.update, message, now)
         if explanation:
@@ -336,6 +351,7 @@ def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
 
 
 def _update_explanation(update: UpdateStanding, message: str, now: datetime | None) -> str:
+    """Return why the update's state is not in order; empty if the column says it all."""
     trouble = check_trouble(update, now)
     match update.state:
         case UpdateState.ROLLED_BACK:
@@ -356,6 +372,7 @@ def _update_explanation(update: UpdateStanding, message: str, now: datetime | No
 
 
 def _version_cell(status: NodeStatus) -> str:
+    """Return the running version, or the step to the staged one."""
     if not status.needs_reboot:
         return printable(status.running_version) or "?"
     return version_step(status.running_version, status.staged_version, status.detected_by)
@@ -368,6 +385,7 @@ def _yes_or_no(value: bool) -> str:  # noqa: FBT001 - it is a formatter of boole
 def _memory_follow_ups(
     memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None
 ) -> Iterator[FollowUp]:
+    """Yield what the memory says about all nodes or a version, with what ends it."""
     pause = why_all_paused(memory, now)
     if pause:
         yield FollowUp(f"{printable(capitalize(cause_of(pause)))}.", "rollout unpause --all")

@@ -79,6 +79,7 @@ def _rollout_heading(unfinished: Unfinished, state: RunState) -> str:
 
 
 def _left_names(unfinished: Unfinished) -> Sequence[str]:
+    """Return the printable names of the nodes that still have annotations of the rollout."""
     return [printable(marked.node.name) for marked in unfinished.marked_nodes]
 
 
@@ -150,6 +151,7 @@ def nodes_under_way(
 
 
 def commands_clause(unfinished: Unfinished) -> str:
+    """Return which commands continue or end the rollout, as a clause."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
     if unfinished.is_aborted:
@@ -166,10 +168,12 @@ def commands_clause(unfinished: Unfinished) -> str:
 
 
 def is_of_fleetlock(unfinished: Unfinished) -> bool:
+    """Return whether a FleetLock server, which keeps no record, runs the rollout."""
     return unfinished.record.is_missing and is_fleetlock_run(unfinished.run)
 
 
 def _group_counts(unfinished: Unfinished) -> str:
+    """Return `2 in progress, 1 failed, 9 not started`, and why the record is unreadable."""
     groups = {
         "in progress": unfinished.in_flight,
         "failed": [*unfinished.failed, *unfinished.failed_in_service],
@@ -211,7 +215,7 @@ def resume_preview(
     if left_out:
         fate = "failed, left as they are (--retry-failed tries them again)"
         if retry:
-            # The new plan excludes them.
+            # The new plan leaves them out for a reason of its own.
             fate = "failed, and left out now"
         lines.append(f"  {fate}: {shortened(left_out)}")
     if inherited.failures:
@@ -246,6 +250,7 @@ def abort_preview(
 
 
 def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
+    """Return what abort does with a node, at once or when the node is Ready."""
     undo = "it will be uncordoned, and its annotations removed"
     if marked.node.was_cordoned:
         undo = "it will lose its annotations, and stay cordoned as it was before"
@@ -256,6 +261,7 @@ def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
 
 
 def abort_result(aborted: Aborted, abort_command: str) -> str:
+    """Return what abort has done; `abort_command` is what to run again for the rest."""
     left = []
     for name, reason in aborted.left_cordoned.items():
         left.append(f"{printable(name)}: {printable(reason)}")
@@ -282,6 +288,7 @@ def abort_result(aborted: Aborted, abort_command: str) -> str:
 
 
 def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
+    """Return that no rollout is unfinished, who holds the lock, and how the last one ended."""
     sentences = ["No rollout is running or interrupted."]
     if lock.holder:
         sentences.append(
@@ -301,6 +308,7 @@ def run_text(
     *,
     alive: bool | None,
 ) -> str:
+    """Return the rollout, and the state of each node; `alive` is None if unknown."""
     states = {}
     for marked in unfinished.marked_nodes:
         name = marked.node.name
@@ -334,6 +342,7 @@ def _detail_lines(lock: LeaseSnapshot, states: Mapping[str, str]) -> Iterator[st
 
 
 def _idle_text(unfinished: Unfinished) -> str:
+    """Return what to do with a rollout that no process works on."""
     if not unfinished.blocks_others:
         return f"  {commands_clause(unfinished)}"
     commands = commands_clause(unfinished)

@@ -79,7 +79,7 @@ class NodeReport:
     node: str
     # The position in the report's `waves` from 1; 0 if the node was not started.
     wave: int
-    # The last one; empty before the first.
+    # The latest outcome; empty if the node has not ended.
     outcome: str
     # The sum of `parts`.
     seconds: float
@@ -96,7 +96,7 @@ class NodeReport:
 class WaveReport:
     """A started wave."""
 
-    # Shown. A continued wave keeps its number.
+    # The number that screens show; a wave that another process continues keeps it.
     index: int
     of: int
     nodes: Sequence[str]
@@ -160,10 +160,10 @@ class PartReport:
 
     part: Part
     seconds: float
-    # Of one node; 0 if nodes do not spend time here.
+    # Seconds of one node; 0 if nodes do not spend time here.
     median: float = 0.0
     longest: float = 0.0
-    # The slowest.
+    # The slowest node, or empty.
     node: str = ""
 
 
@@ -209,7 +209,8 @@ class RunReport:
     skipped: Mapping[str, str]
 
     @property
-    def asked_for(self) -> int:
+    def requested_count(self) -> int:
+        """Return how many nodes the run had to reboot: all but those that it rightly skipped."""
         return len(self.nodes) - len(self.skipped)
 
     def wave_at(self, position: int) -> WaveReport | None:

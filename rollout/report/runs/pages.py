@@ -106,16 +106,21 @@ class Chart(NamedTuple):
     sections: Sequence[tuple[str, Sequence[TimelineRow]]]
 
 
+def _failed_and_longest_first(node: NodeReport) -> tuple[bool, float]:
+    has_not_failed = node.outcome in ("", Outcome.SUCCEEDED)
+    return has_not_failed, -node.seconds
+
+
+def _most_important(nodes: Sequence[NodeReport]) -> Sequence[NodeReport]:
+    """Return at most `MOST_ROWS` nodes, in the order of all."""
+    names = {node.node for node in sorted(nodes, key=_failed_and_longest_first)[:MOST_ROWS]}
+    return [node for node in nodes if node.node in names]
+
+
 def timeline(report: RunReport) -> Chart:
+    """Return a chart with a bar for each phase of the most important nodes, by wave."""
     begun = [node for node in report.nodes if node.phases]
-
-    def failed_and_longest_first(node: NodeReport) -> tuple[bool, float]:
-        has_not_failed = node.outcome in ("", Outcome.SUCCEEDED)
-        return has_not_failed, -node.seconds
-
-    most_important = sorted(begun, key=failed_and_longest_first)[:MOST_ROWS]
-    shown_names = {node.node for node in most_important}
-    visible = [node for node in begun if node.node in shown_names]
+    visible = _most_important(begun)
     phases = [phase for node in begun for phase in node.phases]
     begin = min((phase.begin for phase in phases), default=report.begun_at)
     whole = Interval(begin, max((phase.end for phase in phases), default=report.heard_at))
@@ -142,6 +147,7 @@ def timeline(report: RunReport) -> Chart:
 
 
 def _ticks(whole: Interval) -> Iterator[tuple[float, str]]:
+    """Yield positions in percent, and their times with as much detail as the period needs."""
     form = "%a %H:%M"
     if whole.seconds < _HOUR:
         form = "%H:%M:%S"
@@ -195,6 +201,7 @@ def _escape_control_characters(value: object) -> object:
 
 
 def _anchor(title: str) -> str:
+    """Return `where-the-time-went` for a title."""
     return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
@@ -269,6 +276,7 @@ def _eviction_tables(report: RunReport) -> Iterator[tables.ReportTable]:
 
 
 def _legend(report: RunReport) -> Iterator[tuple[str, str]]:
+    """Yield the CSS class and the meaning of each kind of bar in the chart."""
     yield from ((part, part.heading) for part in NODE_PARTS)
     if report.holds:
         yield "held", "an eviction was blocked"

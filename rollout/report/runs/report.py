@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from rollout.errors import InputError, UsageError
 from rollout.model.plan import FORMAT_VERSION, PlannedNode
+from rollout.model.policy import Policy
 from rollout.model.progress import NodeFinished, Outcome, Phase
 from rollout.model.text import counted, grouped, printable
 from rollout.model.timestamps import Interval
@@ -77,9 +78,7 @@ def report_of(
         skipped=view.summary.why_skipped if view.summary else {},
         left_out=view.summary.left_out if view.summary else {},
         evictions=view.eviction_count,
-        evicted=sorted(
-            _eviction_reports(view), key=lambda pod: (pod.evicted_at, pod.node, pod.pod)
-        ),
+        evicted=sorted(_eviction_reports(view), key=_time_of_eviction),
     )
 
 
@@ -105,7 +104,13 @@ def _server(view: RunView) -> str:
 
 
 def _start_of_hold(hold: BlockedEviction) -> tuple[datetime, str, str]:
+    """Return a key that sorts by time, and by names what began at the same time."""
     return hold.event.since, hold.event.node, hold.event.pod
+
+
+def _time_of_eviction(pod: EvictionReport) -> tuple[datetime, str, str]:
+    """Return a key as `_start_of_hold` does."""
+    return pod.evicted_at, pod.node, pod.pod
 
 
 def _eviction_reports(view: RunView) -> Iterator[EvictionReport]:
@@ -120,6 +125,7 @@ def _eviction_reports(view: RunView) -> Iterator[EvictionReport]:
             )
 
 
+# For nodes that a run without a readable plan has started.
 _NOT_PLANNED = PlannedNode(
     "", boot_id="", node_uid="", running_version="", staged_version="", evict=0, leave=0
 )
@@ -130,6 +136,7 @@ def _first_nonempty(texts: Iterable[str]) -> str:
 
 
 def _recorded_policy(view: RunView) -> Mapping[str, object] | None:
+    """Return the first policy in the journal, or None."""
     policies: list[Mapping[str, Any] | None] = [entry.policy for entry in view.records[:1]]
     policies += [plan.policy for plan in view.plans if isinstance(plan, RecordedPlan)]
     return next(filter(None, policies), None)
@@ -162,6 +169,7 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
 
 
 def _node_reports(view: RunView) -> Iterator[NodeReport]:
+    """Return the nodes in the order of their waves, and then those that were not started."""
     planned = dict[str, PlannedNode]()
     # Reversed, so that the first plan with a node counts.
     for plan in reversed(view.plans):
@@ -195,6 +203,7 @@ def _node_report(node: NodeView, planned: PlannedNode) -> NodeReport:
 
 
 def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
+    """Yield sentences about what the journal lacks or this version does not understand."""
     versions = {entry.format_version for entry in view.records if entry.format_version}
     for version in sorted(versions - {FORMAT_VERSION}):
         known = f"this program knows {FORMAT_VERSION}, and shows that much"
@@ -243,11 +252,12 @@ def _part_reports(
     times_in_run = sorted(at for at in times if whole.begin <= at <= whole.end)
     spent = defaultdict[Part, float](float)
     nodes_by_part = Counter[Part]()
+    # A node was in flight before, since the last interruption.
     has_worked = False
     for begin, end in pairwise(times_in_run):
         nodes_by_part.update(entering_nodes[begin])
         seconds = (end - begin).total_seconds()
-        # Without zeros.
+        # The sign `+` drops the parts that all nodes have left.
         active = +nodes_by_part
         if active:
             for part, count in active.items():
@@ -267,6 +277,7 @@ def _idle_part(
     *,
     has_worked: bool,
 ) -> Part:
+    """Return what the run waited for at a time without nodes in flight."""
     if any(stretch.begin <= at < stretch.end for stretch in interruptions):
         return Part.INTERRUPTED
     if openings is not None and not any(stretch.begin <= at < stretch.end for stretch in openings):
@@ -298,10 +309,8 @@ def _window_openings(document: object, whole: Interval) -> Sequence[Interval] | 
     if not schedule or whole.end - whole.begin > _LONGEST_RUN:
         return None
     openings = schedule.openings(whole.begin, whole.end)
-    clipped = (
-        Interval(max(item.begin, whole.begin), min(item.end, whole.end)) for item in openings
-    )
-    return [stretch for stretch in clipped if stretch.begin < stretch.end]
+    in_run = (Interval(max(item.begin, whole.begin), min(item.end, whole.end)) for item in openings)
+    return [opening for opening in in_run if opening.begin < opening.end]
 
 
 class _DurationKind(StrEnum):
@@ -346,6 +355,10 @@ def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> Past:
 
 
 def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_PastDuration]:
+    """Yield the durations in a journal; none if it is of another cluster or its rules are unknown.
+
+    Waves with gates between them do not tell how long the cluster takes to settle.
+    """
     first = records[0] if records else {}
     policy = read_policy(first.get("policy") or {})
     if (
@@ -357,6 +370,17 @@ def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_Pas
     view = run_view(entries(records))
     gates = policy.gates
     waits_between_waves = gates.soak or gates.windows.windows or gates.windows.freezes
+    yield from _node_durations(view, policy)
+    if not waits_between_waves:
+        for seconds in _settle_seconds(view, policy.settle_timeout):
+            yield _PastDuration(_DurationKind.SETTLE, seconds)
+    for owner, endings in view.pod_endings.items():
+        for seconds in endings:
+            yield _PastDuration(_DurationKind.ENDING_OF_OWNER, seconds, owner)
+
+
+def _node_durations(view: RunView, policy: Policy) -> Iterator[_PastDuration]:
+    """Yield how long drains, reboots and the endings of pods took on nodes that succeeded."""
     # When a budget last allowed an eviction, by process and node.
     released_at = {
         (_process_start(view, entry.at), entry.node): entry.at
@@ -374,18 +398,13 @@ def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_Pas
         # A wait for pods to complete says nothing about other drains.
         if not node.has_awaited_pods:
             yield _PastDuration(_DurationKind.DRAIN, _seconds(times.begun, times.drained))
+        # The delay is a setting of its own, which other runs may not have.
         reboot_begun = times.reboot_requested if policy.courtesy.reboot_delay else times.drained
         yield _PastDuration(_DurationKind.REBOOT, _seconds(reboot_begun, end.at))
         if node.has_evicted_pods and not node.has_awaited_pods:
             last_eviction = released_at.get((process, node.name), times.begun)
             ending = _seconds(last_eviction, times.drained)
             yield _PastDuration(_DurationKind.ENDING, ending)
-    if not waits_between_waves:
-        for seconds in _settle_seconds(view, policy.settle_timeout):
-            yield _PastDuration(_DurationKind.SETTLE, seconds)
-    for owner, endings in view.pod_endings.items():
-        for seconds in endings:
-            yield _PastDuration(_DurationKind.ENDING_OF_OWNER, seconds, owner)
 
 
 class _NodeTimes(NamedTuple):
@@ -397,6 +416,7 @@ class _NodeTimes(NamedTuple):
 def _node_times(node: NodeView, end: NodeFinished, process: datetime) -> _NodeTimes | None:
     """Return None if a time is uncertain, as after a change of the clock."""
     phases = [phase for phase in node.ended_phases if phase.begin >= process]
+    # A delay between the cordon and the drain is a setting, and not a part of the drain.
     begun = next(
         (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),
         None,
@@ -413,6 +433,7 @@ def _node_times(node: NodeView, end: NodeFinished, process: datetime) -> _NodeTi
 
 
 def _process_start(view: RunView, at: datetime) -> datetime:
+    """Return when the process began that worked on the run at this time."""
     return max(
         (record.at for record in view.records if record.at <= at), default=view.begun_at or at
     )
@@ -423,9 +444,10 @@ def _seconds(begin: datetime, end: datetime) -> float:
 
 
 def _settle_seconds(view: RunView, longest: float) -> Iterator[float]:
+    """Yield the time between two waves, unless an interruption or the clock may have changed it."""
     for wave, following in pairwise(view.waves):
         seconds = _seconds(wave.ended_at, following.begun_at)
-        # The first wave has ended, in the process that started the second.
+        # The first wave has ended in the process that started the second one.
         is_whole = wave.ended_at > max(wave.begun_at, _process_start(view, following.begun_at))
         if is_whole and 0 <= seconds <= longest + _SLACK:
             yield seconds

@@ -31,6 +31,7 @@ def day(at: datetime) -> str:
 
 
 def title(report: RunReport) -> str:
+    """Return `prod, Mon 2026-11-30`."""
     cluster = report.cluster_name or report.cluster.removeprefix("https://") or "an unknown cluster"
     return f"{cluster}, {report.begun_at.astimezone():%a %Y-%m-%d}"
 
@@ -40,18 +41,21 @@ def ending_text(report: RunReport) -> str:
 
 
 def headline(report: RunReport) -> str:
+    """Return `completed: 12 nodes done in 24m10s`, or how many of them are done."""
     if report.ending is Ending.COMPLETED:
-        return f"completed: {counted(report.asked_for, 'node')} done in {elapsed(report.seconds)}"
+        nodes = counted(report.requested_count, "node")
+        return f"completed: {nodes} done in {elapsed(report.seconds)}"
     counts = outcome_counts(
         str(report.succeeded),
         failed=report.failed,
         not_done=len(report.not_done),
         not_started=len(report.not_started),
     )
-    return f"{ending_text(report)}: of {counted(report.asked_for, 'planned node')}, {counts}"
+    return f"{ending_text(report)}: of {counted(report.requested_count, 'planned node')}, {counts}"
 
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:
+    """Yield labels and values for the head of a report."""
     server = report.cluster.removeprefix("https://")
     cluster = f"{printable(report.cluster_name)} ({server})" if report.cluster_name else server
     yield "Cluster", cluster
@@ -98,6 +102,7 @@ def _eviction_differences(report: RunReport) -> Iterator[str]:
     untouched = drain_failed = gone = arrived = 0
     for node in report.nodes:
         missing = node.evict - evicted[node.node]
+        # Below 0, the drain has evicted more pods than were planned.
         if missing < 0:
             arrived -= missing
         elif Part.DRAIN not in node.parts:
@@ -118,8 +123,10 @@ def _eviction_differences(report: RunReport) -> Iterator[str]:
 
 
 def _versions(report: RunReport) -> str:
+    """Return `3975.2.0 → 4081.2.1 (9 nodes), 3975.2.0 unchanged (1 node)`."""
     steps = Counter[tuple[str, str]]()
     for node in report.nodes:
+        # A node that was not rebooted still runs its version; after a reboot it is unknown.
         is_unchanged = not node.version_after and Part.REBOOT not in node.parts
         after = node.version_before if is_unchanged else node.version_after
         steps[node.version_before, after] += 1
@@ -196,6 +203,7 @@ def hold_table(report: RunReport) -> ReportTable:
 
 
 def figure_tables(report: RunReport) -> Iterator[ReportTable]:
+    """Yield the tables of blocked evictions and waves, unless they say nothing."""
     if report.holds:
         yield hold_table(report)
     if len(report.waves) > 1:
@@ -262,6 +270,7 @@ def outcome_text(node: NodeReport) -> str:
 
 
 def failure_table(report: RunReport) -> ReportTable:
+    """Return the failed nodes, and below them those that were not done or not started."""
     recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
     rows = list[Sequence[str]]()
     for failure in report.failures:
