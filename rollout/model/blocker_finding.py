@@ -100,7 +100,7 @@ class EtcdMajorityLost(BlockerFinding, frozen=True):
     left: int
     # The nodes with unhealthy members.
     lacking: tuple[str, ...]
-    # Not even one healthy member may be lost.
+    # There are so few members that none may be lost.
     is_too_small: bool
 
 

@@ -101,7 +101,7 @@ class Node:
 
     @property
     def cordoned_at(self) -> str:
-        """Return when the cluster saw the cordon (RFC 3339); empty if registered with it."""
+        """Return when the cluster saw the cordon (RFC 3339); empty if the node joined with it."""
         cordon = (taint for taint in self.taints if taint.key == CORDON.key)
         return next((taint.time_added for taint in cordon), "")
 

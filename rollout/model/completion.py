@@ -34,8 +34,12 @@ class AwaitedPod(Struct, frozen=True):
 
 def awaited_pods(pods: Iterable[Pod]) -> tuple[AwaitedPod, ...]:
     """Return the pods, the longest-running first."""
-    awaited = map(_awaited_pod, pods)
-    return tuple(sorted(awaited, key=lambda pod: (not pod.since, pod.since, pod.pod)))
+    return tuple(sorted(map(_awaited_pod, pods), key=_longest_running_first))
+
+
+def _longest_running_first(pod: AwaitedPod) -> tuple[bool, str, str]:
+    is_start_unknown = not pod.since
+    return is_start_unknown, pod.since, pod.pod
 
 
 def _awaited_pod(pod: Pod) -> AwaitedPod:

@@ -55,6 +55,7 @@ class PodDemand:
     @property
     def required_labels(self) -> _Labels:
         """Return labels of which a node must have one; none if any node may do."""
+        # One of these is enough to find nodes in an index.
         if self.labels:
             return self.labels[:1]
         for terms in self.alternatives:
@@ -65,6 +66,7 @@ class PodDemand:
 
 
 def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
+    """Return labels of which each matching node has one, or none."""
     labels = list[tuple[str, str]]()
     for term in terms:
         requirement = first_in_requirement(term.labels)

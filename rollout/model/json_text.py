@@ -21,7 +21,7 @@ def json_line(value: object, enc_hook: _Hook = None) -> bytes:
     line = msgspec.json.encode(value, enc_hook=enc_hook)
     if line.isascii() and b"\x7f" not in line:
         return line
-    # These occur only in strings.
+    # In JSON, characters beyond ASCII occur only in strings.
     return _BEYOND_ASCII.sub(_escape, line.decode()).encode()
 
 
@@ -42,4 +42,5 @@ def _escape(match: re.Match[str]) -> str:
     character = match[0]
     if not is_unsafe(character):
         return character
-    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+    # `json.dumps` does not escape DEL.
+    return "\\u007f" if character == "\x7f" else json.dumps(character).strip('"')

@@ -31,7 +31,7 @@ from rollout.model.timestamps import parse_timestamp
 _MOST_MARK_CHARACTERS = 320
 _MOST_PAUSE_CHARACTERS = 2000
 _COUNT = re.compile(r"[0-9]{1,6}")
-# The longest wait between attempts, and a day for differing clocks.
+# The longest wait between reboots in a row, and a day for differing clocks.
 _IN_A_ROW = timedelta(days=3)
 _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
 # Annotations are written right before the cordon, and removed when the node is done.
@@ -104,7 +104,7 @@ def earlier_ineffective_reboots(node: Node, version: str, now: datetime | None) 
     """
     result = last_result(node)
     at = parse_timestamp(result.get("at", ""))
-    # A later reboot meets a new need.
+    # After so long, the node needs its reboot for another reason.
     if at is None or now is None or abs(now - at) > _IN_A_ROW:
         return 0
     return ineffective_reboots(node) if result.get("version") == version else 0
@@ -135,7 +135,7 @@ def is_check_label(value: str) -> bool:
     return len(value) <= _MOST_MARK_CHARACTERS and value.endswith(_CHECKS)
 
 
-def _is_detected(value: str) -> bool:
+def _are_targets(value: str) -> bool:
     targets = read_targets(value)
     return targets is not None and all(map(_is_text, targets.values()))
 
@@ -149,7 +149,7 @@ _VALIDATORS: Mapping[str, Callable[[str], object]] = {
     marks.CORDONED_BY_US: _YES.__contains__,
     marks.EXCLUDED_BY_US: _YES.__contains__,
     marks.HOOK_LABEL_ANNOTATION: is_check_label,
-    marks.DETECTED: _is_detected,
+    marks.DETECTED: _are_targets,
     marks.READY_BEFORE: lambda value: read_ready(value) is not None,
 }
 
@@ -159,6 +159,7 @@ def pause_on(node: Node) -> Pause | None:
     if node.annotations.get(marks.PAUSED) != "true":
         return None
     details = node.annotations.get(marks.PAUSED_DETAILS, "{}")
+    # Unreadable details are ignored: the node is paused anyway.
     return read_json(details[:_MOST_PAUSE_CHARACTERS], Pause) or Pause()
 
 

@@ -18,6 +18,7 @@ _KEY = re.compile(r"(?:pod|daemonset)(?:/[-.0-9a-z]{1,253}){2}")
 def ready_of(pods: Iterable[Pod]) -> Mapping[str, str]:
     """Return when the node's own pods became ready (RFC 3339), by kind/namespace/name."""
     ready = {_key(pod): pod.ready_since for pod in pods if pod.ready and not pod.terminating}
+    # Pods that do not belong to their node have an empty key.
     ready.pop("", None)
     return ready
 

@@ -201,6 +201,7 @@ class RunResult:
                 reason = skipped.reason or Outcome.SKIPPED
                 version = held_version(skipped.finding)
                 nodes.append(NotDone(skipped.node, reason, skipped.message, version))
+        # A node that failed before may be left out now, too.
         names = {node.node for node in nodes}
         failed_before = [node for node in self.failed_before if node.node not in names]
         return (*failed_before, *nodes)

@@ -23,7 +23,7 @@ _UNITS = {
 _SECOND = 10**9
 _PART = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})")
 _WHOLE = re.compile(rf"\+?(?:0|(?:{_PART.pattern})+)")
-# A fraction is written in the first unit that makes it whole.
+# Units, and how many of them are a second.
 _FRACTIONS = (("ms", 10**3), ("us", 10**6), ("ns", 10**9))
 _COUNT = re.compile(r"(\d+)(%?)")
 # In seconds: the limit of a Lease and a grace period.
@@ -65,6 +65,7 @@ class Duration(float):
     __repr__ = __str__
 
     def _fraction(self) -> str:
+        """Return `1500ms`, in the first unit without a fraction."""
         for unit, parts in _FRACTIONS:
             number = round(self * parts)
             if number / parts == self:

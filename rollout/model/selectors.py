@@ -95,7 +95,7 @@ def has_labels(labels: Mapping[str, str], exact: Iterable[tuple[str, str]]) -> b
 
 
 def first_in_requirement(requirements: Iterable[Requirement]) -> Requirement | None:
-    """Return the first `In`: what matches has one of its values, so an index can use it."""
+    """Return the first requirement whose values an index can look up, or None."""
     for requirement in requirements:
         if requirement.operator is SelectorOperator.IN:
             return requirement
@@ -163,6 +163,7 @@ def _parse_requirement(match: re.Match[str], text: str) -> Requirement:
 
 
 def _check_name(name: str, noun: str, text: str) -> None:
+    """Raise `UsageError` unless a label may have this name or value."""
     if len(name) > _LONGEST_NAME:
         length = f"{len(name)} characters long, of at most {_LONGEST_NAME}"
         raise _selector_error(text, f"the {noun} {_shorten(name)!r} is {length}")
@@ -176,6 +177,7 @@ def _selector_error(text: str, problem: str) -> UsageError:
 
 def check_label_name(name: str) -> str:
     """Return the name if a label may have it, or raise `UsageError`."""
+    # As a selector, a name alone means that the label exists.
     if parse_selector(name).requirements != (Requirement(name, SelectorOperator.EXISTS),):
         hint = "Write it as topology.kubernetes.io/zone."
         raise UsageError(f"{name!r} is not a label name", hint=hint)

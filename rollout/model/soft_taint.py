@@ -21,7 +21,7 @@ def has_soft_taint(node: Node) -> bool:
 
 
 def soft_taint_patch(node: Node) -> Patch:
-    """Return the patch that adds the soft taint; empty if present: the API rejects two."""
+    """Return the patch that adds the soft taint; empty if its key and effect are taken."""
     identities = {(taint.key, taint.effect) for taint in node.taints}
     if (AWAITING_REBOOT.key, AWAITING_REBOOT.effect) in identities:
         return {}

@@ -22,7 +22,7 @@ _SENTENCE_LIMIT = 160
 _NAME_LIMIT = 120
 NOTHING = "-"
 # Importing `Source.UPDATE_ENGINE` takes too long.
-_WITH_VERSIONS = "update-engine"
+_UPDATE_ENGINE = "update-engine"
 
 
 def is_unsafe(character: str) -> bool:
@@ -51,6 +51,7 @@ def shell_word(text: str) -> str:
 
 
 def _in_dollar_quotes(character: str) -> str:
+    r"""Return `\x1b` for an invisible character."""
     if is_unsafe(character):
         return "".join(f"\\x{octet:02x}" for octet in character.encode("utf-8", "surrogateescape"))
     return f"\\{character}" if character in "\\'" else character
@@ -107,7 +108,8 @@ def or_dash(text: str) -> str:
 def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
     """Return `3975.2.0 → 4081.2.1`, or without versions `22.04 (reboot-required)`."""
     current = printable(running) or "?"
-    if detected_by and not staged and _WITH_VERSIONS not in detected_by:
+    # update_engine's version may be unknown.
+    if detected_by and not staged and _UPDATE_ENGINE not in detected_by:
         return f"{current} ({', '.join(detected_by)})"
     return f"{current} → {printable(staged) or '?'}"
 
@@ -171,6 +173,7 @@ NaturalKey = tuple[tuple[int, int, str], ...]
 
 def natural_key(name: str) -> NaturalKey:
     """Return a key that sorts worker-2 before worker-10."""
+    # Numbers sort by value, before words.
     return tuple(
         (0, int(part), part) if part.isdigit() else (1, 0, part)
         for part in _NUMBER.split(name)

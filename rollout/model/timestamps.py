@@ -27,6 +27,7 @@ def parse_timestamp(stamp: str) -> datetime | None:
     try:
         time = datetime.fromisoformat(stamp)
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+        # This raises if UTC is beyond the years 1 to 9999.
         aware.astimezone(UTC)
     except (ValueError, OverflowError):
         return None

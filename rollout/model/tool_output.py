@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rollout.model.text import excerpt
 
 _LIMIT = 160
+_OMISSION = " … "
 _WORD = re.compile(r"[^\W\d_]{2}|\d")
 _GLOG = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w./-]+:\d+\] ?")
 # Messages below warnings, and what ssh says at any end.
@@ -76,14 +77,17 @@ def _without_warnings(lines: Sequence[str]) -> list[str]:
 
 
 def _without_prefix(line: str) -> str:
+    """Remove a prefix of glog such as `E1130 01:10:54.1 7 main.go:5]`."""
     rest = _GLOG.sub("", line, count=1)
     return rest if _WORD.search(rest) else line
 
 
 def _fit(line: str, limit: int) -> str:
+    """Return a safe line; a long one as `beginning … end`."""
     safe = excerpt(line, max(limit, len(line)))
     if len(safe) <= limit:
         return safe
-    head = (limit - 3) // 2
-    tail = limit - 3 - head
-    return f"{safe[:head].rstrip()} … {safe[-tail:].lstrip()}"
+    room = limit - len(_OMISSION)
+    head = room // 2
+    tail = room - head
+    return f"{safe[:head].rstrip()}{_OMISSION}{safe[-tail:].lstrip()}"

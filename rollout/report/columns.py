@@ -15,7 +15,7 @@ _LEAST_LIST_WIDTH = 20
 _LEAST_NOTE_WIDTH = 32
 _INDENT = "    "
 _PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
-# Punctuation after which a sentence goes on behind a command.
+# More of the sentence follows the command.
 _MORE_TEXT = re.compile(r"[;,.] ")
 # A command inside a sentence is in quotes, or ends at the next punctuation.
 _COMMAND = re.compile(rf"`[^`]+`|(?<=: )(?:{'|'.join(_PROGRAMS)})(?:(?![;,.)](?: |$)).)+")
@@ -61,7 +61,7 @@ def _split_command(text: str) -> tuple[str, str] | None:
     lead, _, command = text.rpartition(": ")
     if not (lead and is_command(command)) or _MORE_TEXT.search(command):
         return None
-    # The command loses its closing bracket, so the sentence loses the opening one.
+    # The command loses its closing bracket, and the sentence the opening one.
     before, bracket, after = lead.rpartition(" (")
     if bracket and command.endswith(")"):
         lead = f"{before}. {after}"
@@ -86,7 +86,6 @@ def _fill_lines(text: str, width: int, first_indent: str = "", indent: str = "")
 
 
 def _join_commands(text: str) -> str:
-    """Return the text with spaces in commands that do not break."""
     return _COMMAND.sub(lambda command: command[0].replace(" ", _NO_BREAK), text)
 
 
@@ -151,8 +150,7 @@ class _Table:
     def layout(self) -> tuple[Sequence[int], Sequence[int]]:
         """Return the indexes of the columns that fit, and their widths.
 
-        The note moves below its row first, then columns are left out by their `drop_order`. Those
-        that are always kept may be too wide together.
+        First the note moves below its row, then columns are left out by `drop_order`.
         """
         indexes = list(range(len(self.columns)))
         without_note = [index for index in indexes if not self.columns[index].note]
@@ -183,13 +181,13 @@ class _Table:
         return lines
 
     def _excess_width(self, widths: Sequence[int]) -> int:
-        """Return by how much the table exceeds its width; below 0 if there is room left."""
+        """Return by how much the table exceeds its width."""
         if not self.width:
             return 0
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
 
     def _widths(self, indexes: Sequence[int]) -> list[int]:
-        """Return the columns' widths; those that wrap are narrowed, the last one first."""
+        """Return the columns' widths; those that wrap are narrowed."""
         widths = [max(map(_line_width, self._texts(index))) for index in indexes]
         for position, index in reversed(list(enumerate(indexes))):
             excess = self._excess_width(widths)
@@ -200,7 +198,6 @@ class _Table:
         return widths
 
     def _least_width(self, index: int) -> int:
-        """Return the smallest width that breaks no word of the column."""
         least = _LEAST_NOTE_WIDTH if self.columns[index].note else _LEAST_LIST_WIDTH
         for text in self._texts(index):
             words = text.split()

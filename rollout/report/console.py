@@ -88,7 +88,6 @@ class ReflowingRender(LiveRender):
         _, drawn_height = self._shape
         width = max(1, self._console.width)
         height = sum(max(1, ceil(cells / width)) for cells in self._widths)
-        # What has left the screen cannot be erased.
         self._shape = (width, min(height, max(drawn_height, self._console.height)))
 
 
@@ -129,7 +128,6 @@ def _progress(console: Console, *columns: ProgressColumn) -> Progress:
 
 # Between two spaces, a sign or an end of the line.
 _CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
-# A sign before a word, at the start of a cell or line.
 _SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
 _GOOD = "succeeded|up to date"
 _WAITING = (

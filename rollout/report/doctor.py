@@ -110,7 +110,7 @@ def _finding_lines(similar: Sequence[Check]) -> Iterator[str]:
 
 
 def _fix_lines(similar: Sequence[Check]) -> Iterator[str]:
-    """Yield one text with the commands of all fixes, or only the first fix as an example."""
+    """Yield all fixes' commands, or only the first fix as an example."""
     fixes = list(dict.fromkeys(check.fix for check in similar))
     first = fixes[0]
     have_same_text = all(fix.text == first.text and fix.commands for fix in fixes)
@@ -125,7 +125,6 @@ def _fix_lines(similar: Sequence[Check]) -> Iterator[str]:
 
 
 def _check_line(verdict: Verdict, name: str, text: str) -> str:
-    """Return `✘ ssh                w-1: connection refused`."""
     return f"{_MARKS[verdict]} {name:{_NAME_WIDTH}} {printable(text)}"
 
 

@@ -59,7 +59,6 @@ def _row(slot: Slot, node: Node | None) -> Sequence[str]:
 
 
 def _without_fraction(stamp: str) -> str:
-    """Return `2026-11-30T01:10:54Z` for `2026-11-30T01:10:54.123456Z`."""
     return re.sub(r"\.\d+", "", stamp)
 
 

@@ -78,7 +78,7 @@ class CheckedJournal:
 
 
 def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
-    """Check records with the numbers of their lines. Unknown records are skipped."""
+    """Check records, each with the number of its line."""
     numbered = tuple(records)
     lines = entries(record for _, record in numbered)
     check = _JournalChecker()
@@ -108,8 +108,6 @@ class _NodeState:
 
 @dataclass(slots=True)
 class _Process:
-    """What one process of the run has done so far."""
-
     # The number of nodes that percentages refer to; None if unknown.
     selected: int | None = None
     limit: AwayLimit | None = None
@@ -157,7 +155,7 @@ class _JournalChecker:
         self.moved_nodes = set[str]()
         self.most_in_flight = 0
         self._run = ""
-        # The nodes that succeeded in any process of the run, unless an abort reverted them.
+        # In any process of the run, unless an abort reverted them.
         self._succeeded = set[str]()
 
     def add_line(self, number: int, line: AnyLine) -> None:
@@ -201,7 +199,7 @@ class _JournalChecker:
 
     def _apply_step(self, number: int, line: NodeStep) -> None:
         edge = line.edge
-        # A step without an edge only tells more about the same phase.
+        # A step without an edge stays in its phase.
         if not isinstance(edge, Edge):
             return
         node = self.process.node(line.node)
@@ -248,7 +246,7 @@ class _JournalChecker:
             self._report(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
 
     def _apply_edge(self, number: int, name: str, edge: Edge) -> None:
-        """Check that only a drained node is rebooted, and only a booted node is proven."""
+        """Check that reboots follow drains, and proofs follow boots."""
         node = self.process.node(name)
         match edge:
             case Edge.EVICTED:
@@ -308,7 +306,6 @@ class _JournalChecker:
             )
 
     def _check_summary(self, number: int, line: SummaryLine) -> None:
-        """Check that no node is in flight, and that nodes ended as the summary says."""
         process = self.process
         if process.in_flight:
             in_flight = tuple(sorted(process.in_flight))
@@ -320,7 +317,7 @@ class _JournalChecker:
 
 
 def _is_in_table(phase: Phase, edge: Edge, target: Phase) -> bool:
-    # A process takes up a node in the phase of its annotation, which the journal may lack.
+    # A node is taken up in the phase of its annotation, which the journal may lack.
     if edge in TAKEN_UP:
         return any(edges.get(edge) is target for edges in TABLE.values())
     return TABLE[phase].get(edge) is target

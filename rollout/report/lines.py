@@ -56,7 +56,7 @@ class PlannedSummary(Struct, frozen=True):
 
 
 class RecordedPlan(Struct, frozen=True):
-    """What reports need of a plan in a journal; older plans may lack fields."""
+    """What reports need of a plan in a journal."""
 
     plan_id: str = ""
     cluster: ClusterIdentity = ClusterIdentity("", "", "")

@@ -52,10 +52,7 @@ _REVERTING = "Stopping: uncordoning the nodes that are not rebooting. Ctrl-C aga
 
 
 class LiveProgress:
-    """Draws while the context is open. Safe to call from many threads.
-
-    `rephrase` changes the commands in notices to the program's name.
-    """
+    """Draws while the context is open. Safe to call from many threads."""
 
     def __init__(
         self,
@@ -125,10 +122,7 @@ class LiveProgress:
             return Group(*lines)
 
     def _node_rows(self) -> list[Text]:
-        """Return the rows of as many nodes as fit, if possible with two lines of details each.
-
-        The visible nodes are the most urgent, in the order of all nodes.
-        """
+        """Return the rows of the most urgent nodes, if possible with two lines of details."""
         nodes = self._view.in_flight
         longest = max((len(node.name) for node in nodes), default=0)
         width = min(longest, self._console.width // 3)
@@ -155,7 +149,7 @@ class LiveProgress:
         return [*_lines_of(nodes, rows), _single_line(count, "dim")]
 
     def _node_row(self, node: NodeView, width: int, detail_lines: int) -> Iterator[Text]:
-        """Yield `⠋ worker-1  draining  2m05s  3 of 9 pods gone`, and the blocked evictions."""
+        """Yield `⠋ worker-1  draining  2m05s  3 of 9 pods gone`, and blocked evictions."""
         phase = node.phase or Phase.PENDING
         now = self._monotonic()
         row = Text.assemble(
@@ -186,7 +180,7 @@ class LiveProgress:
             )
 
     def _detail(self, node: NodeView) -> str:
-        """Return `down for 2m05s, usually 3m`, or what the step says."""
+        """Return `down for 2m05s, usually 3m`, or the step's detail."""
         if not is_down(node):
             return node.detail
         plans = self._view.plans
@@ -215,7 +209,7 @@ class LiveProgress:
         return text.append(figures, "red" if failed else "")
 
     def _time_spent(self, planned_at: float) -> str:
-        """Return `4m of about 12m`, or only the time since `planned_at` at the end."""
+        """Return `4m of about 12m`."""
         took = self._monotonic() - planned_at
         estimate = _estimate_at_this_pace(self._view)
         if not estimate or len(self._view.ended) >= self._view.planned_count:
@@ -244,10 +238,7 @@ def _single_line(text: str | Text, style: str = "") -> Text:
 
 
 def _estimate_at_this_pace(view: RunView) -> float:
-    """Return the run's estimated seconds, scaled by how long its ended nodes took.
-
-    Return 0 if the plan has no estimate.
-    """
+    """Return the run's seconds at the pace of its ended nodes; 0 without an estimate."""
     plan = view.plans[-1]
     estimate = plan.estimate.seconds
     seconds_by_node = {}
@@ -258,6 +249,6 @@ def _estimate_at_this_pace(view: RunView) -> float:
     estimate_of_ended = sum(seconds_by_node.get(node.name, 0.0) for node in ended)
     if view.planned_monotonic is None or not estimate or not estimate_of_ended:
         return estimate
-    # An ended node's `phase_begun_monotonic` is the time of its end.
+    # For ended nodes, `phase_begun_monotonic` is their end.
     spent = max(node.phase_begun_monotonic for node in ended) - view.planned_monotonic
     return spent * sum(seconds_by_node.values()) / estimate_of_ended

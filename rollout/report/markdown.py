@@ -27,7 +27,6 @@ def plan_markdown(plan: RolloutPlan, *, zone_by_node: Mapping[str, str]) -> str:
 
 
 def _longest_backticks(text: str) -> int:
-    """Return the length of the longest run of backticks, which a mark for code must exceed."""
     return max(map(len, _BACKTICKS.findall(text)), default=0)
 
 
@@ -37,7 +36,6 @@ def _cell(text: str) -> str:
 
 
 def _value(text: str) -> str:
-    """Return a figure such as `3m20s` as it is, and other text as code."""
     return text if _FIGURE.fullmatch(text) else code(text)
 
 

@@ -133,8 +133,6 @@ class RunFamilies:
 
 
 class PassFamilies:
-    """The metrics of `operate`'s passes; `apply` and `resume` are one pass each."""
-
     def __init__(self, cluster: str) -> None:
         gauge = partial(_family, cluster, Gauge)
         counter = partial(_family, cluster, Counter)

@@ -97,7 +97,7 @@ class Metrics(Collector):
                     families.cluster.reboot_required(node).set(observation.detection.needs_reboot)
 
     def observe_updates(self, update_standings: Mapping[str, UpdateStanding]) -> None:
-        """Set when hosts last checked for updates: 0 for never, nothing if unknown."""
+        """Set when hosts last checked: 0 for never, nothing if unknown."""
         with self._lock_to_change() as families:
             families.cluster.last_check.clear()
             for node, standing in sorted(update_standings.items()):
@@ -139,7 +139,6 @@ class Metrics(Collector):
             self._is_skipped = False
             has_nothing_done = skipped and result is PassResult.OK
             self._last_pass = PassResult.SKIPPED if has_nothing_done else result
-            # Nobody evicts pods until the next pass.
             self._view.release_pods(at)
             families.run.running().set(0)
             families.passes.pass_start().set(0)
@@ -196,7 +195,7 @@ class Metrics(Collector):
             families.run.excluded(exclusion.reason, exclusion.pool).inc()
 
     def _expose_zero_counts(self) -> None:
-        """Expose counters before their first event, so that Prometheus sees it as an increase."""
+        """Expose counters early, so that their first event is an increase."""
         families = self._families
         for pool in self._all_pools:
             for phase in Phase:
@@ -220,7 +219,7 @@ class Metrics(Collector):
         if (earlier_phase, event.phase) == (Phase.DRAINING, Phase.DRAINED):
             self._families.run.drain(pool).observe(_seconds(phases[-1].begin, event.at))
         begun = {phase.phase: phase.begin for phase in phases}
-        # Without its drain, a reboot may have begun before this process did.
+        # Without its drain, a reboot may have begun earlier.
         if event.phase is Phase.READY and Phase.REBOOTING in begun and Phase.DRAINED in begun:
             self._families.run.reboot(pool).observe(_seconds(begun[Phase.REBOOTING], event.at))
 
@@ -287,7 +286,7 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def last_success(self) -> list[Metric]:
-        """Return the metric, also of an earlier process; empty if no pass has succeeded."""
+        """Return the metric, or nothing before the first success."""
         with self._lock:
             metric = self._known_or_remembered(self._families.passes.last_success)
         return [metric] if metric.samples else []
@@ -300,7 +299,7 @@ class Metrics(Collector):
     def _known_or_remembered(self, family: Family[Any]) -> Metric:
         """Return the metric, or an earlier process's until this process has a value."""
         metric: Metric = next(iter(family.instrument.collect()))
-        # With a plan, a metric without values is up to date. A last success stays until the next.
+        # A last success stays until the next one.
         is_known = self.has_plan and family is not self._families.passes.last_success
         if family is self._families.cluster.version_held:
             is_known = self._are_held_versions_known
@@ -313,7 +312,7 @@ def _seconds(since: datetime, until: datetime) -> float:
 
 
 def _phase_of(node: NodeView) -> Phase:
-    """Return the node's phase; a skipped or aborted node counts as pending."""
+    """A skipped or aborted node counts as pending."""
     if node.phase:
         return node.phase
     if node.end and node.end.outcome.is_failure:

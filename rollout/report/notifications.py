@@ -53,7 +53,6 @@ class NoteMaker:
             yield self._stamp(error_note(error), at)
 
     def _stamp(self, note: Note, at: datetime) -> Note:
-        """Add the time, the cluster and the run, which every note has."""
         server = self.plan.cluster.server
         cluster_name = self.cluster or server
         return replace(
@@ -134,7 +133,6 @@ class NoteMaker:
         )
 
     def _wave_end_notes(self, event: NodeFinished) -> Iterator[Note]:
-        """Yield a note if this was the last node of the current wave."""
         wave = self._view.waves[-1] if self._view.waves else None
         if wave is None or event.node not in wave.nodes:
             return
@@ -155,7 +153,6 @@ class NoteMaker:
 
 
 def _describe_command(event: PodBlocked) -> str:
-    """Return a command for the only budget, or for the pod if it has several or none."""
     has_one_budget = len(event.budgets) == 1
     kind = "pdb" if has_one_budget else "pod"
     key = event.budgets[0] if has_one_budget else event.pod
@@ -203,7 +200,6 @@ def _held_version_note(event: VersionHeld) -> Note:
 
 
 def slip_note(slip: Slip, obstacle: str, command: str) -> Note:
-    """Return the note of a missed deadline; `obstacle` is about the longest wave, or empty."""
     longest = f"\nLongest: {printable(obstacle)}." if obstacle else ""
     return Note(
         event=NotifyEvent.DEADLINE,
@@ -215,7 +211,6 @@ def slip_note(slip: Slip, obstacle: str, command: str) -> Note:
 
 
 def error_note(error: BaseException) -> Note:
-    """Return the note of a rollout that an error ended."""
     is_interrupted = isinstance(error, InterruptedRunError | KeyboardInterrupt)
     state = RolloutState.INTERRUPTED if is_interrupted else RolloutState.FAILED
     message = error.message if isinstance(error, RolloutError) else type(error).__name__
@@ -230,7 +225,6 @@ def error_note(error: BaseException) -> Note:
 
 
 def _has_only_nodes_for_later(result: RunResult) -> bool:
-    """Return whether nodes are left, and a later pass may take all of them."""
     if result.failed or result.not_done or not result.not_started:
         return False
     return all(node.is_for_later for node in result.not_started)

@@ -25,10 +25,9 @@ from rollout.report.lines import AnyLine
 from rollout.report.run_view import RunView
 from rollout.report.sentences import progress_text, sentence
 
-# How soon a line about the same step, or the same blocked eviction, may follow another one.
+# How soon another line may follow on the same step, or blocked eviction.
 DETAIL_SECONDS = 30.0
 _BLOCKED_SECONDS = 300.0
-# After how much silence a summary is written.
 _QUIET_SECONDS = 60.0
 # Nothing has happened yet, or the end has its own line.
 _SILENT_PHASES = frozenset({Phase.PENDING, Phase.DONE})
@@ -77,7 +76,6 @@ class LogFilter:
         return event.phase not in _SILENT_PHASES
 
     def _admit_again(self, key: tuple[str, str], now: float, interval: float) -> bool:
-        """Admit an event if the last one with this key is at least `interval` seconds old."""
         if now - self._reported_at.get(key, float("-inf")) < interval:
             return False
         self._reported_at[key] = now
@@ -85,10 +83,7 @@ class LogFilter:
 
 
 class PlainLines:
-    """Writes plain lines, as a context also during silence. Safe to use from many threads.
-
-    `rephrase` changes the commands in a line to the program's name.
-    """
+    """Writes plain lines, as a context also during silence. Safe to use from many threads."""
 
     def __init__(
         self,

@@ -169,7 +169,6 @@ def _line_count(text: str) -> int:
 
 
 def consequence_text(plan: RolloutPlan) -> str:
-    """Return `This drains and reboots 12 nodes, one at a time, in about 40 min.`."""
     most_at_once = max(_most_at_once(wave) for wave in plan.waves)
     pace = f"at most {most_at_once} at once" if most_at_once > 1 else "one at a time"
     seconds = plan.estimate.seconds
@@ -213,7 +212,6 @@ def _heading(plan: RolloutPlan, cluster_name: str) -> str:
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
-    """Yield a line for each trouble of excluded nodes and of their updates, and each warning."""
     nodes_by_cause: dict[tuple[str, str], list[str]] = {}
     for exclusion in plan.excluded:
         if exclusion.reason.is_trouble:
@@ -227,7 +225,6 @@ def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
 
 
 def _update_sentences(plan: RolloutPlan) -> Iterator[tuple[str, str]]:
-    """Yield a sentence and the node for each host whose last update or check failed."""
     for exclusion in plan.excluded:
         update = exclusion.update
         if update and update.state is UpdateState.ROLLED_BACK:
@@ -244,12 +241,12 @@ def _brief_cause(plan: RolloutPlan, exclusion: Exclusion) -> str:
     if exclusion.reason is not ExclusionReason.UNREACHABLE:
         return exclusion.message
     cause = exclusion.brief or exclusion.message
-    # Without waves, the screen ends with this command anyway.
+    # Without waves, the screen ends with this command.
     return f"{cause}{_SEE_DOCTOR}" if plan.waves else cause
 
 
 def _left_out_lines(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
-    """Yield `Left out: w-1, w-2 (paused)`, or if `is_wide` a line with each full reason."""
+    """Yield `Left out: w-1, w-2 (paused)`."""
     exclusions = [entry for entry in plan.excluded if not entry.reason.is_trouble]
     if is_wide:
         causes = grouped(((entry.reason, entry.message), entry.node) for entry in exclusions)
@@ -263,7 +260,7 @@ def _left_out_lines(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
 
 
 def _exclusion_label(exclusion: Exclusion) -> str:
-    """Return a word for the node's state; empty if it is in order or has a warning."""
+    """Return a word for the node's state, or nothing."""
     update = exclusion.update
     if exclusion.reason is not ExclusionReason.NO_UPDATE:
         return exclusion.reason
@@ -282,11 +279,10 @@ def _wave_rows(
     most_rows: int = _MOST_ROWS,
     control_plane: Container[str] | None = None,
 ) -> Sequence[Row]:
-    """Return the rows of the table: one per wave without a `width`, else one per group of waves.
+    """Return the rows of the table, one per wave without a `width`.
 
-    Consecutive waves that look the same form a group. If there are more than `most_rows`, waves of
-    the same size form one. The last resort, with `control_plane`, is one of workers and one of
-    control-plane nodes.
+    Waves in a row that look the same share a row. If these are more than `most_rows`, waves of the
+    same size share one, and then all workers and all of the `control_plane`.
     """
     if width is None:
         return [_wide_row(wave, zone_by_node) for wave in plan.waves]
@@ -334,11 +330,9 @@ def _group_row(
     for wave in group:
         nodes += _nodes_in_order(wave)
     zones = _zones_of(nodes, zone_by_node)
-    # Two zones need no abbreviation.
     has_all_zones = len(zones) > 2 and all_zones == set(zones)  # noqa: PLR2004
     first = group[0].index
     last = group[-1].index
-    # A row has no room for the notes of so many waves, so the first one stands for all.
     waves_with_note = group[:1] if len(group) > _MOST_ROWS else group
     notes = list(dict.fromkeys(printable(wave.note) for wave in waves_with_note if wave.note))
     return (
@@ -396,7 +390,7 @@ class _WaveSize(NamedTuple):
 
 
 def _names_with_delays(wave: Wave) -> str:
-    """Return `w-1, w-2 (+5m00s)`, with when a rolling wave starts each node."""
+    """Return `w-1, w-2 (+5m00s)`."""
     delays = wave.rolling.begins if wave.rolling else {}
     names = []
     for node in wave.nodes:
@@ -407,7 +401,6 @@ def _names_with_delays(wave: Wave) -> str:
 
 
 def _nodes_in_order(wave: Wave) -> Sequence[PlannedNode]:
-    """Return the nodes by name, or those of a rolling wave as they start."""
     if wave.rolling:
         return wave.nodes
     return sorted(wave.nodes, key=lambda node: natural_key(node.name))
@@ -441,7 +434,7 @@ _HOUR = 3600
 
 
 def estimate_text(plan: RolloutPlan) -> str:
-    """Return `About 40 min. 120 pods will be evicted.`; empty without an estimate."""
+    """Return `About 40 min. 120 pods will be evicted.`."""
     parts = []
     if plan.estimate.seconds:
         minutes = plan.estimate.assumed_reboot // _MINUTE
@@ -460,14 +453,13 @@ def estimate_text(plan: RolloutPlan) -> str:
 
 
 def rough_duration(seconds: float) -> str:
-    """Return whole minutes, such as `5m`, for a time of less than an hour."""
+    """Return `5m` for 310 seconds."""
     if _MINUTE <= seconds < _HOUR:
         return f"{round(seconds / _MINUTE)}m"
     return elapsed(seconds)
 
 
 def _in_words(seconds: float) -> str:
-    """Return whole minutes, such as `5 min`, for a time of less than an hour."""
     if _MINUTE <= seconds < _HOUR:
         return f"{round(seconds / _MINUTE)} min"
     return elapsed(seconds)
@@ -505,7 +497,6 @@ def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
 
 
 def planned_version(node: PlannedNode) -> str:
-    """Return `3975.2.0 → 4081.2.1`, or without an update `3975.2.0 (reboot only)`."""
     if not node.staged:
         return f"{or_dash(node.running_version)} (reboot only)"
     return version_step(node.running_version, node.staged_version, node.detected_by)
@@ -531,7 +522,6 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
     """Group findings by message. A warning about several objects names no nodes."""
     for alike in grouped((finding.message, finding) for finding in findings).values():
         first = alike[0]
-        # The line names the node anyway.
         objects = list(
             dict.fromkeys(entry.object for entry in alike if entry.object != f"node/{entry.node}")
         )
@@ -549,7 +539,7 @@ def _cause_and_fix(finding: Blocker | PlanWarning) -> str:
 
 
 def _subject(objects: Sequence[str]) -> str:
-    """Return `PDB shop/cart` for `pdb/shop/cart`, or several pods as `3 pods: shop/cart`."""
+    """Return `PDB shop/cart`, or `3 pods: shop/cart`."""
     if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
         owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
         return f"{len(objects)} pods: {shortened(list(owners), 3)}"
@@ -592,7 +582,6 @@ def _pod_row(fate: PodFate) -> Row:
 
 
 def _place_lines(explanation: Explanation) -> Iterable[str]:
-    """Yield the node's wave, and why the node is not in an earlier one."""
     others = explanation.together_with
     company = f"with {shortened(others)}" if others else "alone"
     place = f"{printable(explanation.node)} is in wave {explanation.wave}, {company}"

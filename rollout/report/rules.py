@@ -14,7 +14,6 @@ _IN_OTHER_LINES = ("--max-unavailable", "alerts.prometheus-url", "--max-failures
 
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
-    """Yield lines on changed rules, on windows and freezes, and on each rule that is relaxed."""
     # Windows and freezes have their own lines.
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
     changed = changed_rules(policy_document(without_times))
@@ -30,7 +29,7 @@ def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
 
 
 def _window_lines(policy: WindowPolicy, now: datetime, pool: str = "") -> Iterator[str]:
-    """Yield `Window: Mon 22:00 6h: closed, opens in 3h00m (Mon 22:00)`, and a line on freezes."""
+    """Yield `Window: Mon 22:00 6h: closed, opens in 3h00m (Mon 22:00)`."""
     schedule = Schedule.of(policy)
     current_opening = schedule.current_opening(now)
     next_opening = schedule.next_opening(now)
@@ -67,7 +66,7 @@ def _time_until(then: datetime, now: datetime) -> str:
 
 
 POOL = "[[pool]]"
-# What operators write for a rule, if it is not `--` and the rule's own name in the document.
+# Rules not written as `--` and their name.
 _KEY_OR_FLAG = {
     "gates.windows.windows": "--window",
     "gates.windows.wait": "gates.wait-window",
@@ -107,7 +106,6 @@ _KEY_OR_FLAG = {
 # A document without the taint is from a version that did not set it.
 _DEFAULT_POLICY = Policy(prefer_no_schedule_taint=True)
 _KEY_OF_TABLE = {"pools": POOL, "critical": "[[critical]]", "healthy": "[[gates.healthy]]"}
-# What a table is about, in front of its rules.
 _SUBJECT_KEYS = ("name", "namespace", "selector", "resource")
 
 
@@ -123,7 +121,6 @@ def changed_rules(policy: Mapping[str, object]) -> str:
 
 
 def value_text(value: object) -> str:
-    """Return `yes`, `3`, `a; b` for a list, or an empty text for None."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
@@ -132,17 +129,14 @@ def value_text(value: object) -> str:
 
 
 def _as_flag(flag: str, value: object) -> str:
-    """Return `--canary 2`, or `no reboot.command` for a rule that is off."""
+    """Return `--canary 2`, or `no reboot.command`."""
     if isinstance(value, bool):
         return flag if value else f"no {flag}"
     return f"{flag} {value_text(value) or 'none'}"
 
 
 def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield each rule's flag and value; a table of a list is one value.
-
-    `prefix` is the path of `rules` in the document, such as `gates.windows.`.
-    """
+    """Yield each rule's flag and value; a table is one value."""
     for name, value in rules.items():
         if isinstance(value, dict):
             yield from flat_rules(value, f"{prefix}{name}.")

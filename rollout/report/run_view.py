@@ -49,7 +49,7 @@ class NodeView:
     # Or when the node ended.
     phase_begun_monotonic: float = 0.0
     ended_phases: list[PhaseReport] = field(default_factory=list)
-    # Those that are blocked now, by pod, and when each was last reported.
+    # Blocked now, by pod.
     blocked_evictions: dict[str, BlockedEviction] = field(default_factory=dict)
     reported_monotonic: dict[str, float] = field(default_factory=dict)
     has_evicted_pods: bool = False
@@ -59,7 +59,6 @@ class NodeView:
     end: NodeFinished | None = None
 
     def enter(self, event: NodeStep, now: float) -> None:
-        """Enter the phase of the step, or note what happened within the phase."""
         if self.phase is not event.phase:
             if self.phase is None:
                 self.begun_monotonic = now
@@ -79,7 +78,6 @@ class NodeView:
         self.has_awaited_pods |= bool(event.awaited)
 
     def leave(self, at: datetime) -> None:
-        """End the current phase, and keep how long it took if it is a part of the run's time."""
         if self.phase and self.since and self.phase in PART_OF:
             # The clock may have been set back.
             self.ended_phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
@@ -105,7 +103,7 @@ class RunView:
     settling: WaveSettling | None = None
     nodes: dict[str, NodeView] = field(default_factory=dict)
     failures: list[NodeFinished] = field(default_factory=list)
-    # All of the run, also those that have ended.
+    # Also those that have ended.
     blocked_evictions: list[BlockedEviction] = field(default_factory=list)
     releases: list[PodReleased] = field(default_factory=list)
     evicted: list[PodsEvicted] = field(default_factory=list)
@@ -118,9 +116,8 @@ class RunView:
     aborted: AbortedRecord | None = None
     eviction_count: int = 0
     unknown_record_count: int = 0
-    # A node of the last wave has ended, and the next wave has not started.
     _awaits_settling: bool = False
-    # Waves of earlier processes, which count from 1 again.
+    # The waves of earlier processes.
     _earlier_waves: int = 0
 
     @property
@@ -187,7 +184,6 @@ class RunView:
                 return
 
     def release_pods(self, at: datetime) -> None:
-        """Note that no eviction is blocked any more."""
         for node in self.nodes.values():
             node.release_pods(at)
 
@@ -198,7 +194,6 @@ class RunView:
 
     def _begin_command(self, event: JournalHeader) -> None:
         self.commands.append(event)
-        # The run goes on, so that an earlier end was not the last.
         self.summary = None
         self.aborted = None
         if self.last_at and event.at > self.last_at:
@@ -252,7 +247,6 @@ class RunView:
             self._get_or_add_node(name).wave = len(self.waves)
 
     def _estimate_seconds(self, index: int) -> int | None:
-        """Return the planned time of a wave, or None if unknown."""
         waves = self.plans[-1].waves if self.plans else ()
         for wave in waves:
             if wave.index == index:
@@ -283,7 +277,6 @@ class RunView:
             self._awaits_settling = False
 
     def _finish_node(self, event: NodeFinished, now: float) -> None:
-        """End the node, and move the end of its wave if it is the last one."""
         node = self._get_or_add_node(event.node)
         node.leave(event.at)
         node.end = event

@@ -104,7 +104,6 @@ def progress_text(view: RunView, now: float) -> str:
 
 
 def is_down(node: NodeStep | NodeView) -> bool:
-    """Return whether the host has gone down for its reboot."""
     return node.phase is Phase.REBOOTING and node.activity is Activity.HOST_DOWN
 
 
@@ -138,7 +137,6 @@ def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
     elif event.needs is not None and event.has is not None:
         brief = f"needs {event.needs}, has {event.has}"
     forms = (
-        # From the longest form to the shortest.
         blocked_text(event, age),
         f"{pod}: blocked by {blocker} · {left} left · {reason}",
         f"{pod_name}: blocked by {blocker} · {left} left · {reason}",
@@ -170,7 +168,7 @@ def why_blocked(event: PodBlocked) -> str:
 
 
 def _who_acts(event: PodBlocked) -> str:
-    """Return `waits for Cluster db/shop`, or nothing if the budget has no controller."""
+    """Return `waits for Cluster db/shop`, or nothing."""
     return f"waits for {printable(event.controller)}" if event.controller else ""
 
 
@@ -206,7 +204,6 @@ def brief_result(result: NodeFinished) -> str:
 
 
 def what_failed(result: NodeResult | NodeFinished) -> str:
-    """Return why the node failed, and whether it stays cordoned."""
     failure = printable(result.message) or result.outcome.value
     if result.left_cordoned and result.outcome is not Outcome.STRANDED:
         return f"{failure}; it stays cordoned"

@@ -125,7 +125,7 @@ def _wide_table(rows: Sequence[NodeStatus], notes: Sequence[str], room: int | No
 def _rollout_commands(
     follow_ups: Sequence[FollowUp], rollout: FollowUp, with_flags: Callable[[str], str]
 ) -> Iterator[str]:
-    """Yield each way to go on with the rollout, after releases if it starts nodes."""
+    """Yield the rollout's ways, after releases if they start nodes."""
     commands = [entry.command for entry in follow_ups if entry is not rollout and entry.command]
     releases = "".join(f"    {command}\n" for command in commands)
     for way in rollout.ways:
@@ -140,7 +140,6 @@ def _next_command(
     follow_ups: Sequence[FollowUp],
     with_flags: Callable[[str], str],
 ) -> str:
-    """Return the most urgent command below its lead, or nothing if none is due."""
     command = next(_next_steps(statuses, sources, follow_ups), "")
     if not command:
         return ""
@@ -152,14 +151,10 @@ def _next_command(
 def _brief_lines(
     statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None
 ) -> list[str]:
-    """Return the table, the counts, and a note that most nodes share.
-
-    If that note is the error of every host, return nothing else.
-    """
+    """Return the table, the counts and a shared note; only the note if it is all hosts' error."""
     common_note, sharing_count = _shared_note(notes)
     versions = list(map(_version_cell, statuses))
     if all(version == "?" for version in versions):
-        # A column of empty cells is not shown.
         versions = [""] * len(versions)
     rows = []
     is_error_of_hosts = True
@@ -175,7 +170,7 @@ def _brief_lines(
 
 
 def _shared_note(notes: Sequence[str]) -> tuple[str, int]:
-    """Return the note of more than half of the nodes, and of how many; or an empty one."""
+    """Return the note of most nodes and their number, or nothing."""
     common = Counter(filter(None, notes)).most_common(1)
     note, count = common[0] if common else ("", 0)
     is_shared = count >= _LEAST_SHARING and count * 2 > len(notes)
@@ -259,7 +254,7 @@ def _next_steps(
 
 
 def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
-    """Return sources that report a reboot, but that `detect.sources` does not name."""
+    """Return sources that report a reboot, but are not configured."""
     unconfigured: set[Source] = set()
     for status in statuses:
         if not status.needs_reboot:
@@ -268,7 +263,6 @@ def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:
 
 
 def _needs_doctor(status: NodeStatus) -> bool:
-    """Return whether the node's state is unknown, or its host prevents the reboot."""
     is_unknown = not (status.judged or status.shows or status.is_rebooting)
     return is_unknown or status.reason in _ON_THE_HOST
 
@@ -296,7 +290,6 @@ def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _failure_text(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
-    """Return how a node that backs off has failed, or nothing for other nodes."""
     failures = memory.nodes.get(status.node) if status.retry_after else None
     if failures is None:
         return ""
@@ -305,7 +298,7 @@ def _failure_text(status: NodeStatus, memory: Memory, now: datetime | None) -> s
 
 
 def _note_of(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: bool) -> str:
-    """Return what the other columns and the lines below the table do not say."""
+    """Return what neither the other columns nor the lines below the table say."""
     if status.is_rebooting:
         return printable(status.progress)
     failed = _failure_text(status, memory, now)
@@ -335,7 +328,7 @@ def _is_explained_below(status: NodeStatus, memory: Memory) -> bool:
 
 
 def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
-    """Return why the node is in its state; `message` is the plan's reason, long or short."""
+    """Return why the node is in its state, unless the columns say it."""
     if status.update and status.is_judged_by_its_version:
         explanation = _update_explanation(status.update, message, now)
         if explanation:
@@ -351,7 +344,6 @@ def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
 
 
 def _update_explanation(update: UpdateStanding, message: str, now: datetime | None) -> str:
-    """Return why the update's state is not in order; empty if the column says it all."""
     trouble = check_trouble(update, now)
     match update.state:
         case UpdateState.ROLLED_BACK:
@@ -372,7 +364,6 @@ def _update_explanation(update: UpdateStanding, message: str, now: datetime | No
 
 
 def _version_cell(status: NodeStatus) -> str:
-    """Return the running version, or the step to the staged one."""
     if not status.needs_reboot:
         return printable(status.running_version) or "?"
     return version_step(status.running_version, status.staged_version, status.detected_by)
@@ -385,7 +376,6 @@ def _yes_or_no(value: bool) -> str:  # noqa: FBT001 - it is a formatter of boole
 def _memory_follow_ups(
     memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None
 ) -> Iterator[FollowUp]:
-    """Yield what the memory says about all nodes or a version, with what ends it."""
     pause = why_all_paused(memory, now)
     if pause:
         yield FollowUp(f"{printable(capitalize(cause_of(pause)))}.", "rollout unpause --all")

@@ -84,7 +84,6 @@ def _headline(result: RunResult, took: float) -> str:
 
 
 def _failure_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
-    """Yield a row for each failed node with its fixes, and one for those left out."""
     most = _MOST_ROWS if width else len(result.failed)
     for node in result.failed[:most]:
         fixes = [*(node.fixes or (node.hint,)), node.diagnosis.console]
@@ -99,7 +98,6 @@ def _failure_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]
 
 
 def _not_done_rows(not_done: Sequence[NotDone], width: int | None) -> Iterator[_FindingRow]:
-    """Yield a row for each reason why nodes could not be rebooted, with their names."""
     causes = grouped((f"{node.reason}: {printable(node.message)}", node.node) for node in not_done)
     groups = list(causes.items())
     most = _MOST_NOT_DONE if width else len(groups)
@@ -111,7 +109,6 @@ def _not_done_rows(not_done: Sequence[NotDone], width: int | None) -> Iterator[_
 
 
 def _not_started_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
-    """Yield a row for each reason why planned nodes were left, with their names."""
     not_done = {node.node for node in result.not_done}
     names_by_text: dict[str, list[str]] = {}
     left = [(node, "skipped") for node in result.skipped]
@@ -125,12 +122,12 @@ def _not_started_rows(result: RunResult, width: int | None) -> Iterator[_Finding
 
 def _why_left(node: NotStarted, state: str) -> str:
     message = printable(node.message)
-    # The message of a begun node says itself what became of the node.
+    # A begun node's message says its state.
     return message if node.was_begun else f"{state}: {message}"
 
 
 def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
-    """Yield `✘ w-1  is not Ready   → kubectl describe node w-1`, or fixes below if too long."""
+    """Yield `✘ w-1  is not Ready   → kubectl describe node w-1`."""
     widths = [len(row.nodes) for row in rows if len(row.nodes) <= _WIDEST_NAME]
     name_width = max(widths, default=0)
     for row in rows:
@@ -145,7 +142,7 @@ def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
 
 
 def _step_lines(steps: Iterable[_Step], width: int | None) -> Iterator[str]:
-    """Yield each step's lead and its command; steps in a row to see or to go on share one lead."""
+    """Yield leads and commands; steps in a row share the lead `Next:`."""
     previous_lead = ""
     for lead, command in steps:
         if lead in (_SEE, _GO_ON):
@@ -170,7 +167,7 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
 
 
 def next_step(result: RunResult, *, unattended: bool) -> str:
-    """Return the steps in one line, such as `See: rollout doctor; then: rollout resume`."""
+    """Return `See: rollout doctor; then: rollout resume`."""
     steps = tuple(_steps_to_next_pass(result) if unattended else _next_steps(result))
     if len(steps) == 1 and steps[0].lead == _GO_ON:
         return steps[0].command
@@ -178,7 +175,6 @@ def next_step(result: RunResult, *, unattended: bool) -> str:
 
 
 def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
-    """Yield what to look at before the next unattended pass goes on."""
     held_count = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
     trouble_count = len(result.not_done) - len(result.deferred) - held_count
     if trouble_count > 0:
@@ -226,12 +222,10 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
 
 
 def _has_only_deferred_left(result: RunResult) -> bool:
-    """Return whether deferred nodes are all that this process leaves undone."""
     return len(result.not_done) == len(result.failed_before) + len(result.deferred)
 
 
 def _is_fenced(result: RunResult) -> bool:
-    """Return whether this process stopped because it lost the lock."""
     return any(node.outcome is Outcome.FENCED for node in result.failed)
 
 
@@ -244,14 +238,12 @@ def _has_new_trouble(result: RunResult) -> bool:
 
 
 def _needs_other_windows(result: RunResult) -> bool:
-    """Return whether a node fits into no window, however long the rollout waits."""
     return any(
         node.kind == StartKind.WINDOW and not node.is_for_later for node in result.not_started
     )
 
 
 def _failed_names(result: RunResult) -> str:
-    """Return the failed nodes of this and of earlier processes; empty if none."""
     names = [node.node for node in result.failed]
     names += [node.node for node in result.failed_before]
     return shortened(list(dict.fromkeys(names)), most=2)
@@ -282,7 +274,6 @@ def _steps_without_failed(result: RunResult) -> Iterator[_Step]:
 
 
 def _continue_command(result: RunResult) -> str:
-    """Return the command that continues the rollout, or starts another one."""
     # A stranded node continues without a retry.
     has_failed = any(node.outcome is not Outcome.STRANDED for node in result.failed)
     if has_failed or result.failed_before:
@@ -301,7 +292,6 @@ def _start_command(result: RunResult) -> str:
 
 
 def _release_command(result: RunResult) -> str:
-    """Return the command that releases all held versions; empty if none is held."""
     held = [node.version for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys((*result.held, *held))
     arguments = [shell_word(version) for version in versions if version]

@@ -79,7 +79,6 @@ def _rollout_heading(unfinished: Unfinished, state: RunState) -> str:
 
 
 def _left_names(unfinished: Unfinished) -> Sequence[str]:
-    """Return the printable names of the nodes that still have annotations of the rollout."""
     return [printable(marked.node.name) for marked in unfinished.marked_nodes]
 
 
@@ -151,7 +150,6 @@ def nodes_under_way(
 
 
 def commands_clause(unfinished: Unfinished) -> str:
-    """Return which commands continue or end the rollout, as a clause."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
     if unfinished.is_aborted:
@@ -173,7 +171,7 @@ def is_of_fleetlock(unfinished: Unfinished) -> bool:
 
 
 def _group_counts(unfinished: Unfinished) -> str:
-    """Return `2 in progress, 1 failed, 9 not started`, and why the record is unreadable."""
+    """Return `2 in progress, 1 failed, 9 not started`."""
     groups = {
         "in progress": unfinished.in_flight,
         "failed": [*unfinished.failed, *unfinished.failed_in_service],
@@ -215,7 +213,7 @@ def resume_preview(
     if left_out:
         fate = "failed, left as they are (--retry-failed tries them again)"
         if retry:
-            # The new plan leaves them out for a reason of its own.
+            # The new plan excludes these nodes.
             fate = "failed, and left out now"
         lines.append(f"  {fate}: {shortened(left_out)}")
     if inherited.failures:
@@ -250,7 +248,6 @@ def abort_preview(
 
 
 def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
-    """Return what abort does with a node, at once or when the node is Ready."""
     undo = "it will be uncordoned, and its annotations removed"
     if marked.node.was_cordoned:
         undo = "it will lose its annotations, and stay cordoned as it was before"
@@ -261,7 +258,6 @@ def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
 
 
 def abort_result(aborted: Aborted, abort_command: str) -> str:
-    """Return what abort has done; `abort_command` is what to run again for the rest."""
     left = []
     for name, reason in aborted.left_cordoned.items():
         left.append(f"{printable(name)}: {printable(reason)}")
@@ -288,7 +284,6 @@ def abort_result(aborted: Aborted, abort_command: str) -> str:
 
 
 def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
-    """Return that no rollout is unfinished, who holds the lock, and how the last one ended."""
     sentences = ["No rollout is running or interrupted."]
     if lock.holder:
         sentences.append(
@@ -308,7 +303,7 @@ def run_text(
     *,
     alive: bool | None,
 ) -> str:
-    """Return the rollout, and the state of each node; `alive` is None if unknown."""
+    """Return the rollout and its nodes; `alive` is None if unknown."""
     states = {}
     for marked in unfinished.marked_nodes:
         name = marked.node.name
@@ -342,7 +337,6 @@ def _detail_lines(lock: LeaseSnapshot, states: Mapping[str, str]) -> Iterator[st
 
 
 def _idle_text(unfinished: Unfinished) -> str:
-    """Return what to do with a rollout that no process works on."""
     if not unfinished.blocks_others:
         return f"  {commands_clause(unfinished)}"
     commands = commands_clause(unfinished)

@@ -117,7 +117,7 @@ def _coordinator_active(finding: findings.CoordinatorActive) -> Words:
         cause = "lets hosts reboot by themselves"
     if coordinator.rival in _DRAINING_ON_REQUEST:
         cause = "has requests to cordon and drain nodes"
-    # The machine-config-operator's Deployments do not show paused pools.
+    # MCO's Deployments do not show paused pools, so the blocker stays.
     conjunction = "and then" if coordinator.rival == Rival.MCO else "or"
     ignore = f"{conjunction} ignore it with --allow {coordinator.rival}"
     return Words(cause, f"{_how_to_stop(coordinator)}, {ignore}")
@@ -259,10 +259,12 @@ def rule_of(budget: Budget) -> str:
     """Return a rule such as `minAvailable 2`."""
     if budget.max_unavailable:
         return f"maxUnavailable {budget.max_unavailable}"
+    # Kubernetes' default is 1.
     return f"minAvailable {budget.min_available or '1'}"
 
 
 def _fixes(*clauses: str) -> str:
+    """Return `add a replica, lower its minAvailable to 0, or use --disable-eviction`."""
     offered = [clause for clause in (*clauses, "use --disable-eviction") if clause]
     if len(offered) == 1:
         return offered[0]

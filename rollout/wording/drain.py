@@ -11,6 +11,7 @@ from rollout.model.text import counted, shortened
 from rollout.wording.words import Words, text, words
 
 _MOST_PODS = 3
+_MEBIBYTE = 2**20
 
 
 @words.register
@@ -106,6 +107,7 @@ _RULES = {
 
 
 def obstacle(nowhere: Nowhere) -> str:
+    """Return why no other node takes the pod."""
     match nowhere:
         case findings.NoNodeMatches():
             rules = "its node selector, affinity and tolerations"
@@ -124,6 +126,7 @@ def obstacle(nowhere: Nowhere) -> str:
 
 
 def _requests_text(requests: Resources) -> str:
+    """Return `500m CPU, 512Mi memory, 1 nvidia.com/gpu`."""
     amounts = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
     return ", ".join(_amount_text(name, amount) for name, amount in amounts)
 
@@ -143,7 +146,7 @@ def _amount_text(resource: str, amount: int) -> str:
         case "CPU":
             return f"{amount}m CPU" if amount % 1000 else f"{amount // 1000} CPU"
         case "memory":
-            return f"{amount >> 20}Mi memory"
+            return f"{amount // _MEBIBYTE}Mi memory"
         case _ if resource.startswith(HOST_PORT):
             # Each port is its own resource.
             return resource

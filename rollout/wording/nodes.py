@@ -209,7 +209,7 @@ def _no_evidence(finding: findings.NoEvidence) -> Words:
 @words.register
 def _evidence_short(finding: findings.EvidenceShort) -> Words:
     subject = f"version {finding.version} is not verified in {finding.cluster} yet"
-    failures = _failures(finding.failed) if finding.failed else ""
+    failures = _failures_clause(finding.failed) if finding.failed else ""
     nodes = ""
     if finding.nodes:
         proven, needed = finding.nodes
@@ -221,7 +221,7 @@ def _evidence_short(finding: findings.EvidenceShort) -> Words:
     return Words(f"{subject}: {joined(', ', failures, nodes, hours)}")
 
 
-def _failures(failed: Mapping[str, str]) -> str:
+def _failures_clause(failed: Mapping[str, str]) -> str:
     name, why = next(iter(failed.items()))
     return f"{counted(len(failed), 'node')} failed there ({excerpt(name)}: {excerpt(why)})"
 
@@ -352,6 +352,7 @@ def check_trouble(update: UpdateStanding, now: datetime | None) -> str:
 
 
 def _last_check(update: UpdateStanding, now: datetime | None) -> str:
+    """Return `last checked 3 days ago`."""
     if not update.last_checked:
         return f"{update.check_unit} has not completed a check since it started"
     if now is None:

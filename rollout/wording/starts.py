@@ -12,12 +12,12 @@ _MOST_NODES = 5
 
 @words.register
 def _window_closed(finding: findings.WindowClosed) -> Words:
-    return Words(f"{_closed(finding.freezes)}; {_next_window(finding.opens)}")
+    return Words(f"{_why_closed(finding.freezes)}; {_next_window(finding.opens)}")
 
 
 @words.register
 def _no_window_ahead(finding: findings.NoWindowAhead) -> Words:
-    return Words(f"{_closed(finding.freezes)}; {_next_window('')}")
+    return Words(f"{_why_closed(finding.freezes)}; {_next_window('')}")
 
 
 @words.register
@@ -29,7 +29,7 @@ def _window_too_short(finding: findings.WindowTooShort) -> Words:
     )
 
 
-def _closed(freezes: Sequence[str]) -> str:
+def _why_closed(freezes: Sequence[str]) -> str:
     frozen = f"frozen ({shortened(freezes, _MOST_FREEZES)})"
     return frozen if freezes else "outside the maintenance window"
 

@@ -10,6 +10,7 @@ from rollout.wording.words import Words, cause_of
 
 
 def because(reason: findings.WaveReason) -> str:
+    """Return `pool db: one at a time; waits for PDB shop/cart, ...`."""
     limit = joined(": ", title(reason.parts), limit_words(reason.limit).cause)
     return joined("; ", limit, _delay_words(reason.delay).cause)
 
@@ -25,6 +26,7 @@ def limit_note(reason: findings.WaveReason) -> str:
 
 
 def title(parts: Sequence[findings.WavePart]) -> str:
+    """Return `pool db, step 2 of the ramp`."""
     return joined("; ", *map(_part_title, parts))
 
 
@@ -104,7 +106,7 @@ def _delay_words(delay: findings.BudgetDelay | None) -> Words:
 
 
 def _budget_name(key: str) -> str:
-    """A rule of drain.critical is no PDB."""
+    """Return `PDB shop/cart`, or a critical rule's key."""
     return key if key.startswith(CRITICAL) else f"PDB {key}"
 
 

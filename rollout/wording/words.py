@@ -23,6 +23,7 @@ class Words:
 
 @singledispatch
 def words(finding: Finding) -> Words:
+    """Each finding's type registers a function."""
     raise NotImplementedError(type(finding).__name__)
 
 

@@ -96,7 +96,7 @@ class NodeReport:
 class WaveReport:
     """A started wave."""
 
-    # The number that screens show; a wave that another process continues keeps it.
+    # As shown; a continued wave keeps it.
     index: int
     of: int
     nodes: Sequence[str]
@@ -160,10 +160,10 @@ class PartReport:
 
     part: Part
     seconds: float
-    # Seconds of one node; 0 if nodes do not spend time here.
+    # Of one node; 0 if nodes do not spend time here.
     median: float = 0.0
     longest: float = 0.0
-    # The slowest node, or empty.
+    # The slowest.
     node: str = ""
 
 
@@ -210,7 +210,6 @@ class RunReport:
 
     @property
     def requested_count(self) -> int:
-        """Return how many nodes the run had to reboot: all but those that it rightly skipped."""
         return len(self.nodes) - len(self.skipped)
 
     def wave_at(self, position: int) -> WaveReport | None:

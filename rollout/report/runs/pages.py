@@ -112,13 +112,11 @@ def _failed_and_longest_first(node: NodeReport) -> tuple[bool, float]:
 
 
 def _most_important(nodes: Sequence[NodeReport]) -> Sequence[NodeReport]:
-    """Return at most `MOST_ROWS` nodes, in the order of all."""
     names = {node.node for node in sorted(nodes, key=_failed_and_longest_first)[:MOST_ROWS]}
     return [node for node in nodes if node.node in names]
 
 
 def timeline(report: RunReport) -> Chart:
-    """Return a chart with a bar for each phase of the most important nodes, by wave."""
     begun = [node for node in report.nodes if node.phases]
     visible = _most_important(begun)
     phases = [phase for node in begun for phase in node.phases]
@@ -147,7 +145,6 @@ def timeline(report: RunReport) -> Chart:
 
 
 def _ticks(whole: Interval) -> Iterator[tuple[float, str]]:
-    """Yield positions in percent, and their times with as much detail as the period needs."""
     form = "%a %H:%M"
     if whole.seconds < _HOUR:
         form = "%H:%M:%S"
@@ -196,7 +193,6 @@ def _timeline_row(
 
 
 def _escape_control_characters(value: object) -> object:
-    """Make control characters in text visible."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -276,7 +272,6 @@ def _eviction_tables(report: RunReport) -> Iterator[tables.ReportTable]:
 
 
 def _legend(report: RunReport) -> Iterator[tuple[str, str]]:
-    """Yield the CSS class and the meaning of each kind of bar in the chart."""
     yield from ((part, part.heading) for part in NODE_PARTS)
     if report.holds:
         yield "held", "an eviction was blocked"

@@ -78,7 +78,9 @@ def report_of(
         skipped=view.summary.why_skipped if view.summary else {},
         left_out=view.summary.left_out if view.summary else {},
         evictions=view.eviction_count,
-        evicted=sorted(_eviction_reports(view), key=_time_of_eviction),
+        evicted=sorted(
+            _eviction_reports(view), key=lambda pod: (pod.evicted_at, pod.node, pod.pod)
+        ),
     )
 
 
@@ -104,13 +106,7 @@ def _server(view: RunView) -> str:
 
 
 def _start_of_hold(hold: BlockedEviction) -> tuple[datetime, str, str]:
-    """Return a key that sorts by time, and by names what began at the same time."""
     return hold.event.since, hold.event.node, hold.event.pod
-
-
-def _time_of_eviction(pod: EvictionReport) -> tuple[datetime, str, str]:
-    """Return a key as `_start_of_hold` does."""
-    return pod.evicted_at, pod.node, pod.pod
 
 
 def _eviction_reports(view: RunView) -> Iterator[EvictionReport]:
@@ -125,7 +121,6 @@ def _eviction_reports(view: RunView) -> Iterator[EvictionReport]:
             )
 
 
-# For nodes that a run without a readable plan has started.
 _NOT_PLANNED = PlannedNode(
     "", boot_id="", node_uid="", running_version="", staged_version="", evict=0, leave=0
 )
@@ -136,7 +131,6 @@ def _first_nonempty(texts: Iterable[str]) -> str:
 
 
 def _recorded_policy(view: RunView) -> Mapping[str, object] | None:
-    """Return the first policy in the journal, or None."""
     policies: list[Mapping[str, Any] | None] = [entry.policy for entry in view.records[:1]]
     policies += [plan.policy for plan in view.plans if isinstance(plan, RecordedPlan)]
     return next(filter(None, policies), None)
@@ -169,7 +163,6 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
 
 
 def _node_reports(view: RunView) -> Iterator[NodeReport]:
-    """Return the nodes in the order of their waves, and then those that were not started."""
     planned = dict[str, PlannedNode]()
     # Reversed, so that the first plan with a node counts.
     for plan in reversed(view.plans):
@@ -203,7 +196,6 @@ def _node_report(node: NodeView, planned: PlannedNode) -> NodeReport:
 
 
 def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
-    """Yield sentences about what the journal lacks or this version does not understand."""
     versions = {entry.format_version for entry in view.records if entry.format_version}
     for version in sorted(versions - {FORMAT_VERSION}):
         known = f"this program knows {FORMAT_VERSION}, and shows that much"
@@ -252,12 +244,12 @@ def _part_reports(
     times_in_run = sorted(at for at in times if whole.begin <= at <= whole.end)
     spent = defaultdict[Part, float](float)
     nodes_by_part = Counter[Part]()
-    # A node was in flight before, since the last interruption.
+    # Since the last interruption.
     has_worked = False
     for begin, end in pairwise(times_in_run):
         nodes_by_part.update(entering_nodes[begin])
         seconds = (end - begin).total_seconds()
-        # The sign `+` drops the parts that all nodes have left.
+        # `+` drops the zeros.
         active = +nodes_by_part
         if active:
             for part, count in active.items():
@@ -355,10 +347,7 @@ def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> Past:
 
 
 def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_PastDuration]:
-    """Yield the durations in a journal; none if it is of another cluster or its rules are unknown.
-
-    Waves with gates between them do not tell how long the cluster takes to settle.
-    """
+    """Yield durations if the journal is of this cluster."""
     first = records[0] if records else {}
     policy = read_policy(first.get("policy") or {})
     if (
@@ -380,7 +369,6 @@ def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_Pas
 
 
 def _node_durations(view: RunView, policy: Policy) -> Iterator[_PastDuration]:
-    """Yield how long drains, reboots and the endings of pods took on nodes that succeeded."""
     # When a budget last allowed an eviction, by process and node.
     released_at = {
         (_process_start(view, entry.at), entry.node): entry.at
@@ -398,7 +386,6 @@ def _node_durations(view: RunView, policy: Policy) -> Iterator[_PastDuration]:
         # A wait for pods to complete says nothing about other drains.
         if not node.has_awaited_pods:
             yield _PastDuration(_DurationKind.DRAIN, _seconds(times.begun, times.drained))
-        # The delay is a setting of its own, which other runs may not have.
         reboot_begun = times.reboot_requested if policy.courtesy.reboot_delay else times.drained
         yield _PastDuration(_DurationKind.REBOOT, _seconds(reboot_begun, end.at))
         if node.has_evicted_pods and not node.has_awaited_pods:
@@ -416,7 +403,7 @@ class _NodeTimes(NamedTuple):
 def _node_times(node: NodeView, end: NodeFinished, process: datetime) -> _NodeTimes | None:
     """Return None if a time is uncertain, as after a change of the clock."""
     phases = [phase for phase in node.ended_phases if phase.begin >= process]
-    # A delay between the cordon and the drain is a setting, and not a part of the drain.
+    # A delay after the cordon is no part of the drain.
     begun = next(
         (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),
         None,
@@ -433,7 +420,7 @@ def _node_times(node: NodeView, end: NodeFinished, process: datetime) -> _NodeTi
 
 
 def _process_start(view: RunView, at: datetime) -> datetime:
-    """Return when the process began that worked on the run at this time."""
+    """Return when the process of that time began."""
     return max(
         (record.at for record in view.records if record.at <= at), default=view.begun_at or at
     )
@@ -444,7 +431,7 @@ def _seconds(begin: datetime, end: datetime) -> float:
 
 
 def _settle_seconds(view: RunView, longest: float) -> Iterator[float]:
-    """Yield the time between two waves, unless an interruption or the clock may have changed it."""
+    """Yield the seconds between two waves of one process."""
     for wave, following in pairwise(view.waves):
         seconds = _seconds(wave.ended_at, following.begun_at)
         # The first wave has ended in the process that started the second one.

@@ -31,7 +31,6 @@ def day(at: datetime) -> str:
 
 
 def title(report: RunReport) -> str:
-    """Return `prod, Mon 2026-11-30`."""
     cluster = report.cluster_name or report.cluster.removeprefix("https://") or "an unknown cluster"
     return f"{cluster}, {report.begun_at.astimezone():%a %Y-%m-%d}"
 
@@ -41,7 +40,6 @@ def ending_text(report: RunReport) -> str:
 
 
 def headline(report: RunReport) -> str:
-    """Return `completed: 12 nodes done in 24m10s`, or how many of them are done."""
     if report.ending is Ending.COMPLETED:
         nodes = counted(report.requested_count, "node")
         return f"completed: {nodes} done in {elapsed(report.seconds)}"
@@ -55,7 +53,6 @@ def headline(report: RunReport) -> str:
 
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:
-    """Yield labels and values for the head of a report."""
     server = report.cluster.removeprefix("https://")
     cluster = f"{printable(report.cluster_name)} ({server})" if report.cluster_name else server
     yield "Cluster", cluster
@@ -102,7 +99,7 @@ def _eviction_differences(report: RunReport) -> Iterator[str]:
     untouched = drain_failed = gone = arrived = 0
     for node in report.nodes:
         missing = node.evict - evicted[node.node]
-        # Below 0, the drain has evicted more pods than were planned.
+        # More evictions than planned.
         if missing < 0:
             arrived -= missing
         elif Part.DRAIN not in node.parts:
@@ -126,7 +123,7 @@ def _versions(report: RunReport) -> str:
     """Return `3975.2.0 → 4081.2.1 (9 nodes), 3975.2.0 unchanged (1 node)`."""
     steps = Counter[tuple[str, str]]()
     for node in report.nodes:
-        # A node that was not rebooted still runs its version; after a reboot it is unknown.
+        # Only a reboot makes the version unknown.
         is_unchanged = not node.version_after and Part.REBOOT not in node.parts
         after = node.version_before if is_unchanged else node.version_after
         steps[node.version_before, after] += 1
@@ -203,7 +200,6 @@ def hold_table(report: RunReport) -> ReportTable:
 
 
 def figure_tables(report: RunReport) -> Iterator[ReportTable]:
-    """Yield the tables of blocked evictions and waves, unless they say nothing."""
     if report.holds:
         yield hold_table(report)
     if len(report.waves) > 1:
@@ -270,7 +266,6 @@ def outcome_text(node: NodeReport) -> str:
 
 
 def failure_table(report: RunReport) -> ReportTable:
-    """Return the failed nodes, and below them those that were not done or not started."""
     recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
     rows = list[Sequence[str]]()
     for failure in report.failures:
