@@ -55,7 +55,7 @@ def side_by_side(
 
 
 def _fulfill(future: "Future[Result]", work: Callable[[], Result]) -> None:
-    """Run the work in this thread; the future gets its result or exception."""
+    """Give the future the result or the exception of the work."""
     try:
         future.set_result(work())
     except BaseException as error:  # noqa: BLE001 - raised by the future's result()

@@ -134,7 +134,7 @@ def _system_message(error: BaseException) -> str:
 
 
 def _advice_on_flag(error: typer.TyperException) -> str:
-    """Return what to write instead of an unknown flag, with a space; empty if unknown."""
+    """Return what to write instead of an unknown flag, and a space; empty if nothing fits."""
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ != "NoSuchOption":
         return ""

@@ -70,7 +70,7 @@ def takes(
     formats: The values of `-o`.
     arguments: NODE_ARGUMENTS are nodes, as with `--node`. PLAN_OR_NODES may also be a saved plan,
         which the command gets as `file`.
-    reads: Settings without a flag here. Their variables are read, to warn that they have no effect.
+    reads: Settings without a flag whose variables are read, to warn that they have no effect.
     helps: Help that differs for this command, by setting.
     """
 
@@ -149,7 +149,7 @@ def _own_parameters(command: Callable[..., None], *, takes_file: bool) -> list[i
 def _typed_settings(
     values: Mapping[Setting, Any], assigned: SettingValues, nodes: Sequence[str]
 ) -> SettingValues:
-    """Return what was typed. Flags and `nodes`, which are arguments, win over `--set`."""
+    """Flags and `nodes`, which are arguments, win over `--set`."""
     flags = {
         item.name: PlacedValue(value, f"--{item.flag}")
         for item, value in values.items()
@@ -186,7 +186,7 @@ def split_file(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
 
 
 def _may_be_nodes(word: str) -> bool:
-    """Whether the word can be names of nodes, such as `web-1,node/web-2`."""
+    """Whether the word can name nodes, as `web-1,node/web-2` does."""
     if word.endswith(_PLAN_SUFFIXES):
         return False
     return all(name.startswith(NODE_PREFIXES) or is_object_name(name) for name in word.split(","))

@@ -90,7 +90,7 @@ def _node_playbooks(settings: Settings) -> NodePlaybooks | None:
 
 
 def _rescue(options: RebootSettings) -> Rescue | None:
-    """Return what runs the command for a host that does not come back, if set."""
+    """Return what runs the rescue command, if set."""
     if not options.rescue:
         return None
     words = split_command(options.rescue)

@@ -175,7 +175,7 @@ def _is_foreground(descriptor: int) -> bool:
     try:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     except OSError:
-        # A terminal that does not control this process does not stop it.
+        # Only the controlling terminal stops it.
         return True
 
 

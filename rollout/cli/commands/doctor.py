@@ -128,7 +128,7 @@ def _unfinished_step(unfinished: FollowUp, *, has_pending: bool) -> FollowUp:
 
 
 def _check_cluster(request: Request) -> tuple[Sequence[Check], Outlook]:
-    """Run the checks in order. The first error ends them, and is the last check."""
+    """The first error ends the checks, and is the last one."""
     namespace = request.namespace
     checks: list[Check] = []
     # The check that an error fails, and its subject.

@@ -109,7 +109,7 @@ def _page(path: str, command: Any, context: Any) -> str:
 
 
 def _parameter_sections(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return names and helps by section. Groups of commands have only options."""
+    """Groups of commands have no sections, and only options."""
     if hasattr(command, "sections"):
         sections: dict[str, list[tuple[str, str]]] = command.sections(context)
         return sections

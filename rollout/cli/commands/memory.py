@@ -395,7 +395,7 @@ def evidence(
 
 
 def _make_path_in(folder: Path, document: Evidence) -> Path:
-    """Return the file in the new folder: `4081.2.1-5c1f0a7e.json`."""
+    """Make the folder, and return `FOLDER/4081.2.1-5c1f0a7e.json`."""
     make_folder(folder)
     # Clusters that share a folder differ in the first part of the UID.
     cluster_id, _, _ = document.cluster.uid.partition("-")

@@ -56,7 +56,6 @@ def _show_nodes(request: "Request", *, only_pending: bool) -> None:
 
     connections = connect(request.settings)
     nodes = read_nodes(connections.api)
-    # Imported late, so that the first request is sent sooner.
     from rollout.cli.stages.status import show_nodes
 
     show_nodes(connections, request, nodes, only_pending=only_pending)

@@ -64,7 +64,7 @@ def with_current_timeouts(rules: Policy, current: CommandSettings) -> Policy:
 
 
 def _with_pool_timeouts(pool: Pool, current: PoolSettings | None) -> Pool:
-    """Return the pool with its current time-outs; None if it is not in the settings now."""
+    """`current` is None for a pool that is not in the settings now."""
     if current is None:
         return pool
     return replace(

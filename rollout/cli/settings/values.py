@@ -314,7 +314,7 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
 
 
 def default_text(value: Any) -> str:
-    """Return a default as help shows it; empty if it means none, such as 0."""
+    """Return a default as help shows it; empty for none, such as 0."""
     if value in (None, False, "", ()):
         return ""
     if isinstance(value, tuple):

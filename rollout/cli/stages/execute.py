@@ -244,7 +244,7 @@ def _run_notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer |
 
 
 def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
-    """Return an empty result. JSON lines and notifications still get a plan and a summary."""
+    """JSON lines and notifications still get a plan and a summary."""
     prepared = ready_run.prepared
     request = prepared.request
     as_json = request.settings.output.as_json

@@ -55,7 +55,7 @@ def serve_fleetlock(settings: Settings) -> None:
     api = wiring.cluster_api(settings)
     name = cluster_name(settings, api.server)
     metrics = Metrics(name)
-    tally = FleetLockMetrics(name)
+    fleetlock_metrics = FleetLockMetrics(name)
     output = settings.output
     progress = progress_display(
         as_json=output.as_json, may_redraw=False, names_pods=output.verbose > 0
@@ -67,7 +67,7 @@ def serve_fleetlock(settings: Settings) -> None:
             clock=wiring.system_clock(),
             notice=say,
             observers_of=partial(_observers_of_run, settings, (metrics, observer)),
-            count=tally.count_response,
+            count=fleetlock_metrics.count_response,
             gates=gate_wiring.gate_ports(settings, policy.gates.alerts),
         )
         _check_certificate_files(options)
@@ -75,15 +75,15 @@ def serve_fleetlock(settings: Settings) -> None:
         # Report a bad certificate before any thread is started.
         listening.check_certificate()
         with running_service(server) as service:
-            tally.slots = lambda: server.book.cached
-            tally.in_hand = lambda: service.worker.thread_count
-            exposition = wiring.exposition(metrics, tally)
+            fleetlock_metrics.slots = lambda: server.book.cached
+            fleetlock_metrics.in_hand = lambda: service.worker.thread_count
+            exposition = wiring.exposition(metrics, fleetlock_metrics)
 
             def report_address(url: str) -> None:
                 say(f"serving FleetLock at {url}/v1/")
 
             with _metrics_served(
-                settings, (metrics, tally), is_ready=lambda: not service.why_not_ready()
+                settings, (metrics, fleetlock_metrics), is_ready=lambda: not service.why_not_ready()
             ):
                 asyncio.run(http.serve_hosts(service, exposition, listening, report_address))
     say("stopped on request: nodes are left as they are; another server will continue")

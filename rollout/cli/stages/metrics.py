@@ -127,7 +127,7 @@ def observe_cluster(
 
 
 def cluster_name(settings: Settings, server: str) -> str:
-    """Return the name for metrics: `prod`, or the server's address, such as `10.0.0.1:6443`."""
+    """Return `prod`, or the server's address, such as `10.0.0.1:6443`."""
     if settings.cluster.name:
         return settings.cluster.name
     parts = urlsplit(server)

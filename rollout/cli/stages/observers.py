@@ -41,7 +41,7 @@ _PAST_RUNS = 10
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:
-    """Return how long runs took, from the latest journals on this machine."""
+    """Return how long runs took, from this machine's latest journals."""
     try:
         latest = sorted(list_journals(), key=lambda path: path.stat().st_mtime)[-_PAST_RUNS:]
         return read_past((read_journal(path) for path in latest), cluster.uid)
