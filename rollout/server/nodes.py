@@ -36,7 +36,7 @@ _VERSION_IN_OS_IMAGE = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
 _FOREVER = 10.0 * 365 * 24 * 3600
 _RETRY_SECONDS = 2.0
 _PAUSE_SECONDS = 1.0
-_UNKNOWN_CLUSTER = ClusterIdentity("", "", "")
+_UNKNOWN_CLUSTER = ClusterIdentity(uid="", server="", version="")
 CREATED_AGAIN = "its Node was deleted and created again: its host has to ask again"
 AWAITED_IN_REBOOT = frozenset({Awaited.BOOT, Awaited.CALM, Awaited.READY, Awaited.REPORT})
 # A node without marks has an empty phase.
@@ -167,7 +167,7 @@ def _read_registered_node(api: ClusterApi, slot: Slot) -> Node | None:
 def facts_of(node: Node) -> HostFacts:
     """Return what the Node tells of its host, which cannot be probed."""
     return HostFacts(
-        host=Host(node.name, ""),
+        host=Host(node.name, address=""),
         # It asks for its reboot.
         update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),
         os_id="",
@@ -213,7 +213,7 @@ def plan_of(
 ) -> RolloutPlan:
     """Return a plan of only this node."""
     reason = f"its host asked for a slot of the group {slot.group}"
-    wave = Wave(1, (plan_node(node, slot, policy),), reason)
+    wave = Wave(index=1, nodes=(plan_node(node, slot, policy),), because=reason)
     return RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id=slot.run_id,
@@ -225,5 +225,5 @@ def plan_of(
         excluded=(),
         blockers=(),
         warnings=(),
-        summary=PlanSummary(1, 1, 1),
+        summary=PlanSummary(nodes=1, waves=1, waves_lower_bound=1),
     )

@@ -24,7 +24,7 @@ class SlotHost:
 
     @property
     def host(self) -> Host:
-        return Host(self.slot.node, "")
+        return Host(self.slot.node, address="")
 
     @property
     def error(self) -> None:

@@ -131,6 +131,7 @@ class Document:
 
         Stored keys that only a newer version of rollout knows stay.
         """
+        # Empty values are defaults.
         fields = {
             name: value
             for name, value in msgspec.to_builtins(content).items()

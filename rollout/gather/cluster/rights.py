@@ -218,8 +218,10 @@ def _stored_rights(namespace: str) -> tuple[Right, ...]:
 def _pod_removal_right(policy: Policy) -> Right:
     if policy.drain.disable_eviction:
         purpose = "delete pods, bypassing their PodDisruptionBudgets"
-        return Right("delete", "", "pods", purpose=purpose)
-    return Right("create", "", "pods", subresource="eviction", purpose="evict pods")
+        return Right(verb="delete", group="", resource="pods", purpose=purpose)
+    return Right(
+        verb="create", group="", resource="pods", subresource="eviction", purpose="evict pods"
+    )
 
 
 def _health_right(rule: HealthRule) -> Right:

@@ -276,6 +276,7 @@ def _exclusion_fix(exclusion: Exclusion, node: Node) -> Fix:
             text = "Use --allow cordoned; or, when the maintenance is finished, run"
             fix = Fix.with_commands(text, f"kubectl uncordon {node.name}")
         case ExclusionReason.CORDONED:
+            # Someone else maintains the node.
             fix = Fix(capitalize(exclusion.fix))
         case ExclusionReason.UNKNOWN_MARKS:
             fix = Fix(UNCLEAR_HINT.format(name=node.name))

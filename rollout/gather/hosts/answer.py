@@ -65,5 +65,10 @@ def last_exit_status(section: str) -> int | None:
     return int(statuses[-1]) if statuses else None
 
 
+def output_of(section: str) -> str:
+    """Return what a command printed before its exit status; empty without the status."""
+    return section.rpartition(f"\n{EXIT_MARKER}")[0]
+
+
 def not_run_message(output: str) -> str:
     return f"the host did not run the command; it said: {output or 'nothing'}"

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
-from rollout.gather.hosts.answer import Sections, version_or_empty
-from rollout.gather.hosts.probe_command import EXIT_MARKER
+from rollout.gather.hosts.answer import Sections, output_of, version_or_empty
 from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum
 from rollout.model.timestamps import parse_timestamp
 from rollout.model.tool_output import last_line
@@ -57,9 +56,8 @@ class _BootcHost(msgspec.Struct, frozen=True, rename="camel"):
 def bootc_sign(stdout: Sections, stderr: Sections) -> Sign:
     if not stdout.get("has-bootc"):
         return Sign(Source.BOOTC, SourceAnswer.ABSENT, "bootc is not on this host")
-    document, _, _ = stdout.get("bootc", "").rpartition(f"\n{EXIT_MARKER}")
     try:
-        host = msgspec.json.decode(document, type=_BootcHost)
+        host = msgspec.json.decode(output_of(stdout.get("bootc", "")), type=_BootcHost)
     except (msgspec.MsgspecError, RecursionError):
         host = None
     if host is None or not host.api_version.startswith(_API):

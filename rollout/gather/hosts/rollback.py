@@ -5,7 +5,7 @@ it. bootc: the image kept for a rollback. rpm-ostree: the deployment after the b
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rollout.gather.hosts.answer import (
     NOT_FOUND,
@@ -86,21 +86,31 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
     if is_engine_silent and engine.trouble is not EngineTrouble.MISSING:
         why = f"whether {other} is being updated is not known: {engine.message}"
         return _sign(SourceAnswer.NONE, why, booted)
+    has_booted = flag[1] == "1"
+    why = _why_partition_unusable(values, engine.operation, has_booted=has_booted)
     earlier = version_or_empty(values.get("VERSION", ""))
-    has_never_booted = flag[1] == "0"
-    if engine.operation in _WRITING_OPERATIONS:
+    if not (why or earlier):
+        why = f"the system on {other} cannot be read: {complaint or _NO_RELEASE}"
+    if why:
+        return _sign(SourceAnswer.NOT_NEEDED, why, booted)
+    return _sign_of_version(running, earlier, booted=booted, target=other)
+
+
+def _why_partition_unusable(
+    values: Mapping[str, str], operation: UpdateOperation, *, has_booted: bool
+) -> str:
+    """Return why the other partition has no complete system that has booted, or empty."""
+    other = values["OTHER"]
+    why = ""
+    if operation in _WRITING_OPERATIONS:
         why = f"{other} is being updated, or holds an update that has not booted yet"
     elif _POSITIVE.fullmatch(values.get("NEXT_OPERATION", "")):
         why = f"an interrupted update has overwritten part of {other}"
     elif _POSITIVE.fullmatch(values.get("FAILURES", "")):
         why = f"a failed update may have overwritten part of {other}"
-    elif has_never_booted:
+    elif not has_booted:
         why = f"{other} has never booted successfully"
-    elif not earlier:
-        why = f"the system on {other} cannot be read: {complaint or _NO_RELEASE}"
-    else:
-        return _sign_of_version(running, earlier, booted=booted, target=other)
-    return _sign(SourceAnswer.NOT_NEEDED, why, booted)
+    return why
 
 
 def _sign_of_image(image: Sign, running: str) -> Sign:

@@ -15,6 +15,7 @@ from rollout.gather.hosts.answer import (
     TIMED_OUT,
     Sections,
     last_exit_status,
+    output_of,
     parse_assignments,
     version_or_empty,
 )
@@ -176,7 +177,7 @@ def _rpm_ostree_sign(stdout: Sections, stderr: Sections) -> Sign:
 
 def parse_deployments(stdout: Sections) -> tuple[OstreeDeployment, ...] | None:
     """Return the deployments, the next to boot first; None without a status."""
-    document, _, _ = stdout.get("rpm-ostree", "").rpartition(f"\n{EXIT_MARKER}")
+    document = output_of(stdout.get("rpm-ostree", ""))
     try:
         return msgspec.json.decode(document, type=_RpmOstreeStatus).deployments
     except (msgspec.MsgspecError, RecursionError):
