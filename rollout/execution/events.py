@@ -103,7 +103,7 @@ class NodeEvents:
                 return
 
     def _report_step(self, step: NodeStep) -> None:
-        # One Event a phase.
+        # One Event per phase.
         if self._phases.get(step.node) is step.phase:
             return
         self._phases[step.node] = step.phase

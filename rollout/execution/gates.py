@@ -160,7 +160,7 @@ class PolicyGates:
 
     def _check_memory(self, node: PlannedNode) -> GateAnswer:
         if self.memory is None:
-            # FleetLock has checked it.
+            # FleetLock has checked the memory.
             return OPEN
         finding = self.memory.why_not_to_start(node)
         return GateAnswer(finding, is_final=True) if finding else OPEN

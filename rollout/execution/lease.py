@@ -294,7 +294,7 @@ def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None)
 
 
 def _location_text(lease: LeaseState, age: float | None) -> str:
-    """Return `laptop (process 42, renewed 5s ago)`, as far as known."""
+    """Return `laptop (process 42, renewed 5s ago)`."""
     location = lease.holder_text
     remarks = []
     machine, _, process = location.rpartition("/")
@@ -307,7 +307,7 @@ def _location_text(lease: LeaseState, age: float | None) -> str:
 
 
 def unlock_commands(lease: LeaseState, namespace: str) -> str:
-    """Return how to free the lock: without a run ID, by deleting the Lease."""
+    """Return how to free the lock; without a run ID, delete the Lease."""
     if not is_run_id(lease.run):
         return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     undo = f"rollout abort --force-unlock {lease.run}"

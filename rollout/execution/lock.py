@@ -66,7 +66,7 @@ class LockRequest:
     force_unlock: str = ""
     # See `marks.PROCESS`.
     process: str = ""
-    # It has watched the holder since the plan.
+    # Has watched the holder since the plan.
     watch: LeaseWatch | None = None
 
 
@@ -115,7 +115,7 @@ class LeaseLock:
         self._release()
 
     def check(self) -> None:
-        """Raise `FencedError` unless this process surely holds the Lease. May renew it."""
+        """Renew an old Lease, and raise `FencedError` unless this process surely holds it."""
         if self._leaving.is_set():
             _block_forever()
         if self._ended.is_set():
@@ -326,7 +326,6 @@ class LeaseLock:
             self._write(api, released=True)
 
     def _body(self, *, released: bool = False) -> dict[str, Any]:
-        """Return the Lease to write, renewed now."""
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         self._acquired = self._acquired or now
         own_annotations = {}

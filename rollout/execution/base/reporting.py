@@ -28,7 +28,7 @@ from rollout.ports import Clock, Observer
 
 # Between reports of an outage.
 _QUIET_SECONDS = 30.0
-# In place of a node's name, for the rollout.
+# In place of a node's name.
 _ROLLOUT = ""
 
 

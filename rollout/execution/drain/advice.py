@@ -53,7 +53,6 @@ def look_at_controller(namespace: str, controller: OwnerRef) -> str:
 
 
 def look_at_deployment(deployment: str) -> Sequence[str]:
-    """`deployment`: as `shop/web`."""
     namespace, _, name = deployment.partition("/")
     target = f"-n {shell_word(namespace)} {shell_word(f'deployment/{name}')}"
     return (

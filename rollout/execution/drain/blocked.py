@@ -67,7 +67,7 @@ class BlockedReason:
         return self.budget or (self.denial.name if self.denial else "")
 
     def denier_of_kind(self, kind: DenierKind) -> str:
-        """Return its name, or empty."""
+        """Return the denier's name; empty if it is of another kind."""
         return self.denial.name if self.denial and self.denial.kind is kind else ""
 
     @classmethod
@@ -103,7 +103,7 @@ class _BlockedPod:
 
     @property
     def report_pause(self) -> float:
-        """Seconds until the next report."""
+        """Seconds from the last report to the next."""
         if self.reported is None or self.reported.blocker_name != self.reason.blocker_name:
             return 0.0
         return _REPEAT_SECONDS if self.reported == self.reason else _SAME_BUDGET_SECONDS

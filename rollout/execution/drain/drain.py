@@ -212,7 +212,7 @@ class _Drain:
         return _PodsLeft(returning.worth_evicting(others), awaited)
 
     def _wait_for_completion(self, left: _PodsLeft) -> None:
-        """Check the wait; the deadline runs only beside it, or after it."""
+        """Check the wait; the deadline starts anew at its end, and while nothing is evicted."""
         self.completion.check(left.awaited)
         if self.completion.is_over or not left.to_evict:
             self._restart_deadline()

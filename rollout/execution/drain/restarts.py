@@ -35,8 +35,6 @@ _POLL_SECONDS = 5.0
 
 @dataclass(slots=True)
 class _StartedRestart:
-    """A restart that replaces the pods of one ReplicaSet."""
-
     # namespace/name.
     deployment: str
     origin: ReplicaSetOrigin

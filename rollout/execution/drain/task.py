@@ -90,7 +90,7 @@ class Precedence:
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """What work on a planned node needs; a `NodeContext` is one, too."""
+    """What work on a planned node needs."""
 
     planned: PlannedNode
     run_id: str

@@ -157,7 +157,7 @@ def _request_once(context: NodeContext, host: SshHost, targets: Mapping[Source, 
     try:
         result = _send_if_allowed(context, host, targets)
     except SshTimeoutError as error:
-        # The check's answer came on this connection.
+        # The host answered on this connection: the command counts as received.
         _report_wait(context, host, f"no response to the reboot command: {error}")
         return False
     except SshUnreachableError:

@@ -27,7 +27,7 @@ _NOT_UNDONE = "its next reboot may boot its other version, because undoing the r
 
 
 def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
-    """Return the objection if a rollback would now lead to another version, or None."""
+    """Return why a rollback may not lead to this version, or None."""
     planned = task.planned.staged_version
     if not task.policy.rollback or version == planned:
         return None

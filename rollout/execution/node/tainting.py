@@ -48,7 +48,7 @@ class Tainting:
         Nodes added to the yielded set keep the taint.
         """
         kept: set[str] = set()
-        # A single node's pods find no other waiting node.
+        # Pods of a single node cannot move to another waiting node.
         if len(waiting) > 1:
             failed = self._change_nodes(waiting, self._taint_patch)
             if failed:

@@ -129,7 +129,7 @@ class RunMemory:
             self._is_expired = True
 
     def why_not_to_start(self, planned: PlannedNode) -> Finding | None:
-        """Return why no node may start now, or not this one, or None."""
+        """Return why the node may not start now, or None."""
         unreadable = self._why_unreadable()
         if unreadable:
             return unreadable

@@ -31,8 +31,6 @@ from rollout.ports import Clock, ClusterApi, Observer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """The plan to run, or the rest of one."""
-
     plan: RolloutPlan
     # How many nodes percentages refer to.
     percentage_base: int

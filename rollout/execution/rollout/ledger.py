@@ -40,12 +40,12 @@ class Ledger:
         return all(result.succeeded for result in self.finished)
 
     def has(self, node: str) -> bool:
-        """Whether it is decided how the node ends here."""
+        """Whether this process has noted an end of the node."""
         without_run = {entry.node for entry in (*self.skipped, *self.not_started)}
         return node in without_run or any(result.node == node for result in self.finished)
 
     def add(self, result: NodeResult) -> None:
-        # A stop or a closed window returned it. With a reason, a plan would leave it out.
+        # A stop or a closed window returned the node. With a reason, plans would leave it out.
         may_start_again = result.outcome is Outcome.ABORTED and result.reason is None
         if may_start_again:
             self.not_started.append(NotStarted(result.node, result.message))

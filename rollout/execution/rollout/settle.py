@@ -186,6 +186,6 @@ def _count_ready_pods(api: ClusterApi, node: str) -> Counter[str]:
     ready: Counter[str] = Counter()
     for pod in read_node_pods(api, node):
         if pod.owner is not None:
-            # 0 if none is ready: the owner is known in any case.
+            # 0 for a pod that is not ready, so that its owner is measured, too.
             ready[pod.owner.uid] += pod.ready and not pod.terminating
     return ready
