@@ -105,7 +105,7 @@ class SlotLimits:
             self._check_pair(self.nodes[name], node)
 
     def _check_pair(self, other: Node, node: Node) -> None:
-        """Raise `Denied` if the asking `node` must not be away together with the `other`."""
+        """Raise `Denied` if the two must not be away together."""
         # The asking node's rules decide for both.
         rules = pools_of(self.policy).rules_of(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):

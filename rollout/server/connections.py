@@ -53,7 +53,7 @@ class Listening:
         return context
 
     def check_certificate(self) -> None:
-        """Raise `InputError` if the certificate and its key do not fit."""
+        """Raise `InputError` if unusable."""
         self.load_certificate()
 
     async def listen(

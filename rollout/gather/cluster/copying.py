@@ -159,7 +159,9 @@ class Anonymizer:
 
 class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answers: bool = True
+    # For its reboot.
     waits: bool = False
+    # The running and the staged version, or empty.
     version: str = ""
     staged: str = ""
 

@@ -23,8 +23,6 @@ _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """The permission to use one verb on one resource."""
-
     verb: str
     # Empty for the core API.
     group: str

@@ -70,8 +70,6 @@ class _CephCluster(wire.Object, frozen=True):
 
 
 class _Replicas(NamedTuple):
-    """Where the replicas of a volume are."""
-
     nodes: frozenset[str]
     healthy_nodes: frozenset[str]
     has_unhealthy: bool
