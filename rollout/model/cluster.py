@@ -378,7 +378,7 @@ class ClusterSnapshot:
     warnings: tuple[str, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     coordinators: tuple[Coordinator, ...] = ()
-    # Their labels, by name.
+    # Labels by namespace.
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # The API server's time, or None.
     read_at: datetime | None = None

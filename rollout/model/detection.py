@@ -63,10 +63,10 @@ class Sign:
     current_version: str = ""
     # Why a plain reboot is not enough.
     blocked: str = ""
-    # Booted by a rollback, in the source's words.
+    # What a rollback would boot, in the source's words.
     fallback: str = ""
     fallback_version: str = ""
-    # As far as is known: the host was rolled back.
+    # The fallback is known to be newer: the host was rolled back.
     fallback_is_newer: bool = False
 
     @property

@@ -17,9 +17,9 @@ from rollout.model.rivals import Rival, SelfReboot
 class Finding(Struct, frozen=True):
     """A reason, with the values that its sentence needs."""
 
-    # Its word in JSON.
+    # The word in JSON.
     kind: ClassVar[StrEnum]
-    # It ends by itself: a later run may start the node.
+    # The reason ends by itself: a later run may start the node.
     passes: ClassVar[bool] = False
 
 
@@ -213,7 +213,7 @@ class SourcesSilent(NodeFinding, frozen=True):
     kind = ExclusionReason.UNKNOWN_STATUS
     answers: tuple[str, ...]
     unasked_sources: tuple[Source, ...] = ()
-    # Asks them, too.
+    # The flag that asks these sources, too.
     detect_flag: str = ""
     lacks_engine: bool = False
 
@@ -311,13 +311,13 @@ class EvidenceShort(NodeFinding, frozen=True):
     cluster: str
     # Reasons by node.
     failed: Mapping[str, str]
-    # How many there are and must be; None if enough.
+    # How many have proved the version, and must; None if enough.
     nodes: tuple[int, int] | None
     hours: tuple[int, int] | None
 
 
 class NodeResting(NodeFinding, frozen=True):
-    """The node failed, and is not tried again until then."""
+    """The node failed, and is not tried again before `until`."""
 
     kind = ExclusionReason.FAILED_RECENTLY
     node: str
@@ -381,7 +381,7 @@ class StillRunning(NodeFinding, frozen=True):
 
     kind = ExclusionReason.STILL_RUNNING
     passes = True
-    # Whole minutes by Job or pod; None in the first.
+    # How long each Job or pod has run, in whole minutes; None in the first.
     ran: Mapping[str, Duration | None]
     timeout: Duration
 

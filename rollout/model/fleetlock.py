@@ -125,7 +125,7 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
     id: str
     run_id: str
     since: str
-    # The boot before the reboot.
+    # The boot ID before the reboot.
     boot_id: str
     version: str = ""
     state: SlotState = SlotState.HELD

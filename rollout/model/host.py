@@ -103,7 +103,7 @@ class Host:
     key_file: str | None = None
     # A local command whose streams are the connection.
     proxy: tuple[str, ...] = ()
-    # Empty for the address.
+    # The name in known_hosts; empty for the address.
     known_as: str = ""
     known_hosts: HostKeyFiles | None = None
     # In seconds.
@@ -210,14 +210,14 @@ class HostFacts:
     # When a shutdown is scheduled.
     shutdown_pending: str = ""
     sources: tuple[Source, ...] = DEFAULT_SOURCES
-    # Their answers, but not update_engine's.
+    # The answers of the sources other than update_engine.
     signs: tuple[Sign, ...] = ()
     # The strategy of Zincati, or empty.
     zincati: str = ""
     reboots_itself: tuple[SelfReboot, ...] = ()
     # Who else is logged in, besides the probe's own user. None if unknown.
     users: tuple[LoggedInUser, ...] | None = None
-    # Others that the host has.
+    # Sources that the host has, but that were not asked.
     unasked_sources: tuple[Source, ...] = ()
     # The states of update-engine and of locksmithd.
     units: tuple[UnitState, UnitState] = (UnitState(), UnitState())

@@ -177,7 +177,7 @@ class RunResult:
     held: tuple[str, ...] = ()
     # Held since this process ran.
     newly_held: tuple[str, ...] = ()
-    # Its record is still in the cluster.
+    # The rollout's record is still in the cluster.
     resumable: bool = True
     # The version that a rollback leaves, or empty.
     rollback: str = ""

@@ -17,7 +17,7 @@ from rollout.report.lines import (
     Record,
     SummaryLine,
     VersionLine,
-    entries,
+    parse_records,
 )
 from rollout.report.plain import LogFilter
 from rollout.report.runs.model import RunReport
@@ -129,7 +129,7 @@ def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool) -
 
 def _timeline_lines(records: Iterable[Record], *, details: bool) -> Iterator[AnyLine]:
     log_filter = LogFilter()
-    for line in entries(records):
+    for line in parse_records(records):
         if line is None:
             # A newer version may have written the record.
             continue

@@ -31,7 +31,7 @@ from rollout.report.lines import (
     PlanLine,
     Record,
     SummaryLine,
-    entries,
+    parse_records,
 )
 
 
@@ -80,7 +80,7 @@ class CheckedJournal:
 def check_journal(records: Iterable[tuple[int, Record]]) -> CheckedJournal:
     """Check records, each with the number of its line."""
     numbered = tuple(records)
-    lines = entries(record for _, record in numbered)
+    lines = parse_records(record for _, record in numbered)
     check = _JournalChecker()
     for (number, _), line in zip(numbered, lines, strict=True):
         if line is not None:

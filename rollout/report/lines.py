@@ -172,17 +172,17 @@ def journal_record(line: AnyLine) -> Record:
     }
 
 
-def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
+def parse_records(records: Iterable[Record]) -> Iterator[AnyLine | None]:
     """Yield None for a record that is not understood."""
     for record in records:
         try:
-            entry = msgspec.convert(record, AnyLine)
-            if isinstance(entry, PlanLine):
-                entry.document  # noqa: B018 - this raises if the plan is not understood
+            line = msgspec.convert(record, AnyLine)
+            if isinstance(line, PlanLine):
+                line.document  # noqa: B018 - this raises if the plan is not understood
         except (msgspec.ValidationError, OverflowError):
             yield None
         else:
-            yield entry if entry.at.year in _YEARS else None
+            yield line if line.at.year in _YEARS else None
 
 
 class JsonLines:

@@ -453,7 +453,6 @@ def estimate_text(plan: RolloutPlan) -> str:
 
 
 def rough_duration(seconds: float) -> str:
-    """Return `5m` for 310 seconds."""
     if _MINUTE <= seconds < _HOUR:
         return f"{round(seconds / _MINUTE)}m"
     return elapsed(seconds)

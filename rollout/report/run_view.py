@@ -121,7 +121,7 @@ class RunView:
     _earlier_waves: int = 0
 
     @property
-    def records(self) -> Sequence[JournalHeader]:
+    def headers(self) -> Sequence[JournalHeader]:
         return [entry for entry in self.commands if isinstance(entry, JournalHeader)]
 
     @property
@@ -308,9 +308,9 @@ class RunView:
             eviction.released = True
 
 
-def run_view(entries: Iterable[AnyLine | None]) -> RunView:
+def run_view(lines: Iterable[AnyLine | None]) -> RunView:
     view = RunView()
-    for entry in entries:
-        view.apply(entry)
+    for line in lines:
+        view.apply(line)
     view.close()
     return view

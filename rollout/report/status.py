@@ -220,7 +220,6 @@ def status_document(rows: Sequence[NodeStatus], statuses: Sequence[NodeStatus]) 
 
 
 def _state_counts(statuses: Sequence[NodeStatus]) -> str:
-    """Return `12 nodes: 9 up to date, 3 pending`."""
     nodes = counted(len(statuses), "node")
     states = Counter(status.state for status in statuses)
     if set(states) == {NodeState.UP_TO_DATE}:

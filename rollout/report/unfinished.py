@@ -171,7 +171,6 @@ def is_of_fleetlock(unfinished: Unfinished) -> bool:
 
 
 def _group_counts(unfinished: Unfinished) -> str:
-    """Return `2 in progress, 1 failed, 9 not started`."""
     groups = {
         "in progress": unfinished.in_flight,
         "failed": [*unfinished.failed, *unfinished.failed_in_service],

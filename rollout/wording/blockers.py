@@ -9,7 +9,7 @@ from rollout.model.plan import Blocker
 from rollout.model.quantity import Duration
 from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
 from rollout.model.text import counted, joined, printable, shell_word, shortened
-from rollout.wording.drain import obstacle, why_not_evicted
+from rollout.wording.drain import why_fits_nowhere, why_not_evicted
 from rollout.wording.words import Words, cause_of, fix_of, rollout_name, text, words
 
 _ABORT = "`rollout abort` uncordons it once that rollout has ended"
@@ -246,9 +246,10 @@ def _fits_nowhere(finding: findings.FitsNowhere) -> Words:
     lost = finding.lost
     rest = counted(len(lost) - 1, "more pod")
     others = f" (and {rest} of this PDB)" if len(lost) > 1 else ""
+    why = why_fits_nowhere(finding.obstacle)
     cause = (
-        f"{lost[0]}{others} cannot be scheduled on another node: {obstacle(finding.obstacle)}; and"
-        f" this PDB allows only {finding.away} unavailable"
+        f"{lost[0]}{others} cannot be scheduled on another node: {why}; and this PDB allows only"
+        f" {finding.away} unavailable"
     )
     room = "make room on other nodes" if isinstance(finding.obstacle, NoRoom) else ""
     relaxation = _relaxation(finding.budget, finding.healthy, away=len(lost))

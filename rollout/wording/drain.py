@@ -106,8 +106,7 @@ _RULES = {
 }
 
 
-def obstacle(nowhere: Nowhere) -> str:
-    """Return why no other node takes the pod."""
+def why_fits_nowhere(nowhere: Nowhere) -> str:
     match nowhere:
         case findings.NoNodeMatches():
             rules = "its node selector, affinity and tolerations"

@@ -6,7 +6,7 @@ from rollout.model.plan import PlanWarning
 from rollout.model.policy import CompletionFallback
 from rollout.model.text import counted, shortened
 from rollout.wording.blockers import stuck_terminating
-from rollout.wording.drain import obstacle
+from rollout.wording.drain import why_fits_nowhere
 from rollout.wording.words import Words, cause_of, words
 
 _MOST_USERS = 3
@@ -122,7 +122,7 @@ def _budget_surged(finding: findings.BudgetSurged) -> Words:
 
 @words.register
 def _down_meanwhile(finding: findings.DownMeanwhile) -> Words:
-    because = obstacle(finding.nowhere)
+    because = why_fits_nowhere(finding.nowhere)
     remedy = f"{_remedy(finding.nowhere)} if it must keep running"
     return Words(f"will be down until the node returns: {because}; {remedy}")
 

@@ -15,7 +15,7 @@ class Words:
     cause: str
     # What to do, or empty.
     fix: str = ""
-    # Without particulars such as host keys; None if it has none.
+    # The cause without particulars such as host keys; None for `cause`.
     brief: str | None = None
     # What a table's state does not say; None for `brief`.
     note: str | None = None

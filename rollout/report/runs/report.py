@@ -17,7 +17,7 @@ from rollout.model.timestamps import Interval
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import read_policy
 from rollout.planning.play.pace import Past
-from rollout.report.lines import AbortedRecord, JournalHeader, Record, RecordedPlan, entries
+from rollout.report.lines import AbortedRecord, JournalHeader, Record, RecordedPlan, parse_records
 from rollout.report.run_view import NodeView, RunView, run_view
 from rollout.report.runs.model import (
     PART_OF,
@@ -43,7 +43,7 @@ def report_of(
 
     `unreadable` counts damaged lines. `is_being_written` is None if unknown.
     """
-    view = run_view(entries(journal))
+    view = run_view(parse_records(journal))
     whole = _extent(view, origin)
     nodes = [*_node_reports(view)]
     policy = _recorded_policy(view)
@@ -54,7 +54,7 @@ def report_of(
         run=_run_id(view),
         ending=_ending(view, nodes, is_being_written=is_being_written),
         cluster=_server(view),
-        cluster_name=_first_nonempty(entry.cluster_name or "" for entry in view.records),
+        cluster_name=_first_nonempty(header.cluster_name or "" for header in view.headers),
         begun_at=whole.begin,
         heard_at=whole.end,
         seconds=round(whole.seconds, 3),
@@ -85,7 +85,7 @@ def report_of(
 
 
 def _extent(view: RunView, origin: str) -> Interval:
-    if view.begun_at is None or view.last_at is None or not (view.records or view.plans):
+    if view.begun_at is None or view.last_at is None or not (view.headers or view.plans):
         raise InputError(
             f"no run is recorded in {origin}",
             hint="Is it a journal? --set output.journal=FILE writes one.",
@@ -94,13 +94,13 @@ def _extent(view: RunView, origin: str) -> Interval:
 
 
 def _run_id(view: RunView) -> str:
-    recorded = [entry.run for entry in view.records]
+    recorded = [header.run for header in view.headers]
     planned = [plan.plan_id for plan in view.plans]
     return _first_nonempty([*recorded, *planned])
 
 
 def _server(view: RunView) -> str:
-    recorded = [str(entry.cluster.get("server", "")) for entry in view.records]
+    recorded = [str(header.cluster.get("server", "")) for header in view.headers]
     planned = [plan.cluster.server for plan in view.plans]
     return _first_nonempty([*recorded, *planned])
 
@@ -131,7 +131,7 @@ def _first_nonempty(texts: Iterable[str]) -> str:
 
 
 def _recorded_policy(view: RunView) -> Mapping[str, object] | None:
-    policies: list[Mapping[str, Any] | None] = [entry.policy for entry in view.records[:1]]
+    policies: list[Mapping[str, Any] | None] = [header.policy for header in view.headers[:1]]
     policies += [plan.policy for plan in view.plans if isinstance(plan, RecordedPlan)]
     return next(filter(None, policies), None)
 
@@ -196,11 +196,11 @@ def _node_report(node: NodeView, planned: PlannedNode) -> NodeReport:
 
 
 def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
-    versions = {entry.format_version for entry in view.records if entry.format_version}
+    versions = {header.format_version for header in view.headers if header.format_version}
     for version in sorted(versions - {FORMAT_VERSION}):
         known = f"this program knows {FORMAT_VERSION}, and shows that much"
         yield f"The journal has the format {printable(version)}; {known}."
-    if not view.records:
+    if not view.headers:
         yield "The journal does not say who started the run: its first line is missing."
     if not view.plans:
         yield "The journal has no plan, so it is not known what was planned."
@@ -356,7 +356,7 @@ def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_Pas
         or (first.get("cluster") or {}).get("uid") != cluster_uid
     ):
         return
-    view = run_view(entries(records))
+    view = run_view(parse_records(records))
     gates = policy.gates
     waits_between_waves = gates.soak or gates.windows.windows or gates.windows.freezes
     yield from _node_durations(view, policy)
@@ -422,7 +422,7 @@ def _node_times(node: NodeView, end: NodeFinished, process: datetime) -> _NodeTi
 def _process_start(view: RunView, at: datetime) -> datetime:
     """Return when the process of that time began."""
     return max(
-        (record.at for record in view.records if record.at <= at), default=view.begun_at or at
+        (header.at for header in view.headers if header.at <= at), default=view.begun_at or at
     )
 
 
