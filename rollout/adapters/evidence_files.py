@@ -124,24 +124,30 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
     except OSError as error:
         return f"the allowed signers in {signers} cannot be read: {error.strerror}"
     try:
-        with (
-            needing_temporary_folder("a signature"),
-            tempfile.TemporaryDirectory(prefix="rollout-") as folder,
-        ):
-            # A copy, because the file may change after its check.
-            signers_copy = Path(folder) / "signers"
-            signers_copy.write_bytes(allowed)
-            signature = Path(folder) / "signature"
-            signature.write_bytes(document.signature)
-            files = ("-f", str(signers_copy), "-s", str(signature))
-            words = (*_SSH_KEYGEN, "verify", *files, "-I", principal)
-            done = run_program(words, seconds=_PROGRAM_SECONDS, stdin=document.content)
+        done = _run_verification(document, allowed, principal)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"its signature cannot be verified: {error}"
     if done.returncode == 0:
         return ""
     answer = last_line((done.stdout + done.stderr).decode(errors="replace"))
     return f"its signature is not one of {principal} by {signers}: {answer}"
+
+
+def _run_verification(
+    document: SignedDocument, allowed_signers: bytes, principal: str
+) -> "subprocess.CompletedProcess[bytes]":
+    with (
+        needing_temporary_folder("a signature"),
+        tempfile.TemporaryDirectory(prefix="rollout-") as folder,
+    ):
+        # A copy, because the operator's file may change after its check.
+        signers_copy = Path(folder) / "signers"
+        signers_copy.write_bytes(allowed_signers)
+        signature = Path(folder) / "signature"
+        signature.write_bytes(document.signature)
+        files = ("-f", str(signers_copy), "-s", str(signature))
+        words = (*_SSH_KEYGEN, "verify", *files, "-I", principal)
+        return run_program(words, seconds=_PROGRAM_SECONDS, stdin=document.content)
 
 
 def sign(content: bytes, key: Path) -> bytes:

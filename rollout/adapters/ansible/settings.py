@@ -168,14 +168,7 @@ class AnsibleSettings:
                 return _check_file(path, _CONFIG_HINT)
         in_folder = self.folder / "ansible.cfg"
         if _is_readable(in_folder):
-            reason = why_maybe_planted(in_folder)
-            if reason:
-                # A file that others can write is refused in ANSIBLE_CONFIG, too.
-                use_hint = "" if find_writers(in_folder) else _USE_CONFIG_HINT
-                raise UsageError(
-                    f"ansible.cfg of the current directory is refused: {reason}",
-                    hint=f"{use_hint}To go on without it: run rollout in another directory.",
-                )
+            _check_not_planted(in_folder)
             return in_folder
         home = Path(self.environment.get("HOME", "/"))
         others = (home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg"))
@@ -207,6 +200,18 @@ def _check_file(file: Path, hint: str = "") -> Path:
             f"cannot use {file}: {error.strerror}", hint=hint_of(error, hint)
         ) from error
     return file
+
+
+def _check_not_planted(config: Path) -> None:
+    """Raise `UsageError` if others may have put ansible.cfg into the current folder."""
+    reason = why_maybe_planted(config)
+    if reason:
+        # A file that others can write is refused in ANSIBLE_CONFIG, too.
+        use_hint = "" if find_writers(config) else _USE_CONFIG_HINT
+        raise UsageError(
+            f"ansible.cfg of the current directory is refused: {reason}",
+            hint=f"{use_hint}To go on without it: run rollout in another directory.",
+        )
 
 
 def check_inventory(path: Path, current: Path) -> None:

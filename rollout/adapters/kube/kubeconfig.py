@@ -195,13 +195,7 @@ class _MergedKubeconfig:
         if problem:
             hint = "Correct it, as in `server: https://HOST:PORT`, or choose another context."
             raise KubeconfigError(f"{cluster_origin} has {problem}", hint=hint)
-        # Without a user, requests are anonymous, and messages name no entry.
-        user = UserEntry()
-        user_origin = "the kubeconfig"
-        if user_name:
-            user_file, content = self.users[user_name]
-            user_origin = f"user {user_name!r} of {user_file}"
-            user = _with_absolute_paths(_decode_user(content, user_origin), user_file)
+        user, user_origin = self._find_user(user_name)
         return Login(
             context=name,
             # `urlsplit` writes the scheme in lower case.
@@ -211,6 +205,14 @@ class _MergedKubeconfig:
             cluster_origin=cluster_origin,
             user_origin=user_origin,
         )
+
+    def _find_user(self, name: str | None) -> tuple[UserEntry, str]:
+        """Return a user and its origin for messages; without a name, an anonymous one."""
+        if not name:
+            return UserEntry(), "the kubeconfig"
+        file, content = self.users[name]
+        origin = f"user {name!r} of {file}"
+        return _with_absolute_paths(_decode_user(content, origin), file), origin
 
     def _names_in_context(self, name: str) -> tuple[str, str | None]:
         """Return the names of a context's cluster and user, which are defined."""
