@@ -40,7 +40,7 @@ def roll_back_everywhere(lab: Lab) -> None:
     """Every host has the bad version staged, and boots its old one instead."""
 
     for machine in lab.machines.values():
-        lab.call(partial(setattr, machine, "engine", UpdateEngine.with_staged(BAD, checked=1)))
+        lab.call(partial(setattr, machine, "update_engine", UpdateEngine.with_staged(BAD, checked=1)))
     inflict(lab, HostFaults(reboot=RebootFault.ROLLS_BACK))
 
 
@@ -252,7 +252,7 @@ def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(
     inflict(lab, HostFaults())
     lab.call(
         lambda: setattr(
-            lab.machines["worker-2"], "engine", UpdateEngine.with_staged(FIXED, checked=1)
+            lab.machines["worker-2"], "update_engine", UpdateEngine.with_staged(FIXED, checked=1)
         )
     )
     ended = rollout(lab, *APPLY)
