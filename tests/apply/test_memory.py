@@ -40,7 +40,9 @@ def roll_back_everywhere(lab: Lab) -> None:
     """Every host has the bad version staged, and boots its old one instead."""
 
     for machine in lab.machines.values():
-        lab.call(partial(setattr, machine, "update_engine", UpdateEngine.with_staged(BAD, checked=1)))
+        lab.call(
+            partial(setattr, machine, "update_engine", UpdateEngine.with_staged(BAD, checked=1))
+        )
     inflict(lab, HostFaults(reboot=RebootFault.ROLLS_BACK))
 
 
