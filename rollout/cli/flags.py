@@ -63,21 +63,17 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of these tables or settings, and of `output`.
 
-    Typer calls `read_settings_and_run`, which calls the command with `settings`: of the settings
-    file, variables, `--set` and these flags.
+    It gets `settings`: of the settings file, variables, `--set` and these flags.
 
     of_another: The settings file is for another process, so it is not read.
-    formats: The values of `-o`.
-    arguments: NODE_ARGUMENTS are nodes, as with `--node`. PLAN_OR_NODES may also be a saved plan,
-        which the command gets as `file`.
+    arguments: NODE_ARGUMENTS, or PLAN_OR_NODES; a saved plan becomes the command's `file`.
     reads: Settings without a flag whose variables are read, to warn that they have no effect.
     helps: Help that differs for this command, by setting.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        takes_file = arguments is PLAN_OR_NODES
         setting_by_parameter = _shared_settings(names)
-        parameters = _own_parameters(command, takes_file=takes_file)
+        parameters = _own_parameters(command, takes_file=arguments is PLAN_OR_NODES)
         if arguments is not None:
             parameters.insert(0, _parameter("nodes_or_file", list[str] | None, arguments))
         for name, setting in setting_by_parameter.items():
@@ -94,7 +90,7 @@ def takes(
             config = received.pop("config")
             file = SettingsFile(str(config or "")) if of_another else read_file(config)
             nodes = received.pop("nodes_or_file", None) or ()
-            if takes_file:
+            if arguments is PLAN_OR_NODES:
                 received["file"], nodes = split_file(nodes)
             typed = _typed_settings(values, assignments(received.pop("set_") or ()), nodes)
             accepted = [*values, *(item for name, item in every_setting().items() if name in reads)]

@@ -55,6 +55,8 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
+    """What became of the request to check for an update."""
+
     node: str
     outcome: CheckOutcome
     # A version that was staged before, or empty.
