@@ -129,8 +129,8 @@ class _RequestReader(io.BufferedReader):
         most = self._bytes_left + 1
         line = super().readline(most if size is None or size < 0 else min(size, most))
         self._bytes_left -= len(line)
-        if self._bytes_left < 0:
-            # The base class answers with status 431.
+        if self._bytes_left < 0 and len(line) <= _MOST_HEADER_BYTES:
+            # The base class answers with 431, and with 414 to a longer request line.
             raise LineTooLong("request")
         return line
 

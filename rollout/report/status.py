@@ -125,11 +125,11 @@ def _wide_table(rows: Sequence[NodeStatus], notes: Sequence[str], room: int | No
 def _rollout_commands(
     follow_ups: Sequence[FollowUp], rollout: FollowUp, with_flags: Callable[[str], str]
 ) -> Iterator[str]:
-    """Yield the rollout's ways, after releases if they start nodes."""
+    """Yield each way. One that starts nodes follows what would prevent it, such as a release."""
     commands = [entry.command for entry in follow_ups if entry is not rollout and entry.command]
-    releases = "".join(f"    {command}\n" for command in commands)
+    before_start = "".join(f"    {with_flags(command)}\n" for command in commands)
     for way in rollout.ways:
-        before = releases if way.starts_nodes else ""
+        before = before_start if way.starts_nodes else ""
         command = with_flags(way.command) if way.is_of_rollout else way.command
         yield f"{way.lead}:\n{before}    {command}"
 

@@ -24,6 +24,7 @@ from rollout.model.node_marks import (
     last_result,
 )
 from rollout.model.progress import Phase
+from rollout.model.text import joined
 from rollout.model.timestamps import timestamp
 from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
 from rollout.server.nodes import PHASES_WITHOUT_GRANT, node_of_host, read_slot_node
@@ -289,4 +290,4 @@ def _why_not_returned(slot: Slot, node: Node | None) -> str:
         )
     if node.is_ready:
         return "its checks have not passed yet"
-    return f"it is not Ready {node.ready_message}".rstrip()
+    return joined(": ", "it is not Ready", node.ready_message)

@@ -45,6 +45,7 @@ from rollout.model.fleetlock import Awaited, Slot, Slots
 from rollout.model.node_marks import announced_version, has_grant
 from rollout.model.progress import Activity, Edge, Outcome, Phase
 from rollout.model.quantity import Duration
+from rollout.model.text import joined
 from rollout.model.timestamps import parse_timestamp, timestamp
 from rollout.server.nodes import (
     AWAITED_IN_REBOOT,
@@ -337,7 +338,8 @@ class SlotSteps:
             if node.is_ready and is_back(context.planned, node):
                 mark_phase(context, Phase.READY)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.READY)
-            context.report_step(Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
+            detail = joined(": ", "waiting for Ready", node.ready_message)
+            context.report_step(Phase.BOOTED, detail)
         raise not_ready_in_time(context.name, timeout)
 
     def _await_report_and_finish(self, context: NodeContext, progress: Progress) -> Progress:

@@ -206,6 +206,13 @@ def test_headers_that_are_too_large_together_are_refused(port: int, count: int) 
     assert ask(port).status == 200
 
 
+def test_a_request_line_that_is_too_long_is_refused(port: int) -> None:
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=10)) as client:
+        # No byte more than the server reads: it would reset the connection.
+        client.sendall(b"GET /".ljust(65_537, b"a"))
+        assert b"414" in client.recv(1000)
+
+
 def test_a_client_that_stops_reading_prints_nothing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,7 +77,7 @@ def test_a_finalizer_and_a_dead_kubelet_are_named_while_they_hold_and_at_the_dea
     add_node(server, "n1", ready=False)
     add_pod(server, "n1", "p", owned=RS, metadata=HELD)
     with pytest.raises(
-        DrainError, match=r"the Node is not Ready.*kubelet stopped posting"
+        DrainError, match=r"the Node is not Ready: kubelet stopped posting"
     ) as failed:
         drained(80, speed=50)
     assert re.search(

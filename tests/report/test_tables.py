@@ -223,14 +223,14 @@ def test_status_offers_to_go_on_without_a_failed_node_after_the_release() -> Non
     held = Memory(
         versions={"2": VersionFailures(("node-1",), "", held_since="2026-11-23T01:00:00Z")}
     )
-    lines = status_text([WAITING], rollout=beside, memory=held).splitlines()
-    assert lines[-6:] == [
+    text = status_text([WAITING], rollout=beside, memory=held, with_flags="{} --context a".format)
+    assert text.splitlines()[-6:] == [
         "After fixing node-1:",
-        "    rollout release 2",
-        "    rollout resume --retry-failed",
+        "    rollout release 2 --context a",
+        "    rollout resume --retry-failed --context a",
         "To continue without node-1:",
-        "    rollout release 2",
-        "    rollout resume",
+        "    rollout release 2 --context a",
+        "    rollout resume --context a",
     ]
 
 

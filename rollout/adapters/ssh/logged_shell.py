@@ -54,7 +54,7 @@ class LoggedShell:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run a question, and perhaps a command."""
+        """Run a command if `agreed` accepts the answer to a question."""
         name = f"{_name_of(question)}, then {_name_of(command)}"
         shell = self._shell
         ask = partial(shell.run_if, host, question, agreed, command=command, timeout=timeout)
@@ -77,7 +77,7 @@ def _ask_and_log(host: Host, name: str, ask: Callable[[], T]) -> T:
     started = time.monotonic()
     try:
         answer = ask()
-    except SshError as error:
+    except Exception as error:
         _log(host, name, error, started)
         raise
     _log(host, name, answer, started)
@@ -94,12 +94,12 @@ def _name_of(command: str) -> str:
     return _NAMES.get(command, _OTHER_COMMAND)
 
 
-def _log(host: Host, name: str, answer: Answer | None, started: float) -> None:
+def _log(host: Host, name: str, answer: CommandResult | Exception | None, started: float) -> None:
     subject = f"{host.name} ({host.user}@{host.address}:{host.port}): {name}"
     _LOG.debug("%s: %s, %.2fs", subject, _outcome(answer), time.monotonic() - started)
 
 
-def _outcome(answer: Answer | None) -> str:
+def _outcome(answer: CommandResult | Exception | None) -> str:
     match answer:
         case None:
             return "not sent: the answer to the question forbids it"
@@ -107,3 +107,5 @@ def _outcome(answer: Answer | None) -> str:
             return f"status {answer.exit_status}, {len(answer.stdout)} characters"
         case SshError():
             return f"{type(answer).__name__}: {answer.message}"
+        case Exception():
+            return f"stopped by {type(answer).__name__}"

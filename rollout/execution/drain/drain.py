@@ -26,7 +26,7 @@ from rollout.gather.cluster.snapshot import (
     read_pods,
 )
 from rollout.model.cluster import DaemonSet, Pod
-from rollout.model.text import counted, listed
+from rollout.model.text import counted, joined, listed
 from rollout.planning.drain.budgets import BudgetIndex, Headcount
 from rollout.planning.drain.verdicts import (
     Action,
@@ -265,4 +265,5 @@ def _find_node_trouble(task: NodeTask) -> str:
         return "; the Node is gone, so nothing can end them"
     if node.is_ready:
         return ""
-    return f"; the Node is not Ready, so no kubelet can confirm their end {node.ready_message}"
+    trouble = "no kubelet can confirm their end, because the Node is not Ready"
+    return f"; {joined(': ', trouble, node.ready_message)}"

@@ -30,7 +30,7 @@ from rollout.model.own_pods import pods_due, ready_before, ready_of
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
-from rollout.model.text import shortened
+from rollout.model.text import joined, shortened
 from rollout.planning.play.pace import PROOF_SECONDS
 
 _PAUSE = 2.0
@@ -192,8 +192,7 @@ def _why_not_ready(node: Node | None, boot: BootFacts) -> str:
     if node.boot_id != boot.boot_id:
         return "waiting for its kubelet to report this boot"
     if not node.is_ready:
-        message = f": {node.ready_message}" if node.ready_message else ""
-        return f"waiting for Ready{message}"
+        return joined(": ", "waiting for Ready", node.ready_message)
     return ""
 
 
