@@ -24,7 +24,7 @@ What the worker does with a slot, by its fields:
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -159,10 +159,10 @@ class Slots(Struct, frozen=True, rename={"all": "held"}):
         """Return the slot of the host with this ID, or None."""
         return next((slot for slot in self.all if slot.id == host_id), None)
 
-    def count_taken(self, group: str) -> int:
-        """Return how many slots of a group are taken."""
+    def taken(self, group: str) -> Sequence[Slot]:
+        """Return the slots that count against the group's size."""
         slots = [slot for slot in self.all if slot.group == group]
-        return sum(slot.state is not SlotState.ABSENT for slot in slots)
+        return [slot for slot in slots if slot.state is not SlotState.ABSENT]
 
     @property
     def nodes(self) -> frozenset[str]:

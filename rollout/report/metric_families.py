@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram, Metric, disable_created_metrics
@@ -183,6 +184,7 @@ class FleetLockMetrics(Collector):
         # The server replaces these two.
         self.slots: Callable[[], Slots] = Slots
         self.in_hand: Callable[[], int] = int
+        self._collecting = Lock()
         gauge = partial(_family, cluster, Gauge)
         counter = partial(_family, cluster, Counter)
         self._requests = counter(
@@ -203,6 +205,11 @@ class FleetLockMetrics(Collector):
         self._requests(request, kind).inc()
 
     def collect(self) -> Iterable[Metric]:
+        # Another scrape must not find the gauge of held slots cleared.
+        with self._collecting:
+            return self._collect()
+
+    def _collect(self) -> Sequence[Metric]:
         slots = self.slots()
         self._held.clear()
         held = [(slot.group, slot.state) for slot in slots.all]

@@ -81,10 +81,8 @@ class SlotLimits:
         """Raise `Denied` if all slots of the group are held."""
         group_size = self._group_size(rules) if rules.slots.is_share else 0
         most = rules.slots.of(group_size)
-        if slots.count_taken(group) >= most:
-            holders = shortened(
-                [slot.node for slot in slots.all if slot.group == group], _MOST_NAMES
-            )
+        if len(slots.taken(group)) >= most:
+            holders = shortened([slot.node for slot in slots.taken(group)], _MOST_NAMES)
             message = f"all {most} slots of the group {group} are held, by {holders}"
             raise Denied(AnswerKind.SEMAPHORE_FULL, message)
 

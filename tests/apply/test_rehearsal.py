@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from rollout.gather.cluster.decode import RESTARTED_AT
 from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS, SECRETS
@@ -201,3 +202,14 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
         ), refused.stderr
     ended("lab", "up", "--like", "a.json", "--nodes", "3").ends(64)
     ended("plan", "--anonymous").ends(64)
+    ended("plan", "a.plan", "--anonymous").ends(64)
+
+
+@pytest.mark.parametrize(
+    "flags", [("--out", "a.plan"), ("--markdown", "a.md"), ("--finish-by", "8h")]
+)
+def test_a_plan_that_only_explains_a_node_writes_nothing_else(
+    flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    refused = invoked(tmp_path, {}, ("plan", "--explain", "worker-1", *flags))
+    assert "--explain only explains a node" in refused.ends(64).stderr

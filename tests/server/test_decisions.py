@@ -88,7 +88,7 @@ def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
             )
         except Denied as denied:
             assert denied.answer.kind in (AnswerKind.SEMAPHORE_FULL, AnswerKind.MAX_UNAVAILABLE)  # noqa: PT017 - either is right
-    assert all(slots.count_taken(group) <= most for group in "xy")
+    assert all(len(slots.taken(group)) <= most for group in "xy")
     assert not slots.all or len(slots.nodes | unready) <= away
     assert len(slots.all) == len(slots.nodes)
 
@@ -110,7 +110,7 @@ def test_a_node_that_someone_else_drains_counts_and_one_cordoned_long_ago_does_n
 def test_a_node_that_is_proven_to_be_away_leaves_its_slot_to_others_and_counts_as_away() -> None:
     nodes = {name: node(name, ready=name != "a") for name in "abcd"}
     slots = Slots((slot("a", state=SlotState.ABSENT),))
-    assert slots.count_taken("default") == 0
+    assert not slots.taken("default")
     two = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(2)), None)
     assert add_slot_within_limits(slots, slot("b"), GroupRules(), two).nodes == {"a", "b"}
     with pytest.raises(Denied) as denied:
@@ -118,6 +118,15 @@ def test_a_node_that_is_proven_to_be_away_leaves_its_slot_to_others_and_counts_a
             slots, slot("b"), GroupRules(), SlotLimits(nodes, Selection(), Policy(), None)
         )
     assert denied.value.answer.kind is AnswerKind.MAX_UNAVAILABLE
+
+
+def test_a_refusal_names_only_the_nodes_that_take_a_slot() -> None:
+    nodes = {name: node(name, ready=name != "a") for name in "abc"}
+    slots = Slots((slot("a", state=SlotState.ABSENT), slot("b")))
+    limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3)), None)
+    with pytest.raises(Denied) as denied:
+        add_slot_within_limits(slots, slot("c"), GroupRules(), limits)
+    assert denied.value.answer.value == "all 1 slots of the group default are held, by b"
 
 
 def test_nodes_of_two_zones_wait_for_each_other() -> None:

@@ -68,9 +68,21 @@ def plan(
     from rollout.cli.stages.request import fresh_request
 
     if file is not None:
-        others = (out, markdown, detailed_exitcode, explain, finish_by, snapshot, rollback)
+        others = (
+            out,
+            markdown,
+            detailed_exitcode,
+            explain,
+            finish_by,
+            snapshot,
+            anonymous,
+            rollback,
+        )
         _show_saved(file, settings, has_other_flags=any(others))
         return
+    if explain is not None and any((out, markdown, detailed_exitcode, finish_by)):
+        hint = "Drop --out, --markdown, --detailed-exitcode and --finish-by."
+        raise UsageError("--explain only explains a node", hint=hint)
     # Report wrong flags before the first request.
     request = fresh_request(settings, rollback=rollback or "")
     date = _finish_date(finish_by, settings)

@@ -139,14 +139,18 @@ class Operation:
         with suppress(RolloutError):
             api = wiring.cluster_api(self.settings)
         while not self.process_stop.is_due:
+            is_lease_current = False
             with suppress(ApiError):
                 if api is not None:
                     watch.observe(read_lease(api, self.settings.lock.namespace))
+                    is_lease_current = True
             is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
             is_due = is_free and clock.monotonic() >= next_pass_at
             expired_lease = watch.expired_version
             # Its nodes in flight are resumed before the next pass is due.
-            may_take_over = expired_lease not in (None, lease_the_last_pass_tried)
+            is_new = expired_lease not in (None, lease_the_last_pass_tried)
+            # While the API server is away, renewals are not seen.
+            may_take_over = is_lease_current and is_new
             if is_due or may_take_over:
                 return
             clock.wait(self.process_stop, _POLL_SECONDS)

@@ -140,21 +140,21 @@ def room_of(node: Json, used: NodeUsage) -> NodeRoom:
 def requests_of(pod: Json) -> tuple[int, int, Mapping[str, int]]:
     """Return the CPU (thousandths), memory (bytes) and other resources that a pod requests.
 
-    Containers request together. An init container runs alone, so that only the largest request of
-    one counts. A container that has a limit and no request requests its limit.
+    Containers and sidecars request together. An init container runs beside the sidecars before it.
+    A container that has a limit and no request requests its limit.
     """
     spec = spec_of(pod)
-    together = Counter[str]()
-    alone = Counter[str]()
-    for container in spec.get("containers") or ():
-        together.update(_requests_of_container(container))
+    sidecars = Counter[str]()
+    starting = Counter[str]()
     for container in spec.get("initContainers") or ():
-        requests = _requests_of_container(container)
+        requests = Counter(_requests_of_container(container))
+        starting |= sidecars + requests
         if container.get("restartPolicy") == "Always":
-            together.update(requests)
-        else:
-            alone |= Counter(requests)
-    needed = together | alone
+            sidecars += requests
+    running = sidecars
+    for container in spec.get("containers") or ():
+        running = running + Counter(_requests_of_container(container))
+    needed = running | starting
     return needed.pop("cpu", 0), needed.pop("memory", 0), +needed
 
 

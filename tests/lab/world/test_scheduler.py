@@ -106,6 +106,18 @@ def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | Non
     assert refusal(PlacementDemand(pod, *requests_of(pod)), offered) == reason
 
 
+def test_an_init_container_runs_beside_the_sidecars_before_it() -> None:
+    def container(cpu: str, **more: str) -> Json:
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    spec = {
+        "initContainers": [container("1", restartPolicy="Always"), container("2")],
+        "containers": [container("500m")],
+    }
+    cpu, _memory, _others = requests_of({"spec": spec})
+    assert cpu == 3000
+
+
 def test_a_waiting_pod_is_placed_when_a_pod_goes_or_a_node_opens() -> None:
     sim = Simulation(1, settings=HostSettings(capacity={"cpu": "1", "memory": "1Gi", "pods": "10"}))
     sim.deployment("one", 1, cpu="800m")
