@@ -130,7 +130,7 @@ class _RequestReader(io.BufferedReader):
         line = super().readline(most if size is None or size < 0 else min(size, most))
         self._bytes_left -= len(line)
         if self._bytes_left < 0 and len(line) <= _MOST_HEADER_BYTES:
-            # The base class answers with 431, and with 414 to a longer request line.
+            # The base class answers with 431, or 414 if the request line alone is too long.
             raise LineTooLong("request")
         return line
 

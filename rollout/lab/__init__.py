@@ -14,7 +14,7 @@ _LIBRARIES = ("aiohttp", "asyncssh")
 
 
 def require_libraries() -> None:
-    """Raise a RolloutError if a library is missing. Importing asyncssh writes a temporary file."""
+    """Raise a RolloutError if a library is missing. Needs a temporary folder, for asyncssh."""
     try:
         for name in _LIBRARIES:
             import_module(name)

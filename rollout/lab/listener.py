@@ -64,7 +64,7 @@ class Listener:
         """Refuse connections from now on, and close those in their handshakes."""
         self.stop_accepting()
         for connection in self._handshakes.values():
-            # Canceling the task would leave connections open that have not begun their handshakes.
+            # Its handshake then fails and closes it. One canceled before it begins would not.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 

@@ -272,6 +272,7 @@ class HostFacts:
         detail = update.message or "update_engine gave no status"
         if engine.check_state.is_off:
             detail = service_text("update-engine", engine.check_state)
+        # Flatcar always has an engine.
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         return Sign(source, SourceAnswer.ABSENT if is_absent else SourceAnswer.NONE, detail)
 

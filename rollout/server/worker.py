@@ -126,7 +126,7 @@ class SlotRunner:
             if slot.is_given_up:
                 self._let_node_rest(slot)
                 return None
-        plan = self._make_plan(slot, node)
+        plan = self._make_plan_of_node(slot, node)
         server = self.server
         with server.observers_of(plan) as others:
             observers = (*others, _DetailObserver(slot.run_id, self.details))
@@ -140,7 +140,7 @@ class SlotRunner:
                 engine = self._make_engine(plan, events.report, check_may_act, stop)
                 return self._run_with_engine(slot, engine, is_taken_up=is_taken_up)
 
-    def _make_plan(self, slot: Slot, node: Node) -> RolloutPlan:
+    def _make_plan_of_node(self, slot: Slot, node: Node) -> RolloutPlan:
         settings = self.server.settings
         return plan_of(
             node=node,

@@ -37,6 +37,7 @@ def _pod_warning(warning_of_pod: findings.PodWarning) -> Words:
                 "has no controller: nothing will replace it (evicted because --force is set)"
             )
         case _:
+            # verdicts.py warns of no others.
             raise NotImplementedError(warning_of_pod.finding)
 
 

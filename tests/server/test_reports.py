@@ -12,6 +12,7 @@ from rollout.model.marks import PHASE, RUN
 from rollout.model.progress import Phase
 from rollout.server import holder_requests, worker
 from rollout.server.protocol import AnswerKind
+from tests.execution.drains import change
 from tests.server.in_memory import Cluster, Replica, ask, await_answer, start_replica
 from tests.waiting import wait_until
 
@@ -95,6 +96,21 @@ def test_a_host_that_asks_from_a_new_boot_has_reported(cluster: Cluster, replica
     cluster.reboot("a")
     assert ask(replica, cluster, "a") is AnswerKind.WAITING_FOR_PROOF
     assert cluster.reported == {"a"}
+
+
+def test_a_host_that_reports_before_its_node_is_ready_gets_the_kubelets_message(
+    cluster: Cluster, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await_answer(replica, cluster, "a", AnswerKind.GRANTED)
+    conditions = [{"type": "Ready", "status": "False", "message": "no network"}]
+    status = {**cluster.status("a", "a-1"), "conditions": conditions}
+    change(cluster.behind, NODES, "a", status=status)
+    monkeypatch.setattr(holder_requests, "_WAIT_SECONDS", 0.1)
+    request = cluster.ask_of("a")
+    assert replica.service.steady_state(request).value == "a: it is not Ready: no network"
+    slot = replica.service.server.book.read_now().of_id(request.id)
+    assert slot is not None
+    wait_until(lambda: replica.service.worker.detail(slot) == "waiting for Ready: no network")
 
 
 def test_a_report_wakes_the_worker(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

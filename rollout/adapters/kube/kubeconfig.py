@@ -373,12 +373,12 @@ def _check_names_are_unique(file: KubeconfigFile, path: Path) -> None:
 
 
 def _why_not_yaml(error: Exception) -> str:
+    """Return the reason without the file's text, which may be secret."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        # YAML quotes an unknown tag, which may be a password that begins with `!`.
+        # YAML quotes an unknown tag, such as `!password`.
         problem = (error.problem or "it cannot be read").partition(" '")[0]
         return f"line {error.problem_mark.line + 1}: {problem}"
     if isinstance(error, UnicodeDecodeError):
-        # Its text shows bytes of the file.
         return type(error).__name__
     return " ".join(str(error).split())
 

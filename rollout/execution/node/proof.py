@@ -85,7 +85,7 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
 
 
 def _missing_proof(context: NodeContext, host: SshHost, progress: Progress) -> MissingProof | None:
-    missing = _missing_on_host(host, progress)
+    missing = _missing_proof_on_host(host, progress)
     if missing is None and Source.ANNOTATION in progress.targets:
         names = requesting_annotations(context.read_node(), marks.OTHERS_REQUESTS)
         # Without an agent, nobody removes the annotation.
@@ -95,7 +95,6 @@ def _missing_proof(context: NodeContext, host: SshHost, progress: Progress) -> M
 
 
 def _has_agent(context: NodeContext) -> bool:
-    """Whether an agent that removes the annotation runs on the node."""
     for pod in context.read_pods():
         names = set(pod.labels.values())
         if pod.owner:
@@ -105,7 +104,7 @@ def _has_agent(context: NodeContext) -> bool:
     return False
 
 
-def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
+def _missing_proof_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
     sources = tuple(_sources_to_ask(progress.targets))
     if not sources:
         return None
@@ -113,7 +112,7 @@ def _missing_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
     if Source.COMMAND in sources and not command:
         why = "cannot check: detect.command is not set"
         return MissingProof(Source.COMMAND, why, is_final=True)
-    # Without the version that a rollback leaves: it does not matter for what is booted.
+    # Without `rollback`, which only decides whether one is needed.
     probe = Probe(sources, command)
     facts = observe(host.host, host.shell, probe=probe, timeout=host.probe_timeout)
     if not isinstance(facts, HostFacts):

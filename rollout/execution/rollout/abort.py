@@ -171,7 +171,7 @@ class _Undoing:
     def _store_abort(self, run: str) -> None:
         """Have `rollout operate` start nothing until a person does."""
         at = whole_second(self.cluster.api.server_time() or self.report.now)
-        aborted = Pause(self.lock.holder, at, run)
+        aborted = Pause(by=self.lock.holder, at=at, reason=run)
         try:
             change_memory(self.cluster.api, self.lock.namespace, partial(replace, aborted=aborted))
         except ApiError as error:

@@ -112,6 +112,7 @@ class WaveState:
         ended.healthy_checks = 0 if missing else ended.healthy_checks + 1
         is_over = ended.deadline.expired
         has_settled = ended.healthy_checks >= self.settler.policy.gates.health_checks
+        # At the deadline, one healthy check is enough.
         if has_settled or (is_over and not missing):
             self._free_or_soak(name, ended)
         elif is_over:
@@ -361,7 +362,7 @@ class WaveRunner:
         return Decision(begin, drop, had_room=bool(checked))
 
     def _wait_for_room(self, waiting: _WaitingNodes) -> Decision:
-        """Wait for room; after --settle-timeout, drop the nodes that a limit keeps back."""
+        """Wait for room; after --settle-timeout, drop only nodes that a limit keeps back."""
         if waiting.room_deadline is None:
             self._report_full(waiting.nodes)
             waiting.room_deadline = Deadline(self.clock, self.settle_timeout)

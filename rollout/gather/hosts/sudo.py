@@ -137,7 +137,7 @@ def _may_be_root(runas: str) -> bool:
 def _nopasswd_of_matching(wanted: str, commands: str) -> Iterator[bool]:
     """Yield whether each matching command of a rule has NOPASSWD.
 
-    A tag also applies to the commands after it.
+    A tag also applies to later commands: `NOPASSWD: /bin/cgpt, PASSWD: /bin/reboot, /bin/sync`.
     """
     has_nopasswd = False
     for command in _COMMAND_SEPARATOR.split(commands):
@@ -150,7 +150,6 @@ def _nopasswd_of_matching(wanted: str, commands: str) -> Iterator[bool]:
 
 
 def _covers(command: str, wanted: str) -> bool:
-    """Whether a rule's command, perhaps with wildcards, covers the wanted one."""
     if len(command) > _LONGEST_COMMAND:
         return False
     path, _, arguments = command.partition(" ")

@@ -255,7 +255,7 @@ class Kubelet:
     def _after(
         self, seconds: float, work: Callable[..., None], *args: Any, settles: bool = True
     ) -> None:
-        """Do the work after simulated seconds, unless the host goes down before."""
+        """Like `Agenda.after`, unless the host goes down before."""
         boot = self._boots
 
         def work_unless_rebooted() -> None:

@@ -340,13 +340,13 @@ def _warn_of_others_at_work(
 def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
     nodes = [node for wave in waves for node in wave.nodes]
     pods = sum(node.evict for node in nodes)
-    arrivals = sum(node.arrivals for node in nodes)
+    repeated_evictions = sum(node.arrivals for node in nodes)
     return PlanSummary(
         nodes=len(nodes),
         waves=len(waves),
         waves_lower_bound=lower_bound,
         pods_to_move=pods,
-        expected_evictions=pods + arrivals,
+        expected_evictions=pods + repeated_evictions,
     )
 
 
