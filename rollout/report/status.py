@@ -125,7 +125,7 @@ def _wide_table(rows: Sequence[NodeStatus], notes: Sequence[str], room: int | No
 def _rollout_commands(
     follow_ups: Sequence[FollowUp], rollout: FollowUp, with_flags: Callable[[str], str]
 ) -> Iterator[str]:
-    """Yield each way. One that starts nodes follows what would prevent it, such as a release."""
+    """Yield each way; before one that starts nodes, the commands that must come first."""
     commands = [entry.command for entry in follow_ups if entry is not rollout and entry.command]
     before_start = "".join(f"    {with_flags(command)}\n" for command in commands)
     for way in rollout.ways:
