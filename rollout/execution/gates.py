@@ -149,8 +149,9 @@ class PolicyGates:
         return OPEN
 
     def ask_before_cordon(self, node: PlannedNode) -> Finding | None:
+        """Ask all checks once more, without their waits and timeouts."""
         if self.memory is not None:
-            self.memory.expire()
+            self.memory.require_fresh_read()
         # Slow checks first, so that little time passes until the cordon.
         for check in reversed(self._checks):
             finding = check(node).finding

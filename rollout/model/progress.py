@@ -214,14 +214,18 @@ class RunResult:
     @property
     def left_out(self) -> Mapping[str, int]:
         """Return how many nodes were rightly left out, by reason."""
-        reasons = [exclusion.reason for exclusion in self.excluded]
-        reasons += [node.reason for node in self.skipped if node.reason is not None]
-        return Counter(sorted(reason.value for reason in reasons if not reason.is_trouble))
+        return rightly_left_out((*self.excluded, *self.skipped))
 
     @property
     def complete(self) -> bool:
         """Whether every selected node is done, or was rightly left out."""
         return not (self.failed or self.not_started or self.not_done)
+
+
+def rightly_left_out(nodes: Iterable[Exclusion | NotStarted]) -> Mapping[str, int]:
+    """Return how many of the nodes need no reboot now, by reason."""
+    reasons = [node.reason for node in nodes if node.reason is not None]
+    return Counter(sorted(reason.value for reason in reasons if not reason.is_trouble))
 
 
 def wrongly_left_out(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:

@@ -21,7 +21,7 @@ from rollout.model.plan import (
     TimeEstimate,
     Wave,
 )
-from rollout.model.progress import RunResult, wrongly_left_out
+from rollout.model.progress import rightly_left_out, wrongly_left_out
 from rollout.model.text import (
     counted,
     grouped,
@@ -466,20 +466,24 @@ def _in_words(seconds: float) -> str:
 
 def no_nodes_text(plan: RolloutPlan) -> str:
     """Return why no node is planned: `Nothing to do` only if no problem excludes one."""
-    in_trouble = wrongly_left_out(plan.excluded)
-    left_out = RunResult((), excluded=plan.excluded).left_out
-    if plan.policy.rollback and not in_trouble and set(left_out) == {ExclusionReason.NO_UPDATE}:
-        version = printable(plan.policy.rollback)
-        return f"Nothing to do: none of {counted(len(plan.excluded), 'node')} runs {version}."
-    if not in_trouble and set(left_out) == {ExclusionReason.NO_UPDATE}:
+    unwanted = plan.policy.rollback
+    wrong = wrongly_left_out(plan.excluded)
+    right = rightly_left_out(plan.excluded)
+    is_only_without_update = not wrong and set(right) == {ExclusionReason.NO_UPDATE}
+    if is_only_without_update and unwanted:
+        nodes = counted(len(plan.excluded), "node")
+        return f"Nothing to do: none of {nodes} runs {printable(unwanted)}."
+    if is_only_without_update:
         return _nothing_staged(plan.excluded)
-    lead = "No node is planned" if in_trouble else "Nothing to do: no node is planned"
-    sentence = f"{joined('; ', lead, absence_counts(in_trouble, left_out))}."
-    if not plan.policy.rollback:
-        return sentence
-    version = shell_word(plan.policy.rollback)
-    hint = "There is no node to roll back, so this does not hold the version. To hold it anyway"
-    return f"{sentence} {hint}, run: rollout hold {version}"
+    lead = "No node is planned" if wrong else "Nothing to do: no node is planned"
+    sentence = f"{joined('; ', lead, absence_counts(wrong, right))}."
+    return f"{sentence} {_hold_hint(unwanted)}" if unwanted else sentence
+
+
+def _hold_hint(version: str) -> str:
+    # A rollback with nodes holds the version itself.
+    why = "There is no node to roll back, so this does not hold the version."
+    return f"{why} To hold it anyway, run: rollout hold {shell_word(version)}"
 
 
 def _nothing_staged(excluded: Sequence[Exclusion]) -> str:

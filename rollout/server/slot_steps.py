@@ -183,9 +183,9 @@ class SlotSteps:
 
     def _await_older_grant(self, context: NodeContext, phase: Phase) -> Node:
         """Give a host time to go down by a grant from before its drain."""
-        # Both waits began after that grant.
-        awaited = Awaited.ASK if phase is Phase.DRAINED else Awaited.DRAIN
-        for node in self._poll(context, awaited, min(_LAST_GRANT_SECONDS, self.timeout)):
+        # Continues the slot's wait, which began after that grant.
+        current_wait = Awaited.ASK if phase is Phase.DRAINED else Awaited.DRAIN
+        for node in self._poll(context, current_wait, min(_LAST_GRANT_SECONDS, self.timeout)):
             if not node.is_ready or has_rebooted(context.planned, node):
                 break
         return node
@@ -223,9 +223,9 @@ class SlotSteps:
         return node
 
     def _poll(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
-        """Yield the Node repeatedly until all servers together have waited `seconds`.
+        """Yield the Node at least once, until all servers together have waited `seconds`.
 
-        The wait starts after the first Node, which may end it.
+        The first Node may end the wait before it starts.
         """
         deadline: Deadline | None = None
         while True:

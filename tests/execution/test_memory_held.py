@@ -85,7 +85,7 @@ def test_a_release_before_the_announcement_does_not_end_the_run(api: ClusterApi)
     memory = run_memory(api, announced)
     memory.note_end(planned("node-1"), ROLLED_BACK)
     release(api)
-    memory.expire()
+    memory.require_fresh_read()
     assert memory.why_not_to_start(planned("node-2")) is None
     memory.report_held()
     assert announced.nodes == [("node-1",)]

@@ -99,26 +99,27 @@ def undo_earlier_rollback(context: NodeContext) -> None:
 
 
 def undo_rollback(host: SshHost) -> str:
-    """Make a host that still runs the version to leave boot it again.
+    """If the host runs the version to leave, make it boot that version again.
 
     Returns why that failed; empty if it worked, or if another version runs.
     """
-    planned = host.planned
 
-    def runs_left_version(answer: CommandResult) -> bool:
+    def runs_version_to_leave(answer: CommandResult) -> bool:
         boot = parse_boot(answer)
         if boot is None:
             raise StepError("its answer has no boot ID")
         difference = machine_difference(host, boot)
         if difference:
             raise StepError(difference)
-        return is_in_old_boot(host, boot) or boot.version == planned.running_version
+        # After a failed boot of the target, the host falls back in a new boot.
+        has_fallen_back = boot.version == host.planned.running_version
+        return has_fallen_back or is_in_old_boot(host, boot)
 
     try:
         result = host.shell.run_if(
             host.host,
             BOOT_COMMAND,
-            runs_left_version,
+            runs_version_to_leave,
             BOOT_RUNNING_COMMAND,
             timeout=_UNDO_SECONDS,
         )

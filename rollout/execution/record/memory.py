@@ -123,8 +123,7 @@ class RunMemory:
     _unwritable: MemoryUnwritable | None = None
     _has_tried_to_write: bool = False
 
-    def expire(self) -> None:
-        """Have the next read ask the API server."""
+    def require_fresh_read(self) -> None:
         with self._lock:
             self._is_expired = True
 
@@ -146,7 +145,7 @@ class RunMemory:
         return why_held(self._read_recent(), planned.staged_version, self.failures_allowed)
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
-        self.expire()
+        self.require_fresh_read()
         unreadable = self._why_unreadable()
         if unreadable:
             return unreadable
@@ -182,7 +181,7 @@ class RunMemory:
         change = partial(with_hold, version=version, by=by, now=self._now)
         self.check_may_act()
         memory = self.cluster.ask(lambda api: change_memory(api, self.namespace, change))
-        self.expire()
+        self.require_fresh_read()
         held = why_held(memory, version)
         if held:
             self.report.tell(VersionHeld(self.report.now, version, (), cause_of(held)))

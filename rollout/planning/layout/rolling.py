@@ -176,9 +176,9 @@ Leaving = Mapping[str, Sequence[Pod]]
 
 
 def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
-    """If the wave rolls, limit how many nodes of each group are in flight.
+    """If the wave rolls, keep room for pods that fit only on certain nodes.
 
-    Nodes that the same pods are confined to form a group; its limit leaves room for those pods.
+    Each set of such nodes becomes a limit, `place:pods-1`: how many may be drained at once.
     """
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave

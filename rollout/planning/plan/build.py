@@ -447,14 +447,18 @@ def _wave_limits(
     pace: Pace,
 ) -> WaveLimits:
     rates = _budget_rates(drains, forecaster, inputs.policy, pace)
-    allowed = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
+    evictions_now = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
     # Replaces the 0 of a budget that allows no eviction now, but may later.
-    allowed |= {key: rate.permits for key, rate in rates.items()}
-    allowed |= owners.allowed
-    allowed |= copies_spare(inputs.snapshot.stored)
+    evictions_later = {key: rate.permits for key, rate in rates.items()}
     # A controller moves its pods off one node at a time.
-    for drain in drains:
-        allowed |= dict.fromkeys(sorted(drain.controllers.awaited), 1)
+    moves = {key: 1 for drain in drains for key in sorted(drain.controllers.awaited)}
+    allowed = {
+        **evictions_now,
+        **evictions_later,
+        **owners.allowed,
+        **copies_spare(inputs.snapshot.stored),
+        **moves,
+    }
     return WaveLimits(size, allowed, rates, _rounds_by_budget(rates, drains, inputs.pools))
 
 
