@@ -280,12 +280,12 @@ class LeaseLock:
             if self._is_lost or self._ended.is_set():
                 return
             try:
-                self._write_and_note(lambda: self._write(self._hurried))
+                self._write_and_note(lambda: self._write_unless_taken(self._hurried))
             except ApiNotFoundError:
                 self._note_lost(None)
 
-    def _write(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
-        """Write the Lease; return None if another process has taken it.
+    def _write_unless_taken(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
+        """Write the Lease, or note that it is lost and return None.
 
         A conflict with our own earlier write, whose answer was lost, is retried once. Raises
         `ApiConflictError` after another conflict.
@@ -323,7 +323,7 @@ class LeaseLock:
 
     def _release_by(self, api: ClusterApi) -> None:
         if not self._is_lost:
-            self._write(api, released=True)
+            self._write_unless_taken(api, released=True)
 
     def _body(self, *, released: bool = False) -> dict[str, Any]:
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -81,8 +81,9 @@ def grant(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
 
 def _check_slot_and_lease(server: ServerContext, slot: Slot) -> float:
     """Check that both are still held; return until when (monotonic) that is sure."""
-    # Before the checks, whose answers are from when they start.
+    # First, because an answer is as old as its request.
     until = server.leadership.safe_until
+    # Both requests at once: the host waits.
     lease_check = in_background(server.leadership.require_server, "lease")
     stored = server.book.read_now().of_run(slot.run_id)
     if stored is None or stored.state is not SlotState.HELD or _is_ending(stored):

@@ -124,8 +124,7 @@ class AnsibleSettings:
         return (*arguments, *shlex.split(user_arguments))
 
     def _preferences(self, temporary_folder: str) -> dict[str, str]:
-        """Return variables of preferences that the user has not set."""
-        any_unparsed = "any_unparsed_is_failed"
+        """Return --ssh-user, --ssh-port and preferences that the user has not set."""
         # Section and key in ansible.cfg, variable, value.
         preferred = [
             # A terminal merges stdout and stderr.
@@ -135,7 +134,12 @@ class AnsibleSettings:
             ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
             ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
             # Half an inventory would lack hosts.
-            ("inventory", any_unparsed, f"ANSIBLE_INVENTORY_{any_unparsed.upper()}", "True"),
+            (
+                "inventory",
+                "any_unparsed_is_failed",
+                "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED",
+                "True",
+            ),
             # The home folder, its default, may be read-only.
             ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary_folder),
         ]
@@ -166,6 +170,7 @@ class AnsibleSettings:
             path = path / "ansible.cfg" if path.is_dir() else path
             if _is_readable(path):
                 return _check_file(path, _CONFIG_HINT)
+        # Nobody named this file: someone may have planted it.
         in_folder = self.folder / "ansible.cfg"
         if _is_readable(in_folder):
             _check_not_planted(in_folder)

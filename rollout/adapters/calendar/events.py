@@ -157,7 +157,7 @@ class CalendarEvent:
         self, first: datetime, periods: Iterable[_FoldKey], replaced: Iterable[ContentLine]
     ) -> Iterator[datetime]:
         """Yield the local starts in order, without those in EXDATE or `replaced`."""
-        rules = list(self._rule_starts(first))
+        rules = list(self._starts_by_rule(first))
         dates = [first, *(begin for begin, _ in periods)]
         for line in self.block.all("RDATE"):
             if not _is_period(line):
@@ -172,12 +172,13 @@ class CalendarEvent:
             if _fold_key(begin) not in excluded:
                 yield begin
 
-    def _rule_starts(self, first: datetime) -> Iterator[Iterable[datetime]]:
+    def _starts_by_rule(self, first: datetime) -> Iterator[Iterable[datetime]]:
         from dateutil.rrule import rrulestr  # noqa: PLC0415 - slow to import
 
         for line in self.block.all("RRULE"):
             rule = read_rule(line, has_times=not self.is_whole_days)
             starts = rrulestr(rule.text, dtstart=first)
+            # Not in `rule.text`: it may be in another form than DTSTART.
             if rule.until:
                 starts = starts.replace(until=self._rule_end(line, rule))
             yield starts

@@ -237,7 +237,7 @@ def _cluster_information(login: Login) -> dict[str, object]:
     data = cluster.certificate_authority_data
     if cluster.certificate_authority and not data:
         file = Path(cluster.certificate_authority)
-        with naming_certificate(f"certificate authority of {login.cluster_origin}"):
+        with certificate_errors(f"certificate authority of {login.cluster_origin}"):
             content = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
         data = base64.b64encode(content).decode()
     information: dict[str, object] = msgspec.to_builtins(
@@ -252,8 +252,8 @@ def _cluster_information(login: Login) -> dict[str, object]:
 
 
 @contextmanager
-def naming_certificate(name: str) -> Iterator[None]:
-    """Raise `KubeconfigError` if a certificate or key cannot be read."""
+def certificate_errors(name: str) -> Iterator[None]:
+    """Raise `KubeconfigError` if the named certificate or key cannot be read."""
     try:
         yield
     except (OSError, ValueError) as error:

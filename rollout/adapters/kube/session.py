@@ -27,7 +27,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.kube.client_parts import client_parts
-from rollout.adapters.kube.credentials import Credentials, log_in, naming_certificate
+from rollout.adapters.kube.credentials import Credentials, certificate_errors, log_in
 from rollout.adapters.kube.kubeconfig import (
     Login,
     UserEntry,
@@ -167,14 +167,14 @@ def _load_certificates(
     user = login.user
     verification = ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
     context = create_urllib3_context(cert_reqs=verification)
-    with naming_certificate(f"certificate authority of {login.cluster_origin}"):
+    with certificate_errors(f"certificate authority of {login.cluster_origin}"):
         authority = _read_pem(cluster.certificate_authority_data, cluster.certificate_authority)
         if authority:
             # Outside ASCII, there are only comments.
             context.load_verify_locations(cadata=authority.decode("ascii", errors="ignore"))
         elif configuration.verify_ssl:
             context.load_default_certs()
-    with naming_certificate(f"client certificate or key of {login.user_origin}"):
+    with certificate_errors(f"client certificate or key of {login.user_origin}"):
         _load_client_certificate(context, user, credentials)
     is_embedded = (
         credentials.certificate
@@ -259,10 +259,10 @@ class RenewableSession:
         """
         with self._login_lock:
             if self._session is refused:
-                self._session = self._log_in_or_fail()
+                self._session = self._log_in_unless_just_failed()
             return self._session
 
-    def _log_in_or_fail(self) -> ApiSession:
+    def _log_in_unless_just_failed(self) -> ApiSession:
         started_at = time.monotonic()
         if started_at >= self._no_login_until:
             try:
@@ -270,7 +270,7 @@ class RenewableSession:
             except KubeconfigError as error:
                 self._login_error = error
                 failed_at = time.monotonic()
-                # A slow program takes half of the time at most.
+                # Pause at least as long as the failed login took.
                 self._no_login_until = failed_at + max(_LOGIN_PAUSE, failed_at - started_at)
         raise ApiUnavailableError(
             f"the credentials have expired and cannot be renewed: {self._login_error.message}",

@@ -165,7 +165,7 @@ def _prepare_and_show(
 ) -> "PreparedRun":
     """Plan, show the plan, and raise `BlockedError` if it has blockers.
 
-    A stopped rollout is replaced only if the operator sees that and `may_decline`.
+    Replaces a rollout that somebody stopped only if the operator `may_decline`.
     """
     from rollout.cli.stages import refusals
     from rollout.cli.stages.prepare import prepare_fresh

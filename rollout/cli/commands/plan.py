@@ -85,9 +85,10 @@ def plan(
         raise UsageError("--explain only explains a node", hint=hint)
     # Report wrong flags before the first request.
     request = fresh_request(settings, rollback=rollback or "")
-    date = _finish_date(finish_by, settings)
+    finish_date = _finish_date(finish_by, settings)
     _check_outputs(out, markdown, snapshot, anonymous=anonymous)
     connections = connect(settings)
+    # `read_cluster` fills it.
     answers: CachedPages | None = None if snapshot is None else {}
     with_jobs = request.policy.drain.completion.is_used
     cluster = read_cluster(connections.api, request.namespace, answers, with_jobs=with_jobs)
@@ -100,7 +101,7 @@ def plan(
     if explain is not None:
         preview.show_explanation(node_name(explain), request, inputs)
         return
-    new = preview.make_preview(inputs, date, settings.nodes.allow)
+    new = preview.make_preview(inputs, finish_date, settings.nodes.allow)
     preview.show_preview(connections.api, request, inputs.snapshot, preview=new, saved_to=out)
     preview.write_plan(new.plan, inputs.snapshot, out=out, markdown=markdown)
     raise typer.Exit(preview.plan_exit_code(new, detailed=detailed_exitcode))

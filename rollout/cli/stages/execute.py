@@ -141,21 +141,22 @@ def run_and_show(ready_run: ReadyRun) -> RunResult:
         names_pods=output.verbose > 0,
     )
     with display as display_observer, stage("run") as note:
-        process = new_process_token()
-        with _observers_and_signals(ready_run, display_observer, process) as observers:
+        process_token = new_process_token()
+        with _observers_and_signals(ready_run, display_observer, process_token) as observers:
             ports = _run_ports(ready_run, observers)
             lock = lock_request(
                 prepared.request.settings,
-                process=process,
+                process=process_token,
                 watch=ready_run.watch,
                 force_unlock=ready_run.force_unlock,
             )
             rollout = assemble_rollout(_run_request(prepared), ports, lock, ready_run.stop)
             result = rollout.run()
         note(result_counts(result))
-        # The summary must not fail if the login broke meanwhile.
+        # The summary must not fail if the terminal is gone.
         discard_lost_terminals()
-    if not output.as_json and (plan.waves or result.not_done or result.left_over):
+    has_news = plan.waves or result.not_done or result.left_over
+    if has_news and not output.as_json:
         took = wiring.system_clock().monotonic() - began
         show(f"\n{_summary(result, prepared.request, took)}")
     return result

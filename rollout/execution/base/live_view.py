@@ -41,7 +41,7 @@ class LiveView(Generic[T]):
     deadline: Deadline
     # Set at each change; its reader clears it.
     changed: threading.Event = field(default_factory=threading.Event)
-    # If False, the view starts empty.
+    # If False, the view is empty until its thread has listed.
     lists_first: bool = True
     _objects: dict[str, T] = field(default_factory=dict)
     _version: str = ""

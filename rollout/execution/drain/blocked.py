@@ -49,7 +49,7 @@ class BlockedReason:
 
     @property
     def blocker_clause(self) -> str:
-        """Complete "blocked by": `shop/web, which needs 3 healthy pods and has 2`.
+        """Return what follows "blocked by": `shop/web, which needs 3 healthy pods and has 2`.
 
         Not for a `restart`, whose message is a sentence: see `why_blocked`.
         """

@@ -203,7 +203,7 @@ def _evict_or_delete(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run:
 
 
 def _failed_attempt(pod: Pod, error: ApiError) -> Attempt:
-    # A denial's status says nothing.
+    # A webhook or policy chooses its denial's status.
     if error.denial is None:
         if isinstance(error, ApiNotFoundError):
             return Attempt(pod, EvictionResult.GONE)

@@ -153,6 +153,8 @@ def _withdrawals_of_requests(present: Mapping[str, str]) -> dict[str, str]:
 
 
 def mark_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
+    """Keep the node cordoned, and remove what was only for the run."""
+
     def change(node: Node) -> Patch:
         require_mark(task, node)
         details = _details_of_failure(task, node, outcome, version)

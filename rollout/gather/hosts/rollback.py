@@ -60,7 +60,7 @@ def _previous_version(stdout: Sections, stderr: Sections, running: str) -> Sign:
     if image.answer is not SourceAnswer.ABSENT:
         return _sign_of_image(image, running)
     if last_exit_status(stdout.get("rpm-ostree", "")) != NOT_FOUND:
-        return _sign_of_deployments(stdout, stderr, running)
+        return _rollback_sign_of_deployments(stdout, stderr, running)
     if not stdout.get("other-slot", ""):
         why = "rollout cannot roll back its operating system"
         return _sign(SourceAnswer.NOT_NEEDED, why)
@@ -142,7 +142,7 @@ def _why_not_identified(own: str, running: str) -> str:
     return f"its os-release says {running}, and its booted system is {name}"
 
 
-def _sign_of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
+def _rollback_sign_of_deployments(stdout: Sections, stderr: Sections, running: str) -> Sign:
     deployments = parse_deployments(stdout)
     if deployments is None:
         return _sign(SourceAnswer.NONE, why_rpm_ostree_silent(stderr))
@@ -203,4 +203,5 @@ def _is_later_version(one: str, other: str) -> bool:
 
 
 def _sign(answer: SourceAnswer, detail: str, booted: str = "") -> Sign:
+    """`NOT_NEEDED`: the host has nothing to roll back to."""
     return Sign(Source.ROLLBACK, answer, detail, current=booted)

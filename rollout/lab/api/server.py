@@ -56,7 +56,8 @@ class ApiServer:
         self._endpoints = Endpoints(store, self.access)
         self._connections: _TrackingServer | None = None
         self._listener = Listener(self._handshake)
-        self._reserved: socket.socket | None = None
+        # Keeps the port during outages.
+        self._reservation: socket.socket | None = None
         self._stopped = False
         self._outage: asyncio.Task[None] | None = None
         for name in SYSTEM_NAMESPACES:
@@ -68,9 +69,9 @@ class ApiServer:
 
     async def start(self) -> None:
         """Listen on a free port, which is then `port`."""
-        self._reserved = reserve_port()
-        if self._reserved is not None:
-            self.port = self._reserved.getsockname()[1]
+        self._reservation = reserve_port()
+        if self._reservation is not None:
+            self.port = self._reservation.getsockname()[1]
         self._connections = _TrackingServer(self._handle)
         self.come_back()
 
@@ -82,8 +83,8 @@ class ApiServer:
         await self.go_away()
         if self._connections is not None:
             await self._connections.shutdown(_SHUTDOWN_SECONDS)
-        if self._reserved is not None:
-            self._reserved.close()
+        if self._reservation is not None:
+            self._reservation.close()
 
     async def go_away(self) -> None:
         """Be unreachable: refuse new connections and break open ones."""

@@ -151,11 +151,11 @@ class DisruptionController:
             if owner is not None:
                 owners.setdefault(owner["uid"], (pod, owner))
         # During a rolling update, several ReplicaSets have the scale of one Deployment.
-        scaled = [self._scaled(pod, owner) for pod, owner in owners.values()]
-        return sum({uid(item): int(spec_of(item).get("replicas", 1)) for item in scaled}.values())
+        scalable = [self._find_scalable(pod, owner) for pod, owner in owners.values()]
+        return sum({uid(item): int(spec_of(item).get("replicas", 1)) for item in scalable}.values())
 
-    def _scaled(self, pod: Json, owner: Json) -> Json:
-        """Return the controller whose scale counts: the Deployment of a ReplicaSet, if any."""
+    def _find_scalable(self, pod: Json, owner: Json) -> Json:
+        """Return the owner, or the Deployment of a ReplicaSet; `UnscalableError` if none."""
         resource = _SCALABLE.get(owner["kind"])
         workload = None
         if resource is not None:

@@ -68,14 +68,14 @@ class DrainChecker:
                 continue
             pod_warnings += [warning(self.node, subject, reason) for reason in verdict.warnings]
             if verdict.action is Action.EVICT:
-                findings += self._check_overdue(pod)
+                findings += self._check_grace_period(pod)
                 findings += self._check_grace(pod)
                 findings += self._check_budgets(pod)
         blockers = [finding for finding in findings if isinstance(finding, Blocker)]
         warnings = [finding for finding in findings if isinstance(finding, PlanWarning)]
         return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*pod_warnings, *warnings)))
 
-    def _check_overdue(self, pod: Pod) -> Iterator[Blocker | PlanWarning]:
+    def _check_grace_period(self, pod: Pod) -> Iterator[Blocker | PlanWarning]:
         seconds = self.headcount.seconds_overdue(pod) if pod.terminating else 0
         if not seconds:
             return

@@ -175,12 +175,12 @@ def _count_against_version(
     versions: Mapping[str, VersionFailures], ended: EndedNode, now: datetime
 ) -> Mapping[str, VersionFailures]:
     if ended.version not in versions and _are_too_many_held(versions):
-        # There is no room for another.
+        # No room for another.
         return versions
-    before = versions.get(ended.version, VersionFailures((), ""))
+    before = versions.get(ended.version, VersionFailures(nodes=(), at=""))
     nodes = tuple(dict.fromkeys((*before.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
-    is_held = len(nodes) >= min(ended.failures_allowed, MOST_NODES_OF_VERSION)
-    held_since = before.held_since or (whole_second(now) if is_held else "")
+    has_failed_enough = len(nodes) >= min(ended.failures_allowed, MOST_NODES_OF_VERSION)
+    held_since = before.held_since or (whole_second(now) if has_failed_enough else "")
     failures = replace(before, nodes=nodes, at=whole_second(now), held_since=held_since)
     return _keep_recent({**versions, ended.version: failures})
 

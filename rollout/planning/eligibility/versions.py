@@ -199,6 +199,7 @@ NO_VERSIONS = KnownVersions()
 def update_standings(
     nodes: Iterable[Node], observations: Mapping[str, HostObservation], longest_silence: float
 ) -> Mapping[str, UpdateStanding]:
+    """Compare hosts without a staged update with the cluster, by node name."""
     nodes = tuple(nodes)
     known = KnownVersions.of(nodes, observations)
     found: dict[str, UpdateStanding] = {}

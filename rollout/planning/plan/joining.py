@@ -41,10 +41,11 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
 
 
 def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
-    """Return the snapshot as if these nodes were Ready after their reboot, and returned."""
+    """Return the snapshot as if nodes in flight were back, to plan the rest."""
     nodes = tuple(_as_if_back(node) if node.name in names else node for node in snapshot.nodes)
     pods = list[Pod]()
     for pod in snapshot.pods:
+        # Other pods were drained.
         is_static_pod_back = pod.mirror and pod.node in names
         pods.append(structs.replace(pod, ready=True) if is_static_pod_back else pod)
     return replace(snapshot, nodes=nodes, pods=tuple(pods))

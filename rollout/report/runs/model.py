@@ -11,6 +11,7 @@ from rollout.model.progress import (
     NodeFinished,
     NodeRescued,
     Notice,
+    Outcome,
     Phase,
     PodBlocked,
     VersionHeld,
@@ -90,6 +91,10 @@ class NodeReport:
     version_staged: str
     version_after: str
     message: str = ""
+
+    @property
+    def has_failed(self) -> bool:
+        return self.outcome not in ("", Outcome.SUCCEEDED)
 
 
 @dataclass(slots=True)

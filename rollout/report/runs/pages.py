@@ -107,8 +107,7 @@ class Chart(NamedTuple):
 
 
 def _failed_and_longest_first(node: NodeReport) -> tuple[bool, float]:
-    has_not_failed = node.outcome in ("", Outcome.SUCCEEDED)
-    return has_not_failed, -node.seconds
+    return not node.has_failed, -node.seconds
 
 
 def _most_important(nodes: Sequence[NodeReport]) -> Sequence[NodeReport]:
@@ -179,16 +178,16 @@ def _wave_title(report: RunReport, position: int) -> str:
 def _timeline_row(
     whole: Interval, node: NodeReport, holds: Sequence[BlockedEviction]
 ) -> TimelineRow:
-    has_failed = bool(node.outcome) and node.outcome != Outcome.SUCCEEDED
     spans = [Span(PART_OF[phase.phase].value, phase.begin, phase.end) for phase in node.phases]
     spans += [Span("held", hold.event.since, hold.until) for hold in holds]
     bars = [*_bars(whole, spans)]
+    end_of_bars = max((bar.x + bar.width for bar in bars), default=0.0)
     return TimelineRow(
         label=node.node,
         remark="" if node.outcome == Outcome.SUCCEEDED else outcome_text(node),
         took=elapsed(node.seconds),
         bars=bars,
-        mark=max((bar.x + bar.width for bar in bars), default=0.0) if has_failed else None,
+        mark=end_of_bars if node.has_failed else None,
     )
 
 
