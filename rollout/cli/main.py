@@ -1,4 +1,4 @@
-"""The root command. Its subcommands are listed in `program`."""
+"""The root command. `program` lists its subcommands; `options` imports them."""
 
 import getpass
 import os

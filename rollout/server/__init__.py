@@ -18,4 +18,6 @@ cordons, drains and uncordons. The two share slots (a ConfigMap) and marks on th
     `holder_requests.await_return`: poll the Node
     until it is returned, answer `released`       return the node; wait until the cluster has
                                                   settled; free the slot
+
+`rollout.model.fleetlock` explains the terms.
 """

@@ -118,11 +118,11 @@ class Service:
                 AnswerKind.GROUP_MISMATCH,
                 f"{node.name} is not in the group {request.group} ({rules.selector})",
             )
-        # The first request takes a slot. A later one is granted once the worker has marked the node
-        # `drained`.
         slot = self.server.book.read_unless_fresh().of_node(node.name)
         if slot is not None:
+            # Grants once the worker has marked the node `drained`.
             return self._answer_slot_owner(request, slot)
+        # The worker drains the node of each slot.
         self._admission.take(request, node, rules)
         # If another replica leads, its worker finds the slot at its next poll.
         self.worker.wake()

@@ -34,9 +34,9 @@ from rollout.execution.node.steps import (
     delay_reboot,
     drain_again,
     drain_or_withhold,
+    prepare_drain,
     return_proven_node,
     run_checks_after_reboot,
-    start_drain,
 )
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
@@ -104,7 +104,7 @@ class SlotSteps:
     def by_phase(self) -> Mapping[Phase, Step]:
         return {
             Phase.PENDING: _cordon_if_eligible,
-            Phase.CORDONED: partial(self._close_on_failure, self._start_drain),
+            Phase.CORDONED: partial(self._close_on_failure, self._prepare_drain),
             Phase.DRAINING: partial(self._close_on_failure, self._drain_and_allow_grants),
             Phase.DRAINED: partial(self._close_on_failure, self._await_grant),
             Phase.REBOOTING: partial(self._close_on_failure, self._await_boot),
@@ -112,11 +112,11 @@ class SlotSteps:
             Phase.READY: self._await_report_and_finish,
         }
 
-    def _start_drain(self, context: NodeContext, progress: Progress) -> Progress:
-        """Start the drain; an earlier server's mark `drained`, which allows grants, goes first."""
+    def _prepare_drain(self, context: NodeContext, progress: Progress) -> Progress:
+        """Prepare it; an earlier server's mark `drained`, which allows grants, goes first."""
         if context.is_taken_up and has_grant(mark_cordoned_unless_granted(context)):
             return progress.move(Edge.GRANTED)
-        return start_drain(context, progress)
+        return prepare_drain(context, progress)
 
     def _drain_and_allow_grants(self, context: NodeContext, progress: Progress) -> Progress:
         context_of_drain = replace(
@@ -141,8 +141,8 @@ class SlotSteps:
     def _close_on_failure(self, step: Step, context: NodeContext, progress: Progress) -> Progress:
         """Run a step. If it fails, close the slot, so that no reboot is granted any more.
 
-        Only then read the Node, because a reboot may have been granted a moment before. An older
-        grant is from before this drain, which has overwritten its mark; the host may know of it.
+        Only then read the Node, because a reboot may have been granted a moment before. Or before
+        this drain: if pods come after a grant, the node is drained again, which overwrites it.
 
         `_after_failed_wait` (cordoned, draining or drained), if the Node
           has its grant, or has rebooted          reopen the slot, await the boot
@@ -176,6 +176,7 @@ class SlotSteps:
         is_going_down = may_have_older_grant and not node.is_ready
         if not (has_grant(node) or is_going_down or is_back(context.planned, node)):
             raise error from None
+        # Not a new grant: the host has one, or goes down by itself.
         mark_phase(context, Phase.REBOOTING)
         self.reopen(context)
         is_drained = progress.phase is Phase.DRAINED

@@ -10,11 +10,11 @@ work_until_stopped                      read the slots, until the server ends
           SlotRunner.run_slot
             _run_unless_done            read the node
               _run_with_engine          report the run, and await settling
-                Engine.run_node         add what all nodes share
-                  process_node          take the steps of `SlotSteps`, one per phase:
+                Engine.run_node         (execution.rollout.engine) add what all nodes share
+                  process_node          take the steps of `SlotSteps` (server.slot_steps), by phase:
                     _cordon_if_eligible
                       claim_and_cordon
-                    _start_drain
+                    _prepare_drain
                     _drain_and_allow_grants
                       drain_or_withhold
                     _await_grant        wait for `rollout.server.holder_requests.grant`

@@ -27,9 +27,9 @@ from rollout.cli.program import with_program_name
 from rollout.cli.settings.schema import Settings, StopMode
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.cluster import Connections
+from rollout.cli.stages.notification_repeats import RepeatFilter
 from rollout.cli.stages.observers import run_journal, run_notifications
 from rollout.cli.stages.prepare import PreparedRun
-from rollout.cli.stages.repeats import RepeatFilter
 from rollout.cli.stages.request import Request
 from rollout.cli.stages.screens import relaxed_notes
 from rollout.cli.terminal import (

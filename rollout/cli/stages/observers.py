@@ -12,7 +12,7 @@ from rollout.adapters.journal import JournalFile, Record, journal_of, list_journ
 from rollout.adapters.notify import Outbox, destinations
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Settings
-from rollout.cli.stages.repeats import RepeatFilter
+from rollout.cli.stages.notification_repeats import RepeatFilter
 from rollout.cli.terminal import say
 from rollout.errors import RolloutError
 from rollout.execution.rollout.ledger import Aborted

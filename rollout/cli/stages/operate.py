@@ -23,7 +23,7 @@ from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages.cluster import connect
 from rollout.cli.stages.lock import lock_watch, refuse_if_locked
 from rollout.cli.stages.metrics import measured_pass
-from rollout.cli.stages.repeats import RepeatFilter
+from rollout.cli.stages.notification_repeats import RepeatFilter
 from rollout.cli.stages.request import Request, Unattended
 from rollout.cli.terminal import say, show_lines
 from rollout.errors import (
@@ -131,7 +131,10 @@ class Operation:
         say("stopped on request: no more passes will run")
 
     def _await_next_pass(self, clock: Clock, next_pass_at: float) -> None:
-        """Wait until the next pass is due and the lock is free, or a Lease expires meanwhile."""
+        """Wait until the next pass is due and the lock is free.
+
+        Or until a Lease expires that the last pass has not tried to take over.
+        """
         watch = self.watch
         lease_the_last_pass_tried = watch.expired_version
         api: ClusterApi | None = None
@@ -147,7 +150,7 @@ class Operation:
             is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
             is_due = is_free and clock.monotonic() >= next_pass_at
             expired_lease = watch.expired_version
-            # Its nodes in flight are resumed before the next pass is due.
+            # Resumes its nodes in flight early.
             is_new = expired_lease not in (None, lease_the_last_pass_tried)
             # While the API server is away, renewals are not seen.
             may_take_over = is_lease_current and is_new

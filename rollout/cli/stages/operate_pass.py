@@ -2,7 +2,7 @@
 
 It leaves people's rollouts alone. The steps of a pass, with what does the work:
 
-    Operation.run_until_stopped
+    Operation.run_until_stopped  (cli/stages/operate.py)
       run_once                   asks who holds the lock
         Pass.run
           find_unfinished_among    the rollout of an earlier pass, or of a person

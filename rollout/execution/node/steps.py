@@ -94,7 +94,7 @@ def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
     """`host` is the context's, with what only SSH hosts have."""
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
-        Phase.CORDONED: start_drain,
+        Phase.CORDONED: prepare_drain,
         Phase.DRAINING: _drain_and_mark,
         Phase.DRAINED: partial(_reboot, host),
         Phase.REBOOTING: partial(_prove_boot, host),
@@ -231,7 +231,7 @@ def _with_restaging(progress: Progress) -> Progress:
     return counted.move(Edge.RESTAGED)
 
 
-def start_drain(context: NodeContext, progress: Progress) -> Progress:
+def prepare_drain(context: NodeContext, progress: Progress) -> Progress:
     _check_not_own(context, Outcome.ABORTED)
     exclusion = context.policy.exclude_from_load_balancers
     if exclusion and is_excluded_by_us(context.read_node()):
@@ -283,7 +283,7 @@ def _wait_as_configured(context: NodeContext, seconds: Duration, detail: str, ph
 
 
 def drain_or_withhold(task: NodeTask) -> tuple[tuple[str, float], ...]:
-    """As `drain`, but `WithheldError` if pods have not completed in time."""
+    """As `drain`, but `WithheldError` (no reboot) if pods have not completed in time."""
     try:
         return drain(task)
     except StillRunningError as error:

@@ -12,7 +12,7 @@ From a plan to the result of a node:
     process_node              takes the steps, each in its phase:
       _check_and_cordon         PENDING: checks the node again
         claim_and_cordon        marks it and cordons it
-      start_drain               CORDONED: waits for the drain delay and the checks before the drain
+      prepare_drain             CORDONED: waits for the drain delay and the checks before the drain
       _drain_and_mark           DRAINING, by `drain_or_withhold`
         drain                   watches pods and budgets until the node is empty
           _Drain.run              repeats until no pod is left:
