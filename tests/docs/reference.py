@@ -3,6 +3,7 @@
 `python -m tests.docs.pages` writes them into the pages; the tests hold the pages against them.
 """
 
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
@@ -121,9 +122,16 @@ def _commands(path: str, command: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _meaning(flag: Any) -> str:
-    default = _default(flag)
-    said = flag.help.rstrip(".") + "."
+    text, written = split_default(flag.help)
+    default = f"`{written}`" if written else _default(flag)
+    said = text.rstrip(".") + "."
     return " ".join(part for part in (said, f"Default: {default}." if default else "") if part)
+
+
+def split_default(text: str) -> tuple[str, str]:
+    """Split `How many [1]`, as help has it, into the description and the default."""
+    match = re.fullmatch(r"(.+) \[(.+)\]", text)
+    return (match[1], match[2]) if match else (text, "")
 
 
 def _names(flag: Any) -> str:
@@ -225,7 +233,10 @@ def keys() -> str:
 def _key(setting: Setting, key: str) -> Sequence[str]:
     fixed = "\\|".join(setting.words) if len(setting.words) in range(1, 6) else setting.metavar
     kind = "true\\|false" if setting.kind is bool else fixed
-    default = default_text(setting.default)
+    text, written = split_default(setting.help)
+    default = f"`{written or default_text(setting.default)}`".replace("``", "")
+    if setting.name == "waves.max-unavailable":
+        default += "; with FleetLock, the sum of the slots"
     short = f", `{setting.short}`" if setting.short else ""
     other = (
         f"`--{setting.flag}`{short}"
@@ -235,7 +246,7 @@ def _key(setting: Setting, key: str) -> Sequence[str]:
         else ""
     )
     shown = f"`{key}` {kind}{', a list' if setting.is_list else ''}".strip()
-    return shown, _escaped(f"{setting.help}."), f"`{default}`" if default else "", other
+    return shown, _escaped(f"{text}."), default, other
 
 
 def metrics() -> str:

@@ -79,7 +79,7 @@ TITLES: Mapping[str, str] = {
     "status-run": "`rollout status --run -o json`, and a line of `status --watch -o json`",
     "plan": "`rollout plan -o json`, `rollout plan FILE -o json`, and a saved plan",
     "explain": "`rollout plan --explain NODE -o json`",
-    "apply": "a line of `rollout apply`, `resume` or `operate`, `-o json`",
+    "apply": "a line of `rollout apply`, `rollback`, `resume` or `operate`, `-o json`",
     "journal": "a line of a journal",
     "hold": "`rollout hold VERSION -o json`",
     "inventory": "`rollout inventory --list`",

@@ -8,6 +8,7 @@ from rollout.cli.settings.schema import LISTS, settings, settings_in
 from rollout.cli.settings.setting import Setting
 from rollout.cli.settings.values import default_text
 from rollout.model.quantity import Count
+from tests.docs.reference import split_default
 
 NAME = "settings"
 
@@ -43,8 +44,10 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 def _of(setting: Setting) -> Mapping[str, Any]:
     item = _item(setting)
     kind = {"anyOf": [item, {"type": "array", "items": item}]} if setting.is_list else item
-    default = f" Default: {default_text(setting.default)}." if default_text(setting.default) else ""
-    return {**kind, "description": f"{setting.help}.{default}"}
+    text, written = split_default(setting.help)
+    value = written or default_text(setting.default)
+    default = f" Default: {value}." if value else ""
+    return {**kind, "description": f"{text}.{default}"}
 
 
 def _item(setting: Setting) -> dict[str, Any]:

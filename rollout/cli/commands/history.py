@@ -90,7 +90,11 @@ def _read_all_runs() -> Iterator[RunReport]:
 def report(
     settings: CommandSettings,
     run: str = argument(
-        "", f"{_WHICH}, or - for a pod's log on stdin. Default: the last run.", "RUN", run_ids
+        "",
+        f"{_WHICH}, or - for a pod's log on stdin."
+        " Default: the last run, preferably of the current cluster.",
+        "RUN",
+        run_ids,
     ),
     out: Path | None = option(None, _OUT, "FILE", parser=output_file),
 ) -> None:
@@ -158,7 +162,7 @@ def _find_journal(run: str, settings: CommandSettings) -> Path:
         names = shortened([path.stem for path in journal.latest_first(matching)])
         raise InputError(
             f'run "{printable(run)}" is ambiguous: {len(matching)} begin with it',
-            hint=f"Give more letters. It may be: {names}.",
+            hint=f"Specify more characters. It may be: {names}.",
         )
     hint = f"List the runs on this machine: rollout history. {OR_PATH}"
     raise InputError(f'run "{printable(run)}" not found', hint=hint)

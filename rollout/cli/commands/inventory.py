@@ -84,7 +84,7 @@ def known_hosts(
     """Scan the host keys of the Nodes, and add them to a known_hosts file after confirmation.
 
     A scan alone does not prove that a key is genuine. Writes keys that match a fingerprint, and
-    other new keys if you confirm them or give --yes. Writes a changed key only if it matches a
+    other new keys if you confirm them or use --yes. Writes a changed key only if it matches a
     fingerprint. Exits 4 if a host has no trusted key.
 
     \b
@@ -175,7 +175,7 @@ def _confirm_trusted(
     ]
     if unconfirmed and not yes:
         keys = counted(len(unconfirmed), "unconfirmed key")
-        hint = f"{keys}: give --fingerprints; or compare them, and give --yes."
+        hint = f"{keys}: use --fingerprints; or compare them, and use --yes."
         consent.refuse_without_terminal(as_json=as_json, hint=hint)
         consent.ask(f"Trust {keys}")
     return [host for host in scanned if host.is_confirmed or host in unconfirmed]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _OUT = option(None, "Save the plan, for rollout apply FILE", "FILE", parser=output_file)
 _MARKDOWN = option(None, "Also write the plan as Markdown", "FILE", parser=output_file)
-_DETAILED_EXITCODE = option(False, "Exit 2 if nodes are pending, 4 if some were not checked")
+_DETAILED_EXITCODE = option(False, "Exit 2 if nodes would reboot, 4 if pending ones cannot")
 _EXPLAIN = option(
     None,
     "Explain the wave of this node, and show its pods",

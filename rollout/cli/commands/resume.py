@@ -53,7 +53,7 @@ def resume(
 
     All state is in the cluster. Nodes in flight continue from where they are, with the settings of
     the interrupted rollout, and the others are planned again. Of the rules, you can change only the
-    timeouts, which later resumes keep. You can also give --allow, --skip and --interactive. Exits 6
+    timeouts, which later resumes keep. You can also use --allow, --skip and --interactive. Exits 6
     if the record is missing or unreadable. Does not end a pause: use `rollout unpause`.
 
     \b
