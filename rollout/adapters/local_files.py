@@ -177,7 +177,7 @@ def open_output(path: Path, flags: int) -> int:
 def output_file(written: str) -> Path:
     """Return an output's path; `ValueError` for a folder."""
     if names_folder(written):
-        raise ValueError(f"{written} is a directory. Give a file in it.")
+        raise ValueError(f"{written} is a directory. Specify a file in it.")
     return Path(written)
 
 
@@ -191,7 +191,7 @@ def check_output_folder(path: Path) -> None:
     try:
         existing = next(part for part in (path, *path.absolute().parents) if part.exists())
         if not existing.is_dir():
-            raise InputError(f"{existing} is not a directory", hint="Give another directory.")
+            raise InputError(f"{existing} is not a directory", hint="Specify another directory.")
     except OSError as error:
         raise _unwritable(path, error) from error
 
@@ -202,7 +202,7 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         message = f"cannot create the directory {path}: {error.strerror}"
-        raise InputError(message, hint="Give another directory.") from error
+        raise InputError(message, hint="Specify another directory.") from error
 
 
 def check_output_file(path: Path | None) -> None:

@@ -13,7 +13,7 @@ _ANSWER = "Type yes to continue:"
 _UNBROKEN_ANSWER = _ANSWER.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def refuse_without_terminal(*, as_json: bool, hint: str = "Give --yes.") -> None:
+def refuse_without_terminal(*, as_json: bool, hint: str = "Use --yes.") -> None:
     """Raise `DeclinedError` if nobody can be asked."""
     if as_json or not sys.stdin.isatty():
         why = (

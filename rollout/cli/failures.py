@@ -87,7 +87,7 @@ def _message_lines(error: BaseException, command: str) -> Iterator[str]:
     """Yield lines such as these.
 
     rollout: error: there is no terminal to ask for confirmation
-    hint: Give --yes.
+    hint: Use --yes.
     """
     name = program_name()
     if isinstance(error, RolloutError):

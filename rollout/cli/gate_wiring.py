@@ -34,7 +34,7 @@ def gate_ports(
     alert_settings = settings.alerts
     if alert_settings.silence and not alert_settings.alertmanager_url:
         why = "alerts.silence has no effect without alerts.alertmanager-url"
-        raise UsageError(why, hint="Give its address.")
+        raise UsageError(why, hint="Specify its address.")
     read_alerts = None
     if alerts.url:
         read_alerts = PrometheusAlerts(

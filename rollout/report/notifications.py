@@ -142,11 +142,11 @@ class NoteMaker:
         failures = sum(end is not None and end.outcome.is_failure for end in ends)
         failed = f", {failures} failed" if failures else ""
         planned = counted(self.plan.summary.nodes, "node")
-        total = f"{len(self._view.ended)} of {planned} ended, {self._view.failed_count} failed"
+        total = f"{len(self._view.ended)} of {planned} finished, {self._view.failed_count} failed"
         yield Note(
             event=NotifyEvent.WAVE_DONE,
             level=Level.WARNING if failures else Level.INFO,
-            title=f"wave {wave.index} of {wave.of}: {counted(len(ends), 'node')} ended{failed}",
+            title=f"wave {wave.index} of {wave.of}: {counted(len(ends), 'node')} finished{failed}",
             body=f"Of the rollout: {total}.",
             next=_STATUS_COMMAND,
         )

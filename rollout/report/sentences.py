@@ -48,7 +48,7 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one cas
             title = wave_title(event.index, event.waves, event.in_flight)
             return f"{title}: {shortened(event.nodes, most=8)}"
         case WaveSettling():
-            return f"wave {event.index} settles: {printable(event.waiting_for)}"
+            return f"wave {event.index} is settling, waiting for: {printable(event.waiting_for)}"
         case NodeStep():
             detail = ", still down" if is_down(event) else _after_comma(event.detail)
             return f"{printable(event.node)}: {event.phase}{detail}"
@@ -89,18 +89,18 @@ def wave_title(index: int, waves: int, in_flight: int | None) -> str:
 
 
 def progress_text(view: RunView, now: float) -> str:
-    """Return `3 of 12 nodes ended, 1 failed; 2 draining; worker-4 is draining for 2m05s`."""
+    """Return `3 of 12 nodes finished, 1 failed; 2 draining; w-4 has been draining for 2m05s`."""
     failed = f", {view.failed_count} failed" if view.failed_count else ""
-    figures = f"{len(view.ended)} of {counted(view.planned_count, 'node')} ended{failed}"
+    figures = f"{len(view.ended)} of {counted(view.planned_count, 'node')} finished{failed}"
     if not view.in_flight:
         return figures
     longest = min(view.in_flight, key=lambda node: node.phase_begun_monotonic)
     took = elapsed(now - longest.phase_begun_monotonic)
     if is_down(longest):
-        state = f"{longest.phase}, down for {took}"
+        state = f"is {longest.phase}, down for {took}"
     else:
-        state = f"{longest.phase} for {took}{_after_comma(longest.detail)}"
-    return f"{figures}; {phase_counts(view.in_flight)}; {printable(longest.name)} is {state}"
+        state = f"has been {longest.phase} for {took}{_after_comma(longest.detail)}"
+    return f"{figures}; {phase_counts(view.in_flight)}; {printable(longest.name)} {state}"
 
 
 def is_down(node: NodeStep | NodeView) -> bool:

@@ -34,7 +34,8 @@ _FAILED_IN_SERVICE = frozenset(
     if outcome.is_failure and outcome is not Outcome.ROLLED_BACK
 )
 _WILL_STOP_PASSES = (
-    "  unattended passes will not reboot any nodes until you run `rollout unpause --unattended`"
+    "  unattended passes will not reboot any nodes until the next `rollout apply`"
+    " or `rollout unpause --unattended`"
 )
 _HAS_STOPPED_PASSES = (
     "Unattended passes will not reboot any nodes"

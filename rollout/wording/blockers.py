@@ -154,7 +154,7 @@ def _pod_refused(finding: findings.PodRefused) -> Words:
 @words.register
 def _stuck_terminating(finding: findings.StuckTerminating) -> Words:
     stuck = stuck_terminating(finding.overdue, finding.finalizers)
-    cause = f"{stuck}, longer than --drain-timeout"
+    cause = f"{stuck}, which exceeds --drain-timeout"
     setting = f"--set drain.skip-wait-for-delete-timeout={round(finding.timeout)}"
     return Words(cause, f"see what blocks its deletion, or skip it with {setting}")
 

@@ -118,7 +118,7 @@ def test_abort_says_before_it_starts_that_unattended_passes_stop(
     told = rollout(lab, "abort", "--yes").ends(0).stdout
     before, _, after = told.partition("1 node returned: worker-1")
     assert (
-        "unattended passes will not reboot any nodes until you run `rollout unpause --unattended`"
-        in before
+        "unattended passes will not reboot any nodes until the next `rollout apply`"
+        " or `rollout unpause --unattended`" in before
     )
     assert "rollout unpause --unattended" in after

@@ -199,7 +199,7 @@ def test_a_busy_server_and_a_deleted_node_keep_no_other_node_from_its_pause(
     )
     lab.call(lambda: lab.faults.add(forbidden))
     failed = rollout(lab, "unpause", "worker-1", "worker-3").ends(1)
-    assert "changed before the next node failed: worker-1" in failed.stderr
+    assert "these nodes were changed before the error: worker-1" in failed.stderr
 
 
 def test_all_nodes_are_paused_at_once_and_abort_leaves_it(

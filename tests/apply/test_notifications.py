@@ -48,7 +48,7 @@ def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) ->
     assert [
         f": wave {index} of {waves}: " in note["title"] for index, note in enumerate(done, start=1)
     ] == [True] * waves
-    assert f"{count} of {count} nodes ended" in done[-1]["body"]
+    assert f"{count} of {count} nodes finished" in done[-1]["body"]
     assert last["state"] == "completed"
     assert last["level"] == "success"
     assert last["next"] == ""
@@ -205,7 +205,7 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
     titles = [(message["title"].partition(": ")[2], message["type"]) for message in messages]
     assert titles[1:] == [
         ("worker-2 failed: rolled-back", "failure"),
-        ("wave 1 of 1: 1 node ended, 1 failed", "warning"),
+        ("wave 1 of 1: 1 node finished, 1 failed", "warning"),
         ("version 4152.2.0 is held", "warning"),
         ("rollout failed: 0 nodes succeeded, 1 failed", "failure"),
     ]

@@ -133,7 +133,7 @@ def test_a_plain_install_runs_ansible(
         (
             ("apply",),
             3,
-            "hint: Give --yes, or a plan saved with `kubectl node-rollout plan --out FILE`.",
+            "hint: Use --yes, or a plan saved with `kubectl node-rollout plan --out FILE`.",
         ),
         (("--version",), 0, f"kubectl node-rollout {PROJECT['project']['version']}"),
     ],

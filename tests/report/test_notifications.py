@@ -62,7 +62,7 @@ def test_a_node_that_was_not_touched_or_given_back_on_request_has_not_failed(
     outcome: Outcome,
 ) -> None:
     (note,) = notes(wave(1, "node-1"), ended("node-1", outcome))
-    assert note.title == "wave 1 of 2: 1 node ended"
+    assert note.title == "wave 1 of 2: 1 node finished"
     assert note.level == Level.INFO
 
 

@@ -119,7 +119,7 @@ def _message_and_hint(
     error: Exception, host: Host, stage: Stage, *, greeting: bytes, offer: Offer | None
 ) -> tuple[str, str]:
     if isinstance(error, socket.gaierror):
-        return f"the name {host.address} does not resolve", "Give its address in an inventory."
+        return f"the name {host.address} does not resolve", "Specify its address in an inventory."
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
         return _incompatible_message_and_hint(str(error), greeting, offer)
     if isinstance(error, (paramiko.AuthenticationException, EOFError, ConnectionError)):

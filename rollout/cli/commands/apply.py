@@ -38,7 +38,7 @@ _ROLLED_BACK = argument(
 )
 # A saved plan does not decide these.
 _CHANGEABLE = ("nodes.allow",)
-_CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
+_CONSENT = "Use --yes, or a plan saved with `rollout plan --out FILE`."
 
 
 class DryRun(StrEnum):
@@ -197,7 +197,7 @@ def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> No
 
 def _only_file(file: Path | None, filename: Path | None) -> Path | None:
     if file and filename:
-        raise UsageError(f"two plans: {file} and {filename}", hint="Give one of them.")
+        raise UsageError(f"two plans: {file} and {filename}", hint="Specify only one of them.")
     return file or filename
 
 

@@ -78,7 +78,8 @@ def serve(settings: CommandSettings) -> None:
     options = settings.fleetlock
     if bool(options.tls_cert) != bool(options.tls_key):
         raise UsageError(
-            "--tls-cert and --tls-key belong together", hint="Give both, or neither for plain HTTP."
+            "--tls-cert and --tls-key belong together",
+            hint="Specify both, or neither for plain HTTP.",
         )
     if settings.gates.interactive:
         raise UsageError(

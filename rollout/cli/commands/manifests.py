@@ -215,7 +215,7 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
         build = (
             "docker build -t REGISTRY/node-rollout:TAG . && docker push REGISTRY/node-rollout:TAG"
         )
-        hint = f"Build and push your own: {build}; then give --image REGISTRY/node-rollout:TAG."
+        hint = f"Build and push your own: {build}; then use --image REGISTRY/node-rollout:TAG."
         raise UsageError("no --image: rollout has no published image", hint=hint)
     has_schedule = (choices.schedule, choices.time_zone) != (DEFAULT_SCHEDULE, DEFAULT_ZONE)
     if has_schedule and kind is not InstallationKind.CRONJOB:
@@ -254,7 +254,7 @@ def _metrics_port(kind: InstallationKind, listen: str) -> int:
 
     host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
     if kind is InstallationKind.FLEETLOCK and port == SERVER_PORT:
-        hint = "Give another port, such as :9732."
+        hint = "Use another port, such as :9732."
         raise UsageError(
             f"metrics.listen: port {port} is already used for FleetLock requests", hint=hint
         )

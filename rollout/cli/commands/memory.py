@@ -154,7 +154,7 @@ def _change_each(names: Sequence[str], change: Callable[[str], None]) -> list[st
             say(f"{name} was deleted meanwhile")
         except ApiError:
             if changed:
-                say(f"changed before the next node failed: {shortened(changed)}")
+                say(f"these nodes were changed before the error: {shortened(changed)}")
             raise
         else:
             changed.append(name)
@@ -216,8 +216,9 @@ def _read_nodes_to_change(
 ) -> tuple[ClusterApi, Sequence[Node]]:
     """Raise `UsageError` if no node is named, unless there `may_be_none`."""
     if (names and everything) or not (names or everything or may_be_none):
-        hint = "Give names, such as worker-2 worker-3, or give --all."
-        raise UsageError("name the nodes, or --all", hint=hint)
+        hint = "Specify node names, such as worker-2 worker-3, or use --all."
+        why = "--all cannot be used with node names" if names else "no nodes specified"
+        raise UsageError(why, hint=hint)
     api = wiring.cluster_api(settings)
     if not (names or everything):
         return api, ()
@@ -289,7 +290,8 @@ def release(
     versions = tuple(dict.fromkeys(version or ()))
     nodes = tuple(dict.fromkeys(map(node_name, node or ())))
     if bool(versions or nodes) == all:
-        raise UsageError("name what to release, or --all", hint="See what is held: rollout status")
+        hint = "To see what is held, run: rollout status"
+        raise UsageError("specify either versions or nodes, or --all", hint=hint)
     change = partial(without_failures, versions=versions, nodes=nodes, everything=all)
     before, after = _change_memory(settings, change, may_reset=all)
     released = [name for name in before.versions if name not in after.versions]

@@ -82,7 +82,7 @@ def _has_own_reboot_command(settings: Settings) -> bool:
 def _check_detect_command(settings: Settings) -> None:
     is_source = Source.COMMAND in settings.detect.sources
     if is_source and not settings.detect.command:
-        hint = "Give one: --set detect.command=COMMAND."
+        hint = "Specify one: --set detect.command=COMMAND."
         raise UsageError(
             "detect.sources includes command, but detect.command is not set", hint=hint
         )
@@ -176,7 +176,7 @@ def require_settings_for(settings: CommandSettings, policy: Policy) -> None:
         raise UsageError(
             f"it was planned with {names}, which {verb} not set now",
             hint=(
-                f"Give the same one, --set {missing[0]}=COMMAND: it is stored neither on the"
+                f"Specify the same one, --set {missing[0]}=COMMAND: it is stored neither on the"
                 " cluster nor in the plan."
             ),
         )

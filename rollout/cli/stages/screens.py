@@ -74,7 +74,7 @@ def _troubles(plan: RolloutPlan) -> frozenset[str]:
 def start_notes(plan: RolloutPlan, policy: Policy) -> Sequence[str]:
     closed = why_closed(policy)
     if closed and not policy.gates.windows.wait:
-        closed += " This does not wait for it (gates.wait-window)."
+        closed += " rollout does not wait for the next window, because gates.wait-window is false."
     return [line for line in (consequence_text(plan), closed) if line]
 
 

@@ -297,8 +297,8 @@ class Rollout:
                 self._reported_rollouts.add(run)
                 self.engine.report.notice(
                     f"warning: the rollout {run} has {node.name} in flight, under a lock in another"
-                    " lock.namespace: its nodes count as unavailable here. Give every command the"
-                    " same lock.namespace"
+                    " lock.namespace: its nodes count as unavailable here. Use the same"
+                    " lock.namespace in every command"
                 )
 
     def _run_and_report(self, planned: PlannedNode) -> NodeResult:

@@ -269,7 +269,7 @@ def _parse_dates(part: str, rule: str) -> Dates:
     if len(dates.first) != len(dates.last):
         raise UsageError(
             f"{part!r} in {rule} has a year on only one side",
-            hint="Give the year in both dates, or in neither to repeat it every year.",
+            hint="Specify the year in both dates, or in neither to repeat it every year.",
         )
     has_years = len(dates.first) == len(date.min.isoformat())
     if has_years and dates.first > dates.last:
