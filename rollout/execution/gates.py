@@ -116,7 +116,6 @@ class PolicyGates:
         raise BlockedError(message, hint="See gates.command.")
 
     def ask_to_start_wave(self, wave: Wave) -> Finding | None:
-        """Ask the operator and the gate command; return why the wave may not start."""
         now = self.cluster.clock.now()
         # With windows.wait, each node waits for its window.
         closed = None if self._policy.windows.wait else self._schedule.why_closed(now)

@@ -260,7 +260,6 @@ def _left_out_lines(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
 
 
 def _exclusion_label(exclusion: Exclusion) -> str:
-    """Return a word for the node's state, or nothing."""
     update = exclusion.update
     if exclusion.reason is not ExclusionReason.NO_UPDATE:
         return exclusion.reason

@@ -203,7 +203,6 @@ def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
 
 
 def _find_or_add_slot(server: ServerContext, request: HostRequest) -> Slot | None:
-    """Return the host's slot, perhaps a new one for its left-over marks, or None."""
     try:
         node = server.nodes.of_host(request.id)
     except Denied as denied:

@@ -113,7 +113,7 @@ class SlotSteps:
         }
 
     def _prepare_drain(self, context: NodeContext, progress: Progress) -> Progress:
-        """Prepare it; an earlier server's mark `drained`, which allows grants, goes first."""
+        """First replace an earlier server's mark `drained`, which allows grants."""
         if context.is_taken_up and has_grant(mark_cordoned_unless_granted(context)):
             return progress.move(Edge.GRANTED)
         return prepare_drain(context, progress)
@@ -258,7 +258,6 @@ class SlotSteps:
         return self._adopt_new_node(context, node)
 
     def _adopt_new_node(self, context: NodeContext, node: Node) -> Node:
-        """Mark the new Node, move the slot to it, and return the Node as it is then."""
         ready_before = mark_before_deletion(context, marks.READY_BEFORE)
         mark_new_node(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
         # The mark first, then the slot: after a crash in between, the mark leads to the node.

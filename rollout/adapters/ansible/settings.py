@@ -155,7 +155,6 @@ class AnsibleSettings:
         return preferences
 
     def _user_value(self, section: str, key: str, variable: str) -> str | None:
-        """Return the value in the environment, else in ansible.cfg, else None."""
         return self.environment.get(variable) or self._config.get(section, key, fallback=None)
 
     @cached_property

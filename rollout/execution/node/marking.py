@@ -148,7 +148,6 @@ def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
 
 
 def _withdrawals_of_requests(present: Mapping[str, str]) -> dict[str, str]:
-    """Set the requests of other agents to false."""
     return {name: "false" for name in marks.OTHERS_REQUESTS if present.get(name) == "true"}
 
 

@@ -111,7 +111,6 @@ def undo_rollback(host: SshHost) -> str:
         difference = machine_difference(host, boot)
         if difference:
             raise StepError(difference)
-        # After a failed boot of the target, the host falls back in a new boot.
         has_fallen_back = boot.version == host.planned.running_version
         return has_fallen_back or is_in_old_boot(host, boot)
 

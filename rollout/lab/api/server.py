@@ -172,7 +172,6 @@ class ApiServer:
         return response
 
     async def _answer(self, request: web.BaseRequest, call: Call) -> EndpointResponse | Watch:
-        """Carry out the call, or suffer a fault instead of it, before it or after it."""
         fault = self.faults.strike(call.target)
         if fault is None:
             return self._compute(request, call)
