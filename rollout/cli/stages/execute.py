@@ -126,7 +126,7 @@ def run_exit_code(ready_run: ReadyRun, result: RunResult) -> ExitCode:
 
 
 def run_and_show(ready_run: ReadyRun) -> RunResult:
-    """Run the plan, and show its progress and summary; `Rollout.run` does the work."""
+    """`Rollout.run` does the work."""
     prepared = ready_run.prepared
     plan = prepared.plan
     output = prepared.request.settings.output
@@ -309,7 +309,7 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> Ex
 
 
 def write_lines_without_plan(*reasons: str) -> None:
-    """Write the JSON lines of a command without a plan: readers wait for the last one."""
+    """Readers of JSON lines wait for the last one."""
     report = Reporter((JsonLines(sys.stdout, wiring.now()),), wiring.system_clock())
     for sentence in reasons:
         report.notice(sentence)

@@ -65,7 +65,6 @@ class CriticalPods:
             self._evicted.pop(pod.uid, None)
 
     def _closed_budget(self, rule: Critical, now: float) -> Budget | None:
-        """Return the rule's budget if it was closed just now."""
         budget, checked_at = self._closed.get(rule, (None, 0.0))
         return budget if now - checked_at < RULE_PAUSE else None
 

@@ -61,7 +61,7 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Run the steps of one node, and return how it ended, also if it failed."""
+    """Return how the node ended, also if it failed."""
     progress = Progress()
     with ExitStack() as stack:
         try:

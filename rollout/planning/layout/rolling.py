@@ -64,7 +64,6 @@ class RollingQueue:
         return (name for _, name in self._find_candidates())
 
     def begin_all(self) -> Iterator[str]:
-        """Begin nodes until none may, and yield each."""
         while True:
             candidate = next(self._find_candidates(), None)
             if candidate is None:
