@@ -107,7 +107,14 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 # Of another program.
-FOREIGN = {"--check", "--concurrency", "--lock-annotation", "--lock-ttl"}
+FOREIGN = {
+    "--check",
+    "--concurrency",
+    "--lock-annotation",
+    "--lock-ttl",
+    "--skip-wait-for-delete-timeout",
+    "--timeout",
+}
 # Words of the pages that stand for others, of which a command takes but some.
 MEANT = {
     **dict.fromkeys(("rollout.toml", "cluster.toml", "/etc/rollout.toml"), "settings.toml"),
