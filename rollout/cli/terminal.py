@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
+_WRITTEN_AT_ONCE = 1_000_000
 try:
     from termios import error as _terminal_error
 except ImportError:
@@ -102,7 +103,10 @@ def show_document(document: object, *, as_yaml: bool = False) -> None:
     from rollout.model.json_text import json_document
 
     data = document if isinstance(document, bytes) else json_document(document)
-    _write_to_stdout((yaml_document(data) if as_yaml else data).decode().rstrip("\n"))
+    text = (yaml_document(data) if as_yaml else data).decode()
+    # In parts: each copy of a plan of thousands of nodes takes tens of megabytes.
+    for start in range(0, len(text), _WRITTEN_AT_ONCE):
+        sys.stdout.write(text[start : start + _WRITTEN_AT_ONCE])
 
 
 def yaml_document(document: bytes) -> bytes:

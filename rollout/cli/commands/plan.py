@@ -13,7 +13,10 @@ from rollout.cli.suggestions import node_names
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
+    from rollout.cli.stages.cluster import Connections
+    from rollout.cli.stages.request import Request
     from rollout.gather.cluster.snapshot import CachedPages
+    from rollout.planning.plan.build import PlanInputs
 
 _OUT = option(None, "Save the plan, for rollout apply FILE", "FILE", parser=output_file)
 _MARKDOWN = option(None, "Also write the plan as Markdown", "FILE", parser=output_file)
@@ -64,23 +67,15 @@ def plan(
       rollout plan -l pool=web --max-unavailable 25% --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
     """
-    from rollout.cli.stages.cluster import connect, read_cluster
+    from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.request import fresh_request
 
+    of_whole_plan = (out, markdown, detailed_exitcode, finish_by)
     if file is not None:
-        others = (
-            out,
-            markdown,
-            detailed_exitcode,
-            explain,
-            finish_by,
-            snapshot,
-            anonymous,
-            rollback,
-        )
+        others = (*of_whole_plan, explain, snapshot, anonymous, rollback)
         _show_saved(file, settings, has_other_flags=any(others))
         return
-    if explain is not None and any((out, markdown, detailed_exitcode, finish_by)):
+    if explain is not None and any(of_whole_plan):
         hint = "Drop --out, --markdown, --detailed-exitcode and --finish-by."
         raise UsageError("--explain only explains a node", hint=hint)
     # Report wrong flags before the first request.
@@ -88,6 +83,25 @@ def plan(
     finish_date = _finish_date(finish_by, settings)
     _check_outputs(out, markdown, snapshot, anonymous=anonymous)
     connections = connect(settings)
+    inputs = _read_inputs(connections, request, snapshot, anonymous=anonymous)
+    # Imported late, so that the first request is sent sooner.
+    from rollout.cli.stages import preview
+
+    if explain is not None:
+        preview.show_explanation(node_name(explain), request, inputs)
+        return
+    new = preview.make_preview(inputs, finish_date, settings.nodes.allow)
+    preview.show_preview(connections.api, request, inputs.snapshot, preview=new, saved_to=out)
+    preview.write_plan(new.plan, inputs.snapshot, out=out, markdown=markdown)
+    raise typer.Exit(preview.plan_exit_code(new, detailed=detailed_exitcode))
+
+
+def _read_inputs(
+    connections: "Connections", request: "Request", snapshot: Path | None, *, anonymous: bool
+) -> "PlanInputs":
+    """Read the cluster and the hosts; save what was read to `snapshot`."""
+    from rollout.cli.stages.cluster import read_cluster
+
     # `read_cluster` fills it.
     answers: CachedPages | None = None if snapshot is None else {}
     with_jobs = request.policy.drain.completion.is_used
@@ -98,13 +112,7 @@ def plan(
     inputs = preview.complete_inputs(connections, request, cluster)
     if snapshot is not None and answers is not None:
         preview.write_copy(snapshot, inputs, answers, anonymous=anonymous)
-    if explain is not None:
-        preview.show_explanation(node_name(explain), request, inputs)
-        return
-    new = preview.make_preview(inputs, finish_date, settings.nodes.allow)
-    preview.show_preview(connections.api, request, inputs.snapshot, preview=new, saved_to=out)
-    preview.write_plan(new.plan, inputs.snapshot, out=out, markdown=markdown)
-    raise typer.Exit(preview.plan_exit_code(new, detailed=detailed_exitcode))
+    return inputs
 
 
 def _show_saved(file: Path, settings: CommandSettings, *, has_other_flags: bool) -> None:
