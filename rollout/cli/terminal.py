@@ -107,6 +107,8 @@ def show_document(document: object, *, as_yaml: bool = False) -> None:
     # In parts: each copy of a plan of thousands of nodes takes tens of megabytes.
     for start in range(0, len(text), _WRITTEN_AT_ONCE):
         sys.stdout.write(text[start : start + _WRITTEN_AT_ONCE])
+    if not text.endswith("\n"):
+        sys.stdout.write("\n")
 
 
 def yaml_document(document: bytes) -> bytes:
