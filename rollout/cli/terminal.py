@@ -109,6 +109,7 @@ def show_document(document: object, *, as_yaml: bool = False) -> None:
         sys.stdout.write(text[start : start + _WRITTEN_AT_ONCE])
     if not text.endswith("\n"):
         sys.stdout.write("\n")
+    sys.stdout.flush()
 
 
 def yaml_document(document: bytes) -> bytes:
