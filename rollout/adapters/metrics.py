@@ -90,7 +90,7 @@ class Pushgateway:
         self._cluster = cluster
 
     def push(self, metrics: Collector, last_success: Sequence[Metric], *, is_whole: bool) -> None:
-        """Replace all of the cluster's metrics if `is_whole`, else those of the same names."""
+        """Replace all of the cluster's metrics if `is_whole`, else only those pushed."""
         group = {"instance": self._cluster}
         push = push_to_gateway if is_whole else pushadd_to_gateway
         push(self.url, JOB, metrics, group, handler=self._request_sender)

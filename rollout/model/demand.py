@@ -66,7 +66,7 @@ class PodDemand:
 
 
 def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
-    """Return labels of which each matching node has one, or none."""
+    """Return labels; each matching node has at least one of them. Empty: any node may match."""
     labels = list[tuple[str, str]]()
     for term in terms:
         requirement = first_in_requirement(term.labels)

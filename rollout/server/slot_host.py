@@ -1,4 +1,4 @@
-"""The host of a slot, of which only its Node tells."""
+"""The host of a slot, known only through its Node."""
 
 from dataclasses import dataclass, replace
 

@@ -154,7 +154,7 @@ class Client:
 
 
 def _parse_settings(printed: str) -> Settings:
-    """Parse lines such as `port 22`, of which some are repeated."""
+    """Parse lines such as `port 22`. Some keywords have several lines."""
     settings: dict[str, tuple[str, ...]] = {}
     for line in printed.splitlines():
         keyword, _, value = line.partition(" ")

@@ -1,4 +1,4 @@
-"""Proves a reboot after its new boot ID, in three parts, each of which is waited for.
+"""Proves a reboot after its new boot ID, in three parts, and waits for each.
 
 1. The kubelet of the new boot is Ready. A fast reboot may never show a NotReady.
 2. What required the reboot no longer requires it. If this fails, the node works as before.
