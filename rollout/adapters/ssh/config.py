@@ -203,14 +203,14 @@ def _configure_hosts(
     logins = dict.fromkeys((host.user, host.port) for host in hosts.values())
     # Any login will do: ssh reads every included file, even in a block that does not match.
     client.learn_patterns(*next(iter(logins)))
-    # What the files set for every host: `_differs` compares with it.
-    defaults = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}
+    # What the files set for every host, because no line names NOBODY.
+    common = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}
     runs = client.count_runs(host.address for host in hosts.values())
     if runs >= _SLOW_FROM:
         announce(f"ssh evaluates {files} for {runs} hosts, which may take seconds")
 
     def configure(host: Host) -> Host:
-        asked_name, settings = _ask_about_host(host, client, defaults[host.user, host.port])
+        asked_name, settings = _ask_about_host(host, client, common[host.user, host.port])
         if from_inventory and asked_name != host.address:
             # As in `ssh -o HostName=ADDRESS NAME`.
             settings = {**settings, "hostname": (host.address,)}
@@ -232,7 +232,7 @@ def _configure_host(host: Host, asked_name: str, settings: Settings, files: Conf
         raise InputError(message, hint=error.hint) from error
 
 
-def _ask_about_host(host: Host, client: Client, defaults: Settings) -> tuple[str, Settings]:
+def _ask_about_host(host: Host, client: Client, common: Settings) -> tuple[str, Settings]:
     """Ask ssh about the host's name, or its address if the files do not mention the name.
 
     Returns what was asked about, and its settings.
@@ -242,16 +242,17 @@ def _ask_about_host(host: Host, client: Client, defaults: Settings) -> tuple[str
         # On failure, ask about the address, which raises the error.
         with suppress(InputError):
             settings = client.ask(host.name, host.user, host.port)
-            if _differs(settings, defaults, host.name):
+            if _has_own_settings(host.name, settings, common):
                 return host.name, settings
     return host.address, client.ask(host.address, host.user, host.port)
 
 
-def _differs(settings: Settings, defaults: Settings, name: str) -> bool:
-    """Whether a line of the files is about this name."""
+def _has_own_settings(name: str, settings: Settings, common: Settings) -> bool:
+    """Whether the files set other values for this name than for every host."""
     for keyword in (*_FOLLOWED, *_REFUSED):
         values = [value.lower() for value in settings.get(keyword, ())]
-        expected = [value.replace(NOBODY, name).lower() for value in defaults.get(keyword, ())]
+        # Some values repeat the name that ssh was asked about.
+        expected = [value.replace(NOBODY, name).lower() for value in common.get(keyword, ())]
         if values != expected:
             return True
     return False
