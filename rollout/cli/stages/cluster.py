@@ -33,7 +33,7 @@ class Connections:
 def connect(settings: Settings) -> Connections:
     connections = Connections(wiring.cluster_api(settings), settings.ssh)
     if settings.ssh.key or settings.ssh.known_hosts:
-        # A file that cannot be used is reported before the first request.
+        # Makes the shell, which reports an unusable file before the first request.
         _ = connections.shell
     return connections
 
