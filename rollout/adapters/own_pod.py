@@ -22,7 +22,7 @@ def read_own_pod() -> OwnPod | None:
     if not any(os.environ.get(name) for name in _POD_VARIABLES):
         return None
     return OwnPod(
-        node=os.environ.get(NODE_VARIABLE, ""),
+        node_variable=os.environ.get(NODE_VARIABLE, ""),
         namespace=os.environ.get(NAMESPACE_VARIABLE) or _read_text(_NAMESPACE_FILE),
         name=os.environ.get(POD_VARIABLE) or socket.gethostname(),
         boot_id=_read_text(_BOOT_ID_FILE),

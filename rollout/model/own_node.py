@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class OwnPod:
     """The pod of this process; unknown values are empty."""
 
-    node: str = ""
+    # The value of ROLLOUT_NODE_NAME.
+    node_variable: str = ""
     namespace: str = ""
     name: str = ""
     # The node's, except in a sandbox with its own kernel.

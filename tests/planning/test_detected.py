@@ -150,7 +150,7 @@ SOFT = Taint("node-rollout.dev/awaiting-reboot", "", "PreferNoSchedule")
 A, B, C = (node(name) for name in "abc")
 
 
-KNOWN = OwnPod(node="a", namespace="shop", name="rollout-1")
+KNOWN = OwnPod(node_variable="a", namespace="shop", name="rollout-1")
 
 
 def place(own: OwnPod, *nodes: Node, on: str = "", **pods: Any) -> OwnNode | None:

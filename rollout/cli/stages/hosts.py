@@ -84,26 +84,27 @@ def _poll(
 
 def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
     """Return None outside of the cluster, or if unknown."""
-    own = read_own_pod()
-    if own is None:
+    own_pod = read_own_pod()
+    if own_pod is None:
         return None
     pod: Pod | None = None
-    if own.key:
+    if own_pod.key:
         # The right to read its own pod is optional.
         with suppress(ApiError):
-            pod = with_patience(read_pod, api, own.namespace, own.name)
-    node = locate_own_node(own, pod, nodes)
-    if node is None and own.node:
+            pod = with_patience(read_pod, api, own_pod.namespace, own_pod.name)
+    own_node = locate_own_node(own_pod, pod, nodes)
+    is_in_this_cluster = bool(own_pod.server) and own_pod.server in api.server
+    if own_node is None and own_pod.node_variable:
         say(
-            f"warning: the node of this pod, {own.node}, is not in this cluster, so rollout cannot"
-            " avoid draining the node it runs on"
+            f"warning: the node of this pod, {own_pod.node_variable}, is not in this cluster, so"
+            " rollout cannot avoid draining the node it runs on"
         )
-    elif node is None and own.server and own.server in api.server:
+    elif own_node is None and is_in_this_cluster:
         say(
             "warning: cannot tell which node this pod runs on, so rollout may drain its own node."
             " Set ROLLOUT_NODE_NAME from the pod's field spec.nodeName"
         )
-    return node
+    return own_node
 
 
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:

@@ -287,7 +287,11 @@ def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnN
     The node of `pod` counts last, because another cluster may have a pod of that name.
     """
     by_name = {node.name: node for node in nodes}
-    name = own.node or _find_by_boot(own.boot_id, by_name.values()) or (pod.node if pod else "")
+    name = (
+        own.node_variable
+        or _find_by_boot(own.boot_id, by_name.values())
+        or (pod.node if pod else "")
+    )
     if name not in by_name:
         return None
     demand = PodDemand.of(pod, ()) if pod else PodDemand((), (), ())
