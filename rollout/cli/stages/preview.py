@@ -49,7 +49,7 @@ class Preview:
     # When the plan ends with the limit that --finish-by chose, None without --finish-by.
     finish: Finish | None
     blockers: Sequence[Blocker]
-    # No limit finishes the plan by the given date.
+    # No limit finishes the plan by the date of --finish-by.
     is_late: bool
 
     @property
@@ -73,34 +73,35 @@ def write_copy(file: Path, inputs: PlanInputs, answers: CachedPages, *, anonymou
     say(f"rehearse it: rollout lab up --like {shell_word(str(file))}")
 
 
-def make_preview(inputs: PlanInputs, date: datetime | None, allow: Container[str]) -> Preview:
-    if date is None:
+def make_preview(inputs: PlanInputs, finish_by: datetime | None, allow: Container[str]) -> Preview:
+    if finish_by is None:
         plan = make_plan(inputs)
         return Preview(plan, None, blockers_not_allowed(plan, allow), is_late=False)
-    finish = find_and_print_smallest_limit(inputs, date)
+    finish = _find_and_print_smallest_limit(inputs, finish_by)
+    # The search printed no warnings.
     plan = make_plan(replace(inputs, policy=finish.plan.policy))
-    is_late = not finish.is_by(date)
+    is_late = not finish.is_by(finish_by)
     return Preview(plan, finish, blockers_not_allowed(plan, allow), is_late=is_late)
 
 
-def find_and_print_smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
+def _find_and_print_smallest_limit(inputs: PlanInputs, finish_by: datetime) -> Finish:
     with show_progress("looking for the smallest --max-unavailable"):
-        finish = smallest_limit(inputs, date)
-    say(finish_text(finish, date))
+        finish = smallest_limit(inputs, finish_by)
+    say(_finish_text(finish, finish_by))
     return finish
 
 
-def finish_text(finish: Finish, date: datetime) -> str:
+def _finish_text(finish: Finish, finish_by: datetime) -> str:
     """Return `done by DATE with --max-unavailable 3: about DATE`, or why that cannot be."""
     if not finish.plan.waves:
         return "nothing to do"
-    day = f"{date.astimezone():{_DATE}}"
+    day = f"{finish_by.astimezone():{_DATE}}"
     limit = f"--max-unavailable {finish.limit}"
     failure = f"cannot finish by {day} with any --max-unavailable"
     if finish.at is None:
         return f"{failure}: the windows of the next two years are not enough"
     end = f"about {finish.at.astimezone():{_DATE}}"
-    if finish.is_by(date):
+    if finish.is_by(finish_by):
         return f"done by {day} with {limit}: {end}"
     return f"{failure}; the earliest is {end} with {limit}; {finish.obstacle}"
 
