@@ -187,7 +187,7 @@ def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> No
         warn(*screens.relaxed_notes(request))
     else:
         place = wiring.cluster_place(request.settings, api)
-        show(screens.run_text(fresh.prepared, fresh.snapshot, place))
+        show(screens.new_run_text(fresh.prepared, fresh.snapshot, place))
     # The screen of a fresh plan has these notes.
     if as_json or isinstance(request.origin, Saved):
         warn(*screens.held_notes(fresh.prepared.plan))

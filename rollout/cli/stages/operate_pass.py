@@ -174,7 +174,7 @@ class Pass:
         run = fresh.prepared
         if run.has_something_to_do and not request.settings.output.as_json:
             place = wiring.cluster_place(request.settings, self.connections.api)
-            show(screens.run_text(run, fresh.snapshot, place))
+            show(screens.new_run_text(run, fresh.snapshot, place))
         self._forecast_end(run.plan, request.policy)
         refusals.refuse_blocked(run.plan, request.settings.nodes.allow)
         return self._execute(run, gates)

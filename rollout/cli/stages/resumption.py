@@ -185,4 +185,4 @@ def _show_remaining_plan(
     show_lines(resume_preview(unfinished, lock, planned, inherited, retry=retry_failed))
     full_command = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
     place = wiring.cluster_place(request.settings, api)
-    show("\n" + screens.plan_text(run, snapshot, place, full_command))
+    show("\n" + screens.brief_plan_text(run, snapshot, place, full_command))

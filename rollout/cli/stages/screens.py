@@ -16,20 +16,24 @@ from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.plan_screen import brief_text, consequence_text, file_text
 from rollout.report.unfinished import unfinished_heading
 
+# Below the plan, for notes and the question.
 _QUESTION_LINES = 6
+# Of the plan, however low the screen is.
 _LEAST_LINES = 8
 
 
-def run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
+def new_run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
     origin = run.request.origin
     if isinstance(origin, Saved) and run.plan.waves:
         return file_text(run.plan, str(origin.file), run.request.settings.output.width)
     rollback = run.request.policy.rollback
     command = f"rollout plan --rollback {shell_word(rollback)}" if rollback else "rollout plan"
-    return plan_text(run, snapshot, place, f"{command} -o wide")
+    return brief_plan_text(run, snapshot, place, f"{command} -o wide")
 
 
-def plan_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_command: str) -> str:
+def brief_plan_text(
+    run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_command: str
+) -> str:
     """Return the plan as far as it fits on the screen. `full_command` shows the rest."""
     settings = run.request.settings
     policy = run.request.policy
