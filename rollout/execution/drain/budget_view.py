@@ -76,7 +76,7 @@ class BudgetView:
 
     def allowance(self, budget: Budget, now: float) -> int:
         """Return how many evictions to send now."""
-        account = self._accounts.setdefault(budget.key, _Account())
+        account = self._account(budget.key)
         if not budget.disruptions_allowed:
             account.lag_ends = 0.0
             return 0
@@ -93,24 +93,27 @@ class BudgetView:
 
     def note_sent(self, budget: Budget, now: float) -> None:
         allowed = self.allowance(budget, now)
-        account = self._accounts[budget.key]
+        account = self._account(budget.key)
         account.expected_allowance = max(0, allowed - 1)
         account.lag_ends = now + _LAG_SECONDS
         account.sent_version = budget.version
+        # After a refusal, send no second try before the answer.
         account.retry_at = now + account.retry_pause
 
     def note_allowed(self, key: str) -> None:
-        if key in self._accounts:
-            self._accounts[key].retry_pause = _FIRST_RETRY
+        self._account(key).retry_pause = _FIRST_RETRY
 
     def note_refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
-        account = self._accounts.setdefault(budget.key, _Account())
+        account = self._account(budget.key)
         account.refused_version = account.sent_version or budget.version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)
         account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
 
     def resync(self) -> None:
         self._view.resync()
+
+    def _account(self, key: str) -> _Account:
+        return self._accounts.setdefault(key, _Account())
 
 
 @contextmanager
