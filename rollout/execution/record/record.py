@@ -36,7 +36,7 @@ from rollout.ports import ClusterApi
 PLAN_KEY = "plan.json"
 PACKED_KEY = "plan.json.gz"
 HEALTH_KEY = "health.json"
-_EXCERPT = 200
+_LONGEST_EXCERPT = 200
 # zlib adds 16 to expect a gzip header.
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -126,14 +126,14 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
     """Return None if there is none; a record that is not understood has a `problem`."""
     document = record_document(namespace)
     try:
-        _, body = document.read(api)
-        if body is None:
+        config_map = document.read(api).config_map
+        if config_map is None:
             return None
-        return _decode_record(msgspec.convert(body, type=_ConfigMap), document.origin)
+        return _decode_record(msgspec.convert(config_map, type=_ConfigMap), document.origin)
     except NotUnderstoodError as error:
         problem = error.message
     except DECODE_ERRORS as error:
-        problem = f"{document.origin}: {str(error)[:_EXCERPT]}"
+        problem = f"{document.origin}: {str(error)[:_LONGEST_EXCERPT]}"
     return StoredRecord(problem=problem)
 
 
@@ -171,11 +171,11 @@ def _check_annotations(annotations: dict[str, str]) -> None:
     unknown = sorted(ours - set(marks.ON_RECORD))
     if unknown:
         raise NotUnderstoodError(
-            f"its annotation {unknown[0][:_EXCERPT]} is unknown to this version of rollout"
+            f"its annotation {unknown[0][:_LONGEST_EXCERPT]} is unknown to this version of rollout"
         )
     run = annotations.get(marks.RUN, "")
     if not is_run_id(run):
-        raise NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout ID")
+        raise NotUnderstoodError(f"{run[:_LONGEST_EXCERPT]!r} is not a rollout ID")
     booleans = ("true", "false")
     allowed = {
         marks.ENDED: booleans,
@@ -185,14 +185,14 @@ def _check_annotations(annotations: dict[str, str]) -> None:
     for name, allowed_values in allowed.items():
         value = annotations.get(name)
         if value is not None and value not in allowed_values:
-            raise NotUnderstoodError(f"its annotation {name} is {value[:_EXCERPT]!r}")
+            raise NotUnderstoodError(f"its annotation {name} is {value[:_LONGEST_EXCERPT]!r}")
 
 
 def _check_keys(config_map: _ConfigMap) -> None:
     unknown = sorted(config_map.parts - {PLAN_KEY, PACKED_KEY, HEALTH_KEY})
     if unknown:
         raise NotUnderstoodError(
-            f"its key {unknown[0][:_EXCERPT]!r} is unknown to this version of rollout"
+            f"its key {unknown[0][:_LONGEST_EXCERPT]!r} is unknown to this version of rollout"
         )
     if {PLAN_KEY, PACKED_KEY} <= config_map.parts:
         raise NotUnderstoodError("it contains two plans")
@@ -204,12 +204,12 @@ def _decode_last_wave(config_map: _ConfigMap) -> _StoredWave:
         wave = msgspec.json.decode((config_map.data or {}).get(HEALTH_KEY, "{}"), type=_StoredWave)
     except DECODE_ERRORS as error:
         raise NotUnderstoodError(
-            f"its health before the wave, {HEALTH_KEY}: {str(error)[:_EXCERPT]}"
+            f"its health before the wave, {HEALTH_KEY}: {str(error)[:_LONGEST_EXCERPT]}"
         ) from error
     for workload in wave.workloads.values():
         if not workload.has_valid_names:
             raise NotUnderstoodError(
-                f"{HEALTH_KEY}: {workload.key[:_EXCERPT]!r} is not a workload name"
+                f"{HEALTH_KEY}: {workload.key[:_LONGEST_EXCERPT]!r} is not a workload name"
             )
     return wave
 
@@ -403,7 +403,7 @@ class RunRecord:
         """PUT the ConfigMap, so that a rollout needs no right to patch it."""
 
         def rewrite(api: ClusterApi) -> None:
-            _, body = self.document.read(api)
+            body = self.document.read(api).config_map
             if body is None:
                 raise ApiNotFoundError(f"{self.document.origin} is gone")
             change(body)

@@ -26,10 +26,10 @@ from rollout.planning.plan.rules import impossible_rules
 LARGEST_DOCUMENT = 32 << 20
 # One or two bytes can take a hundred in memory.
 _MOST_VALUES = 1_000_000
-_EXCERPT = 200
+_LONGEST_EXCERPT = 200
 _MAKE_ANEW = "Make a new one with `rollout plan --out FILE`."
 _OTHER_VERSION = "Apply it with the version of rollout that made it, or make a new plan."
-_UNKNOWN_ENUM_VALUE = "Invalid enum value"
+_MSGSPEC_ENUM_ERROR = "Invalid enum value"
 
 
 class _PlanHeader(msgspec.Struct):
@@ -107,21 +107,21 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
         rules = msgspec.json.decode(data, type=_WrittenRules)
         document_id = _document_id(data)
     except DECODE_ERRORS as error:
-        raise _decode_error(str(error)[:_EXCERPT], origin) from error
+        raise _decode_error(str(error)[:_LONGEST_EXCERPT], origin) from error
     if plan.plan_id != document_id:
         raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
     _check_rules(plan, rules, origin)
     problem = next(_problems(plan), "")
     if problem:
-        message = f"{origin} is not a plan made by rollout: {problem[:_EXCERPT]}"
+        message = f"{origin} is not a plan made by rollout: {problem[:_LONGEST_EXCERPT]}"
         raise PlanFileError(message, hint=_MAKE_ANEW)
     return plan
 
 
 def _decode_error(problem: str, origin: str) -> PlanFileError:
     hint = _MAKE_ANEW
-    if problem.startswith(_UNKNOWN_ENUM_VALUE):
-        word = problem.removeprefix(_UNKNOWN_ENUM_VALUE).strip()
+    if problem.startswith(_MSGSPEC_ENUM_ERROR):
+        word = problem.removeprefix(_MSGSPEC_ENUM_ERROR).strip()
         problem = f"it has a value that this version of rollout does not know: {word}"
         hint = _OTHER_VERSION
     return PlanFileError(f"{origin} is not a complete plan: {problem}", hint=hint)
@@ -139,11 +139,11 @@ def _check_version(data: bytes, origin: str) -> None:
     try:
         version = msgspec.json.decode(data, type=_PlanHeader).format_version
     except DECODE_ERRORS as error:
-        message = f"{origin} is not a rollout plan: {str(error)[:_EXCERPT]}"
+        message = f"{origin} is not a rollout plan: {str(error)[:_LONGEST_EXCERPT]}"
         raise PlanFileError(message, hint=_MAKE_ANEW) from error
     if version.split(".")[0] != FORMAT_VERSION.split(".")[0]:
         raise PlanFileError(
-            f"{origin} has the plan format {version[:_EXCERPT]}; this program reads"
+            f"{origin} has the plan format {version[:_LONGEST_EXCERPT]}; this program reads"
             f" {FORMAT_VERSION}",
             hint=_OTHER_VERSION,
         )
@@ -158,7 +158,7 @@ def _check_rules(plan: RolloutPlan, rules: _WrittenRules, origin: str) -> None:
     ]
     if unknown:
         raise PlanFileError(
-            f"{origin} has a rule that this program does not know: {unknown[0][:_EXCERPT]}",
+            f"{origin} has a rule that this program does not know: {unknown[0][:_LONGEST_EXCERPT]}",
             hint=_OTHER_VERSION,
         )
 
