@@ -139,13 +139,14 @@ def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) ->
 
 
 def unasked_sources(
-    section: str, os_release: Mapping[str, str], asked: Sequence[Source]
+    shows_section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
-    """Return the sources that the host has, by the words in `section`, but was not `asked`."""
-    words: set[str] = set(section.split())
+    """Return the sources that the host has, but that were not asked."""
+    present: set[str] = set(shows_section.split())
+    # Any Debian has this source, and the probe sees it only while a reboot is required.
     if "debian" in (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()):
-        words.add(Source.REBOOT_REQUIRED)
-    return tuple(source for source in _VISIBLE_SOURCES if source in words and source not in asked)
+        present.add(Source.REBOOT_REQUIRED)
+    return tuple(source for source in _VISIBLE_SOURCES if source in present and source not in asked)
 
 
 def _reboot_required_sign(stdout: Sections, stderr: Sections) -> Sign:
