@@ -356,12 +356,13 @@ def _checks(
         yield TopologyCheck(tally, PlacementRule.OWN_ANTI_AFFINITY, most=0)
     for tally in group.repelled_by:
         yield TopologyCheck(tally, PlacementRule.OTHERS_ANTI_AFFINITY, most=0)
-    # The first of pods that must run together may run anywhere.
+    # The first of pods that must run together may run in any domain.
     is_first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
     least = 0 if is_first else 1
     for tally in demands.attractions:
         yield TopologyCheck(tally, PlacementRule.POD_AFFINITY, least=least, needs_topology=True)
     for spread, tally, own_count in demands.spreads:
+        # With this pod, a domain may have `max_skew` pods more than the emptiest one.
         most = _global_minimum(spread, tally, cordoned) + spread.max_skew - own_count
         yield TopologyCheck(tally, PlacementRule.TOPOLOGY_SPREAD, most=most, needs_topology=True)
 

@@ -59,6 +59,10 @@ class Weekdays:
     # Which weekday of the month, such as the second; 0 for each.
     ordinal: int = 0
 
+    @property
+    def is_monthly(self) -> bool:
+        return self.ordinal != 0
+
     def includes(self, day: date) -> bool:
         if day.weekday() not in self.numbers:
             return False
@@ -239,7 +243,8 @@ def _zone_names() -> frozenset[str]:
 
 def parse_days(written: str, rule: str) -> tuple[Days, ...]:
     days = tuple(_parse_days_or_dates(part.strip(), rule) for part in written.split(","))
-    if len({bool(item.ordinal) for item in days if isinstance(item, Weekdays)}) > 1:
+    weekdays = [item for item in days if isinstance(item, Weekdays)]
+    if len({item.is_monthly for item in weekdays}) > 1:
         raise UsageError(
             f"{rule} mixes weekly days with days of the month",
             hint=(

@@ -150,10 +150,12 @@ def _scarce_keys(
     usages: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int
 ) -> set[str]:
     """Return the limits that `most` nodes together can exceed."""
-    needs = grouped(item for usage in usages for item in usage.items())
+    amounts_by_key = grouped(item for usage in usages for item in usage.items())
     scarce = set[str]()
-    for key, amounts in needs.items():
-        if len(amounts) > 1 and sum(nlargest(most, amounts)) > capacity.get(key, 0):
+    for key, amounts in amounts_by_key.items():
+        # A node may exceed a limit that no other uses.
+        is_shared = len(amounts) > 1
+        if is_shared and sum(nlargest(most, amounts)) > capacity.get(key, 0):
             scarce.add(key)
     return scarce
 
