@@ -66,8 +66,8 @@ class ShellSession:
             return False
         if base in self.machine.faults.missing:
             return False
-        system = self.machine.system
-        return system is _ONLY_ON.get(base, system)
+        required_system = _ONLY_ON.get(base)
+        return required_system in (None, self.machine.system)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(self.machine.clock.scaled(seconds))
