@@ -66,7 +66,7 @@ def _time_until(then: datetime, now: datetime) -> str:
 
 
 POOL = "[[pool]]"
-# Rules not written as `--` and their name.
+# By the path in the policy: rules not written as `--` and their name.
 _KEY_OR_FLAG = {
     "gates.windows.windows": "--window",
     "gates.windows.wait": "gates.wait-window",
@@ -105,7 +105,7 @@ _KEY_OR_FLAG = {
 }
 # A document without the taint is from a version that did not set it.
 _DEFAULT_POLICY = Policy(prefer_no_schedule_taint=True)
-_KEY_OF_TABLE = {"pools": POOL, "critical": "[[critical]]", "healthy": "[[gates.healthy]]"}
+_TABLE_HEADERS = {"pools": POOL, "critical": "[[critical]]", "healthy": "[[gates.healthy]]"}
 _SUBJECT_KEYS = ("name", "namespace", "selector", "resource")
 
 
@@ -136,16 +136,18 @@ def _as_flag(flag: str, value: object) -> str:
 
 
 def flat_rules(rules: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield each rule's flag and value; a table is one value."""
+    """Yield pairs such as `--canary`, 2 and, for a whole table, `[[pool]]`, `db, role=db`."""
     for name, value in rules.items():
         if isinstance(value, dict):
             yield from flat_rules(value, f"{prefix}{name}.")
-        elif name in _KEY_OF_TABLE and isinstance(value, list | tuple):
+        elif name in _TABLE_HEADERS and isinstance(value, list | tuple):
             for table in value:
                 if isinstance(table, dict):
-                    yield _KEY_OF_TABLE[name], _table_text(table)
+                    yield _TABLE_HEADERS[name], _table_text(table)
         else:
-            yield _KEY_OR_FLAG.get(prefix + name) or f"--{name.replace('_', '-')}", value
+            # A flag does not name its section.
+            flag = f"--{name.replace('_', '-')}"
+            yield _KEY_OR_FLAG.get(prefix + name, flag), value
 
 
 def _table_text(table: Mapping[str, object]) -> str:
