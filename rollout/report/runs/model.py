@@ -168,8 +168,12 @@ class PartReport:
     # Of one node; 0 if nodes do not spend time here.
     median: float = 0.0
     longest: float = 0.0
-    # The slowest.
+    # The one that took longest.
     node: str = ""
+
+    @property
+    def is_of_nodes(self) -> bool:
+        return bool(self.node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,14 +277,14 @@ def _idle_part(
     return Part.SETTLE if has_worked else Part.PREPARE
 
 
-def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> PartReport:
+def _part_report(part: Part, seconds_of_run: float, nodes: Sequence[NodeReport]) -> PartReport:
     seconds_by_node = {node.node: node.parts[part] for node in nodes if part in node.parts}
     if not seconds_by_node:
-        return PartReport(part, seconds)
+        return PartReport(part, seconds_of_run)
     slowest = max(seconds_by_node, key=seconds_by_node.__getitem__)
     return PartReport(
         part,
-        seconds,
+        seconds_of_run,
         median=round(median(seconds_by_node.values()), 3),
         longest=seconds_by_node[slowest],
         node=slowest,

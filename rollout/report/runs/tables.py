@@ -72,7 +72,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     estimated = report.estimate.seconds
     if estimated:
         wait_seconds = sum(
-            part.seconds for part in report.parts if part.part in (Part.WINDOW, Part.INTERRUPTED)
+            share.seconds for share in report.parts if share.part in (Part.WINDOW, Part.INTERRUPTED)
         )
         exception = " (excluding closed windows and interruptions)" if wait_seconds else ""
         took = elapsed(report.seconds - wait_seconds)
@@ -137,13 +137,13 @@ def _versions(report: RunReport) -> str:
 def part_table(report: RunReport) -> ReportTable:
     rows = [
         (
-            part.part.heading,
-            elapsed(part.seconds),
-            f"{100 * part.seconds / report.seconds:.0f}%" if report.seconds else NOTHING,
-            elapsed(part.median) if part.node else NOTHING,
-            f"{elapsed(part.longest)} ({part.node})" if part.node else NOTHING,
+            share.part.heading,
+            elapsed(share.seconds),
+            f"{100 * share.seconds / report.seconds:.0f}%" if report.seconds else NOTHING,
+            elapsed(share.median) if share.is_of_nodes else NOTHING,
+            f"{elapsed(share.longest)} ({share.node})" if share.is_of_nodes else NOTHING,
         )
-        for part in report.parts
+        for share in report.parts
     ]
     note = "If nodes did several things at once, each gets its share of that time."
     headings = ("Part", "Time in the run", "Share", "Median per node", "Longest")
