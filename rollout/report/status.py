@@ -101,10 +101,11 @@ def status_text(
         return "No nodes to show: all selected nodes are excluded."
     follow_ups = [*_memory_follow_ups(memory, statuses, now), FollowUp(why_closed), rollout]
     rows = [status for status in statuses if status.is_pending or not only_pending]
-    notes = [_note_of(status, memory, now, is_wide=width is None) for status in rows]
     if width is None:
+        notes = [_wide_note(status, memory, now) for status in rows]
         lines = [_wide_table(rows, notes, room), _state_counts(statuses)]
     else:
+        notes = [_brief_note(status, memory, now) for status in rows]
         lines = _brief_lines(rows, notes, _state_counts(statuses), width)
     lines += [follow_up.sentence for follow_up in follow_ups]
     lines.append(_rolled_back_text(statuses))
@@ -296,22 +297,30 @@ def _failure_text(status: NodeStatus, memory: Memory, now: datetime | None) -> s
     return failure_clause(failures, ago)
 
 
-def _note_of(status: NodeStatus, memory: Memory, now: datetime | None, *, is_wide: bool) -> str:
+def _wide_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
+    if status.is_rebooting:
+        return printable(status.progress)
+    problem = status.error or _explanation(status, status.message, now)
+    failed = _failure_text(status, memory, now)
+    if failed:
+        failed = f"{failed}: `rollout operate` retries it after {status.retry_after}"
+    return printable(joined("; ", status.progress, problem, failed))
+
+
+def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
     """Return what neither the other columns nor the lines below the table say."""
     if status.is_rebooting:
         return printable(status.progress)
-    failed = _failure_text(status, memory, now)
-    if is_wide:
-        problem = status.error or _explanation(status, status.message, now)
-        if failed:
-            failed = f"{failed}: `rollout operate` retries it after {status.retry_after}"
-        return printable(joined("; ", status.progress, problem, failed))
     if status.shows and status.judged and not status.needs_reboot:
         return f"not a configured source: {', '.join(status.shows)}"
     problem = status.note if status.error else _explanation(status, status.note, now)
     if _is_explained_below(status, memory):
         problem = ""
-    lead = status.progress if status.is_rolled_back or not failed else failed
+    lead = status.progress
+    failed = _failure_text(status, memory, now)
+    # The state of a rolled-back host tells its failure.
+    if failed and not status.is_rolled_back:
+        lead = failed
     return printable(joined("; ", lead, problem))
 
 

@@ -156,6 +156,7 @@ class NodeStatus:
     staged_version: str
     boot_id: str
     reason: str
+    # Why the host could not be read.
     error: str
     pool: str = ""
     failures: int = 0
@@ -164,16 +165,21 @@ class NodeStatus:
     group: str = ""
     users: tuple[LoggedInUser, ...] | None = None
     detected_by: tuple[Source, ...] = ()
+    # What these sources say.
     detail: str = ""
     under_way: str = ""
     judged: bool = True
+    # Sources that host or Node have, but that are not in `detect.sources`.
     shows: tuple[Source, ...] = ()
+    # The `reason` as a sentence, which ends with `fix`.
     message: str = ""
     update: UpdateStanding | None = None
     pause: Pause | None = None
+    # `under_way` is both.
     phase: str = ""
     progress: str = ""
     fix: str = ""
+    # `message` or `error` in a few words.
     note: str = ""
     behind: bool = False
     last_checked: str = ""
