@@ -29,7 +29,7 @@ The docstring of `rollout.execution.rollout.run` describes the same for a plan.
 import threading
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
@@ -251,11 +251,12 @@ class SlotRunner:
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
         """Wait until the cluster has settled, then for gates.soak."""
-        # Due if the slot is given up, or this server ends.
-        stop = replace(engine.stop, process_stop=self.server_stop)
+        # The engine's stop is due if the slot is given up.
+        stop = engine.stop.with_process_stop(self.server_stop)
         try:
             why_unsettled = engine.settler.wait_until_settled(
                 health_before,
+                # A slot's plan has one wave.
                 wave=1,
                 stop=stop,
                 # Other hosts may get a slot, and reboot, meanwhile.
@@ -269,6 +270,7 @@ class SlotRunner:
             engine.report.notice(text(Unsettled(timeout, why_unsettled, node=slot.node)))
         soak = engine.cluster.deadline(engine.plan.policy.gates.soak)
         while not (soak.expired or stop.is_due):
+            # In short steps, because the server's stop does not end a wait.
             engine.cluster.clock.wait(stop, min(_BUSY_SECONDS, soak.remaining))
 
 

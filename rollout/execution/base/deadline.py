@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential
@@ -190,6 +190,10 @@ class StopRequest:
     revert: bool = False
     _event: threading.Event = field(default_factory=threading.Event)
     _exit_actions: list[Callable[[], object]] = field(default_factory=list)
+
+    def with_process_stop(self, process_stop: "StopRequest") -> "StopRequest":
+        """Return a stop that is also due when `process_stop` is. A request to one counts for both."""
+        return replace(self, process_stop=process_stop)
 
     def add_exit_action(self, action: Callable[[], object]) -> None:
         self._exit_actions.append(action)
