@@ -115,7 +115,6 @@ _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = {
 
 
 def read_file(machine: Machine, path: str) -> str | None:
-    """Return the text of a file, or None if it does not exist."""
     # On these hosts /var/run is a link to /run.
     if path.startswith("/var/run/"):
         path = path.removeprefix("/var")
@@ -126,6 +125,5 @@ def read_file(machine: Machine, path: str) -> str | None:
 
 
 def files_below(machine: Machine, folder: str) -> list[str]:
-    """Return the paths of the files in a folder and its subfolders, sorted."""
     paths = [path for path in {*_COMPUTED, *machine.files} if path.startswith(f"{folder}/")]
     return sorted(path for path in paths if read_file(machine, path) is not None)

@@ -49,7 +49,6 @@ def _encode(value: object) -> object:
 
 
 def _decode(wanted: Any, value: Any) -> Any:
-    """Decode what `_encode` has encoded."""
     if wanted is Count and type(value) is int:
         value = str(value)
     if isinstance(value, str):

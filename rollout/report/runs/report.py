@@ -327,7 +327,6 @@ _SLACK = 5.0
 
 
 def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> Past:
-    """Return how long past runs of a cluster took."""
     durations = [
         duration for records in journals for duration in _run_durations(tuple(records), cluster_uid)
     ]
