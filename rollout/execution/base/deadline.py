@@ -192,7 +192,8 @@ class StopRequest:
     _exit_actions: list[Callable[[], object]] = field(default_factory=list)
 
     def with_process_stop(self, process_stop: "StopRequest") -> "StopRequest":
-        """Return a stop that is also due when `process_stop` is. A request to one counts for both."""
+        """Return a stop that is also due when `process_stop` is."""
+        # They share `_event`: a request to one counts for both.
         return replace(self, process_stop=process_stop)
 
     def add_exit_action(self, action: Callable[[], object]) -> None:
