@@ -19,8 +19,8 @@ class Finding(Struct, frozen=True):
 
     # The word in JSON.
     kind: ClassVar[StrEnum]
-    # The reason ends by itself: a later run may start the node.
-    passes: ClassVar[bool] = False
+    # A later run may start the node.
+    is_for_later: ClassVar[bool] = False
 
 
 class NodeFinding(Finding, frozen=True):
@@ -160,7 +160,7 @@ class AllNodesPaused(NodeFinding, frozen=True):
     """`rollout pause --all` paused every node."""
 
     kind = ExclusionReason.PAUSED
-    passes = True
+    is_for_later = True
     pause: Pause
 
 
@@ -380,7 +380,7 @@ class StillRunning(NodeFinding, frozen=True):
     """Pods of the node have not completed within `timeout`."""
 
     kind = ExclusionReason.STILL_RUNNING
-    passes = True
+    is_for_later = True
     # How long each Job or pod has run, in whole minutes; None in the first.
     ran: Mapping[str, Duration | None]
     timeout: Duration
@@ -416,7 +416,7 @@ class WindowClosed(StartFinding, frozen=True):
     """No window is open, or it is the time of a freeze."""
 
     kind = StartKind.WINDOW
-    passes = True
+    is_for_later = True
     freezes: tuple[str, ...]
     opens: str
 
@@ -432,7 +432,7 @@ class WindowTooShort(StartFinding, frozen=True):
     """The node needs longer than the window has left."""
 
     kind = StartKind.WINDOW
-    passes = True
+    is_for_later = True
     left: Duration
     needed: Duration
     ends_in_freeze: bool
@@ -451,7 +451,7 @@ class DeadlineTooNear(StartFinding, frozen=True):
     """The node would end after --active-deadline."""
 
     kind = StartKind.DEADLINE
-    passes = True
+    is_for_later = True
     left: Duration
     needed: Duration
 
@@ -512,7 +512,7 @@ class AlertsNotAsked(StartFinding, frozen=True):
     """The rules name a Prometheus that this process does not ask."""
 
     kind = StartKind.ALERT
-    passes = True
+    is_for_later = True
     url: str
 
 
@@ -535,7 +535,7 @@ class ObjectHealthUnknown(StartFinding, frozen=True):
 class GateTimeout(Finding, frozen=True):
     """A gate has held the node for longer than gates.timeout."""
 
-    passes = True
+    is_for_later = True
     held: Finding
     timeout: Duration
 

@@ -143,7 +143,7 @@ class NotStarted:
     @property
     def is_for_later(self) -> bool:
         """Whether a later pass may take the node."""
-        return self.finding is not None and self.finding.passes
+        return self.finding is not None and self.finding.is_for_later
 
 
 @dataclass(frozen=True, slots=True)

@@ -476,7 +476,7 @@ def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
     hold = gates.ask(first)
     assert hold.is_final
     assert hold.finding
-    assert hold.finding.passes
+    assert hold.finding.is_for_later
     assert "left until --active-deadline, and it is estimated to take" in words_of(hold)
 
 

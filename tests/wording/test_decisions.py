@@ -126,7 +126,7 @@ def holds() -> list[tuple[bool, bool, str]]:
     for gates in (closed, waits, late, firing, unasked):
         hold = gates.ask(gates.plan.nodes[0])
         assert hold.finding
-        decisions.append((hold.is_final, hold.finding.passes, str(hold.finding.kind)))
+        decisions.append((hold.is_final, hold.finding.is_for_later, str(hold.finding.kind)))
     return decisions
 
 
