@@ -40,14 +40,21 @@ def _overriding_word(blocker: Blocker) -> Allow | None:
 
 
 def refuse_without_rights(
-    api: ClusterApi, namespace: str, policy: Policy, *, unattended: bool, starts_nodes: bool = True
+    api: ClusterApi,
+    namespace: str,
+    policy: Policy,
+    *,
+    unattended: bool,
+    has_nodes_in_flight: bool = False,
 ) -> None:
     """Raise `ApiError` with every permission that this user lacks.
 
     Raises `BlockedError` if a memory that is needed cannot be written for another reason.
     """
-    needs_memory = unattended and starts_nodes
-    needed = _needed_rights(namespace, policy, unattended=unattended, starts_nodes=starts_nodes)
+    needs_memory = unattended and not has_nodes_in_flight
+    needed = _needed_rights(
+        namespace, policy, unattended=unattended, has_nodes_in_flight=has_nodes_in_flight
+    )
     with stage("check the permissions") as note:
         missing = missing_rights(needed, lambda right: with_patience(has_right, api, right))
         note(f"{len(missing)} of {len(needed)} missing")
@@ -72,16 +79,17 @@ def refuse_without_rights(
 
 
 def _needed_rights(
-    namespace: str, policy: Policy, *, unattended: bool, starts_nodes: bool
+    namespace: str, policy: Policy, *, unattended: bool, has_nodes_in_flight: bool
 ) -> Sequence[Right]:
     """Return the rights without which a run must not begin.
 
     A person starts nodes       the required ones
     operate starts nodes        also the optional ones to the memory: if it could not be written,
                                 a bad version would cost a node each night
-    nodes in flight only        the required ones, without those to gates and the memory
+    nodes are in flight         the required ones, except to gates and the memory: without those,
+                                `PolicyGates` and `RunMemory` start no other nodes
     """
-    if not starts_nodes:
+    if has_nodes_in_flight:
         rights = apply_rights(namespace, replace(policy, gates=GatePolicy()))
         return [right for right in rights if not right.optional and not _is_of_memory(right)]
     rights = apply_rights(namespace, policy)

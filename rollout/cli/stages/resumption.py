@@ -146,14 +146,14 @@ def prepare_resumption(
 
 def _read_cluster(api: ClusterApi, request: Request, unfinished: Unfinished) -> ClusterSnapshot:
     # Started nodes are finished even without the memory.
-    finishes_nodes = bool(unfinished.in_flight)
+    has_nodes_in_flight = bool(unfinished.in_flight)
     snapshot = read_cluster(
         api,
         request.namespace,
-        warns=finishes_nodes,
+        warns=has_nodes_in_flight,
         with_jobs=request.policy.drain.completion.is_used,
     )
-    if not finishes_nodes:
+    if not has_nodes_in_flight:
         require_memory(snapshot.memory)
     refusals.refuse_other_cluster(unfinished, snapshot.identity)
     refusals.refuse_without_rights(
@@ -161,7 +161,7 @@ def _read_cluster(api: ClusterApi, request: Request, unfinished: Unfinished) -> 
         request.namespace,
         request.policy,
         unattended=request.unattended,
-        starts_nodes=not finishes_nodes,
+        has_nodes_in_flight=has_nodes_in_flight,
     )
     return snapshot
 
