@@ -234,10 +234,10 @@ class BlockedError(RolloutError):
 
 
 class LockedError(BlockedError):
-    """Another rollout is running or unfinished."""
+    """Another rollout is running or unfinished, so operate skips its pass."""
 
 
 class InterruptedRunError(RolloutError):
-    """A signal stopped the run before it started anything."""
+    """A signal or a deadline stopped the run before it started anything."""
 
     exit_code = ExitCode.INTERRUPTED

@@ -262,7 +262,7 @@ def await_renewal(
     lease = read()
     can_tell_age = lease.written is not None and now() is not None
     state = watch.observe(lease, now())
-    # An age that leaves this unknown is longer than the watch below.
+    # If a known age leaves this unknown, a renewal is overdue already: do not await it.
     if state is not HolderState.UNKNOWN or can_tell_age:
         return state
     seconds = lease.renewal_seconds + _RENEWAL_SLACK

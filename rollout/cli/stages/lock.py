@@ -72,6 +72,7 @@ def refuse_if_locked(
             raise
         # A later check reports the missing right.
         return None
+    # If the state is UNKNOWN, `LeaseLock` waits until the holder is gone.
     if state is HolderState.ALIVE:
         lock = read_lock(api, namespace)
         raise locked_error(lock.lease, namespace, age=lock.age if lock.has_exact_age else None)

@@ -129,7 +129,11 @@ def prepare_fresh(
     may_replace_stopped: bool,
     proven: ProvenVersions | None = None,
 ) -> FreshRun:
-    """Raises `BlockedError` or `LockedError` if no rollout may start."""
+    """Plan a new rollout, or raise an error if none may start.
+
+    `LockedError` if another has to be resumed or undone first; another `BlockedError` if that is
+    unknown, or the memory cannot be used; `ApiError` without the rights.
+    """
     api = connections.api
     namespace = request.namespace
     refusals.refuse_without_rights(api, namespace, request.policy, unattended=request.unattended)

@@ -103,8 +103,10 @@ class Rollout:
     def run(self) -> RunResult:
         """Run the plan, or the rest of one.
 
-        `BlockedError` if another rollout holds the Lease or is unfinished, or the inherited record
-        has changed; `InterruptedRunError` if stopped before the start.
+        Before it starts a node, `LockedError` if another rollout holds the Lease or is unfinished,
+        or the inherited record has changed; another `BlockedError` if the gate command refuses or a
+        record is not understood; `ApiError` if Lease or record cannot be written;
+        `InterruptedRunError` if stopped.
         """
         with self.lease, self.events:
             result = self._carry_out()
