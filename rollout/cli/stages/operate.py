@@ -9,6 +9,17 @@ What a signal or a deadline stops, and what does it:
                                      and then the process: the `finally` in `run_once`
     signal at another time           the process, by a KeyboardInterrupt: `interrupted_by_signals`
     --active-deadline                only the pass, gracefully: `StopRequest.deadline`
+
+When a pass starts no rollout, and the exit code of --once:
+
+    another rollout runs or is unfinished      0   skipped, for `LockedError`
+    a person's or FleetLock's has nodes left   0   skipped by `_leave_to_people`
+    a pause, a closed window or an abort       0   skipped by `_forecast_and_skip`
+    --active-deadline before the start         0   skipped, for `InterruptedRunError`
+    a signal before the start                130   the same, or a KeyboardInterrupt
+    a garbled record or memory, a blocker,
+    a coordinator or the gate command          6   notified, for `BlockedError`
+    missing rights, no API server              1   notified, for `ApiError`
 """
 
 from collections.abc import Callable, Sequence
@@ -58,7 +69,7 @@ class Operation:
     repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
     def run_once(self) -> ExitCode:
-        """Return the exit code; OK if no node may be rebooted now. Raises what `apply` raises."""
+        """Raises what `apply` raises."""
         settings = self.settings
         seconds = settings.operate.active_deadline
         deadline = Deadline(wiring.system_clock(), seconds) if seconds else None
@@ -81,9 +92,10 @@ class Operation:
             except LockedError as error:
                 measured.code = self.skip_pass(error.message, error.details)
             except InterruptedRunError as error:
-                self.skip_pass(error.message)
-                # The pass's own deadline is no failure.
-                measured.code = ExitCode.INTERRUPTED if stop.is_requested else ExitCode.OK
+                measured.code = self.skip_pass(error.message)
+                # Otherwise the pass's own deadline stopped it, which is no failure.
+                if stop.is_requested:
+                    measured.code = ExitCode.INTERRUPTED
             except RolloutError as error:
                 # A run that started has sent its own notification.
                 if not self.repeats.has_notified:
@@ -150,10 +162,10 @@ class Operation:
             is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
             is_due = is_free and clock.monotonic() >= next_pass_at
             expired_lease = watch.expired_version
-            # Resumes its nodes in flight early.
-            is_new = expired_lease not in (None, lease_the_last_pass_tried)
+            # A pass now resumes the nodes that the Lease's holder left in flight.
+            is_untried = expired_lease not in (None, lease_the_last_pass_tried)
             # While the API server is away, renewals are not seen.
-            may_take_over = is_lease_current and is_new
+            may_take_over = is_lease_current and is_untried
             if is_due or may_take_over:
                 return
             clock.wait(self.process_stop, _POLL_SECONDS)

@@ -9,14 +9,18 @@ It leaves people's rollouts alone. The steps of a pass, with what does the work:
           _with_stricter_rules     an earlier pass's rollout also obeys today's settings
           _choose_course           resume it, leave it to the person, or ignore it
             _why_none_may_start      paused, outside the windows, or stopped by an abort
+          _leave_to_people         notifies once after a day, and skips as below
           _resume_rollout          prepare_resumption: read, ask the hosts, plan the rest
             _execute
               run_and_show           attaches journal, display, notifications and signals
                 Rollout.run            see execution/rollout/run.py
           _why_none_may_start      again: this may have changed while nodes were updated
-          _start_rollout           prepare_fresh: read, ask the hosts, plan
+          _forecast_and_skip       if a reason was returned: plans only for --finish-by
+            Operation.skip_pass      prints the reason
+          _start_rollout           otherwise prepare_fresh: read, ask the hosts, plan
             _execute
           _exit_code
+        skip_pass                also after a LockedError or InterruptedRunError
       _await_next_pass           until it is due, or the holder of the lock has died
 """
 
@@ -87,7 +91,8 @@ class _Course(Enum):
     RESUME = auto()
     # Leave it to the person who started it.
     LEAVE = auto()
-    # Go on as if there were none. A new rollout takes its remaining nodes, if any may start.
+    # Go on as if there were none. A new rollout takes its remaining nodes, if any may start:
+    # `find_replaced_rollout` checks this again.
     IGNORE = auto()
 
 
@@ -130,8 +135,8 @@ class Pass:
         # Only a person starts a rollback, whatever the record says.
         is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
         if not is_unattended:
-            is_under_way = has_work and may_have_begun(unfinished.run, nodes)
-            return _Course.LEAVE if is_under_way else _Course.IGNORE
+            is_left_to_person = has_work and may_have_begun(unfinished.run, nodes)
+            return _Course.LEAVE if is_left_to_person else _Course.IGNORE
         # Started nodes are finished at any time; gates still hold the others.
         if unfinished.in_flight or unfinished.unclear:
             return _Course.RESUME
@@ -258,7 +263,10 @@ class Pass:
         return proven
 
     def _connect_gates(self, policy: Policy) -> GatePorts:
-        """Read no alerts if the record names another Prometheus than the settings."""
+        """Ask only the Prometheus of the settings.
+
+        If the record names another, `PolicyGates` starts no node.
+        """
         settings = self.request.settings
         alerts = policy.gates.alerts
         if alerts.url != settings.alerts.prometheus_url:
@@ -300,7 +308,9 @@ class Pass:
         if result.failed or not are_deferred:
             return ExitCode.PARTIAL
         is_for_later = all(node.is_for_later for node in result.not_started)
-        return ExitCode.OK if is_for_later or self.stop.is_due else ExitCode.PARTIAL
+        # With nodes left, a requested stop has returned above: only the deadline remains.
+        is_past_deadline = self.stop.is_due
+        return ExitCode.OK if is_for_later or is_past_deadline else ExitCode.PARTIAL
 
     def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, covers_all: bool = True) -> None:
         seconds_late = forecast_end(
