@@ -277,7 +277,7 @@ def _copy_owner_and_mode(existing: os.stat_result, descriptor: int) -> None:
 
 
 @contextmanager
-def needing_temporary_folder(purpose: str) -> Iterator[None]:
+def needing_temporary_folder(subject: str) -> Iterator[None]:
     """Raise `InputError` if `tempfile` finds no folder."""
     try:
         yield
@@ -286,7 +286,7 @@ def needing_temporary_folder(purpose: str) -> Iterator[None]:
         if error.filename is not None:
             raise
         raise InputError(
-            f"{purpose} needs a directory for temporary files,"
+            f"{subject} needs a directory for temporary files,"
             f" and none is writable: {error.strerror}",
             hint="Set TMPDIR to a writable directory, or mount an emptyDir at /tmp of a container.",
         ) from error

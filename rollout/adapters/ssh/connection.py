@@ -192,19 +192,20 @@ def _paramiko_errors() -> Iterator[None]:
 def connected(host: Host, deadline: float) -> Iterator["Connection"]:
     """Connect, and close the connection at the end.
 
-    All its exceptions become `SshError`. `deadline`, by `time.monotonic`, is for connecting and
-    logging in.
+    Errors of sockets and of paramiko become `SshError`, also those of the block. `deadline`, by
+    `time.monotonic`, is for connecting and logging in.
     """
     started = time.monotonic()
     try:
         connection = Connection(host, deadline)
     except OSError as error:
         is_late = isinstance(error, TimeoutError) or time.monotonic() >= deadline
-        exceeded_seconds = deadline - started if is_late else None
-        raise ssh_error(error, host, Stage.CONNECTING, exceeded_seconds=exceeded_seconds) from error
+        exceeded_timeout = deadline - started if is_late else None
+        raise ssh_error(error, host, Stage.CONNECTING, exceeded_timeout=exceeded_timeout) from error
     try:
         yield connection
     except (OSError, EOFError, paramiko.SSHException) as error:
+        # `error_for` describes a closed connection.
         connection.close()
         raise connection.error_for(error, started) from error
     finally:
@@ -342,7 +343,7 @@ class Connection:
             self._stage,
             greeting=self._socket.greeting,
             proxy_stderr=proxy_stderr,
-            exceeded_seconds=self._socket.deadline - started if is_late else None,
+            exceeded_timeout=self._socket.deadline - started if is_late else None,
             offer=self._transport.unsupported_offer,
         )
         is_before_key = self._stage is Stage.AGREEING_ON_KEYS

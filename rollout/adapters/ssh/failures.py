@@ -80,17 +80,17 @@ def ssh_error(
     *,
     greeting: bytes = b"",
     proxy_stderr: str = "",
-    exceeded_seconds: float | None,
+    exceeded_timeout: float | None,
     offer: Offer | None = None,
 ) -> SshError:
     """Return the error for an exception in a stage of a connection.
 
-    `greeting` is what the host sent first. `exceeded_seconds` is a timeout that has passed.
+    `greeting` is what the host sent first. `exceeded_timeout` is in seconds.
     """
     proxy_message = last_line(proxy_stderr)
     cause = f": {proxy_message!a}" if proxy_message else ""
-    if exceeded_seconds is not None:
-        message = f"no response within {exceeded_seconds:.3g} s while {stage}{cause}"
+    if exceeded_timeout is not None:
+        message = f"no response within {exceeded_timeout:.3g} s while {stage}{cause}"
         if greeting:
             hint = "The host is up but too slow: check its load, disks and directory server."
             return SshStalledError(message, hint=hint)

@@ -322,10 +322,10 @@ def _own_path() -> Path | None:
     return None if in_path is not None and own.samefile(in_path) else own
 
 
-def _require_lab(purpose: str) -> None:
+def _require_lab(subject: str) -> None:
     from rollout.adapters.local_files import needing_temporary_folder
 
-    with needing_temporary_folder(purpose):
+    with needing_temporary_folder(subject):
         # asyncssh writes a temporary file to find its libraries.
         from rollout.lab import require_libraries
 

@@ -60,7 +60,7 @@ def operate(
 def _for_unattended_passes(settings: CommandSettings) -> CommandSettings:
     # A pass that waits for a window would hold the lock for days.
     settings = replace(settings, gates=replace(settings.gates, wait_window=False))
-    # With `skip = []`, a person has decided to skip no node.
+    # None if nobody has set it: `skip = []` is the decision to skip no node.
     if settings.nodes.skip is None and Allow.BLOCKED not in settings.nodes.allow:
         settings = replace(settings, nodes=replace(settings.nodes, skip=(Skip.BLOCKED,)))
     return settings
