@@ -107,14 +107,14 @@ class Memory:
     slip: Slip | None = None
     # A person's rollout that passes have waited a day for, or empty.
     waited_for: str = ""
-    # Why the memory is unreadable, so that nothing starts.
-    problem: str = ""
-    # The problem is a missing permission.
+    # If not empty, nothing starts.
+    why_unreadable: str = ""
+    # It is unreadable because a permission is missing.
     denied: bool = False
 
     @property
     def fix(self) -> str:
-        """Return how to fix the problem."""
+        """Return how to make the memory readable."""
         if self.denied:
             return RIGHTS_FIX
         return f"{RESET_EFFECT}: {RESET_COMMAND}"

@@ -110,7 +110,7 @@ class Metrics(Collector):
             families.cluster.hosts_behind().set(behind)
 
     def observe_memory(self, memory: Memory) -> None:
-        if memory.problem:
+        if memory.why_unreadable:
             return
         with self._lock_to_change() as families:
             self._are_held_versions_known = True

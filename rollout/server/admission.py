@@ -11,7 +11,7 @@ from rollout.errors import BlockedError
 from rollout.execution.base.cached_value import CachedValue
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.gates import PolicyGates
-from rollout.execution.record.memory import require_memory
+from rollout.execution.record.memory import require_readable_memory
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import assess
 from rollout.gather.cluster.documents import read_memory
@@ -230,7 +230,7 @@ class SlotAdmission:
     def _check_memory(self) -> None:
         memory = self._memory.get()
         try:
-            require_memory(memory)
+            require_readable_memory(memory)
         except BlockedError as error:
             raise Denied(AnswerKind.API_ERROR, error.message) from error
         pause = why_all_paused(memory, self._api.server_time())

@@ -10,7 +10,7 @@ from rollout.errors import BlockedError, FencedError, StepError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.marking import mark_granted
 from rollout.execution.node.reboot import check_still_drained
-from rollout.execution.record.memory import require_memory
+from rollout.execution.record.memory import require_readable_memory
 from rollout.gather.cluster.documents import read_memory
 from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
@@ -122,7 +122,7 @@ def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
     settings = server.settings
     memory = read_memory(server.hurried_api, settings.namespace)
     try:
-        require_memory(memory)
+        require_readable_memory(memory)
     except BlockedError as error:
         raise Denied(AnswerKind.API_ERROR, error.message) from error
     inputs = EligibilityInputs(

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from rollout.errors import ApiError, BlockedError
-from rollout.execution.record.memory import Change, change_memory, require_memory
+from rollout.execution.record.memory import Change, change_memory, require_readable_memory
 from rollout.gather.cluster.documents import read_memory
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.model.marks import MEMORY_NAME
@@ -55,7 +55,7 @@ def config_map(**content: object) -> dict[str, Any]:
 def assert_unreadable(api: ClusterApi) -> None:
     memory = read_memory(api, NAMESPACE)
     with pytest.raises(BlockedError, match="ConfigMap kube-system/node-rollout-memory") as refused:
-        require_memory(memory)
+        require_readable_memory(memory)
     assert "rollout release --all" in refused.value.hint
 
 
@@ -74,7 +74,7 @@ def test_it_is_refused_left_as_it_is_and_reset(
         stored(server, CONFIGMAPS, MEMORY_NAME, NAMESPACE)["data"]["memory.json"]
     ) == {"format_version": "1.0", "nodes": {}, "versions": {}, "evidence": {}}
     assert stored(server, CONFIGMAPS, MEMORY_NAME, NAMESPACE)["data"]["own"] == "kept"
-    require_memory(read_memory(api, NAMESPACE))
+    require_readable_memory(read_memory(api, NAMESPACE))
 
 
 OF_A_NEWER_VERSION: dict[str, Any] = {
@@ -170,7 +170,7 @@ def test_a_memory_that_may_not_be_read_names_the_way_to_the_right() -> None:
 
     memory = read_memory(cast("ClusterApi", Denying()), NAMESPACE)
     with pytest.raises(BlockedError) as refused:
-        require_memory(memory)
+        require_readable_memory(memory)
     assert "rollout manifests roles" in refused.value.hint
 
 

@@ -122,7 +122,7 @@ def test_a_host_that_reboots_by_itself_is_stopped_by_a_command_or_a_setting(
 
 @pytest.mark.parametrize("denied", [False, True])
 def test_the_command_for_an_unreadable_memory_depends_on_why(denied: bool) -> None:  # noqa: FBT001 - a row of the table
-    memory = Memory(problem="it cannot be read", denied=denied)
+    memory = Memory(why_unreadable="it cannot be read", denied=denied)
     (check,) = memory_checks(memory, "kube-system/node-rollout-memory")
     command = "rollout manifests roles" if denied else "rollout release --all"
     assert check.fix.commands == (command,)

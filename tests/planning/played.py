@@ -71,7 +71,7 @@ from rollout.model.soft_taint import AWAITING_REBOOT
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.layout.rolling import RollingQueue
 from rollout.planning.plan.build import PlanInputs, build_plan
-from rollout.planning.play.pace import NO_PAST, Past
+from rollout.planning.play.pace import NO_PAST, PastDurations
 from rollout.ports import ClusterApi
 from rollout.report.runs.report import read_past
 from tests.lab.world.simulation import NAMESPACE, Simulation
@@ -126,7 +126,7 @@ class Played:
     journal: list[dict[str, object]] = field(default_factory=list)
 
     @property
-    def past(self) -> Past:
+    def past(self) -> PastDurations:
         """What the journal tells."""
         return read_past([[{"type": "run", "cluster": {"uid": "it"}}, *self.journal]], "it")
 
@@ -134,7 +134,7 @@ class Played:
 def inputs_of(
     sim: Simulation,
     policy: Policy,
-    past: Past = NO_PAST,
+    past: PastDurations = NO_PAST,
     *,
     now: datetime = NOW,
     kept: CachedPages | None = None,
@@ -153,7 +153,7 @@ def inputs_of(
     return PlanInputs(snapshot, seen, tuple(boots), Selection(), policy, now, past)
 
 
-def plan_of(sim: Simulation, policy: Policy, past: Past = NO_PAST) -> RolloutPlan:
+def plan_of(sim: Simulation, policy: Policy, past: PastDurations = NO_PAST) -> RolloutPlan:
     """The plan for all nodes as they stand."""
     return build_plan(inputs_of(sim, policy, past))
 

@@ -12,7 +12,7 @@ from rollout.model.policy import Critical, DrainPolicy, Policy, Strategy
 from rollout.model.quantity import Count
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
-from rollout.planning.play.pace import HANDOVER_SECONDS, Past
+from rollout.planning.play.pace import HANDOVER_SECONDS, PastDurations
 from tests.planning.builders import ago, budget, inputs, node, pod, waves
 
 NODES = [node(name) for name in ("w-1", "w-2", "w-3", "w-4")]
@@ -178,7 +178,7 @@ def test_a_controller_with_open_budgets_does_not_limit_nodes() -> None:
 
 def test_the_forecast_waits_on_each_node_that_has_the_primary_by_then() -> None:
     """It moves to the second node, which then waits too."""
-    past = Past(drains=(5,), reboots=(60,), settles=(0,), endings=(5,))
+    past = PastDurations(drains=(5,), reboots=(60,), settles=(0,), endings=(5,))
     plan = build_plan(replace(database(), past=past))
     assert waves(plan) == [["w-1"], ["w-2"], ["w-3"], ["w-4"]]
     drains = [wave.estimate.drain for wave in plan.waves]
@@ -189,7 +189,7 @@ def test_the_forecast_waits_on_each_node_that_has_the_primary_by_then() -> None:
 
 def test_a_replica_beside_the_primary_moves_first() -> None:
     """Only then is there a pod on another node to switch to."""
-    past = Past(drains=(5,), reboots=(60,), settles=(0,), endings=(5,))
+    past = PastDurations(drains=(5,), reboots=(60,), settles=(0,), endings=(5,))
     pods = [instance(number, "w-1", role) for number, role in ((1, "primary"), (2, "replica"))]
     given = replace(database(pods, [PRIMARY]), past=past, selected=("w-1", "w-2"))
     drain = max(wave.estimate.drain for wave in build_plan(given).waves)
@@ -198,6 +198,6 @@ def test_a_replica_beside_the_primary_moves_first() -> None:
 
 def test_a_database_with_replicas_on_nodes_without_an_update_moves_there() -> None:
     given = database()
-    selected = replace(given, selected=("w-1",), past=Past(reboots=(60,), endings=(5,)))
+    selected = replace(given, selected=("w-1",), past=PastDurations(reboots=(60,), endings=(5,)))
     (wave,) = build_plan(selected).waves
     assert HANDOVER_SECONDS <= wave.estimate.drain < HANDOVER_SECONDS + 10

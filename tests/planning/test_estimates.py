@@ -11,7 +11,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.plan.build import build_plan
-from rollout.planning.play.pace import Past
+from rollout.planning.play.pace import PastDurations
 from tests.planning.builders import HOSTNAME, budget, inputs, node, pod
 from tests.planning.test_places import app
 
@@ -21,10 +21,10 @@ NODES = [node("w-1"), node("w-2")]
 PODS = [pod("web-0", "w-1", grace_period=60)]
 
 
-PAST = Past(drains=(10, 20, 30), reboots=(80, 90, 100, 110), settles=(5, 7, 9))
+PAST = PastDurations(drains=(10, 20, 30), reboots=(80, 90, 100, 110), settles=(5, 7, 9))
 
 
-def planned(past: Past, policy: Policy | None = None, pods: object = PODS) -> RolloutPlan:
+def planned(past: PastDurations, policy: Policy | None = None, pods: object = PODS) -> RolloutPlan:
     return build_plan(replace(inputs(NODES, pods=pods, policy=policy), past=past))  # type: ignore[arg-type]
 
 
@@ -54,7 +54,7 @@ def test_the_drains_of_several_nodes_are_as_slow_as_the_slowest_of_so_many(
     """Half of the pods here end in 5 s and half in 30: one node alone takes 5 s as likely as not,
     but hardly two.
     """
-    mixed = Past(drains=(5, 30) * 3, reboots=(27,) * 6, settles=(0,), endings=(5, 30) * 3)
+    mixed = PastDurations(drains=(5, 30) * 3, reboots=(27,) * 6, settles=(0,), endings=(5, 30) * 3)
     pods = [pod(f"web-{number}", f"w-{number}", app=f"app-{number}") for number in (1, 2)]
     policy = Policy(max_unavailable=Count(2), strategy=strategy, prefer_no_schedule_taint=False)
     given = replace(
@@ -85,8 +85,8 @@ def test_a_drain_that_waits_in_vain_ends_with_any_deadline(
     assert 0 < plan.estimate.seconds <= most
 
 
-@pytest.mark.parametrize("past", [Past(), PAST])
-def test_a_soak_is_part_of_each_wave(past: Past) -> None:
+@pytest.mark.parametrize("past", [PastDurations(), PAST])
+def test_a_soak_is_part_of_each_wave(past: PastDurations) -> None:
     plain = planned(past)
     soaked = planned(past, Policy(gates=GatePolicy(soak=Duration(600))))
     assert [wave.estimate.soak for wave in soaked.waves] == [600, 600]
@@ -94,7 +94,7 @@ def test_a_soak_is_part_of_each_wave(past: Past) -> None:
 
 
 def test_without_any_past_all_is_assumed_and_said_to_be() -> None:
-    basis = planned(Past()).estimate.basis
+    basis = planned(PastDurations()).estimate.basis
     assert ["assumed" in told or "all of their" in told for told in basis] == [True] * 3
 
 
@@ -103,11 +103,11 @@ def test_without_any_past_all_is_assumed_and_said_to_be() -> None:
 
 
 # Nothing of these runs is like what the pods tell: pods end in 5 s, hosts boot in 27.
-SETTLED_PAST = Past(drains=(5,) * 3, reboots=(27,) * 3, settles=(2, 40), endings=(5,) * 3)
+SETTLED_PAST = PastDurations(drains=(5,) * 3, reboots=(27,) * 3, settles=(2, 40), endings=(5,) * 3)
 
 
 def settled_plan(
-    pods: list[Pod], *budgets: Budget, nodes: int = 3, past: Past = SETTLED_PAST
+    pods: list[Pod], *budgets: Budget, nodes: int = 3, past: PastDurations = SETTLED_PAST
 ) -> RolloutPlan:
     """The plan for the nodes that have pods; the last node takes what leaves them, and has no turn."""
     policy = Policy(

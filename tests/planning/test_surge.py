@@ -14,7 +14,7 @@ from rollout.model.plan import BlockerKind, PlanWarning, RolloutPlan, WarningKin
 from rollout.model.policy import Critical, DrainPolicy, Policy, Restart
 from rollout.planning.drain.surge import surge_obstacle
 from rollout.planning.plan.build import PlanInputs, build_plan
-from rollout.planning.play.pace import Past
+from rollout.planning.play.pace import PastDurations
 from tests.planning.builders import budget, deployment, inputs, node, pod
 
 NODES = [node(name) for name in ("w-1", "w-2", "w-3")]
@@ -166,7 +166,7 @@ def test_a_replacement_without_room_blocks_all_the_same() -> None:
 
 
 def drain_seconds(given: PlanInputs) -> int:
-    past = Past(drains=(1.0,), reboots=(100.0,), settles=(0.0,), endings=(1000.0,))
+    past = PastDurations(drains=(1.0,), reboots=(100.0,), settles=(0.0,), endings=(1000.0,))
     plan = build_plan(replace(given, past=past))
     (drain,) = {wave.estimate.drain for wave in plan.waves if wave.nodes[0].name == "w-1"}
     return drain

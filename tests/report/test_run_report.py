@@ -5,7 +5,7 @@ torn.
 import pytest
 
 from rollout.errors import InputError
-from rollout.planning.play.pace import Past
+from rollout.planning.play.pace import PastDurations
 from rollout.report.lines import Record
 from rollout.report.runs.model import Ending, Part, RunReport
 from rollout.report.runs.report import read_past, report_of
@@ -202,7 +202,7 @@ def step(node: str, phase: str, seconds: float, **more: object) -> Record:
     return record("step", seconds, node=node, phase=phase, **more)
 
 
-def learnt(*records: Record, **rules: object) -> Past:
+def learnt(*records: Record, **rules: object) -> PastDurations:
     """What a run by these rules teaches."""
     return read_past([[begun(policy=rules), *records]], "uid")
 
@@ -229,12 +229,12 @@ def test_what_succeeded_teaches_drains_and_reboots_and_every_wave_that_another_f
     """Behind the last one nothing waits until all is well: what passes until the summary is no
     settling.
     """
-    assert learnt(*STORY) == Past((10, 4), (60, 100), (5,))
+    assert learnt(*STORY) == PastDurations((10, 4), (60, 100), (5,))
 
 
 @pytest.mark.parametrize("gates", [{"soak": "30m"}, {"windows": {"windows": ["sat 02:00 4h"]}}])
 def test_what_a_run_waited_for_on_purpose_is_no_settling(gates: dict[str, object]) -> None:
-    assert learnt(*STORY, gates=gates) == Past((10, 4), (60, 100), ())
+    assert learnt(*STORY, gates=gates) == PastDurations((10, 4), (60, 100), ())
 
 
 def test_what_an_empty_node_waited_for_on_purpose_is_no_reboot() -> None:
@@ -251,7 +251,7 @@ def test_an_interrupted_run_that_was_gone_on_with_counts_what_it_saw_whole() -> 
         step("w-1", "drained", 60),
         finished("w-1", 70),
     ]
-    assert learnt(*story) == Past()
+    assert learnt(*story) == PastDurations()
 
 
 def emptying(node: str, seconds: float) -> Record:
@@ -316,4 +316,4 @@ def test_what_spans_a_step_of_the_clock_teaches_nothing() -> None:
         *(step("w-3", "draining", 181 + on), step("w-3", "drained", 185 + on)),
         {**finished("w-3", 200 + on), "seconds": 19.5},
     ]
-    assert learnt(*story, settle_timeout="5m") == Past((4,), (15,), (9,))
+    assert learnt(*story, settle_timeout="5m") == PastDurations((4,), (15,), (9,))

@@ -213,7 +213,7 @@ def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
     saved = load_saved(file)
     require_settings_for(settings, saved.policy)
     hint = "Drop them, or make a new plan with them."
-    settings.refuse_typed(
+    settings.refuse_typed_settings(
         PLANNED, why="cannot be used with a saved plan, which has its own rules", hint=hint
     )
     for sentence in settings_without_effect(

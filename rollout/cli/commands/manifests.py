@@ -205,7 +205,7 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
     ]
     hint = "Write it into the settings file of the pod."
-    settings.refuse_typed(others, why="cannot be used with manifests", hint=hint)
+    settings.refuse_typed_settings(others, why="cannot be used with manifests", hint=hint)
     kind = choices.kind
     is_for_fleetlock = bool(choices.tls_secret or choices.cluster_ip or choices.networks)
     if is_for_fleetlock and kind is not InstallationKind.FLEETLOCK:

@@ -22,7 +22,7 @@ from rollout.cli.stages.selection import selected_names
 from rollout.cli.suggestions import held_versions, node_names, proven_versions
 from rollout.cli.terminal import say, show_document
 from rollout.errors import ApiError, ApiNotFoundError, UsageError
-from rollout.execution.record.memory import change_memory, require_memory
+from rollout.execution.record.memory import change_memory, require_readable_memory
 from rollout.execution.record.pauses import pause_node, unpause_node
 from rollout.gather.cluster.documents import memory_document, read_memory, read_stored_memory
 from rollout.gather.cluster.snapshot import read_identity
@@ -298,7 +298,7 @@ def release(
     forgotten = [name for name in before.nodes if name not in after.nodes]
     unknown = [name for name in (*versions, *nodes) if name not in {*released, *forgotten}]
     document = ReleaseReport(
-        versions=released, nodes=forgotten, unknown=unknown, reset=bool(before.problem)
+        versions=released, nodes=forgotten, unknown=unknown, reset=bool(before.why_unreadable)
     )
     memory = memory_document(settings.lock.namespace).origin
     settings.output.show(document, lambda: _release_text(document, memory), is_prose=True)
@@ -329,7 +329,7 @@ def _change_memory(
     namespace = settings.lock.namespace
     before = with_patience(read_stored_memory, api, namespace).content
     if not may_reset:
-        require_memory(before)
+        require_readable_memory(before)
     after = with_patience(lambda: change_memory(api, namespace, change, anew=may_reset))
     return before, after
 
@@ -377,7 +377,7 @@ def evidence(
     api = wiring.cluster_api(settings)
     nodes = read_nodes(api)
     memory = with_patience(read_memory, api, settings.lock.namespace)
-    require_memory(memory)
+    require_readable_memory(memory)
     cluster = ProvingCluster(with_patience(read_identity, api).uid, settings.cluster.name)
     document = make_evidence(
         version, nodes, memory, cluster=cluster, now=api.server_time() or wiring.now()

@@ -137,7 +137,7 @@ def _finish_date(finish_by: str | None, settings: CommandSettings) -> datetime |
 
     if finish_by is None:
         return None
-    settings.refuse_typed(
+    settings.refuse_typed_settings(
         ("waves.max-unavailable",),
         why="is what --finish-by looks for",
         hint="Drop one of the two.",

@@ -122,8 +122,8 @@ class CommandSettings(Settings):
             words += ("--config", shell_word(self.file))
         return " ".join(words)
 
-    def refuse_typed(self, names: Container[str], *, why: str, hint: str) -> None:
-        """Raise `UsageError` if any of these settings was typed."""
+    def refuse_typed_settings(self, names: Container[str], *, why: str, hint: str) -> None:
+        """Raise `UsageError` if any of these settings was typed; `why` continues `--force …`."""
         flags = list[str]()
         for name, setting in settings().items():
             if name in self.typed and name in names:

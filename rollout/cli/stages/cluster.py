@@ -81,10 +81,10 @@ def read_cluster(
 
 def read_memory(api: ClusterApi, namespace: str, *, warns: bool = False) -> Memory:
     memory = with_patience(documents.read_memory, api, namespace)
-    if memory.problem and warns:
+    if memory.why_unreadable and warns:
         say(
-            f"warning: {memory.problem}: which versions are held, and whether nodes are paused,"
-            " is not known"
+            f"warning: {memory.why_unreadable}: which versions are held, and whether nodes are"
+            " paused, is not known"
         )
     return memory
 

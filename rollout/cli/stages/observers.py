@@ -23,7 +23,7 @@ from rollout.model.progress import PlanReady, StepEvent
 from rollout.model.text import is_run_id
 from rollout.model.timestamps import timestamp
 from rollout.planning.plan.document import encode_plan
-from rollout.planning.play.pace import NO_PAST, Past
+from rollout.planning.play.pace import NO_PAST, PastDurations
 from rollout.ports import Observer
 from rollout.report.lines import (
     AbortedRecord,
@@ -40,8 +40,8 @@ from rollout.report.runs.report import read_past
 _PAST_RUNS = 10
 
 
-def past_runs(cluster: ClusterIdentity) -> Past:
-    """Return how long runs took, from this machine's latest journals."""
+def past_durations(cluster: ClusterIdentity) -> PastDurations:
+    """Read this machine's latest journals."""
     try:
         latest = sorted(list_journals(), key=lambda path: path.stat().st_mtime)[-_PAST_RUNS:]
         return read_past((read_journal(path) for path in latest), cluster.uid)

@@ -62,7 +62,7 @@ from rollout.errors import (
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.drain.eviction import move_elsewhere
-from rollout.execution.record.memory import change_memory, require_memory
+from rollout.execution.record.memory import change_memory, require_readable_memory
 from rollout.execution.record.record import may_have_begun
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restrict_rules, rules_of
@@ -212,7 +212,7 @@ class Pass:
             self.operation.metrics.observe_memory(memory)
         # `prepare_fresh` reports a missing right, with all others.
         if not memory.denied:
-            require_memory(memory)
+            require_readable_memory(memory)
         schedule = Schedule.of(self.request.policy.gates.windows)
         finding = why_all_paused(memory, api.server_time()) or schedule.why_closed(wiring.now())
         if finding is not None:
@@ -231,7 +231,7 @@ class Pass:
                     with_jobs=request.policy.drain.completion.is_used,
                 )
                 if not snapshot.memory.denied:
-                    require_memory(snapshot.memory)
+                    require_readable_memory(snapshot.memory)
                 targets = ask_hosts(self.connections, request, snapshot.nodes)
                 plan = make_plan(inputs_of(request, snapshot, targets, proven))
                 self._forecast_end(plan, request.policy)

@@ -11,12 +11,12 @@ from rollout.cli.stages import refusals
 from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import Targets, ask_hosts
 from rollout.cli.stages.metrics import observe_cluster
-from rollout.cli.stages.observers import past_runs
+from rollout.cli.stages.observers import past_durations
 from rollout.cli.stages.request import Request, Saved
 from rollout.cli.stages.selection import similar_labels_hint
 from rollout.cli.terminal import show_progress, warn
 from rollout.errors import PlanFileError, StalePlanError
-from rollout.execution.record.memory import require_memory
+from rollout.execution.record.memory import require_readable_memory
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot, Node
@@ -77,7 +77,7 @@ def inputs_of(
         selection=request.selection,
         policy=request.policy,
         created_at=wiring.now(),
-        past=past_runs(snapshot.identity),
+        past=past_durations(snapshot.identity),
         own_node=targets.own_node,
         unattended=request.unattended,
         proven=proven,
@@ -140,7 +140,7 @@ def prepare_fresh(
     snapshot = read_cluster(
         api, namespace, warns=False, with_jobs=request.policy.drain.completion.is_used
     )
-    require_memory(snapshot.memory)
+    require_readable_memory(snapshot.memory)
     replaced = refusals.find_replaced_rollout(
         api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped
     )

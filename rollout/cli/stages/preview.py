@@ -20,7 +20,7 @@ from rollout.cli.stages.selection import similar_names_hint
 from rollout.cli.stages.status import read_unfinished_summary
 from rollout.cli.terminal import say, show_progress
 from rollout.errors import ExitCode, UsageError
-from rollout.execution.record.memory import require_memory
+from rollout.execution.record.memory import require_readable_memory
 from rollout.gather.cluster.copying import CopiedPace, copy_document
 from rollout.gather.cluster.snapshot import CachedPages
 from rollout.model.cluster import ClusterSnapshot
@@ -63,7 +63,7 @@ def complete_inputs(
     """Check the memory, and ask the hosts."""
     # Planning needs no right to read the memory.
     if not cluster.memory.denied:
-        require_memory(cluster.memory)
+        require_readable_memory(cluster.memory)
     return inputs_of(request, cluster, ask_hosts(connections, request, cluster.nodes))
 
 
@@ -175,7 +175,7 @@ def plan_exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
 
 
 def show_saved(file: Path, settings: CommandSettings) -> None:
-    settings.refuse_typed(
+    settings.refuse_typed_settings(
         PLANNED, why="cannot be used with a saved plan, which is shown as it is", hint="Drop them."
     )
     plan = load_saved(file)

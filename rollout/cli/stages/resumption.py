@@ -18,7 +18,7 @@ from rollout.cli.stages.prepare import PreparedRun, inputs_of
 from rollout.cli.stages.request import Interrupted, Request
 from rollout.cli.terminal import say, show, show_lines, warn
 from rollout.errors import BlockedError, UsageError
-from rollout.execution.record.memory import require_memory
+from rollout.execution.record.memory import require_readable_memory
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import pending_nodes, plan_continuation, rules_of
 from rollout.execution.rollout.ledger import Inheritance
@@ -82,7 +82,7 @@ def _refuse_other_rules(unfinished: Unfinished, settings: CommandSettings) -> No
                     f"--allow {override}: the interrupted rollout has its own rules",
                     hint=f"resume takes {', '.join(_ACCEPTED_BY_ALLOW)}.",
                 )
-    settings.refuse_typed(
+    settings.refuse_typed_settings(
         set(PLANNED).difference(_CHANGEABLE_SETTINGS, TIMEOUTS),
         why="cannot be changed now: the interrupted rollout has its own rules",
         hint="Drop it; only timeouts can be changed. "
@@ -154,7 +154,7 @@ def _read_cluster(api: ClusterApi, request: Request, unfinished: Unfinished) -> 
         with_jobs=request.policy.drain.completion.is_used,
     )
     if not has_nodes_in_flight:
-        require_memory(snapshot.memory)
+        require_readable_memory(snapshot.memory)
     refusals.refuse_other_cluster(unfinished, snapshot.identity)
     refusals.refuse_without_rights(
         api,

@@ -53,18 +53,18 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
     """
 
     def change_readable(memory: Memory) -> Memory:
-        if memory.problem and not anew:
-            raise ApiError(f"{memory.problem}: it is left as it is")
-        return change(NO_MEMORY if memory.problem else memory)
+        if memory.why_unreadable and not anew:
+            raise ApiError(f"{memory.why_unreadable}: it is left as it is")
+        return change(NO_MEMORY if memory.why_unreadable else memory)
 
     return rewrite(api, memory_document(namespace), read_stored_memory, change_readable)
 
 
-def require_memory(memory: Memory) -> None:
-    if memory.problem:
+def require_readable_memory(memory: Memory) -> None:
+    if memory.why_unreadable:
         raise BlockedError(
-            f"{memory.problem}. Which versions are held, and whether nodes are paused, is not"
-            " known",
+            f"{memory.why_unreadable}. Which versions are held, and whether nodes are paused, is"
+            " not known",
             hint=memory.fix,
         )
 
@@ -78,8 +78,8 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
     except ApiError as error:
         return error
     return (
-        ApiError(memory.problem)
-        if memory.problem
+        ApiError(memory.why_unreadable)
+        if memory.why_unreadable
         else memory_document(namespace).why_unwritable(api)
     )
 
@@ -136,8 +136,8 @@ class RunMemory:
         return paused or self._why_unwritable() or self._why_held(planned)
 
     def _why_unreadable(self) -> MemoryUnreadable | None:
-        problem = self._read_recent().problem
-        return MemoryUnreadable(problem) if problem else None
+        why = self._read_recent().why_unreadable
+        return MemoryUnreadable(why) if why else None
 
     def _why_held(self, planned: PlannedNode) -> Finding | None:
         if self._may_start_though_held(planned.name):
@@ -256,8 +256,8 @@ class RunMemory:
             self._warn(f"cannot read the failure history: {error.message}")
         else:
             self._seen = self._with_pending(memory)
-            if memory.problem:
-                self._warn(f"{memory.problem}: rollout starts no more nodes")
+            if memory.why_unreadable:
+                self._warn(f"{memory.why_unreadable}: rollout starts no more nodes")
         self._seen_at = now
         return self._seen
 

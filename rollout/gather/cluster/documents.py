@@ -228,7 +228,7 @@ def memory_document(namespace: str) -> Document:
 
 
 def read_memory(api: ClusterApi, namespace: str) -> Memory:
-    """Return the memory; empty with a `problem` if it is garbled or may not be read."""
+    """Return the memory; empty, with `why_unreadable`, if it is garbled or may not be read."""
     try:
         return read_stored_memory(api, namespace).content
     except ApiError as error:
@@ -236,13 +236,13 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
             raise
         return replace(
             NO_MEMORY,
-            problem=f"{memory_document(namespace).origin} cannot be read: {error.message}",
+            why_unreadable=f"{memory_document(namespace).origin} cannot be read: {error.message}",
             denied=True,
         )
 
 
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
-    """Return the memory; empty with a `problem` if it is garbled."""
+    """Return the memory; empty, with `why_unreadable`, if it is garbled."""
     document = memory_document(namespace)
     # Empty, not None, for a garbled ConfigMap: one exists.
     config_map: dict[str, Any] | None = {}
@@ -252,7 +252,7 @@ def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
         if text is not None:
             memory = document.parse(text, Memory, _why_memory_implausible)
     except NotUnderstoodError as error:
-        memory = replace(NO_MEMORY, problem=error.message)
+        memory = replace(NO_MEMORY, why_unreadable=error.message)
     return Stored(memory, config_map)
 
 
@@ -262,7 +262,7 @@ def _why_memory_implausible(memory: Memory) -> str:
 
 def _find_implausible(memory: Memory) -> Iterator[str]:
     """Yield why rollout cannot have written this memory."""
-    if memory.problem or memory.denied:
+    if memory.why_unreadable or memory.denied:
         yield "it contains a field that rollout never stores"
     if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
         yield f"it has {len(memory.nodes)} nodes and {len(memory.versions)} versions"

@@ -111,10 +111,10 @@ def unreadable_lock_check(subject: str, error: ApiError) -> Check:
 
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
-    if memory.problem:
+    if memory.why_unreadable:
         reset = Fix.with_commands(RESET_EFFECT, RESET_COMMAND)
         fix = _RIGHTS_FIX if memory.denied else reset
-        yield failed(CheckName.MEMORY, subject, memory.problem, fix)
+        yield failed(CheckName.MEMORY, subject, memory.why_unreadable, fix)
     for version, failures in memory.versions.items():
         if failures.held_since:
             message = (

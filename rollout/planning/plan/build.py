@@ -66,7 +66,7 @@ from rollout.planning.layout.sharing import (
 )
 from rollout.planning.layout.waves import Batch, Layout
 from rollout.planning.plan.document import with_id
-from rollout.planning.play.pace import HANDOVER_SECONDS, NO_PAST, Pace, Past
+from rollout.planning.play.pace import HANDOVER_SECONDS, NO_PAST, Pace, PastDurations
 from rollout.planning.play.simulation import (
     Simulator,
     drain_timeout_seconds,
@@ -93,7 +93,7 @@ class PlanInputs:
     selection: Selection
     policy: Policy
     created_at: datetime
-    past: Past = NO_PAST
+    past: PastDurations = NO_PAST
     own_node: OwnNode | None = None
     unattended: bool = False
     # Nodes that are tried although they failed.

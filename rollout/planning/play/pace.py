@@ -33,7 +33,7 @@ ORDERED = "StatefulSet"
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastDurations:
     """Seconds that steps took in past runs on this cluster."""
 
     # Until the node was empty.
@@ -48,7 +48,7 @@ class Past:
     endings_by_owner: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
-NO_PAST = Past()
+NO_PAST = PastDurations()
 
 
 class _LastResult(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Pace:
     """Estimates how many seconds steps take, from what they took before."""
 
     # From local journals, sorted.
-    past: Past
+    past: PastDurations
     # Whole runs of nodes, sorted, from annotations.
     node_runs: tuple[float, ...] = ()
     # The mean of past waves, because their times add up.
@@ -71,7 +71,7 @@ class Pace:
     endings_by_owner: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], past: Past, pods: Sequence[Pod] = ()) -> "Pace":
+    def of(cls, nodes: Iterable[Node], past: PastDurations, pods: Sequence[Pod] = ()) -> "Pace":
         runs = [last_run_seconds(node) for node in nodes]
         sorted_past = replace(
             past,

@@ -16,7 +16,7 @@ from rollout.model.text import counted, grouped, printable
 from rollout.model.timestamps import Interval
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.document import read_policy
-from rollout.planning.play.pace import Past
+from rollout.planning.play.pace import PastDurations
 from rollout.report.lines import AbortedRecord, JournalHeader, Record, RecordedPlan, parse_records
 from rollout.report.run_view import NodeView, RunView, run_view
 from rollout.report.runs.model import (
@@ -306,7 +306,7 @@ def _window_openings(document: object, whole: Interval) -> Sequence[Interval] | 
 
 
 class _DurationKind(StrEnum):
-    """What a past duration is of, as in `Past`."""
+    """What a past duration is of, as in `PastDurations`."""
 
     DRAIN = "drain"
     REBOOT = "reboot"
@@ -326,7 +326,7 @@ class _PastDuration(NamedTuple):
 _SLACK = 5.0
 
 
-def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> Past:
+def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> PastDurations:
     durations = [
         duration for records in journals for duration in _run_durations(tuple(records), cluster_uid)
     ]
@@ -336,7 +336,7 @@ def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> Past:
         for kind, seconds, owner in durations
         if kind is _DurationKind.ENDING_OF_OWNER
     )
-    return Past(
+    return PastDurations(
         drains=tuple(by_kind.get(_DurationKind.DRAIN, ())),
         reboots=tuple(by_kind.get(_DurationKind.REBOOT, ())),
         settles=tuple(by_kind.get(_DurationKind.SETTLE, ())),
