@@ -10,7 +10,7 @@ from itertools import chain
 from operator import attrgetter
 
 from rollout.model import drain_finding as findings
-from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod
+from rollout.model.cluster import ClusterSnapshot, Node, PersistentVolume, Pod
 from rollout.model.demand import PodDemand
 from rollout.model.drain_finding import PlacementRule
 from rollout.model.text import grouped
@@ -66,6 +66,9 @@ class Scheduler:
 
     def set_cordoned(self, names: Iterable[str]) -> None:
         self.cordoned = frozenset(names)
+        self._note_room_change()
+
+    def _note_room_change(self) -> None:
         self._room_changes += 1
 
     def taint(self, names: Iterable[str]) -> None:
@@ -96,24 +99,24 @@ class Scheduler:
 
     @contextmanager
     def emptied(
-        self, leaving: Mapping[str, Sequence[Pod]]
+        self, pods_by_node: Mapping[str, Sequence[Pod]]
     ) -> Iterator[Mapping[str, Sequence[Pod]]]:
         """Move pods as `empty` does, and put them back at the end."""
         try:
-            yield self.empty(leaving)
+            yield self.empty(pods_by_node)
         finally:
-            self.put_back(leaving)
+            self.put_back(pods_by_node)
 
     def empty(
-        self, leaving: Mapping[str, Sequence[Pod]], also_cordoned: Iterable[str] = ()
+        self, pods_by_node: Mapping[str, Sequence[Pod]], also_cordoned: Iterable[str] = ()
     ) -> Mapping[str, Sequence[Pod]]:
         """Cordon nodes and move these pods; return those that fit nowhere else, by node.
 
         They are retried until a round moves none.
         """
-        self.set_cordoned((*leaving, *also_cordoned))
-        staying: Mapping[str, Sequence[Pod]] = leaving
-        pod_count = sum(map(len, leaving.values()))
+        self.set_cordoned((*pods_by_node, *also_cordoned))
+        staying: Mapping[str, Sequence[Pod]] = pods_by_node
+        pod_count = sum(map(len, pods_by_node.values()))
         may_move_more = pod_count > 0
         while may_move_more:
             count_before = pod_count
@@ -122,13 +125,14 @@ class Scheduler:
             may_move_more = 0 < pod_count < count_before
         return {name: pods for name, pods in staying.items() if pods}
 
-    def put_back(self, leaving: Mapping[str, Sequence[Pod]]) -> None:
-        for name, pods in leaving.items():
+    def put_back(self, pods_by_node: Mapping[str, Sequence[Pod]]) -> None:
+        """Undo the moves of `empty`, but not its cordons."""
+        for name, pods in pods_by_node.items():
             for pod in pods:
                 if self.node_of(pod) != name:
                     self.take_out(pod)
                     self.put(pod, name)
-        self._room_changes += 1
+        self._note_room_change()
 
     def _move_away(self, node: str, pods: Sequence[Pod]) -> Sequence[Pod]:
         staying = list[Pod]()
@@ -227,19 +231,15 @@ class Scheduler:
         return findings.RulesExclude(self._failed_rules(pod, with_room))
 
     def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
-        """Return the rules that first exclude one of these nodes.
+        """Return the first rule that excludes each node, without repetitions.
 
         Only the first counts, because anti-affinity between pods of one owner fails twice: as the
         pod's own and as the other's.
         """
         checks = self.neighbors.topology_checks(pod, self.cordoned)
-        first_failed = set[int]()
-        for free in nodes:
-            for number, check in enumerate(checks):
-                if not check.admits(free.node):
-                    first_failed.add(number)
-                    break
-        return tuple(dict.fromkeys(checks[number].rule for number in sorted(first_failed)))
+        first_failed = {_first_failed(checks, free.node) for free in nodes}
+        rules = (check.rule for number, check in enumerate(checks) if number in first_failed)
+        return tuple(dict.fromkeys(rules))
 
     def _can_mount(self, volume: PersistentVolume, node: str) -> bool:
         if node not in self.nodes:
@@ -325,3 +325,9 @@ class Scheduler:
         for claim in pod.claims:
             volumes += self.volumes.get(f"{pod.namespace}/{claim}", ())
         return tuple(volumes)
+
+
+def _first_failed(checks: Sequence[TopologyCheck], node: Node) -> int | None:
+    """Return the number of the first check that excludes the node."""
+    failed = (number for number, check in enumerate(checks) if not check.admits(node))
+    return next(failed, None)

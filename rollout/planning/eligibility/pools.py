@@ -114,13 +114,15 @@ def _check_names_and_order(pools: Sequence[Pool]) -> None:
 
 @lru_cache(maxsize=8)
 def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
-    """Return the pools that each waits for, even indirectly, in a possible order."""
-    names = order_pools(pools)
+    """Map each pool to all that it waits for, even indirectly.
+
+    The keys are in the order of `order_pools`. The default pool waits for all others.
+    """
+    *names, default = order_pools(pools)
     after = {pool.name: pool.after for pool in pools}
     before: dict[str, frozenset[str]] = {}
-    *named, default = names
-    for name in named:
+    for name in names:
         before[name] = frozenset(after[name])
         for earlier in after[name]:
             before[name] |= before[earlier]
-    return before | {default: frozenset(named)}
+    return before | {default: frozenset(names)}
