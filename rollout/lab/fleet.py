@@ -83,6 +83,7 @@ class Fleet:
 
     async def close(self) -> None:
         for machine in self.machines.values():
+            # Cancels the background tasks, among them the agents'.
             machine.stop()
         tasks = [task for machine in self.machines.values() for task in machine.background]
         await asyncio.gather(*tasks, return_exceptions=True)

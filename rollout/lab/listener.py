@@ -64,7 +64,8 @@ class Listener:
         """Refuse connections from now on, and close those in their handshakes."""
         self.stop_accepting()
         for connection in self._handshakes.values():
-            # Its handshake then fails and closes it. One canceled before it begins would not.
+            # Its handshake then fails and closes it. A task that is canceled before its first step
+            # would not.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 

@@ -96,7 +96,7 @@ class _ActiveFault:
         self.struck = 0
         self._met = 0
 
-    def meet(self, target: Target, now: float, random: Random) -> bool:
+    def count_and_strike(self, target: Target, now: float, random: Random) -> bool:
         """Count a request if it matches, and return whether the fault strikes it."""
         # The duration of an outage begins with the request that it strikes.
         has_ended = now >= self.ends and self.rule.answer is not FaultAnswer.OUTAGE
@@ -132,9 +132,10 @@ class FaultPlan:
         return sum(active.struck for active in self._active if active.rule is rule)
 
     def strike(self, target: Target) -> ApiFault | None:
+        """Return the first rule that strikes; later ones do not count the request."""
         now = self._now()
         for active in self._active:
-            if active.meet(target, now, self._random):
+            if active.count_and_strike(target, now, self._random):
                 return active.rule
         return None
 

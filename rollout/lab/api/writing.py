@@ -152,7 +152,7 @@ class Writer:
     def replace(self, call: Call, current: Json, wanted: Json) -> Json:
         """Replace an object as far as the write may; raises a 409 for another version."""
         resource = call.target.resource
-        _check_identity(resource, current, wanted.get("metadata") or {})
+        _check_uid_and_version(resource, current, wanted.get("metadata") or {})
         allowed = _without_protected_changes(call.target, current, wanted)
         obj = with_defaults(resource, allowed, creating=False)
         check(resource, obj, current)
@@ -171,7 +171,7 @@ class Writer:
         return settle(self._store, resource, after) or after
 
 
-def _check_identity(resource: Resource, current: Json, metadata: Json) -> None:
+def _check_uid_and_version(resource: Resource, current: Json, metadata: Json) -> None:
     stored = current["metadata"]
     uid = metadata.get("uid") or stored["uid"]
     if uid != stored["uid"]:

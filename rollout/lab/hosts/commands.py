@@ -33,8 +33,6 @@ _SECTION: Final = re.compile(r"^ *mark ([\w-]+)(?:; (?:run (\d+) )?(.*))?$")
 _PROBE_TOOL: Final = re.compile(r"(?:^|then )ask ([\w-]+) (\d+) ([^;&]*)")
 _UPDATE_TOOL: Final = re.compile(r"^ask ([\w-]+) (\d+) ([^;&]*?) *(?:&&.*)?$", re.MULTILINE)
 _OWN_COMMAND: Final = re.compile(r"run (\d+) sh -c (.*); printf")
-_ENGINE_STATUS: Final = ("CURRENT_OP=", "xdssx ")
-_DENIED: Final = "CURRENT_OP=(null)"
 _MAX_PACKAGES_TEXT = 4000
 _MAX_OUTPUT = 2000
 _CONFIG_FOLDERS: Final = ("/usr/share/coreos", "/usr/share/flatcar", "/etc/coreos", "/etc/flatcar")
@@ -58,7 +56,7 @@ class _ProbeOutput:
         self.out += output.out
         self.err += output.err
 
-    def skips(self, tool: str) -> bool:
+    def is_skipped_by_script(self, tool: str) -> bool:
         """Whether the script leaves a tool out, because of what others before it did."""
         if tool in ("rpm-ostree", "bootc"):
             return False
@@ -105,15 +103,24 @@ async def _answer_section(
 async def _run_tool(session: ShellSession, output: _ProbeOutput, tool: re.Match[str]) -> None:
     """Run one of the tools that report whether an update is staged, unless the script skips it."""
     name, seconds, command = tool.groups()
-    if output.skips(name):
+    if output.is_skipped_by_script(name):
         return
     result = await session.run(tuple(shlex.split(command)), limit=float(seconds))
     text = result.out.rstrip("\n")
     output.statuses[name] = result.status
     output.mark(name)
     output.add(replace(result, out=f"{text}\n{EXIT_MARKER} {result.status}\n"))
-    if _DENIED not in text and any(sign in text for sign in _ENGINE_STATUS):
+    if _is_engine_status(text):
         output.has_engine_status = True
+
+
+def _is_engine_status(text: str) -> bool:
+    """Whether update_engine answered, by its client or over D-Bus.
+
+    Its client prints `CURRENT_OP=(null)` if the bus denies the call.
+    """
+    is_denied = "CURRENT_OP=(null)" in text
+    return not is_denied and ("CURRENT_OP=" in text or "xdssx " in text)
 
 
 async def _run_own_command(session: ShellSession, line: str) -> str:

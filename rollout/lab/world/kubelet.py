@@ -147,7 +147,7 @@ class Kubelet:
             self._after(_AGENT_SECONDS, self._clear_reboot_needed)
 
     def _clear_reboot_needed(self) -> None:
-        """Do what FLUO's agent does when it starts after a reboot."""
+        """Do what the agent of the Flatcar Linux Update Operator (FLUO) does after a reboot."""
         node = self._store.get(NODES, self.host.name)
         if node is not None:
             annotations = {**annotations_of(node), _REBOOT_NEEDED: "false"}
