@@ -150,34 +150,35 @@ class NodeThreads:
 
     run_and_report: Callable[[PlannedNode], NodeResult]
     notice: Callable[[str], None]
-    _running: dict[Future[NodeResult], str] = field(default_factory=dict)
+    _name_by_future: dict[Future[NodeResult], str] = field(default_factory=dict)
 
     @property
     def nodes(self) -> frozenset[str]:
-        return frozenset(self._running.values())
+        return frozenset(self._name_by_future.values())
 
     def start(self, node: PlannedNode) -> None:
         future = in_background(lambda: self.run_and_report(node), f"node-{node.name}")
-        self._running[future] = node.name
+        self._name_by_future[future] = node.name
 
     def wait_for_results(self, seconds: float | None) -> Sequence[NodeResult]:
         """Wait at most `seconds` until a node ends; return the results so far."""
-        done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
+        done, _ = wait(self._name_by_future, timeout=seconds, return_when=FIRST_COMPLETED)
         for future in done:
-            del self._running[future]
+            del self._name_by_future[future]
         return [future.result() for future in done]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if isinstance(error, Exception) and self._running:
+        if isinstance(error, Exception) and self._name_by_future:
             nodes = shortened(sorted(self.nodes), _NAMED)
             outcome = "rollout starts no more nodes and finishes those in flight"
             self.notice(f"internal error: {outcome}: {nodes}")
-        # Not after a KeyboardInterrupt: a host may hang, and its node stops at the lock.
+        # Not after a KeyboardInterrupt: a host may hang. The threads do no harm, because
+        # `check_may_act` lets none act once the lock is released.
         if error is None or isinstance(error, Exception):
-            wait(self._running)
+            wait(self._name_by_future)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +333,7 @@ class WaveRunner:
             return _WAIT
         begin: list[PlannedNode] = []
         drop: list[Dropped] = []
+        # Some of these wait, but are not asked about twice.
         checked = set[str]()
         try:
             room = self.read_room()
@@ -351,8 +353,9 @@ class WaveRunner:
                 elif answer.is_final:
                     drop.append(Dropped([node], answer.finding))
                     left.remove(node)
-                # A general gate holds all nodes: ask for no more than have room.
-                if answer.finding is None or answer.is_general:
+                # A general gate holds all nodes: ask about no more than have room.
+                takes_up_room = answer.finding is None or answer.is_general
+                if takes_up_room:
                     away |= {node.name}
             if begin:
                 state.measure_before(begin)
