@@ -298,9 +298,9 @@ class NoEvidence(NodeFinding, frozen=True):
     # Empty if unknown.
     version: str
     cluster: str
-    known: tuple[str, ...]
+    versions_with_evidence: tuple[str, ...]
     # Why other evidence does not count.
-    problems: tuple[str, ...]
+    why_others_rejected: tuple[str, ...]
 
 
 class EvidenceShort(NodeFinding, frozen=True):

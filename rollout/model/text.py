@@ -108,7 +108,7 @@ def or_dash(text: str) -> str:
 def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
     """Return `3975.2.0 → 4081.2.1`, or without versions `22.04 (reboot-required)`."""
     current = printable(running) or "?"
-    # Except for update_engine's, an update may have no version.
+    # An update by update_engine always has a version: a missing one is unknown.
     if detected_by and not staged and _UPDATE_ENGINE not in detected_by:
         return f"{current} ({', '.join(detected_by)})"
     return f"{current} → {printable(staged) or '?'}"

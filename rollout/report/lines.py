@@ -165,6 +165,7 @@ AnyLine = VersionLine | JournalHeader | DryRunLine | AbortedRecord | EventLine
 
 
 def journal_record(line: AnyLine) -> Record:
+    # msgspec would write microseconds, as it does for the failed nodes of a summary.
     built = msgspec.to_builtins(line, builtin_types=(datetime,))
     return {
         name: timestamp(value) if isinstance(value, datetime) else value

@@ -156,7 +156,7 @@ def pod_with_owner(pod: PodBlocked | EvictedPod) -> str:
 
 
 def why_blocked(event: PodBlocked) -> str:
-    """Return what the budget needs and has, and what it waits for.
+    """Return the budget's figures, or else the message, and what it waits for.
 
     A budget that has more than it needs has not counted its last evictions yet.
     """

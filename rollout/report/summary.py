@@ -109,12 +109,13 @@ def _not_done_rows(not_done: Sequence[NotDone], width: int | None) -> Iterator[_
 
 
 def _not_started_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
-    not_done = {node.node for node in result.not_done}
+    # By `_not_done_rows`.
+    listed_above = {node.node for node in result.not_done}
     names_by_text: dict[str, list[str]] = {}
     left = [(node, "skipped") for node in result.skipped]
     left += [(node, "not started") for node in result.not_started]
     for node, state in left:
-        if node.node not in not_done:
+        if node.node not in listed_above:
             names_by_text.setdefault(_why_left(node, state), []).append(node.node)
     for text, names in names_by_text.items():
         yield _FindingRow("·", shortened(names, most=3 if width else len(names)), text)

@@ -345,7 +345,7 @@ class SlotSteps:
     def _await_report_and_finish(self, context: NodeContext, progress: Progress) -> Progress:
         context.report_step(Phase.READY, "waiting for its host to report steady state")
         node = self._await_report(context)
-        # The host may have rebooted again.
+        # Of the current boot: the host may have rebooted since it was Ready.
         boot = _boot_facts(node)
         run_checks_after_reboot(context, boot)
         return return_proven_node(context, replace(progress, boot=boot))

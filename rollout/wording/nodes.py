@@ -201,9 +201,9 @@ def _release_commands(version: str) -> str:
 def _no_evidence(finding: findings.NoEvidence) -> Words:
     version = finding.version
     subject = f"version {version}" if version else "an unknown version"
-    known = shortened(finding.known) or "none"
+    known = shortened(finding.versions_with_evidence) or "none"
     cause = f"{subject} has no evidence from {finding.cluster} (evidence exists for: {known})"
-    return Words(joined("; ", cause, *finding.problems))
+    return Words(joined("; ", cause, *finding.why_others_rejected))
 
 
 @words.register

@@ -59,9 +59,10 @@ _KNOWN_NAMES = frozenset(
     }
 )
 _KNOWN_VALUES = re.compile(r"(true|false|linux|amd64|arm64|\d{1,3})?")
-_ORDINAL = re.compile(r"(.+)-(\d{1,5})")
-# A Deployment's ReplicaSet is named after it and the hash of its template, which is also a label.
-_HASHED = re.compile(r"(.+)-([4-9bcdf]{6,10})")
+_NAME_AND_ORDINAL = re.compile(r"(.+)-(\d{1,5})")
+# A ReplicaSet is named after its Deployment and a hash, which is also a label. Each part is hidden
+# by itself, so that it still equals these.
+_NAME_AND_HASH = re.compile(r"(.+)-([4-9bcdf]{6,10})")
 _KNOWN_KEYS = frozenset({"job-name", "pod-template-hash"})
 # The keys in these fields are labels of the operator.
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
@@ -101,15 +102,15 @@ class Anonymizer:
         return cls({name: f"node-{number}" for number, name in enumerate(ordered, 1)}, digest)
 
     def hide_name(self, name: str) -> str:
-        """Hide an object's name, but keep its ordinal, and the parts of a ReplicaSet's name."""
+        """Hide an object's name, except for its ordinal."""
         if name in _KNOWN_NAMES or not name:
             return name
         if name in self.nodes:
             return self.nodes[name]
-        match = _ORDINAL.fullmatch(name)
+        match = _NAME_AND_ORDINAL.fullmatch(name)
         if match:
             return f"{self.digest(match[1])}-{match[2]}"
-        match = _HASHED.fullmatch(name)
+        match = _NAME_AND_HASH.fullmatch(name)
         if match:
             return f"{self.digest(match[1])}-{self.digest(match[2])}"
         return self.digest(name)
