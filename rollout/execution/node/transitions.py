@@ -1,6 +1,7 @@
 """The transition table of a node's run.
 
-A phase is written on the Node before the act that it names, so a crash leaves enough to continue:
+The phase is written on the Node, so a crash leaves enough to continue. `draining` and `rebooting`
+are written before they begin, the others once they are reached:
 
     pending    at most marked, because it is about to be cordoned
     cordoned   unschedulable, by rollout or before it

@@ -11,8 +11,12 @@ From a plan to the result of a node:
     Engine.run_node           adds what all nodes share
     process_node              takes the steps, each in its phase:
       _check_and_cordon         PENDING: checks the node again
-        claim_and_cordon        marks it and cordons it
-      prepare_drain             CORDONED: waits for the drain delay and the checks before the drain
+        claim_and_cordon
+          _write_first_mark       marks it, and only then reads the other nodes
+          write_node              cordons it, again after a conflict:
+            _admit_and_read         waits until the gates and the limit admit it
+            cordon_patch            makes the patch from the Node as read then
+      prepare_drain             CORDONED: waits, runs the checks before the drain, marks it DRAINING
       _drain_and_mark           DRAINING, by `drain_or_withhold`
         drain                   watches pods and budgets until the node is empty
           _Drain.run              repeats until no pod is left:
@@ -27,6 +31,7 @@ From a plan to the result of a node:
         await_ready             waits until the Node is Ready
       _finish                   READY
         prove_detected          waits for proof of the update
+        run_checks_after_reboot   runs the playbook and the checks
         return_proven_node      waits for the node's own pods
           return_node           uncordons the node, and replaces its marks by the result
     Ledger.add                counts the result
