@@ -123,7 +123,8 @@ def _rehearse(request: "Request", *, asks_server: bool) -> ExitCode:
     refuse_if_locked(connections.api, request.namespace)
     from rollout.cli.stages import execute
 
-    prepared = _prepare_and_show(connections, request, None, may_decline=True)
+    # Show what a run without --yes would show.
+    prepared = _prepare_and_show(connections, request, None, asks=True)
     return execute.rehearse(prepared, connections.api, asks_server=asks_server)
 
 
@@ -143,7 +144,7 @@ def _run(request: "Request", *, asks: bool) -> ExitCode:
         # Imported late, so that the first request is sent sooner.
         from rollout.cli.stages import execute
 
-        prepared = _prepare_and_show(connections, request, metrics, may_decline=asks)
+        prepared = _prepare_and_show(connections, request, metrics, asks=asks)
         if asks:
             _confirm(prepared, wiring.cluster_place(settings, api))
         stop = execute.stop_request(settings)
@@ -161,22 +162,22 @@ def _prepare_and_show(
     request: "Request",
     metrics: "Metrics | None",
     *,
-    may_decline: bool,
+    asks: bool,
 ) -> "PreparedRun":
     """Plan, show the plan, and raise `BlockedError` if it has blockers.
 
-    Replaces a rollout that somebody stopped only if the operator `may_decline`.
+    Only a command that `asks` for confirmation may replace a rollout that somebody stopped.
     """
     from rollout.cli.stages import refusals
     from rollout.cli.stages.prepare import prepare_fresh
 
-    fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=may_decline)
-    _show_plan(fresh, connections.api, may_decline=may_decline)
+    fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=asks)
+    _show_plan(fresh, connections.api, asks=asks)
     refusals.refuse_blocked(fresh.prepared.plan, request.settings.nodes.allow)
     return fresh.prepared
 
 
-def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> None:
+def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, asks: bool) -> None:
     from rollout.cli import wiring
     from rollout.cli.stages import screens
     from rollout.cli.stages.request import Saved
@@ -192,7 +193,7 @@ def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, may_decline: bool) -> No
     if as_json or isinstance(request.origin, Saved):
         warn(*screens.held_notes(fresh.prepared.plan))
     if fresh.replaced:
-        warn(screens.replacement_text(fresh.replaced, asks=may_decline))
+        warn(screens.replacement_text(fresh.replaced, asks=asks))
 
 
 def _only_file(file: Path | None, filename: Path | None) -> Path | None:
