@@ -54,8 +54,11 @@ def claim_and_cordon(
     _check_gates_before_mark(context)
     ready = ready_of(context.read_pods())
     before = _write_first_mark(context)
+    admit_and_read = partial(
+        _admit_and_read, context, facts, context.cluster.deadline(_WITHDRAW_SECONDS)
+    )
 
-    def cordon(node: Node) -> Patch:
+    def cordon_patch(node: Node) -> Patch:
         require_mark(context, node)
         _check_is_as_planned(context, node)
         _check_not_cordoned_since(before, node)
@@ -76,12 +79,9 @@ def claim_and_cordon(
             "spec": {"unschedulable": True, **soft_taint_removal_patch(node)},
         }
 
-    patience = context.cluster.deadline(_WITHDRAW_SECONDS)
-    # Each attempt waits for admission, has `cordon` decide on the Node as read then, and writes its
-    # patch, with nothing slow in between.
-    admit_and_read = partial(_admit_and_read, context, facts, patience)
     try:
-        change_node(context, cordon, read=admit_and_read)
+        # After a conflict, both run again. Nothing slow is between the admission and the write.
+        change_node(context, read=admit_and_read, change=cordon_patch)
     except RefusedError:
         # The mark of an earlier process goes, too.
         had_our_mark = _is_only_marked_by(context, before)
@@ -256,7 +256,7 @@ def _cordoned_by_others() -> NotStartedError:
 def take_up(context: NodeContext) -> Progress:
     """Return where to continue a node that an earlier process has started.
 
-    The mark names the act that was about to begin; the boot ID tells whether it rebooted.
+    Its mark names the phase, and its boot ID tells whether it has rebooted.
     """
     context.check_may_act()
     node = context.read_node()

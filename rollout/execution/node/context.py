@@ -116,6 +116,7 @@ class Progress:
     """The phase of a node, and what its run has learned so far."""
 
     phase: Phase = Phase.PENDING
+    # Approved at the claim, or when another was staged since.
     staged_version: str = ""
     boot: BootFacts = UNKNOWN_BOOT
     # The Node has this run's marks.

@@ -145,32 +145,32 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     while True:
         try:
-            return _request_once(context, host, targets)
+            result = _send_if_allowed(context, host, targets)
         except _NotNowError as error:
             _report_wait(context, host, f"the host cannot be asked to reboot yet: {error}")
             boot = _await_answer(context, host, deadline, error.message)
-        if not is_in_old_boot(host, boot):
+            if not is_in_old_boot(host, boot):
+                return False
+        except SshTimeoutError as error:
+            # The host answered on this connection: the command counts as received.
+            _report_wait(context, host, f"no response to the reboot command: {error}")
+            return False
+        except SshUnreachableError:
+            return True
+        except SshError as error:
+            raise RebootError(
+                f"the host cannot be asked to reboot: {error}", hint=error.hint
+            ) from error
+        else:
+            _require_accepted(result)
             return False
 
 
-def _request_once(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> bool:
-    try:
-        result = _send_if_allowed(context, host, targets)
-    except SshTimeoutError as error:
-        # The host answered on this connection: the command counts as received.
-        _report_wait(context, host, f"no response to the reboot command: {error}")
-        return False
-    except SshUnreachableError:
-        return True
-    except SshError as error:
-        raise RebootError(
-            f"the host cannot be asked to reboot: {error}", hint=error.hint
-        ) from error
+def _require_accepted(result: CommandResult | None) -> None:
     # None: the host is in a new boot.
     if result is not None and not _may_be_accepted(result):
         refusal = last_line(result.stderr) or f"exit status {result.exit_status}"
         raise RebootError(f"the host refuses to reboot: {refusal}")
-    return False
 
 
 def _may_be_accepted(result: CommandResult) -> bool:

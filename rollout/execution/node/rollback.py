@@ -59,9 +59,10 @@ def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, targe
 def undoing_failed_rollback(
     context: NodeContext, host: SshHost, boot: BootFacts = UNKNOWN_BOOT
 ) -> Iterator[None]:
-    """If the block fails, make the host boot what it runs, unless it is away or rolled back.
+    """Only for `rollout rollback`: if the block fails, make the host boot what it runs.
 
-    `boot`: as last seen. Even another boot may be of the version to leave, after a fallback.
+    Not if it is away or has rolled back. `boot`: as last seen. Even another boot may be of the
+    version to leave, after a fallback.
     """
     try:
         yield

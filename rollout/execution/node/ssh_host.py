@@ -69,6 +69,7 @@ class SshHost:
     shell: RememberingShell
     # In seconds.
     probe_timeout: float = 60.0
+    # In a rollback, also chooses the other system.
     reboot_command: str = REBOOT_COMMAND
     probe: Probe = USUAL_PROBE
 

@@ -130,6 +130,7 @@ def _report_phase(context: NodeContext, progress: Progress) -> None:
 
 
 def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
+    """Set the approved version and, before the reboot, a stricter `check_may_act`."""
     return with_pre_reboot_check(_at_approved_version(context, progress), progress.phase)
 
 
