@@ -130,5 +130,5 @@ def check_push_url(url: str) -> Url:
     raise UsageError(
         # Text before the @ may be a password.
         f"{url.rpartition('@')[2]!r} is not the address of a Pushgateway",
-        hint="Write it as http://pushgateway.monitoring:9091.",
+        hint="Use a URL such as http://pushgateway.monitoring:9091.",
     )

@@ -137,7 +137,8 @@ def _destination(number: int, url: str) -> Destination:
     parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
-            f"notification URL {number} is not a webhook URL", hint="Write it as https://host/path."
+            f"notification URL {number} is not a webhook URL",
+            hint="Use a URL such as https://host/path.",
         )
     return Destination(f"{scheme}://{parts.netloc}", _webhook_delivery(parts))
 

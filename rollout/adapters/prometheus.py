@@ -160,7 +160,7 @@ def check_url(url: str, server: _Server = PROMETHEUS) -> str:
     if parts is None or not parts.host:
         raise UsageError(
             f"{without_userinfo(url)!r} is not a URL of {server.name}",
-            hint=f"Write it as {server.example}.",
+            hint=f"Use a URL such as {server.example}.",
         )
     if parts.auth or parts.query or parts.fragment:
         raise UsageError(

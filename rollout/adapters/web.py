@@ -59,7 +59,7 @@ def parse_address(text: str) -> tuple[str, int]:
     if match is None or int(match["port"]) > _MOST_PORTS:
         raise UsageError(
             f"{text!r} is not an address to listen on",
-            hint="Write it as :9732 for all addresses, or 127.0.0.1:9732, or [::1]:9732.",
+            hint="Use an address such as 127.0.0.1:9732 or [::1]:9732, or :9732 for all addresses.",
         )
     return match["v6"] or match["host"] or "", int(match["port"])
 

@@ -179,7 +179,7 @@ def check_label_name(name: str) -> str:
     """Return the name if a label may have it, or raise `UsageError`."""
     # As a selector, a name alone means that the label exists.
     if parse_selector(name).requirements != (Requirement(name, SelectorOperator.EXISTS),):
-        hint = "Write it as topology.kubernetes.io/zone."
+        hint = "Use a name such as topology.kubernetes.io/zone."
         raise UsageError(f"{name!r} is not a label name", hint=hint)
     return name
 

@@ -197,7 +197,7 @@ def _relaxed_flags(plan: RolloutPlan) -> str:
 
 def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
     name = f"{printable(file)}, made {printable(plan.created_at)}: {plan_extent(plan)}"
-    lines = [f"{name} on {printable(plan.cluster.server)}"]
+    lines = [f"{name}, in {printable(plan.cluster.server)}"]
     lines += [f"! {printable(str(rule))}" for rule in relaxed_rules(plan.policy)]
     return "\n".join(wrap(line, width) for line in lines)
 
@@ -208,7 +208,7 @@ def _heading(plan: RolloutPlan, cluster_name: str) -> str:
     cluster = printable(cluster_name or plan.cluster.server)
     nodes = counted(plan.summary.nodes, "node")
     subject = f"Rollback of {nodes}" if plan.policy.rollback else nodes
-    return f"{subject} on {cluster}{only_step}"
+    return f"{subject} in {cluster}{only_step}"
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:

@@ -55,7 +55,7 @@ def unfinished_heading(unfinished: Unfinished, state: RunState = RunState.UNFINI
     if unfinished.is_aborted:
         names = _left_names(unfinished)
         verb = "is" if len(names) == 1 else "are"
-        return f"{shortened(names)} {verb} still cordoned by the aborted rollout {run}"
+        return f"{shortened(names)} {verb} still cordoned by aborted rollout {run}"
     if is_of_fleetlock(unfinished):
         activity = "has left unfinished nodes"
         if unfinished.blocks_others:

@@ -150,12 +150,12 @@ class Leadership:
             return self.watch.observe(self._lease)
 
     def other_rollout(self) -> str:
-        """Return a rollout that may be alive, as `HOLDER, for the rollout RUN`, or empty."""
+        """Return a rollout that may be alive, as `HOLDER, for rollout RUN`, or empty."""
         is_free = self.read_holder_state() in (HolderState.NOBODY, HolderState.GONE)
         if is_free or is_fleetlock_run(self._lease.run):
             return ""
         run = name_excerpt(self._lease.run) or "unknown"
-        return f"{self._lease.holder_text}, for the rollout {run}"
+        return f"{self._lease.holder_text}, for rollout {run}"
 
     @property
     def safe_until(self) -> float:

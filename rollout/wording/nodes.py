@@ -55,7 +55,7 @@ def _node_not_ready(finding: findings.NodeNotReady) -> Words:
 
 @words.register
 def _left_cordoned(finding: findings.LeftCordoned) -> Words:
-    rollout = f"the unfinished rollout {finding.run_id}"
+    rollout = f"unfinished rollout {finding.run_id}"
     return Words(f"left cordoned by {rollout}, in phase {finding.phase}")
 
 

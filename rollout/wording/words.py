@@ -53,7 +53,7 @@ def text(finding: Finding) -> str:
 
 
 def rollout_name(run_id: str) -> str:
-    return f"the rollout {printable(run_id)}" if run_id else "a rollout with an unknown ID"
+    return f"rollout {printable(run_id)}" if run_id else "a rollout with an unknown ID"
 
 
 def defect(error: Exception) -> str:

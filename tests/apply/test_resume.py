@@ -156,14 +156,14 @@ def test_a_stopped_rollout_is_replaced_only_after_a_question(
     run = stopped_run(lab, tmp_path)
     another = ("apply", "--node", "cp-1")
     refused = rollout(lab, *another, "--yes").ends(6)
-    assert f"the rollout {run}" in refused.stderr
+    assert f"rollout {run}" in refused.stderr
     assert "`rollout resume` continues it, `rollout abort` undoes what it began" in refused.stderr
     discards = "Answering yes discards it. To continue it instead: rollout resume\n"
     assert discards in rollout(lab, *another, "--dry-run").ends(0).stderr
     planned = rollout(lab, "plan").stdout
     assert planned.splitlines()[-1] == "    rollout resume"
     declined = answered(tmp_path, lab.environment, another, "no").ends(3)
-    assert f"the rollout {run}" in declined.stderr.lower()
+    assert f"rollout {run}" in declined.stderr.lower()
     assert discards in declined.stderr
     assert recorded_run(lab) == run
     answered(tmp_path, lab.environment, (*another, "--interactive"), "yes\nno").ends(3)

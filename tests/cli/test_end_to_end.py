@@ -98,10 +98,10 @@ def test_consent_cannot_be_asked_for(arguments: tuple[str, ...], command: Comman
 def test_only_yes_is_consent(answer: str, start_lab: StartLab, home: Path) -> None:
     lab = start_lab(TINY, nodes=2)
     ended = answered(home, lab.environment, ["apply"], answer).ends(ExitCode.DECLINED)
-    assert ended.stdout.startswith("2 nodes on ")
+    assert ended.stdout.startswith("2 nodes in ")
     assert "This drains and reboots 2 nodes, one at a time, in about " in ended.stderr
     assert re.search(
-        r"Reboot 2 nodes of \S+ \(https?://\S+\)\? Type yes to continue: ", ended.stderr
+        r"Reboot 2 nodes in \S+ \(https?://\S+\)\? Type yes to continue: ", ended.stderr
     )
     assert "rollout: not confirmed: nothing was changed\n" in ended.stderr
     assert "error" not in ended.stderr

@@ -40,7 +40,7 @@ def test_a_name_that_no_node_has_is_not_found(command: Command, tiny: Lab) -> No
 
 def test_a_plan_of_named_nodes_leads_to_their_rollout(command: Command, tiny: Lab) -> None:
     ended = command("plan", "worker-2", lab=tiny).ends(ExitCode.OK)
-    assert ended.stdout.startswith("1 node on ")
+    assert ended.stdout.startswith("1 node in ")
     assert ended.stdout.endswith("Next:\n    rollout apply --node worker-2\n")
 
 

@@ -127,7 +127,7 @@ def test_the_settings_file_goes_along_as_it_is(
         ),
         (
             "[notify]\nurl = 'slack://one/two/three'",
-            "notify.url (it is secret: give a Secret the key ROLLOUT_NOTIFY",
+            "notify.url (it is secret: store it in a Secret under the key ROLLOUT_NOTIFY",
         ),
         (
             "[metrics]\npushgateway = 'https://me:hunter22@pushgateway'",
@@ -194,7 +194,7 @@ def test_known_hosts_that_know_nobody_are_refused(
         ),
         (("fleetlock", *IMAGE, "--cluster-ip", "127.0.0.1"), "cannot be a cluster IP"),
         (("fleetlock", *IMAGE, "--hosts-network", "10.0.0.1/8"), "has host bits set"),
-        (("fleetlock", *IMAGE, "--hosts-network", "hosts"), "Write it as 10.1.0.0/16"),
+        (("fleetlock", *IMAGE, "--hosts-network", "hosts"), "Use a network such as 10.1.0.0/16"),
         (("fleetlock", *IMAGE, "--hosts-network", "fe80::%eth0/64"), "names a network interface"),
         (("fleetlock", *IMAGE, "--tls-secret", "a b"), "is not the name of a Secret"),
     ],
@@ -260,7 +260,7 @@ def test_the_fleetlock_servers_metrics_can_be_scraped(command: Command, home: Pa
         ("[metrics]\nlisten = ':8080'", "port 8080 is already used for FleetLock requests"),
         ("[fleetlock]\nslots = 0", "fleetlock.slots: 0 would allow no node to be rebooted"),
         ("[reboot]\npre-playbook = '/a.yml'", "which does not use SSH"),
-        ("[fleetlock]\ngroup = 'workers'", "names no group of FleetLock"),
+        ("[fleetlock]\ngroup = 'workers'", "names no FleetLock group"),
         ("[operate]\nevery = '5m'", ""),
     ],
 )

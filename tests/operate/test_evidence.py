@@ -229,7 +229,7 @@ def test_evidence_that_is_not_what_it_says_is_refused(
     own = str(good["cluster"]["uid"]).removeprefix("not-")
     cases = {
         "its signature is not one of staging": signed(keys, good, "stolen.json", key="other"),
-        "it is from the cluster dev, not of staging": signed(
+        "it is from the cluster dev, not from staging": signed(
             keys, {**good, "cluster": {"uid": "u", "name": "dev"}}, "d.json"
         ),
         "it was made in this cluster": signed(

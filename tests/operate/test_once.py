@@ -25,7 +25,7 @@ def test_a_pass_does_what_waits_and_the_next_one_nothing(
     assert len(first.summary["succeeded"]) == 4
     assert_all_done(lab)
     second = rollout(lab, "operate", "--once").ends(0)
-    assert second.stdout == "Nothing to do: no node waits for a reboot.\n"
+    assert second.stdout == "Nothing to do: no node is waiting for a reboot.\n"
 
 
 def test_nodes_without_a_linux_host_end_no_pass_with_a_failure(

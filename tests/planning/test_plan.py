@@ -128,7 +128,7 @@ def test_nodes_that_would_wait_too_long_for_a_budget_never_share_a_wave() -> Non
             },
             None,
             "left-cordoned",
-            "the unfinished rollout one",
+            "unfinished rollout one",
         ),
         (
             {"annotations": {"node-rollout.dev/paused": "true"}},

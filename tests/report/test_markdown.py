@@ -57,7 +57,7 @@ def test_a_plan_has_its_waves_and_what_is_wrong() -> None:
         "## Rollout plan",
         "",
         "```text",
-        "3 nodes on https://127.0.0.1:6443 3975.2.0 → 4081.2.1",
+        "3 nodes in https://127.0.0.1:6443 3975.2.0 → 4081.2.1",
     ]
     for line in (
         "2 node-2, node-3 b 10 3975.2.0 → 4081.2.1 up to 2 at once",

@@ -159,9 +159,7 @@ def test_a_plan_of_a_version_that_did_not_tell_calls_no_node_up_to_date() -> Non
 
 
 def test_a_rollout_that_is_not_over_is_told_once() -> None:
-    begun = Exclusion(
-        "node-9", ExclusionReason.LEFT_CORDONED, "cordoned by the unfinished rollout r"
-    )
+    begun = Exclusion("node-9", ExclusionReason.LEFT_CORDONED, "cordoned by unfinished rollout r")
     away = replace(
         blocker(),
         node="node-9",

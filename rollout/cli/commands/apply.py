@@ -229,7 +229,7 @@ def _confirm(prepared: "PreparedRun", place: str) -> None:
 
     if prepared.plan.waves:
         verb = "Roll back" if prepared.plan.policy.rollback else "Reboot"
-        question = f"{verb} {counted(prepared.plan.summary.nodes, 'node')} of {place}"
+        question = f"{verb} {counted(prepared.plan.summary.nodes, 'node')} in {place}"
         consent.ask(question, start_notes(prepared.plan, prepared.request.policy))
     elif prepared.defers_own_node:
         consent.ask("Mark the node that runs this process for the next run")

@@ -115,7 +115,7 @@ def _next_step(checks: Sequence[Check], outlook: Outlook) -> FollowUp:
     if any(check.check is CheckName.NODE and check.verdict is Verdict.WARN for check in checks):
         no_node = "No node can be planned now."
         return FollowUp(no_node, "rollout plan", lead=_WHEN_NODES_CAN_TAKE_PART)
-    return FollowUp("No node waits for a reboot.")
+    return FollowUp("No node is waiting for a reboot.")
 
 
 def _unfinished_step(unfinished: FollowUp, *, has_pending: bool) -> FollowUp:
@@ -282,7 +282,7 @@ def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> I
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
     note = render_note(
-        Note(event="test", at=at, cluster=name, title="test of notifications", body=body)
+        Note(event="test", at=at, cluster=name, title="test notification", body=body)
     )
     for place in destinations(options.url):
         try:

@@ -63,7 +63,7 @@ fleetlock_app = typer.Typer(
 def serve(settings: CommandSettings) -> None:
     """Serve FleetLock until SIGTERM.
 
-    Hosts may reboot once their nodes have been drained by the rules of apply.
+    Hosts may reboot once their nodes have been drained under the same rules as for apply.
 
     You can run several replicas, because all state is stored in the cluster. Does not use SSH.
 

@@ -18,8 +18,8 @@ from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import printable, shortened
 from rollout.report.runs.model import RunReport
 
-_WHICH = "ID of the run or its first letters, the path of a journal"
-_RUN = "Show this run as a timeline: its ID or first letters, or the path of a journal."
+_WHICH = "ID of the run or a prefix of it, the path of a journal"
+_RUN = "Show this run as a timeline: its ID or a prefix of it, or the path of a journal."
 _CHECK = "Check the run against the transition table and the safety rules; exit 1 if it fails"
 _OUT = "Write the report to this .html, .md or .json file; default: Markdown to stdout"
 
@@ -92,7 +92,7 @@ def report(
     run: str = argument(
         "",
         f"{_WHICH}, or - for a pod's log on stdin."
-        " Default: the last run, preferably of the current cluster.",
+        " Default: the last run on the current cluster, or else the last run on any cluster.",
         "RUN",
         run_ids,
     ),

@@ -67,7 +67,7 @@ def _absolute(file: Path | None) -> str:
     return "none" if str(file) == "none" else str(file.absolute())
 
 
-_OUT = "File to write; default: the file of --known-hosts, else stdout"
+_OUT = "File to write; default: the --known-hosts file, else stdout"
 _FINGERPRINTS = (
     "File with the fingerprints that the hosts' consoles print, or a directory with one file"
     " per Node"

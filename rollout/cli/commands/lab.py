@@ -38,7 +38,7 @@ _SCENARIO = option(
 _SPEED = "Simulated seconds per real second"
 _DIRECTORY = option(
     Path("rollout-lab"),
-    "Directory for the files of the lab: kubeconfig, inventory, known_hosts, key and env",
+    "Directory for the lab's files: kubeconfig, inventory, known_hosts, key and env",
     "DIR",
     "--dir",
 )
@@ -128,7 +128,8 @@ def up(
         )
     if fleetlock and not fleetlock.startswith(("http://", "https://")):
         raise UsageError(
-            f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/."
+            f"--fleetlock {fleetlock!r} is not a URL",
+            hint="Use a URL such as http://127.0.0.1:8080/.",
         )
     loaded = scenario_like(like, _read_snapshot) if like else _load_scenario(scenario, nodes)
     if fleetlock:

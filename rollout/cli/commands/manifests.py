@@ -57,7 +57,7 @@ def fixed_image(value: str) -> str:
     match = _IMAGE.fullmatch(value)
     if not match:
         raise ValueError(
-            f"{value!r} is not an image. Write it as registry.example/node-rollout:1.0."
+            f"{value!r} is not an image. Use an image such as registry.example/node-rollout:1.0."
         )
     if not match["version"]:
         raise ValueError(
@@ -74,7 +74,9 @@ def _cluster_ip(value: str) -> str:
         address = None
     # Kubernetes refuses a zone, and an IPv4 address in IPv6.
     if address is None or "%" in value or getattr(address, "ipv4_mapped", None):
-        raise ValueError(f"{value!r} is not an IP address. Write it as 10.96.0.15, or fd00::15.")
+        raise ValueError(
+            f"{value!r} is not an IP address. Use an address such as 10.96.0.15 or fd00::15."
+        )
     is_special = address.is_loopback or address.is_link_local or address.is_multicast
     if is_special or address.is_unspecified:
         raise ValueError(f"{value!r} cannot be a cluster IP. Use one of the Service network.")
@@ -85,9 +87,9 @@ def _network(value: str) -> str:
     try:
         network = ipaddress.ip_network(value.strip())
     except ValueError as error:
-        raise ValueError(f"{error}. Write it as 10.1.0.0/16, or fd00:1::/64.") from None
+        raise ValueError(f"{error}. Use a network such as 10.1.0.0/16 or fd00:1::/64.") from None
     if "%" in value:
-        raise ValueError(f"{value!r} names a network interface. Write it as fd00:1::/64.")
+        raise ValueError(f"{value!r} names a network interface. Use a network such as fd00:1::/64.")
     return str(network)
 
 

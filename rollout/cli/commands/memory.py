@@ -109,7 +109,7 @@ def unpause(
     all: bool = option(False, "End the pause of all nodes; nodes paused by name stay paused"),
     unattended: bool = option(False, "Let rollout operate reboot nodes again after rollout abort"),
 ) -> None:
-    """End the pause of nodes, or allow unattended passes again after an abort.
+    """Let rollouts reboot paused nodes again, or allow unattended passes again after an abort.
 
     Ends only what you name. Prints what else prevents nodes from starting, and how to end it.
 
@@ -276,7 +276,7 @@ def release(
     ),
     all: bool = option(False, "Clear all recorded failures, and end all holds"),
 ) -> None:
-    """Release a version that is held: by hand, by a rollback, or because it failed on nodes.
+    """Release a version that is held manually, by a rollback, or because it failed on nodes.
 
     The next rollout includes its nodes again. Reboots nothing, and does not end a pause. If the
     failure history is unreadable, --all resets it, and with it all holds and the pause of all

@@ -52,9 +52,10 @@ def resume(
     """Continue an interrupted rollout, from any machine.
 
     All state is in the cluster. Nodes in flight continue from where they are, with the settings of
-    the interrupted rollout, and the others are planned again. Of the rules, you can change only the
-    timeouts, which later resumes keep. You can also use --allow, --skip and --interactive. Exits 6
-    if the record is missing or unreadable. Does not end a pause: use `rollout unpause`.
+    the interrupted rollout, and the others are planned again. The timeouts are the only rules that
+    you can change; later resumes keep the new values. You can also use --allow, --skip and
+    --interactive. Exits 6 if the record is missing or unreadable. Does not end a pause: use
+    `rollout unpause`.
 
     \b
     Examples:
@@ -140,7 +141,7 @@ def _confirm(prepared: "PreparedRun", place: str) -> None:
 
     nodes = counted(prepared.plan.summary.nodes, "node")
     notes = start_notes(prepared.plan, prepared.request.policy) if prepared.plan.waves else ()
-    consent.ask(f"Resume this rollout on {nodes} of {place}", notes)
+    consent.ask(f"Resume this rollout on {nodes} in {place}", notes)
 
 
 @takes("cluster", "ssh")
@@ -210,8 +211,8 @@ def _has_slots(connections: "Connections", namespace: str) -> bool:
 def _question(unfinished: "Unfinished | None", place: str) -> str:
     touched = len(unfinished.in_flight) + len(unfinished.failed) if unfinished else 0
     if touched:
-        return f"Undo this rollout on {counted(touched, 'node')} of {place}"
-    return f"Remove what is left of it on {place}"
+        return f"Undo this rollout on {counted(touched, 'node')} in {place}"
+    return f"Remove what is left of this rollout in {place}"
 
 
 def _undo_rollout(

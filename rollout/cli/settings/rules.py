@@ -176,7 +176,7 @@ def require_settings_for(settings: CommandSettings, policy: Policy) -> None:
         raise UsageError(
             f"it was planned with {names}, which {verb} not set now",
             hint=(
-                f"Specify the same one, --set {missing[0]}=COMMAND: it is stored neither on the"
+                f"Specify the same one, --set {missing[0]}=COMMAND: it is stored neither in the"
                 " cluster nor in the plan."
             ),
         )
@@ -251,7 +251,8 @@ _UNFIT_FOR_PODS = {
     "cluster.context": "the pod uses its service account",
     "gates.interactive": "a pod cannot ask for confirmation",
     "notify.url": (
-        "it is secret: give a Secret the key ROLLOUT_NOTIFY, and name it with --env-secret"
+        "it is secret: store it in a Secret under the key ROLLOUT_NOTIFY, and name that Secret with"
+        " --env-secret"
     ),
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume

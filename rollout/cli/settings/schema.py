@@ -359,7 +359,7 @@ class GatesSettings(SettingsTable):
         (), "Uncordon a node once its checks set these annotations to true"
     )
     hook_prefix: LabelPrefix = setting(
-        _HOOKS.prefix, "Prefix of the labels before-reboot and after-reboot"
+        _HOOKS.prefix, "Prefix of the before-reboot and after-reboot labels"
     )
     hook_timeout: Duration = setting(_HOOKS.timeout, "How long to wait for the checks")
 
@@ -447,7 +447,7 @@ class LabelsSettings(SettingsTable):
     """Node labels for other programs."""
 
     fluo: bool = setting(
-        False, "Maintain the node labels id, group and version, as FLUO's agent does"
+        False, "Maintain the id, group and version labels of nodes, as FLUO's agent does"
     )
     conditions: bool = setting(
         False, "Set Kubernetes' lifecycle conditions, such as DrainInProgress, on the nodes"
@@ -462,7 +462,8 @@ class MetricsSettings(SettingsTable):
     )
     pushgateway: PushgatewayUrl = setting(
         "",
-        "Push metrics to this Pushgateway; set a URL with a password in the variable",
+        "Push metrics to this Pushgateway; if the URL contains a password, set it with the"
+        " environment variable",
         private_variable="ROLLOUT_METRICS_PUSHGATEWAY",
     )
     listen: ListenAddress = setting(
@@ -478,7 +479,7 @@ class NotifySettings(SettingsTable):
     url: tuple[Url, ...] = setting(
         (),
         "Send notifications to this URL: JSON to https://…, text to an Apprise URL (slack://…,"
-        " mailto://…). Set a URL with a secret in the variable",
+        " mailto://…). If the URL contains a secret, set it with the environment variable",
         check=notify_urls,
         private_variable="ROLLOUT_NOTIFY",
     )
@@ -516,7 +517,7 @@ class EvidenceSettings(SettingsTable):
         " in allowed-signers",
     )
     allowed_signers: Path | None = setting(
-        None, "allowed_signers file of OpenSSH: PRINCIPAL KEY-TYPE KEY"
+        None, "OpenSSH allowed_signers file: PRINCIPAL KEY-TYPE KEY"
     )
     nodes: int = setting(1, "How many nodes of that cluster must run the version", least=1)
     hours: int = setting(

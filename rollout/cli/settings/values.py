@@ -90,7 +90,7 @@ def node_name(value: str) -> str:
     prefix = next(filter(value.startswith, NODE_PREFIXES), "")
     name = value.removeprefix(prefix)
     if not name:
-        raise ValueError(f"{value!r} names no node. Write it as node/worker-1.")
+        raise ValueError(f"{value!r} names no node. Use a name such as node/worker-1.")
     return name
 
 
@@ -104,7 +104,7 @@ def os_version(value: str) -> str:
 def label_prefix(value: str) -> str:
     """Raises `ValueError` unless it is a label's prefix with its slash."""
     if not value.endswith("/"):
-        raise ValueError(f"{value!r} is not a label prefix. Write it as example.com/")
+        raise ValueError(f"{value!r} is not a label prefix. Use a prefix such as example.com/")
     check_label_name(f"{value}name")
     return value
 
@@ -116,7 +116,9 @@ def _evidence_source(value: str) -> None:
 
     parts = parse_url(value)
     if parts is None or not parts.host or parts.auth or parts.query or parts.fragment:
-        raise ValueError("it is not a plain URL. Write it as https://example.com/4081.2.1.json")
+        raise ValueError(
+            "it is not a plain URL. Use a URL such as https://example.com/4081.2.1.json"
+        )
 
 
 def one_line(value: str) -> str:
@@ -180,7 +182,7 @@ def _reader_of_group(check: Callable[[str], object], example: str) -> Callable[[
     def read(text: str) -> str:
         name, _, value = (part.strip() for part in text.partition("="))
         if not value or not is_group(name):
-            raise ValueError(f"{text!r} names no group of FleetLock. Write it as {example}.")
+            raise ValueError(f"{text!r} names no FleetLock group. Write it as {example}.")
         check(value)
         return f"{name}={value}"
 
@@ -208,7 +210,7 @@ def future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
     return time
 
 
-_ALERT_LABEL = "the name of an alert's label. Write it as node, or instance."
+_ALERT_LABEL = "the name of an alert's label. Use a label such as node or instance."
 AlertLabel = Annotated[str, Setting("LABEL", matching(r"([A-Za-z_]\w{0,99})?", _ALERT_LABEL))]
 Command = Annotated[str, Setting("COMMAND", one_line)]
 Expression = Annotated[str, Setting("CEL", verbatim_if(_expression))]
@@ -224,17 +226,17 @@ Annotation = Annotated[str, Setting("ANNOTATION", verbatim_if(check_label_name))
 LabelPrefix = Annotated[str, Setting("PREFIX", label_prefix)]
 Line = Annotated[str, Setting("NAME", one_line)]
 ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", verbatim_if(_listen_address))]
-_MATCHER = 'a label matcher. Write it as severity="critical", with =, !=, =~ or !~.'
+_MATCHER = 'a label matcher. Use one such as severity="critical", with =, !=, =~ or !~.'
 _READ_MATCHER = verbatim_if(fitting(is_matcher, _MATCHER))
 Matcher = Annotated[str, Setting("MATCHER", _READ_MATCHER, separator=";")]
 Name = Annotated[str, Setting("NAME")]
-read_namespace = matching(_NAMESPACE, "a namespace name. Write it as kube-system.")
+read_namespace = matching(_NAMESPACE, "a namespace name. Use a name such as kube-system.")
 Namespace = Annotated[str, Setting("NAMESPACE", read_namespace)]
 NodeName = Annotated[str, Setting("NAME", node_name)]
 Pause = Annotated[Duration, Setting("DURATION", Duration.parse)]
-_POOL = 'a name. Write name = "web": at most 63 lower-case letters, digits, dashes.'
+_POOL = "a name. Use at most 63 lower-case letters, digits and dashes, such as web."
 PoolName = Annotated[str, Setting("NAME", matching(_NAMESPACE, _POOL))]
-_PRINCIPAL = "the name of a cluster. Write letters, digits, dots, dashes."
+_PRINCIPAL = "the name of a cluster. Use letters, digits, dots and dashes."
 Principal = Annotated[str, Setting("NAME", matching(r"([A-Za-z0-9][\w.@-]{0,99})?", _PRINCIPAL))]
 PrometheusUrl = Annotated[str, Setting("URL", verbatim_if(_prometheus_url))]
 AlertmanagerUrl = Annotated[str, Setting("URL", verbatim_if(_alertmanager_url))]
@@ -244,7 +246,7 @@ Seconds = Annotated[int, Setting("SECONDS")]
 Selector = Annotated[str, Setting("SELECTOR", verbatim_if(parse_selector), separator=";")]
 EvidenceSource = Annotated[str, Setting("SOURCE", verbatim_if(_evidence_source))]
 Textfile = Annotated[Path, Setting("FILE", _textfile)]
-_TIME = "a date with a time. Write it as 2026-11-23T06:00Z."
+_TIME = "a date with a time. Use a time such as 2026-11-23T06:00Z."
 # A duration would start again with each pass.
 Time = Annotated[str, Setting("TIME", verbatim_if(fitting(parse_timestamp, _TIME)))]
 Url = Annotated[str, Setting("URL", separator=" ")]

@@ -267,11 +267,11 @@ def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
 
 
 def _nothing_text(result: RunResult) -> str:
-    """Return `Nothing to do: no node waits for a reboot (left out: 2 excluded).`."""
+    """Return `Nothing to do: no node is waiting for a reboot (left out: 2 excluded).`."""
     reasons = dict(result.left_out)
     reasons.pop(ExclusionReason.NO_UPDATE, None)
     left_out = f" (left out: {reason_counts(reasons)})" if reasons else ""
-    return f"Nothing to do: no node waits for a reboot{left_out}."
+    return f"Nothing to do: no node is waiting for a reboot{left_out}."
 
 
 def _report_relaxed_rules(prepared: PreparedRun, report: Reporter) -> None:

@@ -203,7 +203,7 @@ def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
     if plan is None or not here.uid or plan.cluster.uid in ("", here.uid):
         return
     raise BlockedError(
-        f"the record of the rollout {plan.plan_id} belongs to another cluster"
+        f"the record of rollout {plan.plan_id} belongs to another cluster"
         f" ({plan.cluster.server}), so it cannot be resumed",
         hint="If it came with a backup that was restored here, rollout abort removes it.",
     )

@@ -236,7 +236,7 @@ def _check_is_as_planned(task: NodeTask, node: Node) -> None:
     run = node.annotations.get(marks.RUN)
     has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
     if run not in (None, task.run_id) and not has_failed:
-        raise NotStartedError(f"it has annotations of the unfinished rollout {run}")
+        raise NotStartedError(f"it has annotations of unfinished rollout {run}")
     if node.unschedulable and not task.planned.was_cordoned and run != task.run_id:
         raise _cordoned_by_others()
 

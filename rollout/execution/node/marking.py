@@ -275,7 +275,7 @@ def require_mark(task: NodeTask, node: Node) -> None:
         return
     if run:
         raise FencedError(
-            f"the Node {node.name} has the annotations of the rollout {run} now, not of this one",
+            f"the Node {node.name} now has the annotations of rollout {run}, not of this one",
             hint="This node is left as it is.",
         )
     raise MarksGoneError(

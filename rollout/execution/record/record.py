@@ -311,7 +311,7 @@ class RunRecord:
             return
         if may_have_begun(stored.run, self.cluster.ask(read_nodes)):
             raise LockedError(
-                f"the rollout {stored.run} of {stored.started_by} is unfinished",
+                f"rollout {stored.run}, started by {stored.started_by}, is unfinished",
                 hint=_CONTINUE_OR_UNDO,
             )
 
@@ -323,7 +323,7 @@ class RunRecord:
         stored = self._read_stored()
         if stored is None or stored.problem or stored.plan is None or stored.run != run:
             raise LockedError(
-                f"the record of the rollout {run} was changed or removed since it was read",
+                f"the record of rollout {run} was changed or removed since it was read",
                 hint="See its state: rollout status --run.",
             )
         self._last_wave = stored.last_wave

@@ -303,7 +303,7 @@ class Rollout:
             if run and not is_failed and run not in own | self._reported_rollouts:
                 self._reported_rollouts.add(run)
                 self.engine.report.notice(
-                    f"warning: the rollout {run} has {node.name} in flight, under a lock in another"
+                    f"warning: rollout {run} has {node.name} in flight, under a lock in another"
                     " lock.namespace: its nodes count as unavailable here. Use the same"
                     " lock.namespace in every command"
                 )

@@ -319,7 +319,7 @@ def _why_slots_implausible(slots: Slots) -> str:
     for slot in slots.all:
         has_valid_run_id = is_run_id(slot.run_id) and is_fleetlock_run(slot.run_id)
         if not (is_object_name(slot.node) and has_valid_run_id):
-            return f"a slot of {slot.node!r}, for the rollout {slot.run_id!r}"
+            return f"a slot of {slot.node!r}, for rollout {slot.run_id!r}"
         if not (is_group(slot.group) and slot.node_uid and slot.boot_id):
             return f"a slot of {slot.node!r} in the group {slot.group!r}"
     nodes = {slot.node for slot in slots.all}

@@ -173,9 +173,7 @@ def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) ->
             yield _ended_pause_check(node.name, pause, f"rollout unpause {node.name}")
     aborted = memory.aborted
     if aborted:
-        message = (
-            f"stopped: the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}"
-        )
+        message = f"stopped: rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}"
         yield warned(
             CheckName.PAUSE,
             "unattended passes",

@@ -221,9 +221,8 @@ def why_not_accepted(
     """
     cluster = document.cluster
     if rules.cluster not in (cluster.uid, cluster.name):
-        return (
-            f"it is from the cluster {excerpt(cluster.name or cluster.uid)}, not of {rules.cluster}"
-        )
+        name = excerpt(cluster.name or cluster.uid)
+        return f"it is from the cluster {name}, not from {rules.cluster}"
     if cluster.uid == own:
         return "it was made in this cluster"
     return _why_untimely(document, rules, seen.get(document.version, ""), now)

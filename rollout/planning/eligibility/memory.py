@@ -248,7 +248,7 @@ def why_aborted(memory: Memory) -> str:
         return ""
     # The abort's pause has the rollout's ID as reason.
     abort = excerpt(
-        f"the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}",
+        f"rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}",
         _LONGEST_SENTENCE,
     )
     return (

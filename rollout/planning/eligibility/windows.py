@@ -222,7 +222,7 @@ def check_zone(name: str, rule: str = "") -> str:
     """Return the name if it is an IANA zone; `UsageError` names the rule."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
-        hint = "Write it as in the IANA database: Europe/Berlin, UTC."
+        hint = "Use a name from the IANA database, such as Europe/Berlin or UTC."
         if close:
             hint = f"Did you mean {close[0]}?"
         in_rule = f" in {rule}" if rule else ""
