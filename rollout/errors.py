@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
 
 
 class RolloutError(Exception):
-    """`see` are commands to run or logs to read, `details` further lines to print.
+    """`see` are commands to run or logs to read, `details` more lines to print.
 
     With `see`, `hint` becomes `See: kubectl get node web-1; Uncordon it.`
     """

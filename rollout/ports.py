@@ -113,7 +113,7 @@ class HostExecutor(HostShell, Protocol):
     ) -> Generator[tuple[str, CommandResult | SshError]]:
         """Yield each host's result as it arrives, from at most `concurrency` at once.
 
-        After the generator is closed no further host is asked.
+        After the generator is closed no more hosts are asked.
         """
         ...
 

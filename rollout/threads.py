@@ -28,7 +28,7 @@ def side_by_side(
 ) -> Generator[tuple[Item, Result]]:
     """Yield each item with its result, the first to finish first; at most `most` run at once.
 
-    An exception of the work is raised here. Closing the generator starts no further work, and does
+    An exception of the work is raised here. Closing the generator starts no more work, and does
     not wait for what is running.
     """
     pending = list(items)

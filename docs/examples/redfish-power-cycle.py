@@ -3,9 +3,9 @@
 
     redfish-power-cycle.py https://{node}-bmc.example.com
 
-`{node}` and `{address}` stand for the node's name and the address of its host. The login is the
-entry of the BMC's name in ~/.netrc, or in the file that the variable NETRC names. The variable
-SSL_CERT_FILE names the certificates of your authority.
+`{node}` and `{address}` stand for the node's name and the address of its host. The login comes from
+the entry for the BMC's name in ~/.netrc, or in the file that the variable NETRC names. The
+variable SSL_CERT_FILE names the file with your CA certificates.
 """
 
 import base64

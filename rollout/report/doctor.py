@@ -116,7 +116,7 @@ def _fix_lines(similar: Sequence[Check]) -> Iterator[str]:
     have_same_text = all(fix.text == first.text and fix.commands for fix in fixes)
     lists_all = have_same_text and len(fixes) <= _MOST_SUBJECTS
     is_example = len(fixes) > 1 and not lists_all
-    subject = f" (of {printable(similar[0].subject)})" if is_example else ""
+    subject = f" (for {printable(similar[0].subject)})" if is_example else ""
     text = joined(" ", f"fix{subject}:", printable(first.text))
     colon = ":" if first.text and first.commands else ""
     yield f"  {'':{_NAME_WIDTH}} {text}{colon}"

@@ -147,7 +147,7 @@ class NoteMaker:
             event=NotifyEvent.WAVE_DONE,
             level=Level.WARNING if failures else Level.INFO,
             title=f"wave {wave.index} of {wave.of}: {counted(len(ends), 'node')} finished{failed}",
-            body=f"Of the rollout: {total}.",
+            body=f"The rollout so far: {total}.",
             next=_STATUS_COMMAND,
         )
 

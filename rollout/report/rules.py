@@ -43,8 +43,8 @@ def _window_lines(policy: WindowPolicy, now: datetime, pool: str = "") -> Iterat
         state = joined(", ", "closed", f"opens {next_begin}" if next_begin else "")
         if current_opening:
             state = f"open for another {_time_until(current_opening.end, now)}"
-        of_pool = f"of the pool {pool}: " if pool else ""
-        yield f"Window: {of_pool}{printable('; '.join(policy.windows))}: {state}{wait_clause}"
+        subject = f"Window of pool {pool}" if pool else "Window"
+        yield f"{subject}: {printable('; '.join(policy.windows))}: {state}{wait_clause}"
     frozen = schedule.active_freezes(now)
     if frozen and policy.windows:
         # The windows' line already says when the next one opens.

@@ -160,7 +160,7 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
     lines = []
     absent = absence_counts(result.not_done, result.left_out)
     if absent:
-        lines.append(wrap(f"Of the requested nodes: {absent}.", width))
+        lines.append(wrap(f"Requested nodes: {absent}.", width))
     lines += _row_lines(tuple(_not_done_rows(result.not_done, width)), width)
     if result.not_done:
         lines += _step_lines([_Step(_SEE, "rollout doctor")], width)

@@ -84,8 +84,8 @@ def _static_pod_unready(finding: findings.StaticPodUnready) -> Words:
 @words.register
 def _etcd_majority_lost(finding: findings.EtcdMajorityLost) -> Words:
     cause = (
-        f"is the etcd member on {finding.node}: of {finding.members} members, etcd needs"
-        f" {finding.needed} healthy ones and would have {finding.left} without this one"
+        f"is the etcd member on {finding.node}: etcd needs {finding.needed} of its"
+        f" {finding.members} members to be healthy, and would have {finding.left} without this one"
     )
     noun = "member" if len(finding.lacking) == 1 else "members"
     repair = f"fix the {noun} on {', '.join(finding.lacking)}" if finding.lacking else ""

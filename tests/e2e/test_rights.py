@@ -45,7 +45,7 @@ def test_who_may_see_and_reboot(shell: ParamikoShell, machines: Machines, user: 
     ("user", "cause"),
     [
         ("careful", "sudo asks for a password"),
-        ("partly", "of its rules for it the last has no NOPASSWD"),
+        ("partly", "the last sudo rule for this command has no NOPASSWD"),
         ("guest", "or does not know the user at all"),
         ("stranger", "the user is not in the sudoers file"),
         ("typist", "sudo wants a terminal (requiretty)"),

@@ -234,7 +234,7 @@ def test_nobody_is_told_that_a_pass_takes_what_it_will_not(result: RunResult, st
 def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:
     assert rehearsal_ending(RunResult(())) == ""
     assert rehearsal_ending(RunResult((), excluded=(AWAY, PAUSED))).splitlines() == [
-        "Of the requested nodes: 1 cannot be rebooted (1 unreachable); left out: 1 paused.",
+        "Requested nodes: 1 cannot be rebooted (1 unreachable); left out: 1 paused.",
         "! node-7  unreachable: the connection was refused\\x1b[2J",
         "Next:",
         "    rollout doctor",

@@ -426,7 +426,7 @@ def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
     ]
     lines = [line.strip() for line in doctor_text(checks).splitlines()]
     assert [line for line in lines if line.startswith("fix")] == [
-        f"fix (of worker-1): Remove {name} of worker-1" for name in names
+        f"fix (for worker-1): Remove {name} of worker-1" for name in names
     ]
 
 

@@ -196,11 +196,11 @@ def test_a_misspelt_variable_is_told_of(home: Path) -> None:
     warnings = [line for line in ended.stderr.splitlines() if line.startswith("warning: ")]
     assert warnings == [
         (
-            "warning: ROLLOUT_MAX_UNAVAILBLE is not a variable of rollout: did you mean"
+            "warning: ROLLOUT_MAX_UNAVAILBLE is not a rollout variable: did you mean"
             " ROLLOUT_MAX_UNAVAILABLE?"
         ),
         (
-            "warning: ROLLOUT_WHATEVER_THIS_MAY_BE is not a variable of rollout: "
+            "warning: ROLLOUT_WHATEVER_THIS_MAY_BE is not a rollout variable: "
             "flags have variables; other settings: --set, --config"
         ),
     ]

@@ -318,7 +318,7 @@ def _hint(name: str) -> str:
     similar = nearest(name) or nearest(name.rpartition(".")[2])
     if similar:
         return f"Did you mean {similar}? {_EXAMPLE}"
-    return "See Configuration in the documentation of rollout."
+    return "See Configuration in rollout's documentation."
 
 
 def from_environment(environ: Mapping[str, str], accepted: Container[Setting]) -> SettingValues:
@@ -343,4 +343,4 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
         hint = "flags have variables; other settings: --set, --config"
         if close:
             hint = f"did you mean {close[0]}?"
-        yield f"{name} is not a variable of rollout: {hint}"
+        yield f"{name} is not a rollout variable: {hint}"

@@ -102,7 +102,7 @@ def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
     elif own_node is None and is_in_this_cluster:
         say(
             "warning: cannot tell which node this pod runs on, so rollout may drain its own node."
-            " Set ROLLOUT_NODE_NAME from the pod's field spec.nodeName"
+            " Set ROLLOUT_NODE_NAME from the pod's spec.nodeName field"
         )
     return own_node
 

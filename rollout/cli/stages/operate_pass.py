@@ -242,7 +242,7 @@ class Pass:
     def _with_stricter_rules(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Unfinished:
         """Limit an unattended rollout to the stricter of its own and today's settings.
 
-        If today's settings name a missing node, no further nodes are started.
+        If today's settings name a missing node, no more nodes are started.
         """
         if not unfinished.record.unattended:
             return unfinished

@@ -33,7 +33,7 @@ def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sele
     for pattern in selection.exclude:
         only_this = replace(selection, exclude=(pattern,))
         if not any(is_excluded_by_name(node.name, only_this) for node in nodes):
-            say(f"warning: --exclude names no node of the cluster: {pattern}")
+            say(f"warning: --exclude names no node in the cluster: {pattern}")
     names = tuple(name for name in selected if not is_excluded_by_name(name, selection))
     if not names:
         say(f"warning: --exclude leaves none of the selected nodes: {shortened(selected)}")

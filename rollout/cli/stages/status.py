@@ -80,7 +80,7 @@ def _read_awaited_pods(api: ClusterApi, unfinished: Unfinished) -> _AwaitedByNod
             pods = pods_to_complete(snapshot.read_node_pods(api, name), plan.policy.drain)
         except ApiError as error:
             if is_transient(error):
-                # Each further node may take as long to fail.
+                # Each additional node may take as long to fail.
                 break
             continue
         if pods:

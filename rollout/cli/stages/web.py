@@ -142,7 +142,7 @@ class RunPages:
         return {file.stem: file for file in files if is_run_id(file.stem) or file == own}
 
     def _history(self, journals: Mapping[str, Path], current: Path | None) -> Sequence[PastRun]:
-        """Return a row for each run. If reading takes too long, further runs are only named.
+        """Return a row for each run. If reading takes too long, the other runs are only named.
 
         The `current` page's journal was just read, so its row counts as fresh even if the journal
         has grown since.

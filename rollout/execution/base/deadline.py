@@ -180,7 +180,7 @@ class PatientApi:
 
 @dataclass
 class StopRequest:
-    """A request to start no further node, while nodes in flight finish."""
+    """A request to start no more nodes, while nodes in flight finish."""
 
     # When the stop is due without a request.
     deadline: Deadline | None = None

@@ -97,7 +97,7 @@ def command_refusal(user: str, command: str, problem: SudoProblem | None, stderr
     """
     cause = describe_problem(problem, stderr)
     if problem is SudoProblem.PASSWORD and not stderr:
-        cause = f"{problem} (of its rules for it the last has no NOPASSWD)"
+        cause = f"{problem} (the last sudo rule for this command has no NOPASSWD)"
     return joined(": ", f"{user} may not run `sudo -n {command}`", cause)
 
 

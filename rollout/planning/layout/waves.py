@@ -59,7 +59,7 @@ def lay_out(
 ) -> Layout:
     """Lay out canaries, then group by group; the control plane comes last or first.
 
-    The last size of `ramp` is for all further waves.
+    The last size of `ramp` is for all later waves.
     """
     workers = [demand for demand in demands if not demand.control_plane]
     control_plane = [demand for demand in demands if demand.control_plane]
