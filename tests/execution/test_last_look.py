@@ -141,6 +141,6 @@ def test_nothing_is_written_once_the_lock_or_the_node_has_changed_since_it_was_r
     taken = {**DRAINED, marks.RUN: "run-2"}
     stolen.happens = lambda: change(server, NODES, NODE, metadata={"annotations": taken})
     fence.good = 1000
-    with pytest.raises(FencedError, match="has the annotations of the rollout run-2"):
+    with pytest.raises(FencedError, match="now has the annotations of rollout run-2"):
         mark_phase(writing, Phase.REBOOTING)
     assert stored(server, NODES, NODE)["metadata"]["annotations"] == taken

@@ -202,7 +202,7 @@ def test_they_keep_every_further_run_from_beginning_and_are_named(
     (failed,) = lab.scoreboard().cordons_left
     for again in (OPERATE, APPLY, OPERATE):
         ended = rollout(lab, *again).ends(6)
-        assert f"{failed}  failed in the rollout " in ended.stderr
+        assert f"{failed}  failed in rollout " in ended.stderr
         assert "uses up --max-unavailable 1 → `rollout abort` uncordons it" in ended.stderr
     score = lab.scoreboard()
     assert score.cordons_left == (failed,)

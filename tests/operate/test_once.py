@@ -120,7 +120,7 @@ def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
     assert "rollout unpause --unattended" in aborted.stdout
     for _ in range(2):
         ended = rollout(lab, "operate", "--once").ends(0)
-        assert ended.stdout.startswith("No node can be rebooted now: the rollout "), ended.stdout
+        assert ended.stdout.startswith("No node can be rebooted now: rollout "), ended.stdout
         assert "was aborted by" in ended.stdout
         assert "rollout unpause --unattended" in ended.stdout
     assert "Unattended passes will not reboot any nodes" in rollout(lab, "status").stdout

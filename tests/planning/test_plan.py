@@ -256,7 +256,7 @@ def test_a_plan_whose_limit_is_used_up_by_a_failed_node_names_it_and_the_way_out
     assert blocker.kind == BlockerKind.NODES_UNAVAILABLE
     assert (
         blocker.message
-        == "failed in the rollout abc and is still cordoned, and uses up --max-unavailable 1: "
+        == "failed in rollout abc and is still cordoned, and uses up --max-unavailable 1: "
         "`rollout abort` uncordons it once that rollout has ended, or raise the limit"
     )
 

@@ -169,11 +169,11 @@ def test_a_rollout_that_is_not_over_is_told_once() -> None:
     made = replace(plan(blockers=(blocker(), away)), excluded=(begun,))
     alone = plan_text(made, zone_by_node={}, width=120)
     beside = plan_text(
-        made, zone_by_node={}, width=120, unfinished_rollout="The rollout r is interrupted."
+        made, zone_by_node={}, width=120, unfinished_rollout="Rollout r is interrupted."
     )
     assert alone.count("node-9") == 2
     assert "node-9" not in beside
-    assert beside.splitlines()[-1] == "The rollout r is interrupted."
+    assert beside.splitlines()[-1] == "Rollout r is interrupted."
     assert "✘ node-2" in beside
 
 

@@ -204,7 +204,7 @@ def test_a_failed_node_that_is_in_service_again_counts_as_failed_like_in_the_hea
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
     cordoned = replace(kept("left-cordoned", "left cordoned by a rollout"), schedulable=False)
-    beside = FollowUp("The rollout x is running, wave 3 of 6.", "rollout status --watch")
+    beside = FollowUp("Rollout x is running, wave 3 of 6.", "rollout status --watch")
     under_way = replace(
         cordoned,
         under_way="rebooting, wave 3 of 6",
