@@ -44,7 +44,7 @@ def test_host_that_does_not_come_back(
     )
     ended = rollout("apply", "--yes", "--reboot-timeout", "8s", *workers, *JSON).ends(4)
     assert [failed["node"] for failed in ended.summary["failed"]] == ["worker-1"]
-    assert "not back" in ended.summary["failed"][0]["message"]
+    assert "did not come back" in ended.summary["failed"][0]["message"]
     assert len(ended.summary["not_started"]) == 4
     assert cluster.scoreboard().cordons_left == ("worker-1",)
     lost.switch_on()
