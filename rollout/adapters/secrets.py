@@ -8,7 +8,6 @@ from urllib.parse import unquote
 
 # A shorter secret may be part of any word.
 _SHORTEST_SECRET = 8
-_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 # Up to the last @: a password may hold an unencoded one.
 _USERINFO = re.compile(r"(?<=://)\S*@")
 _PREFIX = "ROLLOUT_"
@@ -17,10 +16,17 @@ _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NO
 
 
 def header_value(text: str) -> str:
-    """Return the stripped text, or raise `ValueError` with what it has, but not the text."""
+    """Return the stripped text, if an HTTP header can hold it.
+
+    Else `ValueError` completes "it has …", without the text, which may be secret.
+    """
     value = text.strip()
-    if not _HEADER_VALUE.fullmatch(value):
-        raise ValueError("a line break inside, or a character beyond ASCII")
+    if not value:
+        raise ValueError("no text")
+    if not value.isascii():
+        raise ValueError("a character beyond ASCII")
+    if not value.isprintable():
+        raise ValueError("a line break or another control character inside")
     return value
 
 

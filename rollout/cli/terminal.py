@@ -213,10 +213,10 @@ _STDERR = 2
 
 
 def prepare_streams() -> None:
-    """Open /dev/null for standard streams that the caller has closed."""
+    """Open /dev/null for closed standard streams, and escape what stdout or stderr cannot encode."""
     for name, mode in _STREAMS:
         if getattr(sys, name) is None:
-            # `open` takes the lowest free number, so the order of _STREAMS matters.
+            # `os.open` takes the lowest free number: in this order, the closed stream's.
             handle = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, mode))

@@ -157,6 +157,9 @@ def test_another_identity_is_asked_for_as_kubectl_does(tmp_path: Path) -> None:
         ({"as": "ann", "as-scopes": ["x"]}, "unknown field `as-scopes`"),
         ({"as": ["ann"]}, "`$.as`"),
         ({"as": "ann\nX-Evil: 1"}, "impersonates someone whose name has a line break"),
+        ({"as": "ann\tlee"}, "whose name has a line break or another control character"),
+        ({"as": "änn"}, "whose name has a character beyond ASCII"),
+        ({"as": " "}, "whose name has no text"),
         (
             {"auth-provider": {"name": "exotic"}},
             "auth-provider 'exotic', which rollout does not know",

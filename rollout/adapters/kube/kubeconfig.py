@@ -331,9 +331,11 @@ def _find_files(kubeconfig: Path | None) -> tuple[Path, ...]:
     paths = tuple(Path(part).expanduser() for part in parts if part)
     if not paths:
         return (_require_file(Path(_DEFAULT_FILE).expanduser()),)
-    # As for kubectl, not all files may be missing.
+    # Like kubectl, skip missing files; if all are missing, this raises.
     existing = tuple(path for path in paths if path.exists())
-    return existing or (_require_file(paths[0]),)
+    if not existing:
+        return (_require_file(paths[0]),)
+    return existing
 
 
 def _require_file(path: Path) -> Path:

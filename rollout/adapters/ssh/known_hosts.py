@@ -96,9 +96,12 @@ class KnownHosts:
     """
 
     def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:
-        """`files` None means OpenSSH's own. `InputError` if none exists."""
+        """`files` None means OpenSSH's own.
+
+        `InputError` if checking is strict, `files` names the operator's own, and no file exists.
+        """
         self.checking = checking
-        sources = files or USUAL_FILES
+        sources = USUAL_FILES if files is None else files
         own = [Path(file).expanduser() for file in sources.own]
         system = [Path(file).expanduser() for file in sources.system]
         self._file = own[0] if own else None
@@ -106,9 +109,10 @@ class KnownHosts:
         self._hosts = KeysByName()
         self._authorities = KeysByName()
         self._revoked: dict[bytes, HostKey] = {}
-        # A cache, with keys accepted in this run: each hashed line costs a digest.
+        # Also keys accepted in this run. A cache, because each hashed line costs a digest.
         self._keys_by_name: dict[str, tuple[HostKey, ...]] = {}
-        needs_file = bool(files and own) and checking is HostKeyChecking.STRICT
+        names_own_files = files is not None and bool(own)
+        needs_file = names_own_files and checking is HostKeyChecking.STRICT
         if needs_file and not any(file.exists() for file in (*own, *system)):
             raise InputError(
                 f"known hosts file {own[0]}: no such file",

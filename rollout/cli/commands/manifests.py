@@ -274,7 +274,7 @@ def _grace_seconds(pod: Settings, policy: Policy) -> int:
 
 
 def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
-    """Raise `UsageError` or `InputError` unless the file has the key of a host.
+    """Return the file's text; `UsageError` or `InputError` unless it has the key of a host.
 
     `by_authority`: the key of a certificate authority is enough.
     """
@@ -285,9 +285,10 @@ def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
         raise UsageError("no --known-hosts: the pod would trust no host", hint=fill)
     try:
         text = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
-        raise InputError(f"cannot read {file}: {why}", hint=hint_of(error)) from error
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}", hint=hint_of(error)) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {file}: it is not text") from error
     if "PRIVATE KEY" in text:
         raise InputError(
             f"{file} holds a private key",
