@@ -203,7 +203,7 @@ def failure_of_hook(settings: AnsibleSettings, host: Host) -> str:
     (settings.folder / "hook.yml").write_text("[]")
     playbooks = AnsiblePlaybooks(settings, {Occasion.PRE_REBOOT: settings.folder / "hook.yml"})
     return playbooks.run(
-        Occasion.PRE_REBOOT, host, {}, seconds=1, check=lambda: None, notice=lambda _task: None
+        Occasion.PRE_REBOOT, host, {}, timeout=1, check=lambda: None, notice=lambda _task: None
     )
 
 

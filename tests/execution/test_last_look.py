@@ -101,7 +101,7 @@ def test_volumes_are_waited_for_and_told_of(
     )
     check_drained_and_detached(task)
     told = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
-    assert "waiting for 1 volumes to detach" in told
+    assert "waiting for 1 volume to detach" in told
     assert task.cluster.clock.monotonic() >= 60, "its time-out, after which it goes on"
     server.call(lambda: server.store.remove(VOLUMEATTACHMENTS, "attached"))
     recorder.events.clear()

@@ -183,7 +183,7 @@ def test_no_ask_is_a_grant_while_a_volume_is_attached(started: Started, serve: S
     attached = {"metadata": {"name": "attached"}, "spec": spec, "status": {"attached": True}}
     lab.call(lambda: lab.store.create(VOLUMEATTACHMENTS, attached))
     client.ask(server)
-    server.await_words("waiting for 1 volumes to detach")
+    server.await_words("waiting for 1 volume to detach")
     assert client.ask(server).kind == "waiting_for_drain"
     assert marks_of(lab, client.node)["phase"] == "draining"
     lab.call(lambda: lab.store.remove(VOLUMEATTACHMENTS, "attached"))

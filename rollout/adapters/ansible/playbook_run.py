@@ -196,14 +196,14 @@ class AnsiblePlaybooks:
         host: Host,
         variables: Mapping[str, object],
         *,
-        seconds: float,
+        timeout: float,
         check: Callable[[], None],
         notice: Callable[[str], None],
     ) -> str:
         """Run the occasion's playbook; return why it failed, or empty.
 
-        `check` is called repeatedly, and may raise to end the run. `notice` gets the names of
-        tasks.
+        `check` is called repeatedly, and may raise to end the run. `notice` gets the name of each
+        task as it starts.
         """
         file = self._files.get(occasion)
         if file is None:
@@ -225,11 +225,11 @@ class AnsiblePlaybooks:
                 run.start(variables)
             except OSError as error:
                 return f"cannot write the files of its run: {error.strerror}"
-            end = time.monotonic() + seconds
+            end = time.monotonic() + timeout
             while not run.wait(_CHECK_SECONDS):
                 check()
                 if time.monotonic() >= end:
-                    return f"it did not end within gates.hook-timeout {seconds:g}s"
+                    return f"it did not end within gates.hook-timeout {timeout:g}s"
         finally:
             run.cancel()
         # Also after rescued failures, and without a matching host.

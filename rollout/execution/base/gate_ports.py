@@ -33,13 +33,13 @@ class NodePlaybooks(Protocol):
         host: Host,
         variables: Mapping[str, object],
         *,
-        seconds: float,
+        timeout: float,
         check: Callable[[], None],
         notice: Callable[[str], None],
     ) -> str:
         """Return why the playbook failed; empty if it passed or there is none.
 
-        `notice` gets each task. `check` is called repeatedly; its error ends the playbook.
+        `notice` gets the name of each task as it starts. `check` is called repeatedly; its error ends the playbook.
         """
         ...
 

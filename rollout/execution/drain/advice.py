@@ -39,7 +39,7 @@ def steps_for_terminating(pod: Pod) -> Sequence[str]:
 
 
 def steps_for_undeleted(pod: Pod) -> Sequence[str]:
-    """For a pod that stays although its eviction was accepted."""
+    """For a pod that stays although its eviction was accepted, perhaps not by the API server."""
     return (
         f"kubectl describe pod -n {shell_word(pod.namespace)} {shell_word(pod.name)}",
         _WEBHOOKS,

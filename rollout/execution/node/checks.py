@@ -102,7 +102,7 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
         occasion,
         host,
         _playbook_variables(context, occasion, boot),
-        seconds=context.policy.gates.hooks.timeout,
+        timeout=context.policy.gates.hooks.timeout,
         check=context.check_may_act,
         notice=lambda task: context.report_step(phase, f"{occasion} playbook: {task}"),
     )

@@ -41,6 +41,7 @@ from rollout.model.detection import Source
 from rollout.model.finding import ApiUnavailable
 from rollout.model.host import HostFacts
 from rollout.model.progress import Activity, Outcome, Phase
+from rollout.model.text import counted
 from rollout.model.tool_output import last_line
 from rollout.planning.drain.verdicts import DrainRules
 from rollout.planning.play.pace import DETACH_SECONDS
@@ -106,7 +107,10 @@ def _check_empty(task: NodeTask, deadline: Deadline) -> None:
 
 
 def _await_detached(task: NodeTask) -> None:
-    """Wait for volumes; one that stays attached is only reported."""
+    """Wait for volumes; one that stays attached is only reported.
+
+    `ApiError` if the attachments cannot be read in time.
+    """
     deadline = task.cluster.deadline(min(DETACH_SECONDS, task.policy.drain.timeout))
     while attached := _attachments(task, deadline):
         if deadline.expired:
@@ -114,7 +118,7 @@ def _await_detached(task: NodeTask) -> None:
                 f"{task.name}: the volume {attached[0].volume} is still attached; continuing"
             )
             return
-        detail = f"waiting for {len(attached)} volumes to detach"
+        detail = f"waiting for {counted(len(attached), 'volume')} to detach"
         task.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
         task.check_may_act()
         deadline.pause(_DETACH_PAUSE)

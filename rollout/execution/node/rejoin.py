@@ -75,14 +75,16 @@ def retry_if_node_lost(
 
 def _await_and_mark_new_node(context: NodeContext, progress: Progress, phase: Phase) -> None:
     _await_registered(context, progress)
-    old_marks = {
+    marks_to_restore = {
+        # From the progress.
         marks.STAGED_VERSION: progress.staged_version or None,
         marks.DETECTED: targets_text(progress.targets) or None,
+        # Only the deleted Node had these.
         marks.READY_BEFORE: mark_before_deletion(context, marks.READY_BEFORE),
         marks.RESCUED: mark_before_deletion(context, marks.RESCUED),
     }
-    mark_new_node(context, phase, old_marks)
-    # In earlier phases, a later step waits for Ready.
+    mark_new_node(context, phase, marks_to_restore)
+    # The last step passes READY. The steps that pass BOOTED wait for Ready later.
     if phase is Phase.READY:
         await_ready(context, progress.boot, context.policy.ready_timeout)
 
@@ -93,7 +95,7 @@ def mark_before_deletion(context: NodeContext, mark: str) -> str | None:
     return before.annotations.get(mark) if before else None
 
 
-def mark_new_node(task: NodeTask, phase: Phase, old_marks: Mapping[str, str | None]) -> None:
+def mark_new_node(task: NodeTask, phase: Phase, marks_to_restore: Mapping[str, str | None]) -> None:
     def change(node: Node) -> dict[str, Any] | None:
         if node.annotations.get(marks.RUN):
             require_mark(task, node)
@@ -101,7 +103,7 @@ def mark_new_node(task: NodeTask, phase: Phase, old_marks: Mapping[str, str | No
         is_our_cordon = not (node.unschedulable or task.planned.was_cordoned)
         annotations = {
             **marks_of_run(task, phase),
-            **old_marks,
+            **marks_to_restore,
             marks.CORDONED_BY_US: "true" if is_our_cordon else None,
         }
         return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}

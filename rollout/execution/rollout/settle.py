@@ -36,7 +36,7 @@ class ReadinessSnapshot:
 
     unready_nodes: frozenset[str]
     # Counts a node's ready pods by their owner's UID.
-    count_ready_pods: Callable[[str], Counter[str]]
+    count_ready_pods_by_owner: Callable[[str], Counter[str]]
     read_workload: Callable[[Workload], Workload | None]
     find_problem: Callable[[], Finding | None]
 
@@ -87,7 +87,7 @@ class ReadinessSnapshot:
         for node, baseline in in_flight.items():
             count = baseline.pods.get(before.uid, 0)
             if count:
-                evicted += max(0, count - self.count_ready_pods(node)[before.uid])
+                evicted += max(0, count - self.count_ready_pods_by_owner(node)[before.uid])
         if now.ready + evicted >= wanted:
             return ""
         return f"{before.key} has {now.ready} of {wanted} pods ready"
@@ -110,7 +110,7 @@ class Settler:
         """Return the health before each node starts; pods on nodes in flight count."""
         deadline = self.cluster.deadline()
         pods = {
-            node: self.cluster.ask(partial(_count_ready_pods, node=node), deadline)
+            node: self.cluster.ask(partial(_count_ready_pods_by_owner, node=node), deadline)
             for node in nodes
         }
         # Nodes in flight count as before they started.
@@ -130,8 +130,8 @@ class Settler:
         return ReadinessSnapshot(
             # Without deleted Nodes, which were removed on purpose.
             unready_nodes=frozenset(node.name for node in nodes if not node.is_ready),
-            count_ready_pods=cache(
-                lambda node: self.cluster.ask(partial(_count_ready_pods, node=node), until)
+            count_ready_pods_by_owner=cache(
+                lambda node: self.cluster.ask(partial(_count_ready_pods_by_owner, node=node), until)
             ),
             read_workload=lambda workload: self.cluster.ask(
                 lambda api: read_workload(api, workload), until
@@ -182,10 +182,11 @@ class Settler:
             self.cluster.clock.wait(stop, pause)
 
 
-def _count_ready_pods(api: ClusterApi, node: str) -> Counter[str]:
-    ready: Counter[str] = Counter()
+def _count_ready_pods_by_owner(api: ClusterApi, node: str) -> Counter[str]:
+    ready_by_owner: Counter[str] = Counter()
     for pod in read_node_pods(api, node):
         if pod.owner is not None:
+            is_ready = pod.ready and not pod.terminating
             # 0 for a pod that is not ready, so that its owner is measured, too.
-            ready[pod.owner.uid] += pod.ready and not pod.terminating
-    return ready
+            ready_by_owner[pod.owner.uid] += int(is_ready)
+    return ready_by_owner
