@@ -21,7 +21,7 @@ from rollout.cli.stages.status import read_unfinished_summary
 from rollout.cli.terminal import say, show_progress
 from rollout.errors import ExitCode, UsageError
 from rollout.execution.record.memory import require_readable_memory
-from rollout.gather.cluster.copying import CopiedPace, copy_document
+from rollout.gather.cluster.copying import CopiedPace, encode_copy
 from rollout.gather.cluster.snapshot import CachedPages
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import Blocker, ExclusionReason, RolloutPlan
@@ -103,7 +103,7 @@ def _finish_text(finish: Finish, finish_by: datetime) -> str:
     end = f"about {finish.at.astimezone():{_DATE}}"
     if finish.is_by(finish_by):
         return f"done by {day} with {limit}: {end}"
-    return f"{failure}; the earliest is {end} with {limit}; {finish.obstacle}"
+    return f"{failure}; the earliest is {end} with {limit}; {finish.slowest_wave}"
 
 
 def _apply_command(request: Request, saved_to: Path | None, finish: Finish | None) -> str:
@@ -230,4 +230,4 @@ def cluster_copy(inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -
     if inputs.policy.drain.completion.is_used:
         completions = seconds_left_by_owner(snapshot, inputs.policy.drain)
     copied = CopiedPace(pace.reboot_seconds(before_reboot=0, nodes=1), owners, completions)
-    return copy_document(answers, inputs.observations, copied, key)
+    return encode_copy(answers, inputs.observations, copied, key)

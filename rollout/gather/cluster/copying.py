@@ -23,7 +23,7 @@ from rollout.model.text import natural_key
 
 FORMAT_VERSION = "1.0"
 KIND = "node-rollout-snapshot"
-_SECTIONS = {
+_LIST_PATH_BY_SECTION = {
     "nodes": snapshot.NODES,
     "pods": snapshot.PODS,
     "budgets": snapshot.BUDGETS,
@@ -157,6 +157,13 @@ class Anonymizer:
             return self._hide_value(text)
         return self.digest(text) if field in _IDENTIFIERS else text
 
+    def hide_owners(self, pace: "CopiedPace") -> "CopiedPace":
+        return CopiedPace(
+            pace.reboot,
+            owners={self.digest(uid): seconds for uid, seconds in pace.owners.items()},
+            completions={self.digest(uid): seconds for uid, seconds in pace.completions.items()},
+        )
+
 
 class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answers: bool = True
@@ -190,29 +197,24 @@ class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pace: CopiedPace
 
 
-def copy_document(
+def encode_copy(
     pages: snapshot.CachedPages,
     observations: Mapping[str, HostObservation],
     pace: CopiedPace,
-    key: bytes = b"",
+    anonymizing_key: bytes = b"",
 ) -> bytes:
-    """Return a `ClusterCopy` as JSON, anonymous if there is a `key`."""
+    """Return a `ClusterCopy` as JSON; anonymous, unless the key is empty."""
     sections = dict[str, list[Json]]()
-    for name, path in _SECTIONS.items():
+    for name, path in _LIST_PATH_BY_SECTION.items():
         bodies = pages.get(path, {}).values()
         sections[name] = [_reduce(msgspec.json.decode(body)) for body in bodies]
     hosts = {name: _copied_host(answer) for name, answer in sorted(observations.items())}
-    if key:
-        anonymizer = Anonymizer.of((node["metadata"]["name"] for node in sections["nodes"]), key)
-        for name, items in sections.items():
-            sections[name] = [anonymizer.hide_tree(item) for item in items]
+    if anonymizing_key:
+        names = [node["metadata"]["name"] for node in sections["nodes"]]
+        anonymizer = Anonymizer.of(names, anonymizing_key)
+        sections = {section: anonymizer.hide_tree(items) for section, items in sections.items()}
         hosts = {anonymizer.hide_name(name): host for name, host in hosts.items()}
-        digest = anonymizer.digest
-        pace = CopiedPace(
-            pace.reboot,
-            owners={digest(uid): seconds for uid, seconds in pace.owners.items()},
-            completions={digest(uid): seconds for uid, seconds in pace.completions.items()},
-        )
+        pace = anonymizer.hide_owners(pace)
     head: Json = {"format_version": FORMAT_VERSION, "kind": KIND}
     return msgspec.json.encode({**head, **sections, "hosts": hosts, "pace": pace}) + b"\n"
 

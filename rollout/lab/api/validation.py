@@ -36,25 +36,25 @@ def check(resource: Resource, obj: Json, current: Json | None = None) -> None:
     metadata = obj["metadata"]
     causes: list[Json] = []
     if current is None:
-        causes += _name_causes(metadata)
-    causes += _content_causes(resource, obj)
+        causes += _check_name(metadata)
+    causes += _check_content(resource, obj)
     if resource is CONFIGMAPS and current and current.get("immutable"):
         for field in ("immutable", "data", "binaryData"):
             if obj.get(field) != current.get(field):
                 causes.append(cause("FieldValueForbidden", _IMMUTABLE, field))
-    causes += _claim_causes(obj)
+    causes += _check_claims(obj)
     if causes:
         raise invalid(resource, metadata.get("name", ""), causes)
 
 
-def _claim_causes(obj: Json) -> Iterator[Json]:
+def _check_claims(obj: Json) -> Iterator[Json]:
     """Refuse pods with ResourceClaims, which would wait for ever because nothing allocates them."""
     for path in ("spec.resourceClaims", "spec.template.spec.resourceClaims"):
         if field_of(obj, path):
             yield cause("FieldValueForbidden", "Forbidden: the lab has no ResourceClaims", path)
 
 
-def _name_causes(metadata: Json) -> Iterator[Json]:
+def _check_name(metadata: Json) -> Iterator[Json]:
     name = metadata.get("name")
     if not name and not metadata.get("generateName"):
         message = "Required value: name or generateName is required"
@@ -63,19 +63,19 @@ def _name_causes(metadata: Json) -> Iterator[Json]:
         yield _invalid("metadata.name", name, _BAD_NAME)
 
 
-def _content_causes(resource: Resource, obj: Json) -> Iterator[Json]:
+def _check_content(resource: Resource, obj: Json) -> Iterator[Json]:
     labels = labels_of(obj)
     for value in labels.values():
         if not is_label_value(value):
             yield _invalid("metadata.labels", value, _BAD_LABEL)
-    yield from _key_causes("metadata.labels", labels)
+    yield from _check_keys("metadata.labels", labels)
     annotations = annotations_of(obj)
     # A server checks the keys of annotations in lower case.
-    yield from _key_causes("metadata.annotations", [key.lower() for key in annotations])
+    yield from _check_keys("metadata.annotations", [key.lower() for key in annotations])
     texts = (*annotations, *annotations.values())
-    yield from _too_long("metadata.annotations", texts, _MAX_ANNOTATIONS_BYTES)
+    yield from _check_length("metadata.annotations", texts, _MAX_ANNOTATIONS_BYTES)
     if resource is CONFIGMAPS:
-        yield from _too_long("[]", (obj.get("data") or {}).values(), _MAX_CONFIG_BYTES)
+        yield from _check_length("[]", (obj.get("data") or {}).values(), _MAX_CONFIG_BYTES)
     if resource is EVENTS:
         # An Event about a cluster-scoped object belongs to the namespace `default`.
         namespace = (obj.get("involvedObject") or {}).get("namespace") or "default"
@@ -83,7 +83,7 @@ def _content_causes(resource: Resource, obj: Json) -> Iterator[Json]:
             yield _invalid("involvedObject.namespace", "", "does not match event.namespace")
 
 
-def _key_causes(field: str, keys: Iterable[str]) -> Iterator[Json]:
+def _check_keys(field: str, keys: Iterable[str]) -> Iterator[Json]:
     for key in keys:
         try:
             check_label_name(key)
@@ -95,6 +95,6 @@ def _invalid(field: str, value: str, why: str) -> Json:
     return cause("FieldValueInvalid", f'Invalid value: "{value}": {why}', field)
 
 
-def _too_long(field: str, texts: Iterable[str], limit: int) -> Iterator[Json]:
+def _check_length(field: str, texts: Iterable[str], limit: int) -> Iterator[Json]:
     if sum(len(text.encode()) for text in texts) > limit:
         yield cause("FieldValueTooLong", f"Too long: may not be more than {limit} bytes", field)

@@ -25,8 +25,8 @@ _DENIED: Final = "Access denied"
 _GIVES_UP_SECONDS: Final = 30
 
 
-async def _halt(session: ShellSession, _words: Words) -> CommandOutput:
-    """`reboot` and `shutdown -r now`."""
+async def _reboot_now(session: ShellSession, _words: Words) -> CommandOutput:
+    """Answer `reboot`, `systemctl reboot` and `shutdown -r now`."""
     if session.user != "root":
         return CommandOutput(1, err=f"Call to Reboot failed: {_UNAUTHORIZED}\n")
     session.machine.reboot()
@@ -40,7 +40,7 @@ async def _systemctl(session: ShellSession, words: Words) -> CommandOutput:
     """`systemctl reboot`, questions about units, and what changes them."""
     verb, *names = (word for word in words[1:] if not word.startswith("-"))
     if verb == "reboot":
-        return await _halt(session, words)
+        return await _reboot_now(session, words)
     if verb == "is-active":
         return _check_units(session.machine.units, names, "ActiveState", "active", failure=3)
     if verb == "is-enabled":
@@ -379,7 +379,7 @@ async def _who(session: ShellSession, _words: Words) -> CommandOutput:
 
 PROGRAMS: Final[Mapping[str, Program]] = {
     **SLOT_PROGRAMS,
-    **dict.fromkeys(("reboot", "shutdown"), _halt),
+    **dict.fromkeys(("reboot", "shutdown"), _reboot_now),
     **dict.fromkeys(("true", "."), _constant(0)),
     "bootc": _bootc,
     "busctl": _busctl,

@@ -15,7 +15,7 @@ from rollout.lab.hosts.machine import Machine
 NOT_FOUND: Final = 127
 TIMED_OUT: Final = 124
 _PROGRAM_FOLDERS: Final = frozenset({"", "/usr/bin", "/bin", "/usr/sbin", "/sbin"})
-_ONLY_ON: Final = {
+_REQUIRED_SYSTEM_BY_PROGRAM: Final = {
     "bootc": System.FEDORA_BOOTC,
     "rpm-ostree": System.FEDORA_COREOS,
     **dict.fromkeys(("update_engine_client", "cgpt", "rootdev"), System.FLATCAR),
@@ -66,8 +66,8 @@ class ShellSession:
             return False
         if base in self.machine.faults.missing:
             return False
-        required_system = _ONLY_ON.get(base)
-        return required_system in (None, self.machine.system)
+        required_system = _REQUIRED_SYSTEM_BY_PROGRAM.get(base)
+        return required_system is None or required_system is self.machine.system
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(self.machine.clock.scaled(seconds))

@@ -162,20 +162,23 @@ class StatefulSets(WorkloadController):
     @override
     def _act(self, obj: Json) -> None:
         owned = self._cluster.pods_owned_by(uid(obj))
-        pods = {int(name_of(pod).rpartition("-")[2]): pod for pod in owned}
+        pods_by_ordinal = {_ordinal_of(pod): pod for pod in owned}
         for ordinal in range(replicas_of(obj)):
-            pod = pods.get(ordinal)
+            pod = pods_by_ordinal.get(ordinal)
             if pod is None:
                 self._create_ordinal(obj, ordinal)
                 return
             if is_finished(pod):
+                # It is created again once it is gone.
                 self._cluster.delete(PODS, pod)
+                return
             if not is_ready(pod) or not is_active(pod):
                 # The next pod follows once this one is ready.
                 return
-        last = max(pods, default=-1)
+        # One pod per call, the highest ordinal first.
+        last = max(pods_by_ordinal, default=-1)
         if last >= replicas_of(obj):
-            self._cluster.delete(PODS, pods[last])
+            self._cluster.delete(PODS, pods_by_ordinal[last])
 
     def _create_ordinal(self, obj: Json, ordinal: int) -> None:
         name = f"{name_of(obj)}-{ordinal}"
@@ -185,6 +188,10 @@ class StatefulSets(WorkloadController):
         }
         spec = {**spec_with_ordinal(obj, str(ordinal)), "hostname": name}
         self._create_pod(obj, name, labels=labels, spec=spec)
+
+
+def _ordinal_of(pod: Json) -> int:
+    return int(name_of(pod).rpartition("-")[2])
 
 
 # A real controller also adds tolerations of pressures, which the lab does not simulate.
