@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from msgspec import Struct
 
@@ -303,6 +303,13 @@ class NoEvidence(NodeFinding, frozen=True):
     why_others_rejected: tuple[str, ...]
 
 
+class Shortfall(NamedTuple):
+    """How many there are, and have to be."""
+
+    reached: int
+    needed: int
+
+
 class EvidenceShort(NodeFinding, frozen=True):
     """`cluster` proved the version on too few nodes, for too few hours, or with failures."""
 
@@ -311,9 +318,9 @@ class EvidenceShort(NodeFinding, frozen=True):
     cluster: str
     # Reasons by node.
     failed: Mapping[str, str]
-    # How many have proved the version, and must; None if enough.
-    nodes: tuple[int, int] | None
-    hours: tuple[int, int] | None
+    # Of nodes that have proved the version, and of hours since then; None if enough.
+    nodes: Shortfall | None
+    hours: Shortfall | None
 
 
 class NodeResting(NodeFinding, frozen=True):

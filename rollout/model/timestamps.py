@@ -35,7 +35,7 @@ def parse_timestamp(stamp: str) -> datetime | None:
 
 
 def seconds_since(stamp: str, now: datetime | None) -> float:
-    """Return how many seconds ago, by the same clock, this was; 0 if unknown."""
+    """Return the seconds from `stamp` to `now`, of the same clock; 0 if either is unknown."""
     then = parse_timestamp(stamp)
     if now is None or then is None:
         return 0.0

@@ -212,12 +212,10 @@ def _evidence_short(finding: findings.EvidenceShort) -> Words:
     failures = _failures_clause(finding.failed) if finding.failed else ""
     nodes = ""
     if finding.nodes:
-        proven, needed = finding.nodes
-        nodes = f"{proven} of {counted(needed, 'node')}"
+        nodes = f"{finding.nodes.reached} of {counted(finding.nodes.needed, 'node')}"
     hours = ""
     if finding.hours:
-        passed, needed = finding.hours
-        hours = f"{passed} of {needed} h"
+        hours = f"{finding.hours.reached} of {finding.hours.needed} h"
     return Words(f"{subject}: {joined(', ', failures, nodes, hours)}")
 
 

@@ -150,16 +150,20 @@ class ControlPlane:
     def of(
         cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy, now: datetime | None
     ) -> "ControlPlane":
-        members = [node for node in nodes if is_control_plane(node, policy)]
-        reasons = {node.name: why_away(node, policy, now) for node in members}
+        control_plane = [node for node in nodes if is_control_plane(node, policy)]
+        why_away_by_node = {node.name: why_away(node, policy, now) for node in control_plane}
         static_pods = [
             pod
             for pod in pods
-            if pod.mirror and pod.node in reasons and pod.phase is not PodPhase.SUCCEEDED
+            if pod.mirror
+            and pod.node in why_away_by_node
+            # An installer that has succeeded has done its work; a failed pod should be running.
+            and pod.phase is not PodPhase.SUCCEEDED
         ]
         static_pods.sort(key=lambda pod: pod.key)
-        running = {pod.node for pod in static_pods if _is_component(pod, _ETCD)}
-        return cls(reasons, _etcd_voters(members, running), tuple(static_pods))
+        nodes_with_etcd_pod = {pod.node for pod in static_pods if _is_component(pod, _ETCD)}
+        voters = _etcd_voters(control_plane, nodes_with_etcd_pod)
+        return cls(why_away_by_node, voters, tuple(static_pods))
 
     def blockers(self, node: str) -> tuple[Blocker, ...]:
         if node not in self.why_away_by_node:
@@ -211,18 +215,21 @@ class ControlPlane:
         return {pod.node: pod for pod in self.pods if _is_component(pod, component)}
 
 
-def _etcd_voters(control_plane: Sequence[Node], running: Collection[str]) -> frozenset[str]:
-    """Return the nodes that should have an etcd member; on the `running` ones, it runs.
+def _etcd_voters(
+    control_plane: Sequence[Node], nodes_with_etcd_pod: Collection[str]
+) -> frozenset[str]:
+    """Return the nodes that should have an etcd member.
 
     1. nodes with the etcd role
-    2. without any, if several run one: those, and unready nodes, whose member may be missing
+    2. without any, if several have an etcd pod: those, and unready nodes, whose pod may be missing
     3. else every control-plane node
     """
     with_role = frozenset(node.name for node in control_plane if _ETCD_ROLE in node.labels)
     if with_role:
         return with_role
-    if len(running) > 1:
-        return frozenset((*running, *(node.name for node in control_plane if not node.is_ready)))
+    if len(nodes_with_etcd_pod) > 1:
+        unready = (node.name for node in control_plane if not node.is_ready)
+        return frozenset((*nodes_with_etcd_pod, *unready))
     return frozenset(node.name for node in control_plane)
 
 

@@ -13,7 +13,7 @@ import msgspec
 from rollout.errors import InputError
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.finding import EvidenceShort, NoEvidence
+from rollout.model.finding import EvidenceShort, NoEvidence, Shortfall
 from rollout.model.json_text import DECODE_ERRORS
 from rollout.model.memory import Memory
 from rollout.model.node_marks import last_result
@@ -173,17 +173,15 @@ class ProvenVersions:
         if document is None:
             return NoEvidence(version, cluster, tuple(sorted(self.documents)), self.problems)
         nodes = len(set(document.nodes) - set(document.failed))
+        short_of_nodes = short_of_hours = None
+        if nodes < self.rules.nodes:
+            short_of_nodes = Shortfall(nodes, self.rules.nodes)
         hours = _hours_proven(document)
-        is_enough = nodes >= self.rules.nodes and hours >= self.rules.hours
-        if is_enough and not document.failed:
+        if hours < self.rules.hours:
+            short_of_hours = Shortfall(max(0, int(hours)), self.rules.hours)
+        if not (short_of_nodes or short_of_hours or document.failed):
             return None
-        return EvidenceShort(
-            version,
-            cluster,
-            failed=document.failed,
-            nodes=(nodes, self.rules.nodes) if nodes < self.rules.nodes else None,
-            hours=(max(0, int(hours)), self.rules.hours) if hours < self.rules.hours else None,
-        )
+        return EvidenceShort(version, cluster, document.failed, short_of_nodes, short_of_hours)
 
 
 def _hours_proven(document: Evidence) -> float:
