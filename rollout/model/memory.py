@@ -78,7 +78,7 @@ class VersionFailures:
 
 
 @dataclass(frozen=True, slots=True)
-class Slip:
+class MissedDeadline:
     """A forecast that misses `operate.finish-by`."""
 
     by: str
@@ -104,7 +104,8 @@ class Memory:
     aborted: Pause | None = None
     # The time of the latest valid evidence, by version.
     evidence: Mapping[str, str] = field(default_factory=dict)
-    slip: Slip | None = None
+    # The name that is stored.
+    slip: MissedDeadline | None = None
     # A person's rollout that passes have waited a day for, or empty.
     waited_for: str = ""
     # If not empty, nothing starts.

@@ -3,7 +3,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rollout.errors import InterruptedRunError, LockedError, RolloutError
-from rollout.model.memory import Slip
+from rollout.model.memory import MissedDeadline
 from rollout.model.notification import Level, Note, NotifyEvent, RolloutState
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
@@ -16,7 +16,7 @@ from rollout.model.progress import (
     StepEvent,
     VersionHeld,
 )
-from rollout.model.text import counted, printable, shell_word, shortened
+from rollout.model.text import capitalize, counted, printable, shell_word, shortened
 from rollout.model.timestamps import elapsed, timestamp
 from rollout.report.run_view import RunView
 from rollout.report.sentences import pod_with_owner, reason_counts, result_counts, why_blocked
@@ -199,13 +199,15 @@ def _held_version_note(event: VersionHeld) -> Note:
     )
 
 
-def slip_note(slip: Slip, obstacle: str, command: str) -> Note:
-    longest = f"\nLongest: {printable(obstacle)}." if obstacle else ""
+def missed_deadline_note(missed: MissedDeadline, slowest_wave: str, command: str) -> Note:
+    lines = [f"{printable(str(missed))}."]
+    if slowest_wave:
+        lines.append(f"{printable(capitalize(slowest_wave))}.")
     return Note(
         event=NotifyEvent.DEADLINE,
         level=Level.WARNING,
-        title=f"not done by {printable(slip.by)}",
-        body=f"{printable(str(slip))}.{longest}",
+        title=f"not done by {printable(missed.by)}",
+        body="\n".join(lines),
         next=command,
     )
 

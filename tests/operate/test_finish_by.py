@@ -126,6 +126,7 @@ def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
     assert note["level"] == "warning"
     assert note["title"].endswith(f": not done by {by}")
     assert f"Next: rollout plan --finish-by {by}" in note["body"]
+    assert re.search(r"^Wave \d takes longest \(\d+m\d\ds\): ", note["body"], re.MULTILINE)
     assert 3600 < lateness(metrics) < 4 * 3600
     told = rollout(lab, "status").stdout
     assert f"operate is not done by {by}: its forecast is 20" in " ".join(told.split())

@@ -10,14 +10,14 @@ from rollout.cli.stages.observers import send_note
 from rollout.cli.terminal import say
 from rollout.errors import ApiError
 from rollout.execution.record.memory import change_memory
-from rollout.model.memory import Memory, Slip
+from rollout.model.memory import Memory, MissedDeadline
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.timestamps import parse_timestamp, timestamp
 from rollout.planning.eligibility.windows import Schedule
 from rollout.planning.plan.finish_by import Finish, finish_date
 from rollout.ports import ClusterApi
-from rollout.report.notifications import slip_note
+from rollout.report.notifications import missed_deadline_note
 
 
 def forecast_end(
@@ -31,28 +31,30 @@ def forecast_end(
     memory = read_memory(api, settings.lock.namespace)
     deadline = parse_timestamp(settings.operate.finish_by)
     if deadline is None:
-        _store_slip(api, settings, memory, None)
+        _store_missed_deadline(api, settings, memory, None)
         return None
     now = wiring.now()
     schedule = Schedule.of(policy.gates.windows)
     end = finish_date(plan, schedule, _earliest_start(memory, now))
     if plan.waves and (end is None or end > deadline):
         # The limit is not used here.
-        slip = _report_slip(settings, Finish(limit=0, plan=plan, at=end), memory, now)
-        _store_slip(api, settings, memory, slip)
+        missed = _report_missed_deadline(settings, Finish(limit=0, plan=plan, at=end), memory, now)
+        _store_missed_deadline(api, settings, memory, missed)
         return (end - deadline).total_seconds() if end else float("inf")
     if not covers_all:
         # The nodes outside this plan may still be late, so a notified delay stays.
         return None
-    _store_slip(api, settings, memory, None)
+    _store_missed_deadline(api, settings, memory, None)
     return 0
 
 
-def _store_slip(api: ClusterApi, settings: Settings, memory: Memory, slip: Slip | None) -> None:
+def _store_missed_deadline(
+    api: ClusterApi, settings: Settings, memory: Memory, missed: MissedDeadline | None
+) -> None:
     """Remember the delay for later passes; None ends it."""
-    if memory.slip != slip:
+    if memory.slip != missed:
         with suppress(ApiError):
-            change_memory(api, settings.lock.namespace, partial(replace, slip=slip))
+            change_memory(api, settings.lock.namespace, partial(replace, slip=missed))
 
 
 def _earliest_start(memory: Memory, now: datetime) -> datetime:
@@ -61,19 +63,21 @@ def _earliest_start(memory: Memory, now: datetime) -> datetime:
     return max(now, pause_end or now)
 
 
-def _report_slip(settings: Settings, late: Finish, memory: Memory, now: datetime) -> Slip:
+def _report_missed_deadline(
+    settings: Settings, late: Finish, memory: Memory, now: datetime
+) -> MissedDeadline:
     """Warn of the delay, and notify once for each deadline."""
     by = settings.operate.finish_by
     before = memory.slip if memory.slip and memory.slip.by == by else None
-    slip = Slip(
+    missed = MissedDeadline(
         by,
         finish=timestamp(late.at) if late.at else "",
         since=before.since if before else timestamp(now),
     )
-    say(f"warning: {slip}; {late.obstacle}")
+    say(f"warning: {missed}; {late.slowest_wave}")
     if before is None:
         deadline = parse_timestamp(by)
         is_over = deadline is not None and deadline <= now
         command = "rollout plan" if is_over else f"rollout plan --finish-by {by}"
-        send_note(slip_note(slip, late.obstacle, command), settings)
-    return slip
+        send_note(missed_deadline_note(missed, late.slowest_wave, command), settings)
+    return missed

@@ -30,12 +30,13 @@ class Finish:
         return self.at is not None and self.at <= date
 
     @property
-    def obstacle(self) -> str:
+    def slowest_wave(self) -> str:
+        """Return `wave 3 takes longest (12m00s): its nodes …`, or empty without waves."""
         slowest = max(self.plan.waves, key=lambda wave: wave.estimate.seconds, default=None)
         if slowest is None:
             return ""
         seconds = elapsed(slowest.estimate.seconds)
-        return f"wave {slowest.index} takes {seconds}: {excerpt(slowest.because)}"
+        return f"wave {slowest.index} takes longest ({seconds}): {excerpt(slowest.because)}"
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
