@@ -165,12 +165,21 @@ AnyLine = VersionLine | JournalHeader | DryRunLine | AbortedRecord | EventLine
 
 
 def journal_record(line: AnyLine) -> Record:
-    # msgspec would write microseconds, as it does for the failed nodes of a summary.
-    built = msgspec.to_builtins(line, builtin_types=(datetime,))
-    return {
-        name: timestamp(value) if isinstance(value, datetime) else value
-        for name, value in built.items()
-    }
+    # msgspec would write microseconds.
+    record: Record = _with_stamps(msgspec.to_builtins(line, builtin_types=(datetime,)))
+    return record
+
+
+def _with_stamps(value: Any) -> Any:
+    match value:
+        case datetime():
+            return timestamp(value)
+        case dict():
+            return {name: _with_stamps(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_with_stamps(item) for item in value]
+        case _:
+            return value
 
 
 def parse_records(records: Iterable[Record]) -> Iterator[AnyLine | None]:

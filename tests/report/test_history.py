@@ -81,6 +81,14 @@ MOVED: tuple[Record, ...] = (
 )
 
 
+def test_nested_times_have_milliseconds_too() -> None:
+    at = "2026-03-04T05:06:07.089Z"
+    summary = RUN[-1]
+    assert summary["at"] == at
+    assert [node["at"] for node in summary["failed"]] == [at]
+    assert {pod["evicted_at"] for pod in MOVED[-2]["pods"]} == {at}
+
+
 def test_the_timeline_names_evicted_pods_only_with_details() -> None:
     shown = rows(MOVED, details=True)
     at = next(number for number, row in enumerate(shown) if row.endswith("node-1: 3 pods evicted"))
