@@ -4,9 +4,10 @@ https://coreos.github.io/zincati/development/fleetlock/protocol/
 
 * held: the host has asked for a reboot, and has taken a slot. Its node is drained.
 * granted: the host may reboot. The grant is the phase `rebooting` on the Node.
-* reported (stored as `returned`): the host has reported steady state.
-* given up (stored as `released`): by `rollout fleetlock release`, or a report without a reboot.
-* returned: the node is uncordoned and back in service. The cluster settles from it.
+* reported: the host has reported steady state.
+* given up: by `rollout fleetlock release`, or a report without a reboot.
+* returned: the node is uncordoned and back in service, by the edge `proven` or, without proof,
+  `returned`. The cluster settles from it.
 * released (an answer): the node is returned. Its slot may still be held.
 * freed: the slot is removed, for another host to take.
 
@@ -100,7 +101,7 @@ class SlotState(StrEnum):
 class Awaited(StrEnum):
     """What a slot waits for: its drain, or its host's request, boot, Ready or report.
 
-    `calm`: the host must stay up, because its granted reboot was given up.
+    `calm`: its host may still follow its grant, although its boot is not awaited any more.
     """
 
     NOTHING = ""
@@ -109,7 +110,7 @@ class Awaited(StrEnum):
     BOOT = "boot"
     READY = "ready"
     REPORT = "report"
-    CALM = "calm"
+    LATE_REBOOT = "calm"
 
 
 # Older than the terms above, and kept because servers of two versions share the slots.

@@ -37,7 +37,7 @@ class Edge(StrEnum):
     DRAIN_STARTED = "drain-started"
     EVICTED = "evicted"
     REBOOT_REQUESTED = "reboot-requested"
-    GRANTED = "granted"
+    GRANTED_BEFORE_DRAIN = "granted"
     BOOTED = "booted"
     READY = "ready"
     PROVEN = "proven"

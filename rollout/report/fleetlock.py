@@ -25,7 +25,7 @@ _WAIT_NOTES = {
     Awaited.BOOT: "granted: waiting for its host to reboot",
     Awaited.READY: "rebooted: waiting for Ready",
     Awaited.REPORT: "back: waiting for its host to report steady state",
-    Awaited.CALM: (
+    Awaited.LATE_REBOOT: (
         "no longer expected to reboot: the node is uncordoned after its host has stayed up for a"
         " minute"
     ),
@@ -91,7 +91,7 @@ def _note_of(slot: Slot, node: Node | None) -> str:
         case SlotState.HELD:
             note = _WAIT_NOTES.get(slot.awaited, "")
             # A host that reports before its reboot has given the reboot up.
-            if slot.has_reported and slot.awaited in (Awaited.BOOT, Awaited.CALM):
+            if slot.has_reported and slot.awaited in (Awaited.BOOT, Awaited.LATE_REBOOT):
                 note = (
                     "its host canceled its reboot: the node is uncordoned after its host has stayed"
                     " up for a minute"

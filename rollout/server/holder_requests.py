@@ -81,7 +81,7 @@ def grant(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
 
 def _check_slot_and_lease(server: ServerContext, slot: Slot) -> float:
     """Check that both are still held; return until when (monotonic) that is sure."""
-    # First, because an answer is as old as its request.
+    # Before both requests, because an answer is as old as its request.
     until = server.leadership.safe_until
     # Both requests at once: the host waits.
     lease_check = in_background(server.leadership.require_server, "lease")
@@ -110,9 +110,9 @@ def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
         raise
     except StepError as error:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
+    # Again, after its pods: the worker may have begun to drain new ones meanwhile.
     node = task.read_node(cluster.deadline())
     if not has_grant(node):
-        # The worker has moved new pods.
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, f"{slot.node} is drained again")
     _check_version(server, slot, node)
 

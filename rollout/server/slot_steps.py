@@ -114,8 +114,10 @@ class SlotSteps:
 
     def _prepare_drain(self, context: NodeContext, progress: Progress) -> Progress:
         """First replace an earlier server's mark `drained`, which allows grants."""
-        if context.is_taken_up and has_grant(mark_cordoned_unless_granted(context)):
-            return progress.move(Edge.GRANTED)
+        if context.is_taken_up:
+            node_before = mark_cordoned_unless_granted(context)
+            if has_grant(node_before):
+                return progress.move(Edge.GRANTED_BEFORE_DRAIN)
         return prepare_drain(context, progress)
 
     def _drain_and_allow_grants(self, context: NodeContext, progress: Progress) -> Progress:
@@ -141,18 +143,7 @@ class SlotSteps:
     def _close_on_failure(self, step: Step, context: NodeContext, progress: Progress) -> Progress:
         """Run a step. If it fails, close the slot, so that no reboot is granted any more.
 
-        Only then read the Node, because a reboot may have been granted a moment before. Or before
-        this drain: if pods come after a grant, the node is drained again, which overwrites it.
-
-        `_after_failed_wait` (cordoned, draining or drained), if the Node
-          has its grant, or has rebooted          reopen the slot, await the boot
-          goes down, and may have an older grant  reopen the slot, await the boot
-          anything else                           the step's error
-        `_after_failed_boot` (rebooting), if the Node
-          goes down during the wait `calm`        reopen the slot, await the boot
-          has rebooted                            reopen the slot, await the boot
-          is down, and the slot is given up       the failure `not-back`
-          anything else                           the step's error
+        Only then read the Node, because a reboot may have been granted a moment before.
         """
         try:
             return step(context, progress)
@@ -163,24 +154,26 @@ class SlotSteps:
             context = replace(context, check_may_act=self.check_in_charge)
             self.close(context)
             if progress.phase is Phase.REBOOTING:
-                return self._after_failed_boot(context, progress, error)
-            return self._after_failed_wait(context, progress, error)
+                return self._reopen_if_late(context, progress, error)
+            return self._reopen_if_granted(context, progress, error)
 
-    def _after_failed_wait(
+    def _reopen_if_granted(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
+        """Reopen the slot if its host has a grant or has rebooted; else raise the step's error."""
         node = self._read_or_await_node(context)
+        # A drain for pods that came after a grant overwrites the grant.
         may_have_older_grant = context.is_taken_up or progress.repeated_drains > 0
         if may_have_older_grant and not has_grant(node):
             node = self._await_older_grant(context, progress.phase)
-        is_going_down = may_have_older_grant and not node.is_ready
-        if not (has_grant(node) or is_going_down or is_back(context.planned, node)):
+        may_follow_older_grant = may_have_older_grant and not node.is_ready
+        if not (has_grant(node) or may_follow_older_grant or is_back(context.planned, node)):
             raise error from None
         # Not a new grant: the host has one, or goes down by itself.
         mark_phase(context, Phase.REBOOTING)
         self.reopen(context)
         is_drained = progress.phase is Phase.DRAINED
-        return progress.move(Edge.REBOOT_REQUESTED if is_drained else Edge.GRANTED)
+        return progress.move(Edge.REBOOT_REQUESTED if is_drained else Edge.GRANTED_BEFORE_DRAIN)
 
     def _await_older_grant(self, context: NodeContext, phase: Phase) -> Node:
         """Give a host time to go down by a grant from before its drain."""
@@ -191,14 +184,14 @@ class SlotSteps:
                 break
         return node
 
-    def _after_failed_boot(
+    def _reopen_if_late(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
+        """Reopen the slot if its host reboots late or has rebooted; else raise why not."""
         node = self._read_or_await_node(context)
-        if self._is_up_or_given_up(node):
-            node = self._await_calm(context)
-            has_gone_down = not self._is_up_or_given_up(node)
-            if has_gone_down:
+        if not self._is_down_for_reboot(node):
+            node = self._await_late_reboot(context)
+            if self._is_down_for_reboot(node):
                 self.reopen(context)
                 return progress.without_edge()
         if is_back(context.planned, node):
@@ -207,19 +200,22 @@ class SlotSteps:
             return progress.without_edge()
         is_slot_given_up = isinstance(error, StoppedError)
         if is_slot_given_up and not node.is_ready:
+            # Not returned, because it is down.
             raise _not_rebooted_failure(node, self.timeout) from None
         raise error from None
 
-    def _is_up_or_given_up(self, node: Node) -> bool:
-        return node.is_ready or self.cached_slot.is_given_up
+    def _is_down_for_reboot(self, node: Node) -> bool:
+        """A host whose slot is given up may be down, but no reboot of it is awaited."""
+        return not (node.is_ready or self.cached_slot.is_given_up)
 
-    def _await_calm(self, context: NodeContext) -> Node:
-        """Wait until a host with a fresh grant has had time to go down.
+    def _await_late_reboot(self, context: NodeContext) -> Node:
+        """Give a host with a fresh grant time to go down.
 
         A boot ends the wait early, as does going down unless the slot is given up.
         """
-        for node in self._poll(context, Awaited.CALM, min(_LAST_GRANT_SECONDS, self.timeout)):
-            if has_rebooted(context.planned, node) or not self._is_up_or_given_up(node):
+        seconds = min(_LAST_GRANT_SECONDS, self.timeout)
+        for node in self._poll(context, Awaited.LATE_REBOOT, seconds):
+            if has_rebooted(context.planned, node) or self._is_down_for_reboot(node):
                 break
         return node
 
@@ -307,7 +303,7 @@ class SlotSteps:
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.BOOTED)
             # A host that reports without a reboot no longer wants it. If only the kubelet is late,
-            # `_await_calm` waits for its new boot ID.
+            # `_await_late_reboot` waits for its new boot ID.
             has_reported_old_boot = node.is_ready and self.cached_slot.has_reported
             if self.cached_slot.is_given_up or has_reported_old_boot:
                 raise StoppedError("it is not expected any more")

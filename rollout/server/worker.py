@@ -12,6 +12,7 @@ work_until_stopped                      read the slots, until the server ends
               _run_with_engine          report the run, and await settling
                 Engine.run_node         (execution.rollout.engine) add what all nodes share
                   process_node          take the steps of `SlotSteps` (server.slot_steps), by phase:
+                    take_up             (execution.node.claim) first, if another server began
                     _cordon_if_eligible
                       claim_and_cordon
                     _prepare_drain
@@ -22,6 +23,8 @@ work_until_stopped                      read the slots, until the server ends
                     _await_ready
                     _await_report_and_finish
                       return_proven_node
+                        return_node     (execution.node.marking)
+                    end_without_success (execution.node.ending) if a step failed
 
 The docstring of `rollout.execution.rollout.run` describes the same for a plan.
 """
@@ -277,8 +280,8 @@ class SlotRunner:
 @dataclass(frozen=True, slots=True)
 class SlotThread:
     future: Future[None]
-    # Requested if the slot is given up. Before the reboot, the step's next `check_may_act` then
-    # raises `StoppedError`, which returns the node.
+    # Requested if the slot is given up. Before the reboot, `with_pre_reboot_check` then raises
+    # `StoppedError`, which returns the node.
     stop: StopRequest
 
 
@@ -353,9 +356,9 @@ class Worker:
             node = self._server.nodes.require_by_name().get(slot.node)
             if node is not None and node.uid == slot.node_uid:
                 return False
-            # The watch may be late.
+            # The watch may be late, so the Node is read again.
             return read_slot_node(self._server.api, slot) is None
-        except ApiError:
+        except ApiError:  # also NodesUnknownError
             return False
 
     def _try_to_lead(self, run_on_lease: str) -> None:
@@ -386,7 +389,8 @@ class Worker:
 
     def _lead_until_done(self, lock: LeaseLock, lead_end: StopRequest) -> None:
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
-            # Before the read, which then shows what the ended threads have written.
+            # Before the read, which then shows what the ended threads have written, and the steps
+            # what other replicas have (`SlotSteps.cached_slot`).
             self._drop_ended_threads()
             with suppress(ApiError):
                 self._read_slots()

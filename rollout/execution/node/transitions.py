@@ -35,14 +35,14 @@ TABLE: Mapping[Phase, Mapping[Edge, Phase]] = {
     },
     Phase.CORDONED: {
         Edge.DRAIN_STARTED: Phase.DRAINING,
-        Edge.GRANTED: Phase.REBOOTING,
+        Edge.GRANTED_BEFORE_DRAIN: Phase.REBOOTING,
         Edge.RETURNED: Phase.PENDING,
         Edge.TAKEN_UP: Phase.CORDONED,
         Edge.TAKEN_UP_REBOOTING: Phase.REBOOTING,
     },
     Phase.DRAINING: {
         Edge.EVICTED: Phase.DRAINED,
-        Edge.GRANTED: Phase.REBOOTING,
+        Edge.GRANTED_BEFORE_DRAIN: Phase.REBOOTING,
         Edge.RETURNED: Phase.PENDING,
         Edge.TAKEN_UP: Phase.CORDONED,
         Edge.TAKEN_UP_REBOOTING: Phase.REBOOTING,
