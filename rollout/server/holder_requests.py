@@ -110,7 +110,7 @@ def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
         raise
     except StepError as error:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
-    # Again, after its pods: the worker may have begun to drain new ones meanwhile.
+    # After its pods: the worker may have begun to drain new ones.
     node = task.read_node(cluster.deadline())
     if not has_grant(node):
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, f"{slot.node} is drained again")

@@ -205,14 +205,11 @@ class SlotSteps:
         raise error from None
 
     def _is_down_for_reboot(self, node: Node) -> bool:
-        """A host whose slot is given up may be down, but no reboot of it is awaited."""
+        """Once the slot is given up, no reboot is awaited."""
         return not (node.is_ready or self.cached_slot.is_given_up)
 
     def _await_late_reboot(self, context: NodeContext) -> Node:
-        """Give a host with a fresh grant time to go down.
-
-        A boot ends the wait early, as does going down unless the slot is given up.
-        """
+        """Give a host with a fresh grant time to go down."""
         seconds = min(_LAST_GRANT_SECONDS, self.timeout)
         for node in self._poll(context, Awaited.LATE_REBOOT, seconds):
             if has_rebooted(context.planned, node) or self._is_down_for_reboot(node):

@@ -261,5 +261,5 @@ class ServerContext:
 
     @property
     def hurried_cluster(self) -> PatientApi:
-        """A host waits: retries only for some seconds."""
+        """Retries only for some seconds: a host waits."""
         return PatientApi(self.hurried_api, self.clock, seconds=_RETRY_SECONDS)

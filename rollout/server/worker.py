@@ -390,7 +390,7 @@ class Worker:
     def _lead_until_done(self, lock: LeaseLock, lead_end: StopRequest) -> None:
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
             # Before the read, which then shows what the ended threads have written, and the steps
-            # what other replicas have (`SlotSteps.cached_slot`).
+            # what hosts have reported (`cached_slot`).
             self._drop_ended_threads()
             with suppress(ApiError):
                 self._read_slots()

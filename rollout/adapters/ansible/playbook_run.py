@@ -200,11 +200,7 @@ class AnsiblePlaybooks:
         check: Callable[[], None],
         notice: Callable[[str], None],
     ) -> str:
-        """Run the occasion's playbook; return why it failed, or empty.
-
-        `check` is called repeatedly, and may raise to end the run. `notice` gets the name of each
-        task as it starts.
-        """
+        """As `NodePlaybooks.run`."""
         file = self._files.get(occasion)
         if file is None:
             return ""

@@ -169,7 +169,6 @@ class StatefulSets(WorkloadController):
                 self._create_ordinal(obj, ordinal)
                 return
             if is_finished(pod):
-                # It is created again once it is gone.
                 self._cluster.delete(PODS, pod)
                 return
             if not is_ready(pod) or not is_active(pod):

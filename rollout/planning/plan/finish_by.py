@@ -31,7 +31,6 @@ class Finish:
 
     @property
     def slowest_wave(self) -> str:
-        """Return `wave 3 takes longest (12m00s): its nodes …`, or empty without waves."""
         slowest = max(self.plan.waves, key=lambda wave: wave.estimate.seconds, default=None)
         if slowest is None:
             return ""
