@@ -66,7 +66,6 @@ def _earliest_start(memory: Memory, now: datetime) -> datetime:
 def _report_missed_deadline(
     settings: Settings, late: Finish, memory: Memory, now: datetime
 ) -> MissedDeadline:
-    """Warn of the delay, and notify once for each deadline."""
     by = settings.operate.finish_by
     before = memory.slip if memory.slip and memory.slip.by == by else None
     missed = MissedDeadline(

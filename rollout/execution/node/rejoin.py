@@ -84,7 +84,7 @@ def _await_and_mark_new_node(context: NodeContext, progress: Progress, phase: Ph
         marks.RESCUED: mark_before_deletion(context, marks.RESCUED),
     }
     mark_new_node(context, phase, marks_to_restore)
-    # The last step passes READY. The steps that pass BOOTED wait for Ready later.
+    # From the last step. After BOOTED, Ready is awaited later.
     if phase is Phase.READY:
         await_ready(context, progress.boot, context.policy.ready_timeout)
 
