@@ -213,7 +213,7 @@ _STDERR = 2
 
 
 def prepare_streams() -> None:
-    """Open /dev/null for closed standard streams, and escape what stdout or stderr cannot encode."""
+    """Open /dev/null for closed standard streams, and escape what cannot be encoded."""
     for name, mode in _STREAMS:
         if getattr(sys, name) is None:
             # `os.open` takes the lowest free number: in this order, the closed stream's.

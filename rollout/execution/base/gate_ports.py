@@ -39,7 +39,8 @@ class NodePlaybooks(Protocol):
     ) -> str:
         """Return why the playbook failed; empty if it passed or there is none.
 
-        `notice` gets the name of each task as it starts. `check` is called repeatedly; its error ends the playbook.
+        `notice` gets the name of each task as it starts. `check` is called repeatedly; its error
+        ends the playbook.
         """
         ...
 
