@@ -44,7 +44,7 @@ def enforced(played: Played) -> None:
 def printed(played: Played, home: Path, kind: str) -> Iterator[Json]:
     """Account, roles and bindings, named after this run, for the lock's namespace of these Nodes."""
     known_hosts = ("--known-hosts", str(played.files.known_hosts)) if kind != "fleetlock" else ()
-    place = ("--namespace", played.namespaces[0], "--name", f"contract-{played.cluster.run}")
+    place = ("--namespace", played.namespaces[0], "--name", f"contract-{played.cluster.run}-{kind}")
     words = (
         "manifests",
         kind,
