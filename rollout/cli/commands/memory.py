@@ -47,7 +47,7 @@ _NODES: list[str] | None = argument(None, "Names of the nodes.", "NODE", node_na
 _STILL_STOPPED = """\
 Unattended passes are still stopped, because a rollout was aborted. To start them again:
     rollout unpause --unattended"""
-_UNTIL = "When to end the pause: 8h, 2d, or 2026-11-23T06:00Z (UTC if no time zone is given)"
+_UNTIL = "When to end the pause: 8h, 2d, or 2030-01-07T06:00Z (UTC if no time zone is given)"
 # A longer reason could not be read back, and the pause would have no end.
 _LONGEST_REASON = 120
 
@@ -76,7 +76,7 @@ def pause(
     \b
     Examples:
       rollout pause worker-2 --reason "disk is being replaced" --until 2d
-      rollout pause --all --until 2026-11-30T06:00Z
+      rollout pause --all --until 2030-01-07T06:00Z
     """
     # Report a wrong time before the first request.
     future_time(until, wiring.now(), "--until")

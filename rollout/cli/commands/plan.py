@@ -29,7 +29,7 @@ _EXPLAIN = option(
 )
 _FINISH_BY = option(
     None,
-    "Choose the smallest --max-unavailable that finishes by TIME: 8h, 2026-11-23T06:00Z",
+    "Choose the smallest --max-unavailable that finishes by TIME: 8h, 2030-01-07T06:00Z",
     "TIME",
 )
 _SNAPSHOT = option(

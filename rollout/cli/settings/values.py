@@ -200,7 +200,7 @@ def future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
         time = parse_timestamp(value.strip())
         time = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(value))
     except (UsageError, OverflowError) as error:
-        hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
+        hint = "Write a duration (8h, 2d), or a time: 2030-01-07T06:00Z."
         raise UsageError(
             f"{flag}: {value!r} is neither a duration nor a time", hint=hint
         ) from error
@@ -246,7 +246,7 @@ Seconds = Annotated[int, Setting("SECONDS")]
 Selector = Annotated[str, Setting("SELECTOR", verbatim_if(parse_selector), separator=";")]
 EvidenceSource = Annotated[str, Setting("SOURCE", verbatim_if(_evidence_source))]
 Textfile = Annotated[Path, Setting("FILE", _textfile)]
-_TIME = "a date with a time. Use a time such as 2026-11-23T06:00Z."
+_TIME = "a date with a time. Use a time such as 2030-01-07T06:00Z."
 # A duration would start again with each pass.
 Time = Annotated[str, Setting("TIME", verbatim_if(fitting(parse_timestamp, _TIME)))]
 Url = Annotated[str, Setting("URL", separator=" ")]
