@@ -52,10 +52,9 @@ def resume(
     """Continue an interrupted rollout, from any machine.
 
     All state is in the cluster. Nodes in flight continue from where they are, with the settings of
-    the interrupted rollout, and the others are planned again. The timeouts are the only rules that
-    you can change; later resumes keep the new values. You can also use --allow, --skip and
-    --interactive. Exits 6 if the record is missing or unreadable. Does not end a pause: use
-    `rollout unpause`.
+    the interrupted rollout, and the others are planned again. You can change the timeouts, which
+    later resumes keep, and use --allow, --skip and --interactive. Exits 6 if the record is missing
+    or unreadable. Does not end a pause: use `rollout unpause`.
 
     \b
     Examples:
