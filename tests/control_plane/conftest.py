@@ -4,8 +4,6 @@ Skipped without the programs of a control plane: no package of Debian's has them
 `ROLLOUT_CONTROL_PLANE=FOLDER pytest tests/control_plane`.
 """
 
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from tests.control_plane.kubelets import kubelets
 from tests.control_plane.rest import Rest, requests_to
 from tests.control_plane.servers import ControlPlane, control_plane, kubeconfig_of, missing
 from tests.e2e.image import USERS, shared_root
-from tests.e2e.machines import Machines, free_place, running_machines
+from tests.e2e.machines import Machines, free_place, mark_tests, running_machines
 from tests.e2e.machines import missing as missing_for_machines
 from tests.ended import Ended, end_of, start
 
@@ -24,23 +22,10 @@ NAMES = ("control-0", *(f"worker-{number}" for number in range(1, 6)))
 WORKLOADS = Path(__file__).with_name("workloads.yaml")
 
 
-def _why_not() -> str:
-    if not sys.platform.startswith("linux") or os.geteuid() != 0:
-        return "real machines need Linux and root"
-    if programs := missing():
-        return f"a control plane needs {programs}"
-    return missing_for_machines()
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip where there can be no machines or no control plane."""
-    here = Path(__file__).parent
-    reason = _why_not()
-    for item in items:
-        if item.path.is_relative_to(here):
-            item.add_marker(pytest.mark.timeout(600))
-            if reason:
-                item.add_marker(pytest.mark.skip(reason=reason))
+    programs = missing()
+    reason = f"a control plane needs {programs}" if programs else missing_for_machines()
+    mark_tests(items, Path(__file__).parent, reason=reason, timeout=600)
 
 
 @dataclass(frozen=True)

@@ -14,27 +14,12 @@ from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.model.host import Host
 from tests.e2e.cluster import NAMES, Cluster, cluster_of
 from tests.e2e.image import USERS, shared_root
-from tests.e2e.machines import Machines, free_place, missing, running_machines
+from tests.e2e.machines import Machines, free_place, mark_tests, missing, running_machines
 from tests.ended import Ended, end_of, start
 
 
-def _why_not() -> str:
-    if not sys.platform.startswith("linux"):
-        return "real machines are Linux containers"
-    if os.geteuid() != 0:
-        return "real machines need root"
-    return missing()
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the making of the machines take its time, and skip where there can be none."""
-    here = Path(__file__).parent
-    reason = _why_not()
-    for item in items:
-        if item.path.is_relative_to(here):
-            item.add_marker(pytest.mark.timeout(400))
-            if reason:
-                item.add_marker(pytest.mark.skip(reason=reason))
+    mark_tests(items, Path(__file__).parent, reason=missing(), timeout=400)
 
 
 Rollout = Callable[..., Ended]

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -18,6 +19,8 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.leftovers import PREFIX, forget, groups_for, sweep
 
@@ -322,8 +325,21 @@ class Machines:
         return iter(self.machines)
 
 
+def mark_tests(items: Sequence[pytest.Item], directory: Path, *, reason: str, timeout: int) -> None:
+    """Let the tests of a directory take their time, and skip them if there is a reason."""
+    for item in items:
+        if item.path.is_relative_to(directory):
+            item.add_marker(pytest.mark.timeout(timeout))
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
 def missing() -> str:
     """Why no machines can be made here; empty where they can."""
+    if not sys.platform.startswith("linux"):
+        return "real machines are Linux containers"
+    if os.geteuid() != 0:
+        return "real machines need root"
     commands = ("debootstrap", "systemd-nspawn", "ip", "ssh-keygen", "mount", "setpriv")
     absent = [command for command in commands if shutil.which(command) is None]
     if absent:

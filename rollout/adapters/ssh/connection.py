@@ -192,8 +192,8 @@ def _paramiko_errors() -> Iterator[None]:
 def connected(host: Host, deadline: float) -> Iterator["Connection"]:
     """Connect, and close the connection at the end.
 
-    Errors of sockets and of paramiko become `SshError`, also those of the block. `deadline`, by
-    `time.monotonic`, is for connecting and logging in.
+    Errors of sockets and paramiko, including those raised in the block, become `SshError`.
+    `deadline`, by `time.monotonic`, is for connecting and logging in.
     """
     started = time.monotonic()
     try:
