@@ -1,9 +1,10 @@
 """Errors for the operator. Each adapter maps foreign exceptions to them in one place."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from http import HTTPStatus
+
+from msgspec import Struct
 
 
 class ExitCode(IntEnum):
@@ -68,8 +69,7 @@ class PlanFileError(InputError):
     """The plan file is incomplete, edited, too new, or from another cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiCause:
+class ApiCause(Struct, frozen=True):
     """An entry of `details.causes` in a Status."""
 
     reason: str = ""
@@ -81,8 +81,7 @@ class DenierKind(StrEnum):
     POLICY = "policy"
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionDenial:
+class AdmissionDenial(Struct, frozen=True):
     """`message` is empty if the denial gave no reason."""
 
     kind: DenierKind

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct
 
 from rollout.errors import SshError
 from rollout.model.host import Host
@@ -70,8 +71,7 @@ class ClusterApi(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(Struct, frozen=True):
     """`exit_status` is None if the connection broke first."""
 
     exit_status: int | None

@@ -6,8 +6,9 @@ The signature of DOCUMENT.json is in DOCUMENT.json.sig.
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
 from rollout.adapters.input_files import Trust, check_input, read_input
@@ -36,8 +37,7 @@ _NOT_THERE = "not there"
 _TOO_MANY = f"more than {_MOST_DOCUMENTS} documents"
 
 
-@dataclass(frozen=True, slots=True)
-class SignedDocument:
+class SignedDocument(Struct, frozen=True):
     """An unverified document with its signature, or why it cannot be read."""
 
     # For messages: a path, URL or the ConfigMap's entry.

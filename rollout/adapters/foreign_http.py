@@ -11,11 +11,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any, cast
 
 import urllib3
+from msgspec import Struct
 
 from rollout.threads import in_background
 
@@ -35,8 +35,7 @@ class ExchangeError(Exception):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """The limits of an exchange."""
 
     seconds: float

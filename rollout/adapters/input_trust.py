@@ -9,15 +9,15 @@ import os
 import pwd
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from rollout.adapters.local_files import MOST_LINKS, ROOT, user_name
 from rollout.model.text import shell_word
 
 
-@dataclass(frozen=True, slots=True)
-class Distrust:
+class Distrust(Struct, frozen=True):
     """Why an input is not trusted, and how to change that."""
 
     why: str

@@ -11,8 +11,9 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from rollout.errors import InputError
 
@@ -36,8 +37,7 @@ def user_name(uid: int) -> str:
         return f"user {uid}"
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPlace:
+class OutputPlace(Struct, frozen=True):
     """An entry of a folder, which may not exist. Each method does `check_not_planted`."""
 
     # A descriptor.

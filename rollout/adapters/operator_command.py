@@ -8,8 +8,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import IO
+
+from msgspec import Struct
 
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.programs import killed_unless_finished, signal_group
@@ -36,8 +37,7 @@ def split_command(text: str) -> tuple[str, ...]:
     return words
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorCommand:
+class OperatorCommand(Struct, frozen=True):
     """A command that the operator's settings name."""
 
     words: Sequence[str]

@@ -8,12 +8,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from http.client import LineTooLong
 from socketserver import ThreadingMixIn
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from msgspec import Struct
 
 from rollout.errors import InputError, UsageError
 
@@ -34,8 +35,7 @@ _POLL_SECONDS = 0.1
 _NOT_REFRESHED = "refresh=off"
 
 
-@dataclass(frozen=True, slots=True)
-class WebPage:
+class WebPage(Struct, frozen=True):
     """A page to serve."""
 
     html: str

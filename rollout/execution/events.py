@@ -6,11 +6,13 @@ A failure to write them is reported once and ends the writing, not the rollout.
 import queue
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from typing import Any, Self
+
+from msgspec.structs import replace
 
 from rollout.errors import ApiConflictError, ApiNotFoundError, RolloutError
 from rollout.execution.base.deadline import Deadline, is_transient, retry_until

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec import Struct
+
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.cached_value import CachedValue
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
@@ -46,8 +48,7 @@ _ASSUMED_ESTIMATE = Duration(600)
 _LONGEST_VARIABLE = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class GateAnswer:
+class GateAnswer(Struct, frozen=True):
     """Whether a node may start now."""
 
     # None if it may.

@@ -1,12 +1,14 @@
 """The Lease of the lock, and whether its holder is alive."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.errors import ApiNotFoundError, LockedError
 from rollout.gather.cluster import wire
@@ -22,8 +24,7 @@ SECONDS = 30
 RENEWALS_PER_DURATION = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseState:
+class LeaseState(Struct, frozen=True):
     holder: str
     # Changes with each renewal.
     version: str
@@ -142,8 +143,7 @@ _RENEWAL_SLACK = 2.0
 _PAUSE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseSnapshot:
+class LeaseSnapshot(Struct, frozen=True):
     lease: LeaseState = NO_LEASE
     # By the API server's clock.
     now: datetime | None = None
@@ -192,8 +192,7 @@ class HolderState(Enum):
     GONE = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class _Sighting:
+class _Sighting(Struct, frozen=True):
     """The Lease as last seen, unchanged since monotonic `since`."""
 
     lease: LeaseState = NO_LEASE
@@ -203,6 +202,9 @@ class _Sighting:
     has_ended: bool = False
 
 
+_NEVER_SEEN = _Sighting()
+
+
 @dataclass
 class LeaseWatch:
     """Watches a Lease: a living holder renews it within its duration."""
@@ -210,7 +212,7 @@ class LeaseWatch:
     clock: Clock
     # The holder's process on this machine has ended.
     has_ended: Callable[[LeaseState], bool] = lambda _lease: False
-    _last: _Sighting = _Sighting()
+    _last: _Sighting = _NEVER_SEEN
 
     @property
     def holder(self) -> str:

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
+from msgspec import Struct
+
 from rollout.errors import (
     ApiConflictError,
     ApiError,
@@ -57,8 +59,7 @@ _LAST_SECONDS = 2.0
 _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
 
-@dataclass(frozen=True, slots=True)
-class LockRequest:
+class LockRequest(Struct, frozen=True):
     holder: str
     namespace: str = marks.LEASE_NAMESPACE
     seconds: int = SECONDS

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from rollout.errors import InventoryError
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -50,8 +52,7 @@ _BY_ANSIBLE_HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SshDefaults:
+class SshDefaults(Struct, frozen=True):
     """How to reach hosts that the inventory does not describe."""
 
     user: str = DEFAULT_SSH_USER
@@ -59,8 +60,7 @@ class SshDefaults:
     key_file: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(Struct, frozen=True):
     """Hosts in Ansible's order, and warnings about what is ignored."""
 
     hosts: tuple[Host, ...]
@@ -184,8 +184,7 @@ ROOT_GROUP = "nodes"
 Variables = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class SshOptions:
+class SshOptions(Struct, frozen=True):
     """The operator's options of ssh, for all hosts."""
 
     key_file: str = ""

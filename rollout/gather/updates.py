@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from rollout.errors import SshError
 from rollout.gather.hosts.answer import TIMED_OUT, not_run_message, split_sections
@@ -53,8 +54,7 @@ class CheckOutcome(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True):
     """What became of the request to check for an update."""
 
     node: str

@@ -9,7 +9,6 @@ import ipaddress
 import os
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from msgspec import Struct
 
 CONTEXT: Final = "rollout-lab"
 _LIFETIME: Final = dt.timedelta(days=30)
@@ -28,16 +28,14 @@ _OWNER_ONLY: Final = 0o600
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(Struct, frozen=True):
     """A server's self-signed certificate and its key, both PEM."""
 
     certificate: bytes
     server_key: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class InventoryHost:
+class InventoryHost(Struct, frozen=True):
     """One host in the inventory and in known_hosts.
 
     `public_key` is in OpenSSH form. By a fault it differs from the host's own key.

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.errors import ScenarioError
 from rollout.lab.hosts.machine import HostSettings, ZincatiHost
@@ -16,8 +17,7 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 _CONTROL_PLANE_TAINT: Final = {"key": CONTROL_PLANE_LABEL, "effect": "NoSchedule"}
 
 
-@dataclass(frozen=True, slots=True)
-class HostPlan:
+class HostPlan(Struct, frozen=True):
     """The description of one host, by its group and the overrides."""
 
     name: str

@@ -6,9 +6,11 @@ reports, so that tests can rely on them.
 
 from collections import Counter
 from collections.abc import Callable, Container
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.api.store import Change, Json, object_key, timestamp
@@ -38,8 +40,7 @@ _BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 _MAY_STAY = frozenset({"node-rollout.dev/last-result", "node-rollout.dev/reboot-needed"})
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenBudget:
+class BrokenBudget(Struct, frozen=True):
     """A budget that was violated; `below` is how many healthy pods it lacked at worst."""
 
     name: str
@@ -47,16 +48,14 @@ class BrokenBudget:
     below: int
 
 
-@dataclass(frozen=True, slots=True)
-class HostVersions:
+class HostVersions(Struct, frozen=True):
     """The version a host ran at the start, and the one it runs now."""
 
     before: str
     now: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scoreboard:
+class Scoreboard(Struct, frozen=True):
     """What happened since the start; pods and budgets are named `namespace/name`.
 
     `reboots` counts boots with a new boot ID. `killed` are pods whose containers were running when

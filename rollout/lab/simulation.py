@@ -11,12 +11,12 @@ import shlex
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import asyncssh
+from msgspec import Struct
 
 from rollout.errors import InputError, RolloutError, ScenarioError
 from rollout.gather.cluster.copying import ClusterCopy
@@ -76,8 +76,7 @@ class LabFiles:
         return variables
 
 
-@dataclass(frozen=True, slots=True)
-class Simulation:
+class Simulation(Struct, frozen=True):
     """A running lab, which only code in its event loop may read and change."""
 
     store: ObjectStore

@@ -6,7 +6,8 @@ The API server's dialect of cron: `?` means `*`, Sunday is 0 and never 7; L, W a
 import calendar
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 _MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 _EVERY = re.compile(r"@every (?:[0-9]+[hms])+")
@@ -17,8 +18,7 @@ _EXAMPLE = "Write minute, hour, day of month, month and day of week, such as '0 
 _LEAP_YEAR = 2024
 
 
-@dataclass(frozen=True, slots=True)
-class _CronField:
+class _CronField(Struct, frozen=True):
     title: str
     least: int
     most: int

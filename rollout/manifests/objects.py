@@ -7,7 +7,6 @@ only there.
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
 from hashlib import sha256
@@ -16,6 +15,8 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights, operate_rights
 from rollout.model import marks
@@ -49,8 +50,7 @@ _RIGHTS_OF_KIND = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
+class Installation(Struct, frozen=True, kw_only=True):
     """The operator's choices. Empty texts are left out; times are in seconds."""
 
     kind: InstallationKind

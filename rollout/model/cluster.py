@@ -1,7 +1,6 @@
 """The cluster, reduced to what planning and draining need."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -49,16 +48,14 @@ class ConditionStatus(StrEnum):
     UNKNOWN = "Unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAddress:
+class NodeAddress(Struct, frozen=True):
     """An address of a Node; `type` is as in the API."""
 
     type: str = ""
     address: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """An amount of resources: what a pod requests, or what a node offers."""
 
     cpu_milli: int = 0
@@ -70,8 +67,7 @@ class Resources:
     others: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A Kubernetes Node, reduced."""
 
     name: str
@@ -135,8 +131,7 @@ class Node:
         return self.labels.get(ZONE_LABEL, "")
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerRef:
+class OwnerRef(Struct, frozen=True):
     """The controller of an object."""
 
     api_version: str
@@ -237,8 +232,7 @@ class Pod(Struct, frozen=True, gc=False):
         return bool(self.deleted_at)
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(Struct, frozen=True, dict=True):
     """A PodDisruptionBudget with its status, or a rule of drain.critical."""
 
     namespace: str
@@ -258,8 +252,8 @@ class Budget:
     sync_error: str = ""
     owner: OwnerRef | None = None
     critical: bool = False
-    uid: str = field(default="", compare=False)
-    version: str = field(default="", compare=False)
+    uid: str = ""
+    version: str = ""
 
     @cached_property
     def key(self) -> str:
@@ -286,14 +280,13 @@ def budget_subject(key: str) -> str:
     return key if key.startswith(CRITICAL) else f"pdb/{key}"
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonSet:
+class DaemonSet(Struct, frozen=True):
     """A DaemonSet and where its pods may run."""
 
     namespace: str
     name: str
     uid: str
-    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = {}
     placement: Placement = ANYWHERE
 
     def wants(self, node: Node) -> bool:
@@ -309,8 +302,7 @@ class DaemonSet:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A Job, reduced."""
 
     uid: str
@@ -324,8 +316,7 @@ class Job:
     took: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeAttachment:
+class VolumeAttachment(Struct, frozen=True):
     """A volume that is, or is being, attached to a node."""
 
     name: str
@@ -333,8 +324,7 @@ class VolumeAttachment:
     volume: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredData:
+class StoredData(Struct, frozen=True):
     """A Longhorn volume or a Ceph cluster, with copies on several nodes."""
 
     # type.group/namespace/name
@@ -355,8 +345,7 @@ class StoredData:
         return len(self.healthy) - self.needed
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterIdentity:
+class ClusterIdentity(Struct, frozen=True):
     """Which cluster this is."""
 
     # The UID of the namespace kube-system.
@@ -365,8 +354,7 @@ class ClusterIdentity:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSnapshot:
+class ClusterSnapshot(Struct, frozen=True):
     """The cluster, read once; lists that no rule needs are empty."""
 
     identity: ClusterIdentity
@@ -379,7 +367,7 @@ class ClusterSnapshot:
     volumes: tuple[PersistentVolume, ...] = ()
     coordinators: tuple[Coordinator, ...] = ()
     # Labels by namespace.
-    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    namespaces: Mapping[str, Mapping[str, str]] = {}
     # The API server's time, or None.
     read_at: datetime | None = None
     memory: Memory = NO_MEMORY

@@ -1,7 +1,8 @@
 """What a pod requires of its node: labels, taints and volumes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.model.cluster import Node, PersistentVolume, Pod
 from rollout.model.placement import CORDON, NodeTerm, Toleration, are_tolerated
@@ -11,8 +12,7 @@ from rollout.model.soft_taint import AWAITING_REBOOT
 _Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PodDemand:
+class PodDemand(Struct, frozen=True):
     """What a pod requires of its node, apart from free capacity."""
 
     labels: _Labels

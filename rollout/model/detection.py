@@ -4,10 +4,10 @@ No reboot is needed if each source that the host has denies it.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
+from msgspec import Struct
 
 from rollout.model.json_text import read_json
 
@@ -46,8 +46,7 @@ def short_checksum(checksum: str) -> str:
     return checksum.removeprefix("sha256:")[:12]
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+class Sign(Struct, frozen=True):
     """One source's answer about a host. Unknown values are empty."""
 
     source: Source
@@ -75,8 +74,7 @@ class Sign:
         return self.answer is SourceAnswer.NEEDED
 
 
-@dataclass(frozen=True, slots=True)
-class Detection:
+class Detection(Struct, frozen=True):
     """What all sources say about one host."""
 
     signs: tuple[Sign, ...] = ()

@@ -26,11 +26,10 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rollout.model.quantity import Count
@@ -64,8 +63,7 @@ def zincati_id(machine_id: str) -> str:
     return uuid.hex()
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRules:
+class GroupRules(Struct, frozen=True):
     """How many nodes of a group may reboot at once, and which nodes it has."""
 
     slots: Count = Count(1)
@@ -73,8 +71,7 @@ class GroupRules:
     selector: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(Struct, frozen=True):
     """The known groups."""
 
     # The rules of every group if none is named.

@@ -1,8 +1,9 @@
 """Conditions for starting, rebooting and returning nodes."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from rollout.model.marks import FLUO_PREFIX
 from rollout.model.quantity import Duration, Number
@@ -29,8 +30,7 @@ class GateVariable(StrEnum):
     STAGED_VERSION = "ROLLOUT_GATE_STAGED_VERSION"
 
 
-@dataclass(frozen=True, slots=True)
-class WindowPolicy:
+class WindowPolicy(Struct, frozen=True):
     """When nodes may start: in a window, if any, and outside freezes, with time to end."""
 
     windows: tuple[str, ...] = ()
@@ -39,8 +39,7 @@ class WindowPolicy:
     freezes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HookPolicy:
+class HookPolicy(Struct, frozen=True):
     """Annotations that the operator's checks set to "true" before a drain and an uncordon."""
 
     before: tuple[str, ...] = ()
@@ -49,8 +48,7 @@ class HookPolicy:
     timeout: Duration = Duration(3600)
 
 
-@dataclass(frozen=True, slots=True)
-class AlertPolicy:
+class AlertPolicy(Struct, frozen=True):
     """Prometheus alerts that keep nodes from starting."""
 
     url: str = ""
@@ -58,16 +56,14 @@ class AlertPolicy:
     matchers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HealthRule:
+class HealthRule(Struct, frozen=True):
     """A CEL expression that is true while the object is healthy."""
 
     resource: str
     expression: str
 
 
-@dataclass(frozen=True, slots=True)
-class GatePolicy:
+class GatePolicy(Struct, frozen=True):
     """All gates."""
 
     windows: WindowPolicy = WindowPolicy()

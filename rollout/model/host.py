@@ -2,9 +2,10 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from rollout.model.detection import DEFAULT_SOURCES, Detection, Sign, Source, SourceAnswer
 from rollout.model.rivals import SelfReboot
@@ -54,8 +55,7 @@ def port_of(text: str) -> int | None:
     return port if 0 < port <= HIGHEST_PORT else None
 
 
-@dataclass(frozen=True, slots=True)
-class Identities:
+class Identities(Struct, frozen=True):
     """Private keys and the agent's socket from an OpenSSH configuration."""
 
     # The file `none` disables the default files.
@@ -83,8 +83,7 @@ class KeyState(StrEnum):
     UNREACHABLE = "unreachable"
 
 
-@dataclass(frozen=True, slots=True)
-class HostKeyFiles:
+class HostKeyFiles(Struct, frozen=True):
     """Files of known host keys."""
 
     # New keys go to the first one.
@@ -92,8 +91,7 @@ class HostKeyFiles:
     system: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """How to reach one machine."""
 
     name: str
@@ -138,8 +136,7 @@ class EngineTrouble(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateStatus:
+class UpdateStatus(Struct, frozen=True):
     """An answer of update_engine."""
 
     operation: UpdateOperation
@@ -168,8 +165,7 @@ _NOTHING_STAGED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedInUser:
+class LoggedInUser(Struct, frozen=True):
     """A user at a terminal of a host, as in `who`."""
 
     name: str
@@ -179,16 +175,14 @@ class LoggedInUser:
         return f"{self.name} ({self.tty})"
 
 
-@dataclass(frozen=True, slots=True)
-class RollbackAccess:
+class RollbackAccess(Struct, frozen=True):
     """Why the SSH user may not roll the host back, and what to do; empty if it may."""
 
     refusal: str = ""
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostFacts(Struct, frozen=True):
     """What a probe found on a host. Unknown texts are empty."""
 
     host: Host
@@ -297,8 +291,7 @@ class ProbeFailureKind(StrEnum):
     UNREPORTED = "unreported"
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeFailure:
+class ProbeFailure(Struct, frozen=True):
     """A host that could not be read."""
 
     host: Host
@@ -329,8 +322,7 @@ class UpdateState(StrEnum):
     IDLE = "idle"
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateStanding:
+class UpdateStanding(Struct, frozen=True):
     """The update state of a host without a staged update; unknown values are empty."""
 
     state: UpdateState

@@ -1,8 +1,9 @@
 """What is remembered in the cluster after a rollout: failures and pauses."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
+
+from msgspec import Struct, field
 
 from rollout.model.text import excerpt, joined
 from rollout.model.timestamps import parse_timestamp
@@ -23,8 +24,7 @@ RIGHTS_FIX = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Who paused a node or all nodes, when and why."""
 
     by: str = ""
@@ -51,8 +51,7 @@ class Pause:
         return joined(separator, "paused", self.details)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFailures:
+class NodeFailures(Struct, frozen=True):
     """A node's failures since it last succeeded."""
 
     failures: int
@@ -64,8 +63,7 @@ class NodeFailures:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class VersionFailures:
+class VersionFailures(Struct, frozen=True):
     """The failures of a version, and whether it is held."""
 
     # Where it failed, in order.
@@ -77,8 +75,7 @@ class VersionFailures:
     held_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MissedDeadline:
+class MissedDeadline(Struct, frozen=True):
     """A forecast that misses `operate.finish-by`."""
 
     by: str
@@ -93,8 +90,7 @@ class MissedDeadline:
         return excerpt(f"operate is not done by {self.by}: {forecast}", _MOST_CHARACTERS)
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """What is remembered of earlier rollouts."""
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)

@@ -3,8 +3,9 @@
 https://kubernetes.io/docs/reference/node/node-lifecycle-conditions/
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 # Marks rollout's own conditions.
 OUR_REASON = "NodeRollout"
@@ -23,8 +24,7 @@ class Lifecycle(StrEnum):
 AT_WORK = frozenset({Lifecycle.DRAIN_IN_PROGRESS, Lifecycle.MAINTENANCE_IN_PROGRESS})
 
 
-@dataclass(frozen=True, slots=True)
-class LifecycleCondition:
+class LifecycleCondition(Struct, frozen=True):
     """A condition of a node; `since` is RFC 3339, or empty."""
 
     type: Lifecycle

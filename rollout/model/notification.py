@@ -1,7 +1,9 @@
 """Notifications, as webhooks get them in JSON; durations are in seconds."""
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.model.text import printable
 
@@ -38,8 +40,7 @@ class RolloutState(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class Note(Struct, frozen=True, kw_only=True):
     """One notification."""
 
     format_version: str = NOTIFICATION_VERSION

@@ -1,7 +1,8 @@
 """The name of an object in the Kubernetes API."""
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.errors import UsageError
 
@@ -13,8 +14,7 @@ _WRITTEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectReference:
+class ObjectReference(Struct, frozen=True):
     """An object. `group` is empty for the core API, `namespace` if cluster-scoped."""
 
     plural: str

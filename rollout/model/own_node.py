@@ -5,15 +5,15 @@ the next pod away, and `operate` evicts its own pod. The next pod, or a person e
 the node.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from rollout.model.finding import OwnNodeDeferred, OwnNodeOnly
 
 
-@dataclass(frozen=True, slots=True)
-class OwnPod:
+class OwnPod(Struct, frozen=True):
     """The pod of this process; unknown values are empty."""
 
     # The value of ROLLOUT_NODE_NAME.
@@ -31,8 +31,7 @@ class OwnPod:
         return f"{self.namespace}/{self.name}" if self.namespace and self.name else ""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnNode:
+class OwnNode(Struct, frozen=True):
     """The node of this process."""
 
     name: str

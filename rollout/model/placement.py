@@ -1,7 +1,6 @@
 """Where a pod may run."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -24,8 +23,7 @@ class Taint(Struct, frozen=True, omit_defaults=True, rename="camel"):
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
-@dataclass(frozen=True, slots=True)
-class Toleration:
+class Toleration(Struct, frozen=True):
     """A toleration; an empty field matches anything, as in Kubernetes."""
 
     key: str = ""
@@ -50,8 +48,7 @@ class Toleration:
                 return bool(self.key) and self.value == taint.value
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTerm:
+class NodeTerm(Struct, frozen=True):
     """A term of a node selector; without requirements it matches no node."""
 
     labels: tuple[Requirement, ...] = ()
@@ -67,8 +64,7 @@ class NodeTerm:
         return all(requirement.matches(fields) for requirement in self.fields)
 
 
-@dataclass(frozen=True, slots=True)
-class PodTerm:
+class PodTerm(Struct, frozen=True):
     """A required term of pod affinity or anti-affinity."""
 
     topology: str
@@ -85,8 +81,7 @@ class PodTerm:
         return narrow_selector(self.selector, labels, self.match_keys, self.mismatch_keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """A DoNotSchedule topology spread constraint."""
 
     topology: str
@@ -106,8 +101,7 @@ class Spread:
         return narrow_selector(self.selector, labels, self.match_keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """What a pod requires besides its requests and node selector."""
 
     # One must match; None means any node.
@@ -177,8 +171,7 @@ def _requirements_of(
 ANYWHERE = Placement()
 
 
-@dataclass(frozen=True, slots=True)
-class PersistentVolume:
+class PersistentVolume(Struct, frozen=True):
     """A bound volume."""
 
     name: str

@@ -1,11 +1,10 @@
 """The plan; docs/json.md explains its fields."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.detection import Source
@@ -103,8 +102,7 @@ class WarningKind(StrEnum):
     MORE_UPDATES = "more-updates"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedNode:
+class PlannedNode(Struct, frozen=True):
     """A node to reboot, as planned; unknown values are empty.
 
     In a rollback, `staged_version` is the version to go back to.
@@ -136,8 +134,7 @@ class PlannedNode:
         return self.cordoned
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """How long a wave is likely to take, in whole seconds: in total, and by phase."""
 
     seconds: int = 0
@@ -147,8 +144,7 @@ class Estimate:
     soak: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Rolling:
+class Rolling(Struct, frozen=True):
     """How the nodes of a wave follow each other.
 
     They share limits, keyed like waves' (`Load`), or `place:` for nodes that the same pods are
@@ -161,8 +157,7 @@ class Rolling:
     holds: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Wave:
+class Wave(Struct, frozen=True):
     """Nodes that are rebooted together, and why; one after another if `rolling` is set."""
 
     index: int
@@ -174,8 +169,7 @@ class Wave:
     limit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeEstimate:
+class TimeEstimate(Struct, frozen=True):
     """How long the rollout is likely to take, in seconds."""
 
     seconds: int = 0
@@ -184,8 +178,7 @@ class TimeEstimate:
     assumed_reboot: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusion:
+class Exclusion(Struct, frozen=True):
     """A selected node that is not part of the plan."""
 
     node: str
@@ -200,8 +193,7 @@ class Exclusion:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Blocker:
+class Blocker(Struct, frozen=True):
     """Something that makes a node's drain fail, or prevents the start."""
 
     node: str
@@ -213,8 +205,7 @@ class Blocker:
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanWarning:
+class PlanWarning(Struct, frozen=True):
     """Something that the operator should know, but that prevents nothing."""
 
     node: str
@@ -223,8 +214,7 @@ class PlanWarning:
     kind: WarningKind = WarningKind.POD
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSummary:
+class PlanSummary(Struct, frozen=True):
     """Figures of the plan."""
 
     nodes: int
@@ -235,8 +225,7 @@ class PlanSummary:
     expected_evictions: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutPlan:
+class RolloutPlan(Struct, frozen=True):
     """The plan. `created_at` is RFC 3339 in UTC."""
 
     format_version: str

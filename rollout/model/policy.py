@@ -1,15 +1,15 @@
 """The operator's decisions."""
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy
 from rollout.model.quantity import Count, Duration, Number
 
 
-@dataclass(frozen=True, slots=True)
-class CourtesyPolicy:
+class CourtesyPolicy(Struct, frozen=True):
     """Delays for people, and labels and conditions for other programs."""
 
     drain_delay: Duration = Duration(0)
@@ -33,8 +33,7 @@ class Strategy(StrEnum):
     ROLLING = "rolling"
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Which nodes the operator has selected."""
 
     # Empty for all nodes.
@@ -43,8 +42,7 @@ class Selection:
     exclude: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Critical:
+class Critical(Struct, frozen=True):
     """A rule of drain.critical: this many pods with these labels must stay Ready."""
 
     namespace: str
@@ -59,8 +57,7 @@ class CompletionFallback(StrEnum):
     EVICT = "evict"
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionPolicy:
+class CompletionPolicy(Struct, frozen=True):
     """Which pods a drain waits for instead of evicting them."""
 
     selectors: tuple[str, ...] = ()
@@ -80,8 +77,7 @@ class Restart(StrEnum):
     BLOCKED = "blocked"
 
 
-@dataclass(frozen=True, slots=True)
-class DrainPolicy:
+class DrainPolicy(Struct, frozen=True):
     """What a drain may do; times are in seconds."""
 
     timeout: Duration = Duration(600)
@@ -107,8 +103,7 @@ class DrainPolicy:
         return pods_own if self.grace_period is None else self.grace_period
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """Nodes with their own rules; None means the rollout's.
 
     The first pool that selects a node has it.
@@ -130,8 +125,7 @@ class Pool:
     window: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """The rules of one rollout."""
 
     max_unavailable: Count = Count(1)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -73,8 +72,7 @@ class Outcome(StrEnum):
         return self not in (Outcome.SUCCEEDED, Outcome.SKIPPED, Outcome.ABORTED)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCondition:
+class NodeCondition(Struct, frozen=True):
     """A condition of a Node, as in the API."""
 
     type: str
@@ -84,8 +82,7 @@ class NodeCondition:
     since: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDiagnosis:
+class NodeDiagnosis(Struct, frozen=True):
     """What was found on a node that failed; unknown values are empty."""
 
     ssh_error: str = ""
@@ -93,8 +90,7 @@ class NodeDiagnosis:
     console: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeResult:
+class NodeResult(Struct, frozen=True):
     """How a node's run ended."""
 
     node: str
@@ -124,8 +120,7 @@ class NodeResult:
         return self.outcome is Outcome.SUCCEEDED
 
 
-@dataclass(frozen=True, slots=True)
-class NotStarted:
+class NotStarted(Struct, frozen=True):
     """A planned node that was not rebooted and did not fail."""
 
     node: str
@@ -146,8 +141,7 @@ class NotStarted:
         return self.finding is not None and self.finding.is_for_later
 
 
-@dataclass(frozen=True, slots=True)
-class NotDone:
+class NotDone(Struct, frozen=True):
     """A selected node that should have been rebooted, but was not started by this run."""
 
     node: str
@@ -157,8 +151,7 @@ class NotDone:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(Struct, frozen=True):
     """How a rollout ended, or the part of it that this process has run."""
 
     # Each planned node is in one of these three.
@@ -237,8 +230,7 @@ def wrongly_left_out(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PlanReady:
+class PlanReady(Struct, frozen=True):
     """The plan that is about to run."""
 
     at: datetime
@@ -418,8 +410,7 @@ class VersionHeld(JsonLine, frozen=True, tag="version_held"):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunFinished:
+class RunFinished(Struct, frozen=True):
     """The rollout ended."""
 
     at: datetime

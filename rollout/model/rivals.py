@@ -1,7 +1,8 @@
 """Other reboot coordinators."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Rival(StrEnum):
@@ -75,8 +76,7 @@ STOPPED_BY_SETTING = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RequestKind:
+class RequestKind(Struct, frozen=True):
     """A kind of object without which a coordinator does nothing."""
 
     plural: str
@@ -104,16 +104,14 @@ REQUESTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LockAnnotation:
+class LockAnnotation(Struct, frozen=True):
     """kured's lock: an annotation of its DaemonSet, held by up to `owners` nodes."""
 
     name: str
     owners: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Coordinator:
+class Coordinator(Struct, frozen=True):
     """Another coordinator that may reboot nodes: the object that runs it."""
 
     rival: str

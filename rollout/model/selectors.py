@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from rollout.errors import UsageError
 
@@ -49,8 +50,7 @@ _OPERATORS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(Struct, frozen=True):
     """One requirement of a label selector."""
 
     key: str
@@ -78,8 +78,7 @@ class Requirement:
         return compare_numbers(labels.get(self.key, ""), value)
 
 
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
+class LabelSelector(Struct, frozen=True):
     """A label selector; without requirements it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()

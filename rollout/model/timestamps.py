@@ -1,11 +1,11 @@
 """Times as RFC 3339, and durations for people."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, order=True)
-class Interval:
+
+class Interval(Struct, frozen=True, order=True):
     """A span of time."""
 
     begin: datetime

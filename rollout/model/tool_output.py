@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.model.text import excerpt
 
@@ -37,8 +38,7 @@ _WARNING = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CommandEnd:
+class CommandEnd(Struct, frozen=True):
     """How a command of the operator's ended."""
 
     # Why it did not exit with 0, or empty.

@@ -1,9 +1,10 @@
 """The service that looks for updates on a host, and when it last did."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 # update_engine checks every 45 minutes, and waits at most four hours after a server error.
 LONGEST_SILENCE: Final = 2 * 86_400.0
@@ -47,8 +48,7 @@ def service_text(unit: str, state: CheckState) -> str:
             return f"{unit} is {state}"
 
 
-@dataclass(frozen=True, slots=True)
-class UnitState:
+class UnitState(Struct, frozen=True):
     """A systemd unit."""
 
     # Its states, in systemd's words; empty if unknown.
@@ -112,8 +112,7 @@ class UnitState:
 UPDATE_ENGINE_UNIT: Final = "update-engine"
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateChecks:
+class UpdateChecks(Struct, frozen=True):
     """The service that looks for updates on a host."""
 
     # Empty if unknown.

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import fill
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from rollout.model.text import NOTHING
 
@@ -126,8 +127,7 @@ def table_text(
     return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(Struct, frozen=True):
     """A table to lay out. `indexes` are of visible columns."""
 
     columns: Sequence[Column]

@@ -7,7 +7,7 @@ from typing import TypedDict
 from rollout.gather.doctor.checks import NO_FIX, Check, CheckName, Verdict, tally
 from rollout.model.text import counted, grouped, joined, printable, shortened
 from rollout.report.columns import wrap
-from rollout.report.status import FollowUp
+from rollout.report.status import NO_FOLLOW_UP, FollowUp
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _PROBLEMS_WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
@@ -45,7 +45,7 @@ def doctor_text(
     *,
     show_all: bool = False,
     width: int | None = None,
-    follow_up: FollowUp = FollowUp(),  # noqa: B008 - it is frozen
+    follow_up: FollowUp = NO_FOLLOW_UP,
 ) -> str:
     """Return the findings; with `show_all`, ungrouped and with the checks that passed."""
     lines: list[str] = []

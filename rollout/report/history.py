@@ -1,6 +1,6 @@
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from tabulate import tabulate
 
 from rollout.model.progress import NodeFinished, PodsEvicted
@@ -25,8 +25,7 @@ from rollout.report.runs.tables import ending_text, facts, headline
 from rollout.report.sentences import diagnosis_text, eviction_text, outcome_counts, sentence
 
 
-@dataclass(frozen=True, slots=True)
-class RuleViolation:
+class RuleViolation(Struct, frozen=True):
     """A rule that a journal breaks at a line."""
 
     line: int
@@ -35,8 +34,7 @@ class RuleViolation:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class JournalCheck:
+class JournalCheck(Struct, frozen=True):
     """The result of `--check` for a journal."""
 
     lines: int
@@ -65,8 +63,7 @@ class JournalCheck:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryReport:
+class HistoryReport(Struct, frozen=True):
     """The recorded runs."""
 
     format_version: str

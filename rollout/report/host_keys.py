@@ -1,6 +1,7 @@
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.model.host import KeyState
 from rollout.model.text import counted, joined, or_dash, printable
@@ -17,8 +18,7 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HostKeyRow:
+class HostKeyRow(Struct, frozen=True):
     """A host and its key."""
 
     node: str
@@ -33,8 +33,7 @@ class HostKeyRow:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostKeysReport:
+class HostKeysReport(Struct, frozen=True):
     """What the hosts showed."""
 
     format_version: str

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec import Struct
+
 from rollout.execution.node.failures import may_be_returned
 from rollout.execution.node.transitions import TABLE, TAKEN_UP
 from rollout.model.plan import RolloutPlan
@@ -50,8 +52,7 @@ class Rule(StrEnum):
     SUMMARY = "summary"
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(Struct, frozen=True):
     # Counted from 1.
     line: int
     rule: Rule
@@ -64,8 +65,7 @@ class Violation:
     wave: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedJournal:
+class CheckedJournal(Struct, frozen=True):
     """What a journal holds, and the rules that it breaks."""
 
     processes: int

@@ -1,12 +1,12 @@
 """All metrics, in base units. `cluster` is the first label."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
 from prometheus_client import Counter, Gauge, Histogram, Metric, disable_created_metrics
 from prometheus_client.registry import Collector
 
@@ -19,8 +19,7 @@ _REBOOT_BUCKETS = (30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0)
 Instrument = TypeVar("Instrument", Gauge, Counter, Histogram)
 
 
-@dataclass(frozen=True, slots=True)
-class Family(Generic[Instrument]):
+class Family(Struct, Generic[Instrument], frozen=True):
     """A metric. Call it with its labels' values, except `cluster`, to get a series.
 
     A series is exposed after the first call.

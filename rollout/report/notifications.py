@@ -1,6 +1,8 @@
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from rollout.errors import InterruptedRunError, LockedError, RolloutError
 from rollout.model.memory import MissedDeadline

@@ -2,11 +2,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.model.host import UpdateState

@@ -1,6 +1,7 @@
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Policy

@@ -1,8 +1,9 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from textwrap import wrap
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from rollout.model.plan import RolloutPlan, TimeEstimate
 from rollout.model.progress import (

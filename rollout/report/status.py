@@ -1,8 +1,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
+
+from msgspec import Struct
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.finding import HeldVersion
@@ -49,8 +50,7 @@ _ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionRea
 AFTER_THE_CAUSE = "After fixing the cause"
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """A command with a lead such as `To go on without worker-2`."""
 
     lead: str
@@ -61,8 +61,7 @@ class Way:
     starts_nodes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FollowUp:
+class FollowUp(Struct, frozen=True):
     """A sentence below the nodes, and the command that continues."""
 
     sentence: str = ""
@@ -83,6 +82,9 @@ class FollowUp:
         return self.ways[1:]
 
 
+NO_FOLLOW_UP = FollowUp()
+
+
 def status_text(
     statuses: Sequence[NodeStatus],
     *,
@@ -92,7 +94,7 @@ def status_text(
     sources: Sequence[Source] = DEFAULT_SOURCES,
     memory: Memory = NO_MEMORY,
     now: datetime | None = None,
-    rollout: FollowUp = FollowUp(),
+    rollout: FollowUp = NO_FOLLOW_UP,
     why_closed: str = "",
     with_flags: Callable[[str], str] = str,
 ) -> str:

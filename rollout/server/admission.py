@@ -3,9 +3,10 @@
 import secrets
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+
+from msgspec import Struct
 
 from rollout.errors import BlockedError
 from rollout.execution.base.cached_value import CachedValue
@@ -68,8 +69,7 @@ def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) ->
     return AwayLimit.of(policy, len(pool_by_node), requested=pool_by_node, nodes=nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class SlotLimits:
+class SlotLimits(Struct, frozen=True):
     # All nodes by name.
     nodes: Mapping[str, Node]
     selection: Selection

@@ -10,10 +10,10 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
+from msgspec import Struct
 
 from rollout.errors import InputError
 from rollout.model.host import normalize_address
@@ -31,8 +31,7 @@ _BACKLOG = 256
 _LOGGER = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
+class Listening(Struct, frozen=True):
     """Where the server listens, with HTTPS if there is a certificate."""
 
     host: str

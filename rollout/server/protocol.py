@@ -1,12 +1,12 @@
 """FleetLock's requests and answers. Clients retry unless the status is 200."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from typing import Self
 
 import msgspec
+from msgspec import Struct
 
 from rollout.model.fleetlock import is_group
 from rollout.model.text import excerpt
@@ -73,8 +73,7 @@ class AnswerKind(StrEnum):
     INTERNAL_ERROR = "internal_error", 500
 
 
-@dataclass(frozen=True, slots=True)
-class FleetLockAnswer:
+class FleetLockAnswer(Struct, frozen=True):
     kind: AnswerKind
     # The text for people.
     value: str
@@ -100,8 +99,7 @@ class Denied(Exception):  # noqa: N818 - a no is an answer, not an error
         self.answer = FleetLockAnswer(kind, value)
 
 
-@dataclass(frozen=True, slots=True)
-class HostRequest:
+class HostRequest(Struct, frozen=True):
     # In lower case, without dashes.
     id: str
     group: str

@@ -1,6 +1,7 @@
 """The host of a slot, known only through its Node."""
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.errors import ApiError
 from rollout.model.cluster import Node
@@ -13,8 +14,7 @@ from rollout.server.nodes import read_slot_node, version_of
 from rollout.server.state import SlotBook
 
 
-@dataclass(frozen=True, slots=True)
-class SlotHost:
+class SlotHost(Struct, frozen=True):
     """A slot's `HostAccess`."""
 
     slot: Slot

@@ -5,8 +5,11 @@ reboot of a node that is marked `drained`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, Guard
@@ -64,8 +67,7 @@ _MOST_DRAINS_IN_STEP = 3
 _LAST_GRANT_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class SlotSteps:
+class SlotSteps(Struct, frozen=True):
     """The steps of a slot's node; writing the slot raises `ApiError`."""
 
     # At the start of this run.

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from msgspec import Struct
+
 from rollout.errors import ApiError, FencedError
 from rollout.execution.base.deadline import Guard, PatientApi
 from rollout.execution.base.gate_ports import GatePorts
@@ -42,8 +44,7 @@ _LEASE_FRESH = 2.0
 _MOST_ANSWER_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
+class ServerSettings(Struct, frozen=True):
     groups: Groups
     selection: Selection
     policy: Policy

@@ -35,6 +35,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
+from msgspec import Struct
+
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
@@ -76,8 +78,7 @@ _RETRY_SECONDS = 10.0
 _SLOTS = "the slots of FleetLock"
 
 
-@dataclass(frozen=True, slots=True)
-class _DetailObserver:
+class _DetailObserver(Struct, frozen=True):
     run_id: str
     # By run ID.
     details: dict[str, str]
@@ -277,8 +278,7 @@ class SlotRunner:
             engine.cluster.clock.wait(stop, min(_BUSY_SECONDS, soak.remaining))
 
 
-@dataclass(frozen=True, slots=True)
-class SlotThread:
+class SlotThread(Struct, frozen=True):
     future: Future[None]
     # Requested if the slot is given up. Before the reboot, `with_pre_reboot_check` then raises
     # `StoppedError`, which returns the node.

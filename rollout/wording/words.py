@@ -1,14 +1,14 @@
 """Turns findings into sentences, which no code reads."""
 
-from dataclasses import dataclass
 from functools import singledispatch
+
+from msgspec import Struct
 
 from rollout.model.finding import Finding
 from rollout.model.text import printable
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """The words for one finding."""
 
     # A clause without its subject.

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import asyncssh
 import paramiko
 import pytest
+from msgspec.structs import replace
 from paramiko.common import cMSG_KEXINIT
 
 from rollout.adapters.ssh.sockets import DeadlineSocket, connect

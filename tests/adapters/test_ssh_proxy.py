@@ -4,11 +4,11 @@ import os
 import shutil
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.shell import ParamikoShell

@@ -10,12 +10,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters.web import WebPage, page_application, serve_http
 from rollout.report.history import COLUMNS, history_row

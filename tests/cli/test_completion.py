@@ -10,10 +10,10 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters.kube.api import connect
 from rollout.execution.record.memory import change_memory

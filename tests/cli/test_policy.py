@@ -1,10 +1,12 @@
 """Each rule of the settings reaches the policy of a rollout."""
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+import msgspec
 import pytest
 
 from rollout.cli.settings.rules import policy_of
@@ -40,8 +42,8 @@ def rules() -> Iterator[tuple[str, str]]:
     """Yield each setting that has a rule of the same name, as its table and its key."""
     settings = Settings()
     for table, policies in RULES.items():
-        names = {rule.name for policy in policies for rule in fields(policy)}
-        for item in fields(getattr(settings, table)):
+        names = {rule.name for policy in policies for rule in msgspec.structs.fields(policy)}
+        for item in dataclasses.fields(getattr(settings, table)):
             if item.name in names:
                 yield table, item.name
 

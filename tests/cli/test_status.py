@@ -3,11 +3,11 @@
 import json
 import re
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.cli.stages.status import _warn_besides_json
 from rollout.errors import ExitCode

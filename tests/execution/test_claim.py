@@ -4,10 +4,11 @@ never both.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi

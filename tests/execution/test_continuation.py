@@ -1,8 +1,7 @@
 """What is left of a rollout's rules once a part of it has been done."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import MarkedNode, Unfinished

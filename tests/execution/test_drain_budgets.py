@@ -5,9 +5,10 @@ and what is asked.
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.errors import DrainError
 from rollout.execution.drain.budget_view import BudgetView

@@ -1,9 +1,9 @@
 """Pods that a drain waits for until they have completed, instead of evicting them."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.errors import DrainError
 from rollout.execution.drain.completion import StillRunningError

@@ -1,10 +1,11 @@
 """A memory that cannot be read: whatever is wrong with it, it is not taken for one of nothing."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.errors import ApiError, BlockedError
 from rollout.execution.record.memory import Change, change_memory, require_readable_memory

@@ -2,15 +2,17 @@
 it is believed.
 """
 
+import dataclasses
 import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import (
@@ -573,7 +575,7 @@ def test_a_boot_that_the_kubelet_reports_ends_the_pause(
 ) -> None:
     host = Answers([said(OLD)])
     context = watching(host)
-    context = replace(context, cluster=replace(context.cluster, clock=SystemClock()))
+    context = replace(context, cluster=dataclasses.replace(context.cluster, clock=SystemClock()))
     watched = context.watched
     assert watched is not None
     wait_until(lambda: watched.boot_id == OLD)

@@ -1,8 +1,7 @@
 """What a run's record says of its waves, for the processes that resume the run."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi

@@ -1,10 +1,11 @@
 """A host that does not come back from its reboot, and what reboot.rescue does about it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.errors import (
     FencedError,

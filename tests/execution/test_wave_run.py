@@ -5,11 +5,12 @@ all has settled.
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar, cast
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
@@ -247,11 +248,11 @@ def test_an_error_lets_the_nodes_in_flight_finish_and_says_so() -> None:
 # When the next may begin: so many good looks in a row.
 
 
-class Looks(Settler):
+class Looks(Settler, frozen=True):
     """Counts the looks, and finds the given ones bad."""
 
-    bad: frozenset[int] = frozenset()
-    looks = 0
+    bad: ClassVar[frozenset[int]] = frozenset()
+    looks: ClassVar[int] = 0
 
     def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
         Looks.looks += 1
@@ -279,7 +280,7 @@ def test_good_looks_have_to_follow_one_another(
     assert Looks.looks == looks
 
 
-class Readings(Settler):
+class Readings(Settler, frozen=True):
     """Reads these numbers of ready pods of `a` and `b`, one pair after another."""
 
     pairs: ClassVar[list[dict[str, int]]] = []

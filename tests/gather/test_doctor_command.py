@@ -1,9 +1,9 @@
 """What the doctor makes of a host's answer, of rights and of the lock."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError

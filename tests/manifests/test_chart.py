@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from rollout import __version__
 from rollout.cli.settings.rules import _SECRET

@@ -2,9 +2,8 @@
 for its own server.
 """
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rollout.manifests.objects import Installation, Json, objects
 from tests.manifests.test_objects import SERVER

@@ -2,11 +2,11 @@
 has to be.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import kubernetes_validate
 import pytest
+from msgspec.structs import replace
 
 from rollout.manifests.objects import Installation, InstallationKind, Json, objects
 

@@ -1,10 +1,10 @@
 """What comes of several sources together, and what of it stands on a Node."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -62,7 +62,7 @@ def test_a_reboot_is_needed_where_any_says_so(
 
 def facts(update: UpdateStatus, os_id: str = "flatcar", **changes: object) -> HostFacts:
     plain = HostFacts(Host("w-1", "192.0.2.1"), update, os_id, "1.0", "", "b", "m", False, True)
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """Which of two policies' rules hold for a rollout that an operating process goes on with."""
 
-from dataclasses import fields, replace
-
 import pytest
+from msgspec.structs import fields, replace
 
 from rollout.model.detection import Source
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy

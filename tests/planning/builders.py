@@ -1,11 +1,11 @@
 """Small clusters for tests, written down as briefly as their point allows."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.model.cluster import (
     ZONE_LABEL,
@@ -56,7 +56,7 @@ def node(name: str, *, ready: bool = True, **changes: object) -> Node:
         kubelet_version="v1.36.2",
         allocatable=Resources(4000, 8 << 30, 110),
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def hosted(name: str, **changes: object) -> Node:
@@ -106,7 +106,7 @@ def budget(app: str, *, allowed: int, expected: int = 10, **changes: object) -> 
         expected_pods=expected,
         always_allow_unhealthy=False,
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def deployment(desired: int = 1, **changes: object) -> Deployment:
@@ -144,7 +144,7 @@ def facts(name: str, *, staged: bool = True, **changes: object) -> HostFacts:
         locksmithd_active=False,
         may_reboot=True,
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def inputs(

@@ -5,10 +5,12 @@ A seed is a cluster with its workloads and rules. Beside the plain ones there ar
 replacements take minutes, and such with databases.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from rollout.lab.api.resources import CLUSTERS
 from rollout.lab.hosts.machine import HostSettings

@@ -1,11 +1,11 @@
 """How long drains wait for jobs, and what that changes in a plan."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.model.cluster import Job, OwnerRef, Pod
 from rollout.model.plan import RolloutPlan, WarningKind
@@ -42,7 +42,7 @@ def job_pod(on: str, name: str = "train", deadline: int | None = None) -> Pod:
 
 def job(name: str = "train", **changes: object) -> Job:
     plain = Job(f"uid-{name}", "", started_at=ago(600), deadline=None, took=None)
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def planned(

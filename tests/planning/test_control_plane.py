@@ -1,10 +1,10 @@
 """A member of the control plane goes while the others are well, and etcd keeps its majority."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.model import marks
 from rollout.model.cluster import CONTROL_PLANE_LABELS, ConditionStatus, Node, PodPhase
@@ -118,7 +118,7 @@ def test_beside_one_that_is_away_none_goes_though_etcd_has_its_majority(
 ) -> None:
     """And one that is back is no lost member."""
     given = control_plane(*names)
-    beside = with_nodes(given, replace(given.snapshot.nodes[0], **change))  # type: ignore[arg-type]
+    beside = with_nodes(given, replace(given.snapshot.nodes[0], **change))
     two = replace(beside, policy=Policy(max_unavailable=Count(2)))
     assert blocked(two) == {name: {"node/cp-1"} for name in names[1:]}
 

@@ -1,10 +1,10 @@
 """Budgets that a database's operator opens do not block a plan."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.model.cluster import Budget, LabelSelector, OwnerRef, Pod
 from rollout.model.plan import BlockerKind, PlanWarning, RolloutPlan, WarningKind

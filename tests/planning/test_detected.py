@@ -1,9 +1,9 @@
 """Who takes part by which source, and what a saved plan says of it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.model import marks
 from rollout.model.cluster import CONTROL_PLANE_LABELS, Node, Placement, Taint

@@ -1,8 +1,7 @@
 """How long a plan says that it takes, and what it says that this is reckoned from."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rollout.model.cluster import Budget, Pod, Resources
 from rollout.model.gates import GatePolicy

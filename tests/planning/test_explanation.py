@@ -1,9 +1,9 @@
 """Every cause that keeps two nodes out of one wave is told on request."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.model.cluster import Node, Pod, Resources
 from rollout.model.placement import ANYWHERE, Placement, Toleration

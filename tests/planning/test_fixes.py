@@ -3,12 +3,12 @@
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import ceil
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.cli.settings.schema import Allow
 from rollout.cli.stages.refusals import blockers_not_allowed

@@ -1,10 +1,10 @@
 """What a plan foresees, case by case, on the smallest clusters that show it."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.model.cluster import LabelSelector, OwnerRef, Pod, PodPhase, Resources
 from rollout.model.placement import ANYWHERE, Placement, PodTerm, Spread, Toleration

@@ -1,12 +1,12 @@
 """The memory of earlier rollouts, changed and judged."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rollout.errors import BlockedError
 from rollout.model.finding import HeldVersion, UncountedVersion

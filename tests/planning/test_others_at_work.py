@@ -1,8 +1,7 @@
 """Nodes that someone else is emptying use up the limit; a cordon that stays does not."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rollout.gather.doctor.cluster import exclusion_checks
 from rollout.model import marks

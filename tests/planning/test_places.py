@@ -3,11 +3,11 @@ cluster that shows it.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from random import Random
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.model.cluster import ZONE_LABEL, LabelSelector, Node, PersistentVolume, Pod, Resources
 from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread

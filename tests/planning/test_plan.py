@@ -1,8 +1,8 @@
 import ast
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import rollout
 from rollout.model import marks

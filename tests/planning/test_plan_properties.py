@@ -1,10 +1,9 @@
 """What every plan keeps to, whatever the cluster looks like."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rollout.model.cluster import Budget, Node, Pod
 from rollout.model.policy import Policy

@@ -1,12 +1,12 @@
 """Pools: whose rules hold for which node, in which order, and never above the rollout's own limit."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rollout.errors import PlanFileError, UsageError
 from rollout.model.cluster import Node

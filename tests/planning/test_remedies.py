@@ -2,11 +2,11 @@
 word.
 """
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.model.cluster import CONTROL_PLANE_LABELS, OwnerRef, Pod, PodPhase, StoredData
 from rollout.model.host import LoggedInUser, UpdateOperation, UpdateStatus

@@ -1,9 +1,9 @@
 """What other reboot coordinators do to a plan, and each of their marks to a node."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.gather.doctor.cluster import exclusion_checks
 from rollout.model.gates import GatePolicy

@@ -1,10 +1,10 @@
 """Rolling plans: parts in place of waves, and what each node holds while it is away."""
 
-from dataclasses import replace
 from itertools import combinations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.errors import PlanFileError
 from rollout.model.cluster import PersistentVolume, Pod, Resources

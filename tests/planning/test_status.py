@@ -1,8 +1,7 @@
 """The rows of `rollout status` agree with the plan."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rollout.model.cluster import Node
 from rollout.model.host import HostFacts

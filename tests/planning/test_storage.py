@@ -3,10 +3,10 @@ between nodes.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.model import marks
 from rollout.model.cluster import StoredData

@@ -1,11 +1,11 @@
 """Deployments whose restart starts a replacement before it ends the pod of a budget that needs it."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.model.blocker_finding import SurgeObstacle
 from rollout.model.cluster import Budget, OwnerRef, PersistentVolume, Pod, Resources

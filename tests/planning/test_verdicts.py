@@ -2,12 +2,12 @@
 time.
 """
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.errors import UsageError
 from rollout.model.cluster import DaemonSet, OwnerRef, Pod, PodPhase

@@ -3,10 +3,10 @@ others.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.model import marks
 from rollout.model.cluster import Node

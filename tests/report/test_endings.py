@@ -1,9 +1,9 @@
 """The last lines of a run: figures first, then a few names, then the next step."""
 
-from dataclasses import replace
 from itertools import dropwhile
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.execution.lease import LeaseSnapshot
 from rollout.execution.record.record import StoredRecord

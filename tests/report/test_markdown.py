@@ -4,12 +4,12 @@ stays in its cell.
 
 import html
 import re
-from dataclasses import replace
 
 import pytest
 from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rollout.model.plan import Exclusion, ExclusionReason, PlanSummary, PlanWarning, RolloutPlan
 from rollout.model.text import printable

@@ -1,10 +1,10 @@
 """What events make of the metrics, and that a place which fails or hangs is nobody's trouble."""
 
 import threading
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from rollout.cli.stages.metrics import deliver_changes

@@ -1,9 +1,9 @@
 """Which events of a run are worth a notification, and in which words."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 from msgspec.structs import replace as replace_struct
 
 from rollout.errors import BlockedError, InterruptedRunError

@@ -4,9 +4,9 @@ in one piece.
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.model.host import UpdateStanding, UpdateState
 from rollout.model.plan import (

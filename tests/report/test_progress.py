@@ -4,12 +4,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyte
 import pytest
 from msgspec import UNSET, structs
+from msgspec.structs import replace
 from rich.console import Console
 
 from rollout.adapters.clock import SystemClock

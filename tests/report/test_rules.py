@@ -1,5 +1,6 @@
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Settings, settings

@@ -1,8 +1,8 @@
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import Unfinished

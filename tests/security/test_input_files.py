@@ -12,11 +12,11 @@ import pwd
 import socket
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters import input_trust
 from rollout.adapters.ansible.inventory import read_inventory

@@ -9,11 +9,12 @@ link, and takes mode and umask as they are.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab

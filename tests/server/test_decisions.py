@@ -1,10 +1,11 @@
 """What a server decides, as values: who asks, what is free, what was never asked for."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rollout.model import marks
 from rollout.model.cluster import Node

@@ -1,9 +1,9 @@
 """A host that may know of a grant, however its node's run goes on."""
 
-from dataclasses import replace
 from typing import NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.errors import DrainError
 from rollout.execution.drain.task import NodeTask

@@ -4,8 +4,9 @@ their reboots.
 
 import json
 import threading
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from rollout.adapters.kube.api import connect
 from rollout.execution.record.memory import change_memory

@@ -1,10 +1,10 @@
 import threading
 from contextlib import nullcontext
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import StopRequest

@@ -3,11 +3,11 @@ same.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.cli.stages.operate_pass import Pass
 from rollout.errors import ExitCode

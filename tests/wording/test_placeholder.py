@@ -1,10 +1,10 @@
 """Nothing that is decided depends on words: with a placeholder for each sentence, all is the same."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.model import marks
 from rollout.model.cluster import DaemonSet, Node, OwnerRef, Pod

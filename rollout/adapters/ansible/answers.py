@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from rollout.errors import (
     HostKeyError,
@@ -71,8 +72,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HostAnswer:
+class HostAnswer(Struct, frozen=True):
     """A host's answer to a command."""
 
     host: str

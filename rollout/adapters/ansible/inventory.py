@@ -5,11 +5,11 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import yaml
+from msgspec.structs import replace
 
 from rollout.adapters.ansible.answers import split_messages, why_inventory_failed
 from rollout.adapters.ansible.settings import AnsibleSettings, check_inventory, find_programs

@@ -7,9 +7,10 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from rollout.adapters.input_files import Trust, check_input, check_tree
 from rollout.adapters.input_trust import find_writers, hint_of, why_maybe_planted
@@ -42,8 +43,7 @@ _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class AnsibleSettings:
+class AnsibleSettings(Struct, frozen=True, dict=True):
     """How Ansible reaches hosts; None for what is not given."""
 
     # If None, the Nodes are the inventory.

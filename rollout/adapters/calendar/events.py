@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cached_property
 from heapq import merge
 from typing import cast
+
+from msgspec import Struct
 
 from rollout.adapters.calendar.lines import Block, ContentLine
 from rollout.adapters.calendar.repeats import RecurrenceRule, read_rule
@@ -58,8 +59,7 @@ Value = date | timedelta | Period
 _FoldKey = tuple[datetime, int]
 
 
-@dataclass(frozen=True)
-class CalendarEvent:
+class CalendarEvent(Struct, frozen=True, dict=True):
     """An event of a calendar, which may recur; without a zone, in the calendar's."""
 
     block: Block

@@ -4,8 +4,9 @@ import codecs
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NoReturn
+
+from msgspec import Struct, field
 
 _PARAMETER_VALUE = r'(?:"[^"]*"|[^";:,]*)'
 _PARAMETER = rf"[A-Za-z0-9-]+={_PARAMETER_VALUE}(?:,{_PARAMETER_VALUE})*"
@@ -32,8 +33,7 @@ class CalendarError(ValueError):
         super().__init__(f"line {number}: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class ContentLine:
+class ContentLine(Struct, frozen=True):
     """A property, which may be folded over several lines of the file."""
 
     # Of the first line.
@@ -53,8 +53,7 @@ class ContentLine:
         raise CalendarError(self.number, f"{quoted!r}: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A component, such as a calendar or an event: what is between BEGIN and END."""
 
     name: str

@@ -5,7 +5,8 @@ dateutil accepts a month 13, and an interval of 0 that never ends.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.adapters.calendar.lines import ContentLine
 
@@ -20,8 +21,7 @@ _HIGHEST_ORDINALS = {"YEARLY": 53, "MONTHLY": 5}
 _MOST_PER_DAY = 24
 
 
-@dataclass(frozen=True, slots=True)
-class _NumberRange:
+class _NumberRange(Struct, frozen=True):
     """Valid numbers of a list, and frequencies that allow it."""
 
     least: int
@@ -51,8 +51,7 @@ _LISTS: Mapping[str, _NumberRange] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RecurrenceRule:
+class RecurrenceRule(Struct, frozen=True):
     """A valid recurrence rule."""
 
     # Without UNTIL.

@@ -1,9 +1,10 @@
 """The time zones of an iCalendar file: from the IANA database, Windows or the file."""
 
 import os
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from rollout.adapters.calendar.lines import Block, CalendarError, ContentLine
 from rollout.adapters.calendar.repeats import read_rule
@@ -16,8 +17,7 @@ _PARTS = ("STANDARD", "DAYLIGHT")
 _INVALID_DEFINITION = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 
 
-@dataclass(frozen=True, slots=True)
-class Zones:
+class Zones(Struct, frozen=True):
     """The time zones that a file may name."""
 
     # The zone of times that name none.

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,8 @@ from urllib.parse import urlencode
 import msgspec
 import urllib3
 import urllib3.exceptions
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout import __version__
 from rollout.adapters.clock import ServerTime, SystemClock
@@ -40,8 +41,7 @@ _CHUNK = 1 << 16
 _WATCH_SLACK_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True):
     """The timeouts of a request, in seconds."""
 
     connect: float = 5.0
@@ -51,8 +51,7 @@ class Timeouts:
     body_patience: float = 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(Struct, frozen=True):
     method: str
     path: str
     query: Query
@@ -93,8 +92,7 @@ def connect(
     return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
 
 
-@dataclass(frozen=True, eq=False)
-class KubeApi:
+class KubeApi(Struct, frozen=True, eq=False):
     """A `ClusterApi` over HTTP."""
 
     _access: RenewableSession

@@ -8,13 +8,13 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 import yaml
+from msgspec import Struct
 from msgspec.structs import replace
 
 from rollout.adapters.input_files import Trust, read_input
@@ -143,8 +143,7 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
     current_context: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class Login(Struct, frozen=True):
     """The chosen context, with its cluster and user, whose paths are absolute."""
 
     # Empty in a pod.

@@ -12,9 +12,11 @@ import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.input_trust import hint_of
@@ -106,8 +108,7 @@ def _with_defaults(host: Host) -> Host:
     return replace(host, port=port, user=host.user or DEFAULT_SSH_USER)
 
 
-@dataclass(frozen=True)
-class ConfigFiles:
+class ConfigFiles(Struct, frozen=True):
     """The files of an OpenSSH client configuration."""
 
     # The operator's, or else ~/.ssh/config.

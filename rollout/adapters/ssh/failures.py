@@ -4,10 +4,10 @@ import errno
 import re
 import shlex
 import socket
-from dataclasses import dataclass
 from enum import StrEnum
 
 import paramiko
+from msgspec import Struct
 
 from rollout.errors import (
     SshBrokenError,
@@ -52,8 +52,7 @@ class Stage(StrEnum):
     RUNNING_COMMAND = "running the command"
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """A host's algorithms of one kind, none of which paramiko has."""
 
     kind: str

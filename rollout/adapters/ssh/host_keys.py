@@ -7,8 +7,9 @@ import base64
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from rollout.adapters.ssh.connection import connected
 from rollout.adapters.ssh.known_hosts import (
@@ -35,8 +36,7 @@ _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 Fingerprints = Mapping[str, frozenset[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedHost:
+class ScannedHost(Struct, frozen=True):
     """What a scan found out about a host's key."""
 
     node: str

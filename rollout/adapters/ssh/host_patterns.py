@@ -6,9 +6,10 @@ is not understood, makes ssh be asked about every name.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import chain
+
+from msgspec import Struct
 
 # Names of a kind get the same answer: the name itself if a line may name it, else which wildcards
 # match.
@@ -33,8 +34,7 @@ _IPV4_COMPATIBLE = "::"
 _SEPARATORS = (re.compile(r"[^a-z0-9._-]+"), re.compile(r"[^a-z0-9._:-]+"))
 
 
-@dataclass(frozen=True)
-class HostPatterns:
+class HostPatterns(Struct, frozen=True):
     """What an OpenSSH configuration says about host names."""
 
     wildcards: tuple[re.Pattern[str], ...]

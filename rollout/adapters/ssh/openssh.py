@@ -4,8 +4,9 @@ import re
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from rollout.adapters.input_files import read_input
 from rollout.adapters.programs import run_program
@@ -35,8 +36,7 @@ _LONGEST_NAME = 199
 _LINES_WITH_NAME = ("host", "hostname")
 
 
-@dataclass(frozen=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     """The settings that ssh printed for one name of a kind."""
 
     name: str

@@ -1,9 +1,9 @@
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import typer
+from msgspec.structs import replace
 
 from rollout.adapters.notify import DeliveryError, destinations
 from rollout.cli import wiring
@@ -54,7 +54,7 @@ from rollout.planning.eligibility.rivals import (
 from rollout.planning.eligibility.versions import update_standings
 from rollout.ports import ClusterApi
 from rollout.report.doctor import doctor_document, doctor_text
-from rollout.report.status import FollowUp
+from rollout.report.status import NO_FOLLOW_UP, FollowUp
 from rollout.report.unfinished import commands_clause, unfinished_heading
 from rollout.wording import cause_of
 
@@ -96,7 +96,7 @@ class Outlook(NamedTuple):
     """What a rollout could do next, if no check fails."""
 
     # The next step for an unfinished rollout; empty without one.
-    unfinished: FollowUp = FollowUp()
+    unfinished: FollowUp = NO_FOLLOW_UP
     has_pending: bool = False
 
 

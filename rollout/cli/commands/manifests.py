@@ -2,8 +2,9 @@ import ipaddress
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.input_trust import hint_of

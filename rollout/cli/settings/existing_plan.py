@@ -1,7 +1,8 @@
 """Compares a command's settings with the rules of a saved plan or an interrupted rollout."""
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from rollout.cli.settings.reading import PLANNED, CommandSettings
 from rollout.cli.settings.rules import policy_of, selection_of
@@ -108,7 +109,7 @@ def settings_without_effect(
     Settings in `changeable` have an effect, so they are left out. Flags are refused elsewhere.
     """
     # The plan holds the calendar's events.
-    policy_now = policy_of(replace(current, gates=replace(current.gates, calendar=None)))
+    policy_now = policy_of(current.without_calendar())
     current_rules = {**_written_rules(policy_now), **_selection_settings(selection_of(current))}
     planned_rules = {**_written_rules(rules), **_selection_settings(selection)}
     for name, place in current.places.items():

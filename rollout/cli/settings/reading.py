@@ -3,11 +3,13 @@
 import re
 import tomllib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.input_trust import DistrustError
@@ -94,6 +96,10 @@ class CommandSettings(Settings):
     # The settings file; empty for none.
     file: str = ""
 
+    def without_calendar(self) -> "CommandSettings":
+        """Return the settings without the calendar's file, which only one machine may have."""
+        return replace(self, gates=replace(self.gates, calendar=None))
+
     def with_typed_settings(self, command: str) -> str:
         """Return `command` with the typed settings that it accepts, to be pasted.
 
@@ -141,13 +147,12 @@ def _flag_words(name: str, item: Any, typed_as: str) -> Sequence[str]:
     return [typed_as, shell_word(str(item))]
 
 
-@dataclass(frozen=True)
-class SettingsFile:
+class SettingsFile(Struct, frozen=True):
     """A settings file; empty if there is none."""
 
     name: str = ""
     text: str = ""
-    document: Mapping[str, Any] = field(default_factory=dict)
+    document: Mapping[str, Any] = {}
 
     def place(self, table: str, key: str = "", number: int = 1) -> str:
         """Return the line of this key, or else of table `number`, from 1: `rollout.toml:12`."""

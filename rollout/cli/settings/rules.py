@@ -1,7 +1,8 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from rollout.cli.settings.reading import CommandSettings, SettingsFile, merge_settings
 from rollout.cli.settings.schema import Allow, FleetLockSettings, GatesSettings, Settings, Skip
@@ -287,7 +288,7 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
             hint="Remove it, or use a separate settings file for the cluster.",
         )
     # Only the pod has the calendar's file.
-    readable = replace(settings, gates=replace(settings.gates, calendar=None))
+    readable = settings.without_calendar()
     return settings, server_policy(readable) if serves else policy_of(readable)
 
 

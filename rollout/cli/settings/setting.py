@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable, Sequence
 from configparser import RawConfigParser
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from rollout.model.quantity import LONGEST
 
@@ -19,8 +20,7 @@ def is_blank(text: str) -> bool:
     return _BLANK.fullmatch(text) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """How a setting is declared and read."""
 
     metavar: str = ""

@@ -6,7 +6,7 @@ their modules themselves, because help and completion do not need them.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -19,6 +19,8 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+
+from msgspec.structs import replace
 
 from rollout.adapters.operator_command import split_command
 from rollout.cli.settings.setting import Setting

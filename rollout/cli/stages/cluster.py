@@ -1,7 +1,9 @@
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar, TypeVarTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
@@ -19,8 +21,7 @@ Ts = TypeVarTuple("Ts")
 _RETRY_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Connections:
+class Connections(Struct, frozen=True, dict=True):
     api: ClusterApi
     ssh: SshSettings
 

@@ -1,6 +1,7 @@
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from rollout.adapters.evidence_files import SignedDocument, read_documents, why_not_signed
 from rollout.cli.settings.schema import Settings

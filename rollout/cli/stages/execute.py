@@ -17,8 +17,9 @@ import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rollout.cli import gate_wiring, wiring
 from rollout.cli.consent import TerminalConfirmation
@@ -65,8 +66,7 @@ if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyRun:
+class ReadyRun(Struct, frozen=True):
     prepared: PreparedRun
     connections: Connections
     stop: StopRequest

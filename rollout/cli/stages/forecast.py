@@ -1,7 +1,8 @@
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
+
+from msgspec.structs import replace
 
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Settings

@@ -1,6 +1,7 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.adapters.own_pod import read_own_pod
 from rollout.adapters.ssh.config import NO_FILE, with_ssh_config
@@ -26,8 +27,7 @@ from rollout.planning.eligibility.candidates import locate_own_node
 from rollout.ports import ClusterApi, HostExecutor
 
 
-@dataclass(frozen=True, slots=True)
-class Targets:
+class Targets(Struct, frozen=True):
     """The selected nodes, and what their hosts have answered."""
 
     selected: SelectedNodes

@@ -1,8 +1,9 @@
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from rollout.adapters import journal
 from rollout.adapters.journal import Record
@@ -22,8 +23,7 @@ STDIN = Path("-")
 OR_PATH = "A path works, too: a file that `apply --set output.journal=FILE` wrote."
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRun:
+class RecordedRun(Struct, frozen=True):
     run: RunReport
     records: Sequence[NumberedRecord]
     # How many lines of the journal could not be read.

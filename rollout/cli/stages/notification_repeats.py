@@ -1,4 +1,6 @@
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from rollout.model.notification import Note
 

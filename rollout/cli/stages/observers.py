@@ -1,11 +1,12 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from rollout import __version__
 from rollout.adapters.journal import JournalFile, Record, journal_of, list_journals, read_journal

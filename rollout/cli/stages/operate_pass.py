@@ -26,11 +26,13 @@ It leaves people's rollouts alone. The steps of a pass, with what does the work:
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.cli import gate_wiring, wiring
 from rollout.cli.stages import execute, refusals, screens
@@ -96,8 +98,7 @@ class _Course(Enum):
     IGNORE = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Struct, frozen=True):
     # For what outlives a pass: lock watch, metrics and earlier notifications.
     operation: "Operation"
     connections: Connections

@@ -1,7 +1,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.input_trust import hint_of
@@ -38,8 +40,7 @@ _MOST_CHANGES = 10
 _SAVE_HINT = "Save one with: rollout plan --out FILE. Nodes are chosen with --node NAME."
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRun:
+class PreparedRun(Struct, frozen=True):
     request: Request
     plan: RolloutPlan
     targets: Targets
@@ -111,8 +112,7 @@ def prepare(
     return PreparedRun(request, plan, targets, len(targets.selected.names), proven=proven)
 
 
-@dataclass(frozen=True, slots=True)
-class FreshRun:
+class FreshRun(Struct, frozen=True):
     """A prepared new rollout, and what its screen shows besides."""
 
     prepared: PreparedRun

@@ -1,11 +1,12 @@
 import secrets
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.adapters.local_files import write_whole
 from rollout.cli import wiring
@@ -43,8 +44,7 @@ _DOES_NOT_START = (
 _DATE = "%a %Y-%m-%d %H:%M %Z"
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     plan: RolloutPlan
     # When the plan ends with the limit that --finish-by chose, None without --finish-by.
     finish: Finish | None

@@ -1,7 +1,8 @@
 """Refuses commands before anything changes, with all reasons at once."""
 
 from collections.abc import Container, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Allow

@@ -1,6 +1,8 @@
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.settings.rules import policy_of, refuse_finalizing, selection_of
@@ -12,29 +14,25 @@ if TYPE_CHECKING:
     from rollout.model.plan import RolloutPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
+class Fresh(Struct, frozen=True):
     """A person starts a rollout with this command's settings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """A person runs a saved plan, which has its own selection and policy."""
 
     plan: "RolloutPlan"
     file: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupted:
+class Interrupted(Struct, frozen=True):
     """A person resumes an interrupted rollout, which has its own policy."""
 
     unfinished: "Unfinished"
     retry_failed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Unattended:
+class Unattended(Struct, frozen=True):
     """A pass of operate. `unfinished` is the rollout that it resumes, if any."""
 
     unfinished: "Unfinished | None" = None
@@ -43,8 +41,7 @@ class Unattended:
 Origin = Fresh | Saved | Interrupted | Unattended
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What a command was asked to do: settings, selection, policy, and where they came from."""
 
     settings: CommandSettings

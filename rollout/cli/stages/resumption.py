@@ -1,5 +1,6 @@
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rollout.cli import wiring
 from rollout.cli.settings.existing_plan import (

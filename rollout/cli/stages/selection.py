@@ -1,6 +1,8 @@
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.cli.stages.cluster import with_patience
 from rollout.cli.terminal import say
@@ -18,8 +20,7 @@ _SUGGESTIONS = 3
 _PATTERN_CHARACTERS = frozenset("*?[]")
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedNodes:
+class SelectedNodes(Struct, frozen=True):
     # Also the nodes that `--exclude` leaves out.
     before_exclude: tuple[str, ...]
     names: tuple[str, ...]

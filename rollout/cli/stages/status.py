@@ -2,9 +2,11 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.cli import wiring
 from rollout.cli.settings.schema import OutputFormat, OutputSettings, Settings
@@ -47,7 +49,7 @@ from rollout.ports import ClusterApi
 from rollout.report import unfinished as wording
 from rollout.report.columns import wrap
 from rollout.report.sentences import usual_reboot_clause
-from rollout.report.status import FollowUp, Way, status_document, status_text
+from rollout.report.status import NO_FOLLOW_UP, FollowUp, Way, status_document, status_text
 from rollout.wording import text
 from rollout.wording.drain import awaited_text
 
@@ -128,7 +130,7 @@ def read_unfinished_summary(
         if unfinished is not None:
             state = run_state(unfinished, alive=read_lock(api, namespace).alive)
     if unfinished is None:
-        return UnfinishedSummary(FollowUp(), {})
+        return UnfinishedSummary(NO_FOLLOW_UP, {})
     wait_texts = _read_wait_texts(api, unfinished, _read_awaited_pods(api, unfinished))
     return UnfinishedSummary(
         _follow_up(unfinished, state), wording.nodes_under_way(unfinished, wait_texts)
@@ -271,8 +273,7 @@ def _warn_besides_json(
         say(f"{follow_up.sentence} See: {follow_up.command}")
 
 
-@dataclass(frozen=True, slots=True)
-class _RolloutSnapshot:
+class _RolloutSnapshot(Struct, frozen=True):
     unfinished: Unfinished | None
     lock: LeaseSnapshot
     last: LastRun | None

@@ -1,9 +1,10 @@
 """What the operator's settings add to a rollout: commands, questions, alerts, playbooks."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from msgspec import Struct
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.health import HealthEvaluation
@@ -53,8 +54,7 @@ class Rescue(Protocol):
     ) -> CommandEnd: ...
 
 
-@dataclass(frozen=True, slots=True)
-class GatePorts:
+class GatePorts(Struct, frozen=True):
     """What the gates need besides the cluster; None if unused."""
 
     command: GateCommand | None = None

@@ -1,8 +1,9 @@
 """Evaluates gates.healthy, which must hold before a node starts and a wave settles."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from rollout.errors import ApiError, GateError
 from rollout.execution.base.deadline import PatientApi
@@ -17,8 +18,7 @@ HealthEvaluation = Callable[[str, bytes], bool]
 """Return the value of an expression for an object in JSON; `GateError` if it has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectHealth:
+class ObjectHealth(Struct, frozen=True):
     cluster: PatientApi
     rules: Sequence[HealthRule]
     evaluate: HealthEvaluation | None

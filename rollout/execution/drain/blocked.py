@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from msgspec import Struct
+
 from rollout.errors import AdmissionDenial, DenierKind
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.eviction import Figures
@@ -27,8 +29,7 @@ _DENIERS = {
 NO_REASON = "it gave no reason"
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedReason:
+class BlockedReason(Struct, frozen=True):
     budgets: tuple[str, ...]
     message: str
     # Of the budget, even if the API server does not name it.

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from rollout.errors import ApiError, ApiNotFoundError, DrainError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, watch_node_pods
@@ -133,8 +135,7 @@ def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _PodsLeft:
+class _PodsLeft(Struct, frozen=True):
     to_evict: tuple[Pod, ...]
     awaited: tuple[Pod, ...]
 
@@ -143,8 +144,7 @@ class _PodsLeft:
         return not (self.to_evict or self.awaited)
 
 
-@dataclass(frozen=True, slots=True)
-class _Drain:
+class _Drain(Struct, frozen=True):
     task: NodeTask
     # For evictions; waiting for completion restarts it.
     deadline: Deadline

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooManyRequestsError
 from rollout.execution.base.deadline import BUDGET_CAUSE, is_transient
 from rollout.gather.cluster.snapshot import pod_path, read_node, read_pod, read_pods
@@ -115,8 +117,7 @@ class Figures(NamedTuple):
     has: int
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     pod: Pod
     result: EvictionResult
     message: str = ""

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from msgspec import Struct
+
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError
 from rollout.execution.base.deadline import Deadline, is_transient
 from rollout.execution.drain.advice import look_at_deployment
@@ -43,8 +45,7 @@ class _StartedRestart:
     read_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _RestartableDeployment:
+class _RestartableDeployment(Struct, frozen=True):
     deployment: Deployment
     # Of the ReplicaSet of a pod.
     origin: ReplicaSetOrigin

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from rollout.execution.base.deadline import Deadline, Guard, PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -18,8 +19,7 @@ from rollout.model.progress import Activity, Edge, Phase
 _LONGEST_DEFERENCE = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class DrainDemand:
+class DrainDemand(Struct, frozen=True):
     """What one drain needs; permits by budget."""
 
     pods_left: int
@@ -28,8 +28,7 @@ class DrainDemand:
     is_urgent: bool = False
 
 
-@dataclass(slots=True)
-class Precedence:
+class Precedence(Struct):
     """Decides which drain of this process gets a budget's permits.
 
     An urgent drain goes first, then the one with the fewest pods left. A permit not used
@@ -88,8 +87,7 @@ class Precedence:
         return not demand.is_urgent, demand.pods_left, node
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTask:
+class NodeTask(Struct, frozen=True):
     """What work on a planned node needs."""
 
     planned: PlannedNode

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from rollout.errors import DenierKind
 from rollout.execution.base.live_view import LiveView
 from rollout.execution.drain.advice import (
@@ -35,8 +37,7 @@ _DELETION_DELAY = 5.0
 _MARGIN_SECONDS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Termination:
+class Termination(Struct, frozen=True):
     """How long a pod has been terminating, and its grace period, in seconds."""
 
     spent: float

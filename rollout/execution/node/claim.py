@@ -6,8 +6,9 @@ the other waits for that: never do both continue or both give up.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.controllers import gives_way

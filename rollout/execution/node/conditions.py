@@ -7,10 +7,10 @@ replaces all conditions, because the API cannot merge them.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from rollout.errors import ApiConflictError, ApiNotFoundError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, Guard, PatientApi
@@ -47,8 +47,7 @@ WantedConditions = Callable[[Node], tuple[Lifecycle, ...] | None]
 """Returns rollout's conditions for a node; None leaves the node alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeConditions:
+class NodeConditions(Struct, frozen=True):
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter

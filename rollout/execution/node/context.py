@@ -1,8 +1,10 @@
 """What the steps of a node's run share: the `NodeContext`, and the `Progress` of the run."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.errors import DrainError, SshError
 from rollout.execution.base.deadline import StopRequest
@@ -100,8 +102,7 @@ class HostAccess(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeContext(NodeTask):
+class NodeContext(NodeTask, frozen=True, kw_only=True):
     engine: NodeEngine
     host: HostAccess
     # An earlier process has started it.
@@ -111,8 +112,7 @@ class NodeContext(NodeTask):
     watched: WatchedNode | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """The phase of a node, and what its run has learned so far."""
 
     phase: Phase = Phase.PENDING
@@ -127,7 +127,7 @@ class Progress:
     repeated_drains: int = 0
     restagings: int = 0
     # What each source must show after the reboot.
-    targets: Mapping[Source, str] = field(default_factory=dict)
+    targets: Mapping[Source, str] = {}
     note: str = ""
     # Reboots in a row that changed nothing.
     ineffective_reboots: int = 0

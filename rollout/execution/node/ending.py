@@ -1,7 +1,9 @@
 """Ends the run of a node without success."""
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.base.deadline import retry_until
@@ -38,8 +40,7 @@ _UNPROVEN = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _NodeLeft:
+class _NodeLeft(Struct, frozen=True):
     # None if unchanged.
     edge: Edge | None
     is_cordoned: bool

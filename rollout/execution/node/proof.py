@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from msgspec import Struct
+
 from rollout.execution.base.live_view import watch_node, watch_node_pods
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext, Progress
@@ -55,8 +57,7 @@ _SEE = {
 _NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class MissingProof:
+class MissingProof(Struct, frozen=True):
     source: Source
     why: str
     # Waiting does not help.

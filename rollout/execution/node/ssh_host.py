@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from msgspec import Struct
+
 from rollout.errors import (
     HostKeyError,
     SshAuthError,
@@ -62,8 +64,7 @@ class RememberingShell:
         return answer
 
 
-@dataclass(frozen=True, slots=True)
-class SshHost:
+class SshHost(Struct, frozen=True):
     host: Host
     planned: PlannedNode
     shell: RememberingShell
@@ -87,8 +88,7 @@ class SshHost:
         return planned
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutHosts:
+class RolloutHosts(Struct, frozen=True):
     by_node: Mapping[str, Host]
     shell: HostExecutor
     probe_timeout: float = 60.0

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from rollout.errors import ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.drain.completion import StillRunningError

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.errors import ApiNotFoundError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopRequest
@@ -30,8 +31,7 @@ TAINT = f"{AWAITING_REBOOT.key}:{AWAITING_REBOOT.effect}"
 REMOVAL = f"kubectl taint node NAME {TAINT}-"
 
 
-@dataclass(frozen=True, slots=True)
-class Tainting:
+class Tainting(Struct, frozen=True):
     """Writes the soft taint and the mark of nodes that are left to a later run."""
 
     cluster: PatientApi

@@ -5,9 +5,11 @@ A change counts in this process even if its write fails; the next write repeats 
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+
+from msgspec.structs import replace
 
 from rollout.errors import (
     ApiError,

@@ -9,11 +9,13 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.errors import ApiError, ApiNotFoundError, BlockedError, LockedError, PlanFileError
 from rollout.execution.base.deadline import PatientApi
@@ -41,8 +43,7 @@ _LONGEST_EXCERPT = 200
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """Health before a wave: its nodes' workloads by UID, and the nodes that were Ready."""
 
     workloads: Mapping[str, Workload]
@@ -73,8 +74,7 @@ class _StoredWave(msgspec.Struct):
         return Health(self.workloads, self.ready_nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
+class StoredRecord(Struct, frozen=True):
     run: str = ""
     started_by: str = ""
     # By the starting process's clock.

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rollout.execution.record.record import StoredRecord, read_record
 from rollout.gather.cluster.snapshot import read_nodes
@@ -33,16 +35,14 @@ _NO_HOST = (
 _NOT_OURS = "Return it with rollout abort, which undoes this rollout as well; or look at the node."
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedNode:
+class MarkedNode(Struct, frozen=True):
     node: PlannedNode
     phase: Phase
     run: str
     is_cordoned_now: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
+class Unfinished(Struct, frozen=True):
     """A run that was interrupted, or ended with nodes left over."""
 
     record: StoredRecord
@@ -177,8 +177,7 @@ def _read_marks(
     return understood, unclear
 
 
-@dataclass(frozen=True, slots=True)
-class LastRun:
+class LastRun(Struct, frozen=True):
     """The last run that ended on a node."""
 
     run: str

@@ -2,8 +2,10 @@
 
 from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.errors import ApiError, ApiNotFoundError, RolloutError, StepError
 from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
@@ -79,8 +81,7 @@ def abort(
         return undoing.undo(unfinished)
 
 
-@dataclass(frozen=True, slots=True)
-class _Undoing:
+class _Undoing(Struct, frozen=True):
     hosts: RolloutHosts
     observers: Sequence[Observer]
     lock: LockRequest

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from msgspec import Struct
+
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import OutageNotice, Reporter
@@ -29,8 +31,7 @@ from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.ports import Clock, ClusterApi, Observer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
+class RunRequest(Struct, frozen=True, kw_only=True):
     plan: RolloutPlan
     # How many nodes percentages refer to.
     percentage_base: int
@@ -42,8 +43,7 @@ class RunRequest:
     inherited: Inheritance | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPorts:
+class RunPorts(Struct, frozen=True, kw_only=True):
     api: ClusterApi
     hosts: RolloutHosts
     clock: Clock

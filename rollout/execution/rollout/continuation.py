@@ -5,7 +5,9 @@ Without a readable record, only marked nodes can be continued.
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.execution.record.unfinished import MarkedNode, Unfinished, stranded
 from rollout.execution.rollout.ledger import Inheritance
@@ -28,8 +30,7 @@ from rollout.planning.plan.joining import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Continuation:
+class Continuation(Struct, frozen=True):
     plan: RolloutPlan
     inherited: Inheritance
     # How many nodes percentages refer to.
@@ -236,8 +237,7 @@ def _count_all_failures(unfinished: Unfinished) -> int:
     return cordoned + in_service
 
 
-@dataclass(frozen=True, slots=True)
-class _PoolProgress:
+class _PoolProgress(Struct, frozen=True):
     size: int = 0
     started: int = 0
     started_workers: int = 0

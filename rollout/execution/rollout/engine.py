@@ -1,7 +1,8 @@
 """Runs nodes for waves, rolling parts and FleetLock slots."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
@@ -24,8 +25,7 @@ from rollout.planning.eligibility.memory import NodeEnd
 from rollout.planning.eligibility.pools import pools_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Engine(Struct, frozen=True, kw_only=True):
     """What the runs of a plan's nodes share; the `NodeEngine` of all their threads."""
 
     plan: RolloutPlan

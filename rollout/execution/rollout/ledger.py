@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from rollout.execution.record.record import Health
 from rollout.model.finding import Finding
 from rollout.model.plan import PlannedNode
@@ -66,12 +68,11 @@ class Ledger:
         self.not_started.extend(NotStarted(node.name, message, finding=why) for node in nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class Inheritance:
+class Inheritance(Struct, frozen=True):
     """What an earlier process has left of this rollout."""
 
     # The run ID in the marks, by node.
-    taken_up: Mapping[str, str] = field(default_factory=dict)
+    taken_up: Mapping[str, str] = {}
     left_cordoned: frozenset[str] = frozenset()
     # The health before the interrupted wave.
     health: Health | None = None
@@ -86,22 +87,20 @@ class Inheritance:
     blocked: Finding | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Aborted:
+class Aborted(Struct, frozen=True):
     run: str
     reverted: tuple[str, ...]
     # Why, by node.
     left_cordoned: Mapping[str, str]
     untainted: tuple[str, ...] = ()
-    left_tainted: Mapping[str, str] = field(default_factory=dict)
+    left_tainted: Mapping[str, str] = {}
     stopped: bool = False
     # Unattended passes start no more nodes.
     stops_passes: bool = False
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Rehearsal:
+class Rehearsal(Struct, frozen=True):
     """How many evictions on a node the API server would allow, and its objections."""
 
     node: str

@@ -49,8 +49,10 @@ What is stored where:
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from functools import partial
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rollout.errors import ApiError, BlockedError, RolloutError
 from rollout.execution.events import NodeEvents
@@ -74,8 +76,7 @@ from rollout.planning.eligibility.memory import NodeEnd
 from rollout.wording.words import defect
 
 
-@dataclass(frozen=True, slots=True)
-class Rollout:
+class Rollout(Struct, frozen=True):
     hosts: RolloutHosts
     engine: Engine
     stop_rule: StopRule

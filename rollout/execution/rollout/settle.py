@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
+
+from msgspec import Struct
 
 from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
 from rollout.execution.base.reporting import Reporter
@@ -23,15 +24,13 @@ _LONGEST_PAUSE = 1.0
 _NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class NodeBaseline:
+class NodeBaseline(Struct, frozen=True):
     health: Health
     # The node's ready pods, by their owner's UID.
     pods: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadinessSnapshot:
+class ReadinessSnapshot(Struct, frozen=True):
     """The cluster at one moment, read as far as needed."""
 
     unready_nodes: frozenset[str]
@@ -93,8 +92,7 @@ class ReadinessSnapshot:
         return f"{before.key} has {now.ready} of {wanted} pods ready"
 
 
-@dataclass(frozen=True, slots=True)
-class Settler:
+class Settler(Struct, frozen=True):
     cluster: PatientApi
     report: Reporter
     policy: Policy

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
+from msgspec import Struct
+
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline, StopRequest
 from rollout.execution.gates import GateAnswer
@@ -181,8 +183,7 @@ class NodeThreads:
             wait(self._name_by_future)
 
 
-@dataclass(frozen=True, slots=True)
-class StopRule:
+class StopRule(Struct, frozen=True):
     """Decides when a rollout starts no other node."""
 
     stop: StopRequest
@@ -204,20 +205,17 @@ class StopRule:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(Struct, frozen=True):
     nodes: Sequence[PlannedNode]
     why: Finding
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     limit: AwayLimit
     away: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """Which waiting nodes start now, and which never will."""
 
     begin: Sequence[PlannedNode] = ()
@@ -248,8 +246,7 @@ class _WaitingNodes:
     room_deadline: Deadline | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WaveRunner:
+class WaveRunner(Struct, frozen=True):
     """Runs waves one after another into one ledger.
 
     The first rule that applies decides which nodes start:

@@ -6,11 +6,11 @@ An anonymous copy has numbers for node names, and keyed digests of other names a
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from rollout.gather.cluster import snapshot
 from rollout.gather.cluster.decode import MIRROR_ANNOTATION
@@ -83,8 +83,7 @@ _KINDS = frozenset(
 _NODE_FIELD = "metadata.name"
 
 
-@dataclass(frozen=True, slots=True)
-class Anonymizer:
+class Anonymizer(Struct, frozen=True):
     """Replaces names and labels, a word always with the same word."""
 
     # The new names of nodes.

@@ -1,9 +1,10 @@
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from sys import intern
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster import wire
@@ -51,8 +52,7 @@ T = TypeVar("T")
 W = TypeVar("W")
 
 
-@dataclass(frozen=True, slots=True)
-class SharedValues:
+class SharedValues(Struct, frozen=True):
     """Keeps each distinct value once: thousands of pods have equal ones."""
 
     values: dict[Hashable, Any] = field(default_factory=dict)

@@ -1,5 +1,6 @@
-from dataclasses import dataclass
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.documents import DRY
@@ -10,8 +11,7 @@ from rollout.ports import ClusterApi
 _APPS = "/apis/apps/v1/namespaces"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaSetOrigin:
+class ReplicaSetOrigin(Struct, frozen=True):
     """Why a ReplicaSet exists."""
 
     # Empty if no Deployment made it.

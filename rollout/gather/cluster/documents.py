@@ -5,10 +5,11 @@ bounded memory, and a document is understood completely or not at all.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiUnavailableError
 from rollout.model import marks
@@ -52,8 +53,7 @@ class NotUnderstoodError(ApiError):
     """The document is garbled, or of another version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored(Generic[T]):
+class Stored(Struct, Generic[T], frozen=True):
     content: T
     # None if there is none.
     config_map: dict[str, Any] | None
@@ -66,8 +66,7 @@ class StoredText(NamedTuple):
     config_map: dict[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """Where a document is stored: a key of a ConfigMap."""
 
     namespace: str

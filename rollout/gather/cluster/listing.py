@@ -1,11 +1,11 @@
 """Reads whole lists, and decodes watch lines."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
 from rollout.gather.cluster import wire
@@ -20,8 +20,7 @@ PAGE_SIZE = 500
 _MOST_PAGED_READS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
+class Listing(Struct, Generic[T], frozen=True):
     items: tuple[T, ...]
     # A watch from here misses no change.
     resource_version: str
@@ -88,8 +87,7 @@ class WatchEventType(StrEnum):
     ERROR = "ERROR"
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(Struct, Generic[T], frozen=True):
     type: WatchEventType
     # None for a bookmark.
     object: T | None

@@ -1,7 +1,8 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from rollout.gather.cluster import decode, wire
 from rollout.model import marks
@@ -21,8 +22,7 @@ _CLUSTER_PURPOSE = "tell this cluster from others"
 _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is paused"
 
 
-@dataclass(frozen=True, slots=True)
-class Right:
+class Right(Struct, frozen=True):
     verb: str
     # Empty for the core API.
     group: str

@@ -7,12 +7,12 @@ another thread decodes it meanwhile.
 import threading
 from collections.abc import Hashable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from rollout.model.cluster import NodeAddress
 from rollout.model.placement import Taint
@@ -28,8 +28,7 @@ _LOCK = threading.Lock()
 _NULL = "got `null`"
 
 
-@dataclass(frozen=True, slots=True)
-class Decoder(Generic[T]):
+class Decoder(Struct, Generic[T], frozen=True):
     """Decodes JSON, and treats null, which is rare, as absent by a second decoding."""
 
     strict: msgspec.json.Decoder[T]

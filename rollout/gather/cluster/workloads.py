@@ -1,8 +1,9 @@
 """Reads workloads' ready pods, which show whether a wave has settled."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from rollout.errors import ApiNotFoundError
 from rollout.gather.cluster import decode, wire
@@ -13,8 +14,7 @@ from rollout.ports import ClusterApi
 _PLURALS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """A ReplicaSet or StatefulSet with its numbers of pods."""
 
     kind: str

@@ -4,9 +4,9 @@ bootc prints a BootcHost of org.containers.bootc/v1 or v1alpha1.
 """
 
 import re
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from rollout.gather.hosts.answer import Sections, output_of, version_or_empty
 from rollout.model.detection import Sign, Source, SourceAnswer, short_checksum

@@ -6,7 +6,9 @@ ID. Its machine ID proves nothing: a kubelet in a container may report its image
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.errors import InventoryError
 from rollout.gather.inventory import Inventory, SshDefaults
@@ -194,8 +196,7 @@ def _unreported_failure(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
     return ProbeFailure(facts.host, ProbeFailureKind.UNREPORTED, why, hint)
 
 
-@dataclass(frozen=True, slots=True)
-class AmbiguousMachineId:
+class AmbiguousMachineId(Struct, frozen=True):
     """A machine ID that several Nodes report, or the empty one."""
 
     machine_id: str

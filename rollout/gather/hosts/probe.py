@@ -1,7 +1,8 @@
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from rollout.gather.hosts.answer import (
     Sections,
@@ -80,8 +81,7 @@ def running_version(os_release: Mapping[str, str]) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class BootFacts:
+class BootFacts(Struct, frozen=True):
     """Which machine runs, since which boot, and with which version."""
 
     boot_id: str

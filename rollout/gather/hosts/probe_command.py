@@ -7,7 +7,8 @@ a bus its client tries for 40 seconds.
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
 
@@ -223,8 +224,7 @@ exit 0
 """.strip()
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Struct, frozen=True):
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
     # Ask for what only doctor needs.

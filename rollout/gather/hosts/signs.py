@@ -6,9 +6,9 @@ even if D-Bus denies its call.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from rollout.gather.hosts.answer import (
     NOT_FOUND,

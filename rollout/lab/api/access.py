@@ -6,9 +6,9 @@ rules.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from rollout.lab.api.requests import NOTHING, Target
 from rollout.lab.api.statuses import StatusError, forbidden, unauthorized
@@ -21,8 +21,7 @@ _SELF_REVIEW = "selfsubjectaccessreviews"
 _NO_ROLES = ': RBAC: [clusterrole.rbac.authorization.k8s.io "node-rollout" not found]'
 
 
-@dataclass(frozen=True, slots=True)
-class AccessAttributes:
+class AccessAttributes(Struct, frozen=True):
     """What a user wants to do; `resource` may name a subresource (`pods/eviction`)."""
 
     verb: str

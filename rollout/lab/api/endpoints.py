@@ -4,10 +4,10 @@ Nothing here knows about connections.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from rollout.lab.api import protobuf
 from rollout.lab.api.access import AccessControl
@@ -40,8 +40,7 @@ _TEXT = "text/plain; charset=utf-8"
 _HEALTH = frozenset({"/readyz", "/livez", "/healthz", "/livez/ping", "/readyz/ping"})
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointResponse:
+class EndpointResponse(Struct, frozen=True):
     """An encoded response. If it `breaks_off`, more is announced than is sent."""
 
     status: int

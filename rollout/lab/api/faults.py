@@ -7,12 +7,12 @@ request was carried out.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from random import Random
 from typing import Annotated, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from rollout.lab.api.endpoints import EndpointResponse, refused
 from rollout.lab.api.reads import Watch

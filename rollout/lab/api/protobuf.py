@@ -6,8 +6,9 @@ reads, with the numbers of the published Kubernetes API definitions.
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from rollout.lab.api.statuses import unsupported_media_type
 from rollout.lab.api.store import Json
@@ -18,8 +19,7 @@ _VARINT = 0
 _LENGTH = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _ProtobufField:
+class _ProtobufField(Struct, frozen=True):
     """A field of a message: its JSON name, how to read its bytes, and whether it repeats."""
 
     name: str

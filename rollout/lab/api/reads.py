@@ -7,8 +7,10 @@ match is DELETED, whatever really happened to it. Clients with selectors rely on
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import count
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.lab.api.representation import object_inclusion
 from rollout.lab.api.requests import Call, Target
@@ -23,8 +25,7 @@ _MAX_TOKENS = 1000
 _EXPIRED = "The provided continue parameter is too old to display a consistent list result."
 
 
-@dataclass(frozen=True, slots=True)
-class _RemainingList:
+class _RemainingList(Struct, frozen=True):
     """A list whose next page begins at `start`."""
 
     objects: list[Json]
@@ -85,8 +86,7 @@ BOOKMARK_SECONDS = 60
 _BEFORE_DEADLINE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(Struct, frozen=True):
     """The parameters of a watch.
 
     `since` is a revision, or None to begin with the current objects; `timeout` is real seconds.

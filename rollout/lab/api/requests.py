@@ -3,8 +3,9 @@
 import re
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from rollout.lab.api.resources import NAMESPACES, SERVED, Resource
 
@@ -19,8 +20,7 @@ _COLLECTION_VERBS = {"GET": "list", "POST": "create"}
 NOTHING: Final = Resource("", "", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """What a request is about."""
 
     verb: str
@@ -81,8 +81,7 @@ def _verb(method: str, query: Mapping[str, str], *, is_object: bool, subresource
     return _COLLECTION_VERBS.get(method, f"{method.lower()}collection")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One request, read from the wire."""
 
     target: Target
@@ -102,8 +101,7 @@ class Call:
         return self.query.get("dryRun") == "All"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRecord:
+class RequestRecord(Struct, frozen=True):
     """One request and its answer; `at` is monotonic seconds, `status` is 0 without an answer."""
 
     at: float

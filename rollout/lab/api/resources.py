@@ -1,14 +1,14 @@
 """The resources that the lab serves, in one table for routing, discovery, rights and the store."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 _ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Resource:
+class Resource(Struct, frozen=True, eq=False):
     """One kind of object. The constants below are the only instances, so identity is equality."""
 
     group: str

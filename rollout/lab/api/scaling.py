@@ -1,7 +1,8 @@
 """The scale subresource of workloads, whose body is a `Scale` of autoscaling/v1."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from rollout.lab.api.requests import Call
 from rollout.lab.api.statuses import bad_request, cause, invalid

@@ -4,8 +4,9 @@ The product's parser reads label selectors, so that client and server agree abou
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from rollout.errors import UsageError
 from rollout.lab.api.requests import Call
@@ -51,8 +52,7 @@ _FIELDS: Final[dict[Resource, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _FieldTerm:
+class _FieldTerm(Struct, frozen=True):
     """One term of a field selector; `equals` is false for `!=`."""
 
     path: str
@@ -73,8 +73,7 @@ def _field_value(obj: Json, path: str) -> Any:
     return field_of(obj, path)
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(Struct, frozen=True):
     labels: LabelSelector
     fields: tuple[_FieldTerm, ...]
 

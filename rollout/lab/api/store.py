@@ -8,12 +8,13 @@ it. The store knows nothing about rights, deletion grace or defaults.
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 from random import Random, SystemRandom
 from typing import Any, Final
 from uuid import uuid4
+
+from msgspec import Struct
 
 from rollout.lab.api.resources import BUDGETS, PODS, Resource
 
@@ -23,8 +24,7 @@ Json = dict[str, Any]
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One write: the object after it and before it.
 
     If the object is `gone`, `obj` is its last form with the version of the deletion.

@@ -5,9 +5,10 @@ between its reading and its replacement. A dry run does the same without the sto
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
+
+from msgspec import Struct
 
 from rollout.lab.api.lifecycle import WITH_GENERATION, deleted_form, settle, with_defaults
 from rollout.lab.api.requests import Call, Target
@@ -47,8 +48,7 @@ _VERSION_REQUIRED = frozenset({LEASES, BUDGETS})
 _CREATED_BY_UPDATE = frozenset({LEASES, EVENTS})
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionRequest:
+class DeletionRequest(Struct, frozen=True):
     """The DeleteOptions of a request; None and empty strings mean not given."""
 
     grace_seconds: int | None = None

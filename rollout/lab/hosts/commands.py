@@ -12,8 +12,10 @@ compares the answers with those of a real shell.
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER, MARKER
 from rollout.gather.hosts.rollback_command import BOOT_RUNNING_COMMAND, rollback_command

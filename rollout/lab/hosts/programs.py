@@ -6,9 +6,10 @@ A scenario's `commands` declare answers to other commands, and `tests/e2e` has r
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import dropwhile
 from typing import Final
+
+from msgspec.structs import replace
 
 from rollout.lab.hosts.faults import BusFault, SudoFault
 from rollout.lab.hosts.machine import STAGED_LOCK, UPDATE_ENGINE, Machine, Units

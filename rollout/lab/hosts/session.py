@@ -6,8 +6,9 @@ machine that runs the lab.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from rollout.lab.hosts.engine import System, os_release
 from rollout.lab.hosts.machine import Machine
@@ -22,8 +23,7 @@ _REQUIRED_SYSTEM_BY_PROGRAM: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CommandOutput:
+class CommandOutput(Struct, frozen=True):
     """A command's exit status and output; undecodable bytes are surrogate escapes."""
 
     status: int = 0
@@ -35,8 +35,7 @@ Words: TypeAlias = tuple[str, ...]
 Program: TypeAlias = "Callable[[ShellSession, Words], Awaitable[CommandOutput]]"
 
 
-@dataclass(frozen=True, slots=True)
-class ShellSession:
+class ShellSession(Struct, frozen=True):
     """A user's session on a machine; `terminal` (`pts/1`) may be empty, `programs` are by name."""
 
     machine: Machine

@@ -5,8 +5,10 @@ the other one if it holds a staged update, or if someone has chosen it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.gather.hosts.probe_command import READ_OTHER_SLOT
 from rollout.lab.hosts.engine import System, os_release
@@ -23,8 +25,7 @@ _FIRST_SECTOR = 270_336
 _SECTORS = 2_097_152
 
 
-@dataclass(frozen=True, slots=True)
-class _Flags:
+class _Flags(Struct, frozen=True):
     priority: int
     tries: int
     successful: int

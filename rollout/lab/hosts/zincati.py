@@ -12,11 +12,11 @@ import json
 import random
 import ssl
 import tomllib
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin
 
 import aiohttp
+from msgspec import Struct
 
 from rollout.lab.hosts.machine import ZINCATI, HostEvent, Machine
 
@@ -33,8 +33,7 @@ _SUCCESS: Final = range(200, 300)
 _RESTART_SECONDS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class ZincatiRequest:
+class ZincatiRequest(Struct, frozen=True):
     """One request: `at` is simulated seconds, `kind` the error's kind or empty if granted."""
 
     at: float

@@ -2,8 +2,9 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
+
+from msgspec import Struct, field
 
 from rollout.lab.api.lifecycle import begin_deletion
 from rollout.lab.api.resources import BUDGETS, PODS, Resource
@@ -15,8 +16,7 @@ from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.host import Timings
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedCluster:
+class SimulatedCluster(Struct, frozen=True):
     """The shared store, agenda and random numbers.
 
     `own_deletions` has the UIDs of objects that the cluster itself deletes (scaling down, garbage,

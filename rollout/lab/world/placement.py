@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from rollout.gather.cluster.demands import round_up
 from rollout.lab.api.selectors import holds, matches
 from rollout.lab.api.store import Json
@@ -99,8 +101,7 @@ class NodeRoom:
         return cpu + memory + _free_share(self.used.pods, self.pods)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementDemand:
+class PlacementDemand(Struct, frozen=True):
     """What a pod asks of a node, and which nodes the pods already placed rule out.
 
     `forbidden` are node labels ruled out by anti-affinity, `crowded` values by topology key that
@@ -112,9 +113,9 @@ class PlacementDemand:
     pod: Json
     cpu: int
     memory: int
-    others: Mapping[str, int] = field(default_factory=dict)
+    others: Mapping[str, int] = {}
     forbidden: frozenset[tuple[str, str]] = frozenset()
-    crowded: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    crowded: Mapping[str, frozenset[str]] = {}
     attracting: tuple[tuple[str, frozenset[str] | None], ...] = ()
     volume_terms: tuple[list[Json], ...] = ()
 

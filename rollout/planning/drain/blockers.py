@@ -5,7 +5,8 @@ A drain is blocked only if it fails in the best order of pods. Preemption is not
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.model.blocker_finding import (
     BudgetNever,
@@ -48,8 +49,7 @@ _NOT_SCALED = ("DaemonSet", "Job", "Node")
 _HUNDRED = 100
 
 
-@dataclass(frozen=True, slots=True)
-class DrainChecker:
+class DrainChecker(Struct, frozen=True):
     node: str
     verdicts: Sequence[PodVerdict]
     index: BudgetIndex

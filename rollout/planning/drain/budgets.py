@@ -6,8 +6,10 @@ role. Drains wait for that, so it is no blocker.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rollout.model.cluster import Budget, OwnerRef, Pod, PodPhase
 from rollout.model.policy import Critical
@@ -31,8 +33,7 @@ _ZALANDO = ("acid.zalan.do/v1", "postgresql")
 _CONTROLLER = "controller:"
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetIndex:
+class BudgetIndex(Struct, frozen=True):
     """Finds a pod's budgets without trying every selector of its namespace."""
 
     # Budgets by a label that their selectors require.
@@ -120,8 +121,7 @@ def counts_selected_pods(budget: Budget) -> bool:
     return not budget.max_unavailable and not budget.min_available.endswith("%")
 
 
-@dataclass(frozen=True, slots=True)
-class Headcount:
+class Headcount(Struct, frozen=True):
     """Counts the pods of each budget as the disruption controller does.
 
     Source: `getExpectedPodCount` and `getExpectedScale` of Kubernetes. With an absolute
@@ -246,8 +246,7 @@ def controller_in(key: str) -> str:
     return key.removeprefix(_CONTROLLER) if key.startswith(_CONTROLLER) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeControllers:
+class NodeControllers(Struct, frozen=True):
     """Controllers, by key, that move a node's pods or open their budgets."""
 
     keys: frozenset[str]

@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from rollout.model.cluster import ClusterSnapshot, Job, Pod
 from rollout.model.plan import PlanWarning
@@ -21,8 +22,7 @@ def pods_to_complete(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...
     return tuple(verdict.pod for verdict in with_action(Action.WAIT, verdicts))
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionForecast:
+class CompletionForecast(Struct, frozen=True):
     jobs_by_uid: Mapping[str, Job]
     # Seconds that its longest Job took, by UID.
     longest_by_cron_job: Mapping[str, int]

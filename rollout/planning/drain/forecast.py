@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from rollout.model.cluster import CRITICAL, Budget, ClusterSnapshot, Node, Pod, budget_subject
 from rollout.model.host import HostFacts
@@ -40,8 +41,7 @@ from rollout.planning.eligibility.candidates import Candidate
 _BudgetsByPod = Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class DrainForecast:
+class DrainForecast(Struct, frozen=True):
     node: Node
     pool: str
     facts: HostFacts
@@ -115,8 +115,7 @@ class _BudgetForecast(NamedTuple):
     stuck: tuple[Blocker, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DrainForecaster:
+class DrainForecaster(Struct, frozen=True):
     pods_by_node: Mapping[str, Sequence[Pod]]
     rules: DrainRules
     # By key, with the rules of drain.critical.

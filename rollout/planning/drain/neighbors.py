@@ -8,14 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from rollout.model.cluster import LabelSelector, Node, Pod
 from rollout.model.drain_finding import PlacementRule
 from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread, Toleration
 from rollout.model.selectors import first_in_requirement, has_labels
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyDomains:
+class TopologyDomains(Struct, frozen=True):
     # A key of node labels, such as the zone's.
     topology: str
     # The domain of each node that counts. A node without the key is in none.
@@ -82,8 +83,7 @@ class Tally:
 _ANY_NUMBER = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyCheck:
+class TopologyCheck(Struct, frozen=True):
     """Requires that a node's domain has `least` to `most` of the tally's pods."""
 
     tally: Tally
@@ -142,8 +142,7 @@ class _SpreadDemand(NamedTuple):
     own_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Demands:
+class _Demands(Struct, frozen=True):
     """What a group of pods requires of its neighbors."""
 
     repulsions: tuple[Tally, ...]

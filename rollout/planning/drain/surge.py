@@ -5,7 +5,8 @@ A rolling update deletes pods, so disruption budgets do not stop it.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.model.blocker_finding import NoSurge, SurgeObstacle
 from rollout.model.cluster import Budget, ClusterSnapshot, OwnerRef, PersistentVolume, Pod
@@ -16,8 +17,7 @@ from rollout.model.policy import DrainPolicy
 _HASH = "pod-template-hash"
 
 
-@dataclass(frozen=True, slots=True)
-class Surges:
+class Surges(Struct, frozen=True):
     """Finds the Deployments whose restart moves a pod without a gap."""
 
     # By `namespace/name`.

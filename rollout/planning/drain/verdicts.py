@@ -16,7 +16,6 @@ pod gets all warnings and refusals; kubectl keeps the last and the first. Other 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -51,8 +50,7 @@ class PodVerdict(Struct, frozen=True, gc=False):
     warnings: tuple[WarningFinding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DrainRules:
+class DrainRules(Struct, frozen=True):
     policy: DrainPolicy
     # Namespace and name of each.
     daemon_sets: frozenset[tuple[str, str]]
@@ -78,8 +76,7 @@ class DrainRules:
         return any(selector.matches(pod.labels) for selector in self.completion)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ruling:
+class _Ruling(Struct, frozen=True):
     """A filter's decision about a pod; a filter without one returns None."""
 
     action: Action

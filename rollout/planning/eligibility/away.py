@@ -5,8 +5,10 @@ Limits are --max-unavailable, the control plane's health, and copies of stored d
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rollout.model import blocker_finding as findings
 from rollout.model import marks
@@ -75,8 +77,7 @@ def is_only_marked(node: Node) -> bool:
     return node.annotations.get(marks.PHASE) == Phase.PENDING
 
 
-@dataclass(frozen=True, slots=True)
-class AwayLimit:
+class AwayLimit(Struct, frozen=True):
     # How many of all nodes may be away.
     most: int
     # By pool, for pools with a limit of their own.
@@ -137,8 +138,7 @@ class AwayLimit:
         return grouped((limit, node) for limit, node in limits if limit)
 
 
-@dataclass(frozen=True, slots=True)
-class ControlPlane:
+class ControlPlane(Struct, frozen=True):
     # None for a node that is not away.
     why_away_by_node: Mapping[str, findings.NodeAway | None]
     # Nodes that should have an etcd member.

@@ -1,9 +1,10 @@
 """Which nodes take part: the first rule that excludes a node gives the reason."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+
+from msgspec import Struct
 
 from rollout.model import finding as findings
 from rollout.model import marks
@@ -41,8 +42,7 @@ _PROBE_FINDINGS: Mapping[ProbeFailureKind, type[findings.ProbeFailed]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     node: Node
     observation: HostObservation | None
     policy: Policy

@@ -5,10 +5,10 @@ Signatures are verified elsewhere.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec import Struct, field
 
 from rollout.errors import InputError
 from rollout.model import marks
@@ -28,14 +28,12 @@ _LATE_CLOCK = timedelta(minutes=5)
 _HOUR = 3600
 
 
-@dataclass(frozen=True, slots=True)
-class ProvingCluster:
+class ProvingCluster(Struct, frozen=True):
     uid: str
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """A document that says on which nodes of a cluster a version works.
 
     Times are RFC 3339 in UTC, by that cluster's API server.
@@ -56,8 +54,7 @@ class Evidence:
     kind: str = KIND
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceRules:
+class EvidenceRules(Struct, frozen=True):
     # Name or UID.
     cluster: str
     nodes: int
@@ -161,8 +158,7 @@ def why_failed(node: Node, version: str) -> str:
     return VERSION_FAILURES[outcome] if is_failure else ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProvenVersions:
+class ProvenVersions(Struct, frozen=True):
     rules: EvidenceRules
     documents: Mapping[str, Evidence] = field(default_factory=dict)
     problems: tuple[str, ...] = ()

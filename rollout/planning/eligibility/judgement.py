@@ -1,8 +1,10 @@
 """Whether a node may start, by pauses, held versions, evidence and backoff."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from datetime import datetime
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rollout.model.finding import MaybeHeldVersion, NodeFinding
 from rollout.model.memory import MOST_NODES_OF_VERSION, NO_MEMORY, Memory
@@ -18,8 +20,7 @@ from rollout.planning.eligibility.versions import NO_VERSIONS, KnownVersions
 from rollout.wording.warnings import warning
 
 
-@dataclass(frozen=True, slots=True)
-class EligibilityInputs:
+class EligibilityInputs(Struct, frozen=True):
     # The API server's time.
     now: datetime | None = None
     memory: Memory = NO_MEMORY

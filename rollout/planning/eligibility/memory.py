@@ -5,9 +5,11 @@ then a day each time. A version that failed on `--max-failures` nodes, over all 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.errors import BlockedError
 from rollout.model.finding import (
@@ -48,8 +50,7 @@ _BOOTED_PHASES = frozenset({Phase.BOOTED, Phase.READY})
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEnd:
+class NodeEnd(Struct, frozen=True):
     outcome: Outcome
     phase: Phase
     # Proved reboots in a row that changed nothing.
@@ -59,8 +60,7 @@ class NodeEnd:
     pods_still_ran: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EndedNode:
+class EndedNode(Struct, frozen=True):
     node: str
     # Empty if the end says nothing about a version.
     version: str

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
+
+from msgspec.structs import fields, replace
 
 from rollout.errors import UsageError
 from rollout.model.cluster import LabelSelector, Node

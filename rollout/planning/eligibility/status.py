@@ -1,9 +1,11 @@
 """The rows of `rollout status`, which are also its JSON."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from rollout.model.cluster import Node
 from rollout.model.detection import Detection, Source
@@ -122,8 +124,7 @@ _REASONS_BEFORE_HOST = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class UnderWay:
+class UnderWay(Struct, frozen=True):
     """How far a rollout is with a node."""
 
     phase: Phase
@@ -142,8 +143,7 @@ class UnderWay:
         return joined(", ", self.phase, self.progress)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
+class NodeStatus(Struct, frozen=True):
     """A node's state; docs/json.md explains the fields."""
 
     node: str
@@ -158,6 +158,8 @@ class NodeStatus:
     reason: str
     # Why the host could not be read.
     error: str
+    # Derived from the other fields.
+    state: NodeState = NodeState.UNKNOWN
     pool: str = ""
     failures: int = 0
     retry_after: str = ""
@@ -183,11 +185,9 @@ class NodeStatus:
     note: str = ""
     behind: bool = False
     last_checked: str = ""
-    state: NodeState = field(init=False)
 
     def __post_init__(self) -> None:
-        """Derive the state, so that it never contradicts other fields."""
-        object.__setattr__(self, "state", _state(self))
+        force_setattr(self, "state", _state(self))
 
     @property
     def is_paused(self) -> bool:

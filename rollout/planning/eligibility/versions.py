@@ -6,8 +6,10 @@ the channel into the version.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rollout.model.cluster import Node
 from rollout.model.detection import short_checksum
@@ -24,8 +26,7 @@ from rollout.model.timestamps import whole_second
 from rollout.model.update_checks import LONGEST_SILENCE, CheckState
 
 
-@dataclass(frozen=True, slots=True)
-class _VersionScheme:
+class _VersionScheme(Struct, frozen=True):
     # How many numbers, and which is the channel.
     length: int
     channel_index: int
@@ -59,8 +60,7 @@ _UPDATING = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """Hosts that get the same updates."""
 
     os_id: str
@@ -68,8 +68,7 @@ class Stream:
     channel: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownImages:
+class KnownImages(Struct, frozen=True):
     """Digests of bootc's images on the hosts."""
 
     # The images that hosts have, by stream and version.
@@ -107,8 +106,7 @@ class KnownImages:
 NO_IMAGES: Final = KnownImages()
 
 
-@dataclass(frozen=True, slots=True)
-class KnownVersions:
+class KnownVersions(Struct, frozen=True):
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
     # The versions that a staged update replaces, by stream.
     replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)

@@ -7,13 +7,15 @@ the same on every machine.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Self
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rollout.errors import UsageError
 from rollout.model.gates import WindowPolicy
@@ -52,8 +54,7 @@ _FREEZE_HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Weekdays:
+class Weekdays(Struct, frozen=True):
     # Monday is 0.
     numbers: frozenset[int]
     # Which weekday of the month, such as the second; 0 for each.
@@ -73,8 +74,7 @@ class Weekdays:
         return self.ordinal in (0, ordinal)
 
 
-@dataclass(frozen=True, slots=True)
-class Dates:
+class Dates(Struct, frozen=True):
     """The days from the first to the last, in ISO 8601; in each year if they have no year."""
 
     first: str
@@ -93,8 +93,7 @@ Days = Weekdays | Dates
 EVERY_DAY = Weekdays(frozenset(range(7)))
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """A window or freeze at a time of day."""
 
     days: tuple[Days, ...]
@@ -129,8 +128,7 @@ class Window:
         return self._begin(day) + timedelta(seconds=self.length)
 
 
-@dataclass(frozen=True, slots=True)
-class DatedFreeze:
+class DatedFreeze(Struct, frozen=True):
     interval: Interval
     zone: ZoneInfo
 
@@ -323,8 +321,7 @@ _DAYS_FOR_DATED = 800
 _LOOK_BACK = timedelta(days=9)
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """When nodes may be started: in windows, and never in freezes."""
 
     # Without windows, nodes may start at any time.

@@ -4,10 +4,10 @@ A pool starts once those in its `after` are done; others share waves within limi
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from rollout.model.cluster import Node
 from rollout.model.policy import Strategy
@@ -17,8 +17,7 @@ from rollout.planning.layout.sharing import NodeDemand, WaveLimits, pool_key
 from rollout.planning.layout.waves import Batch, Layout, join_wave, lay_out
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(Struct, frozen=True):
     """How many nodes of a pool may go at once."""
 
     size: int

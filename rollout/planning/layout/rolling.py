@@ -6,11 +6,12 @@ Nodes in flight stay within each limit's capacity.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from heapq import nlargest
 from itertools import groupby
 from statistics import median
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling

@@ -7,9 +7,12 @@ without a budget must keep one replica. `Load` lists the keys.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from functools import cached_property
 from sys import intern
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.model.cluster import CRITICAL, Pod
 from rollout.model.plan import PlanWarning
@@ -30,8 +33,7 @@ class MoveCost(NamedTuple):
     cpu_milli: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDemand:
+class NodeDemand(Struct, frozen=True):
     name: str
     # The node's value of the `--spread-by` label.
     group: str
@@ -40,10 +42,10 @@ class NodeDemand:
     load: Load
     # Permits by budget that come back only with the node, of pods that fit nowhere else. Other
     # limits, which never give back earlier, are not listed.
-    kept_permits: Load = field(default_factory=dict)
+    kept_permits: Load = {}
     # Until its slowest pod ends.
     ending_seconds: int = 0
-    move_cost: MoveCost = field(default_factory=MoveCost)
+    move_cost: MoveCost = MoveCost()
     pool: str = ""
     # These two as in `DrainForecast`.
     wait_seconds: int = 0
@@ -54,8 +56,7 @@ class NodeDemand:
         return min(self.wait_seconds, max(0, self.completed_in - seconds))
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Struct, frozen=True):
     """How fast a budget lets pods go: in rounds of `permits` pods."""
 
     permits: int
@@ -82,8 +83,7 @@ class Rate:
         return self.handover_seconds + self.ending_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class WaveLimits:
+class WaveLimits(Struct, frozen=True, dict=True):
     """What nodes of a wave may take together.
 
     A node over a limit shares its wave with no other that needs it.
@@ -92,13 +92,10 @@ class WaveLimits:
     size: int
     # How much of each limit at the same time.
     allowed: Mapping[str, int]
-    rates: Mapping[str, Rate] = field(default_factory=dict)
+    rates: Mapping[str, Rate] = {}
     # How often a wave may use up each budget, up to `most_rounds`; other limits once.
-    rounds: Mapping[str, int] = field(default_factory=dict)
+    rounds: Mapping[str, int] = {}
     most_rounds: int = MOST_ROUNDS
-    _allowed_in_all_rounds: dict[str, int] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     def with_rounds_up_to(self, rounds: int) -> "WaveLimits":
         return replace(self, most_rounds=rounds)
@@ -110,12 +107,9 @@ class WaveLimits:
     def _rounds(self, key: str) -> int:
         return min(self.most_rounds, self.rounds.get(key, 1))
 
-    @property
+    @cached_property
     def allowed_in_all_rounds(self) -> Mapping[str, int]:
-        if not self._allowed_in_all_rounds:
-            for key, most in self.allowed.items():
-                self._allowed_in_all_rounds[key] = most * self._rounds(key)
-        return self._allowed_in_all_rounds
+        return {key: most * self._rounds(key) for key, most in self.allowed.items()}
 
     def usage(self, demand: NodeDemand) -> Load:
         """Return what a node uses of `allowed_in_all_rounds`; kept permits count in every round."""
@@ -152,8 +146,7 @@ def sum_of(loads: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
 _NOT_SERVING = ("Job",)
 
 
-@dataclass(frozen=True, slots=True)
-class UnbudgetedOwners:
+class UnbudgetedOwners(Struct, frozen=True):
     """Owners without a budget that could lose all pods at once."""
 
     # How many pods of each owner may be away.

@@ -7,7 +7,9 @@ budget keeps a replica. Nodes that wait for completion go first, to wait togethe
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rollout.model.plan import Estimate, Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
@@ -18,8 +20,7 @@ from rollout.planning.drain.budgets import Load
 from rollout.planning.layout.sharing import MoveCost, NodeDemand, WaveLimits, sum_of
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """The nodes of one wave."""
 
     demands: tuple[NodeDemand, ...]
@@ -46,8 +47,7 @@ class Batch:
         return replace(limits, size=self.most)
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     waves: tuple[Batch, ...]
     # No layout with these rules has fewer waves.
     lower_bound: int

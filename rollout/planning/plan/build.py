@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.model.blocker_finding import AwayByOthers, NodeAway
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
@@ -83,8 +85,7 @@ _TRIED_ROUNDS_OF_MANY = (8, MOST_ROUNDS)
 _MANY = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class PlanInputs:
+class PlanInputs(Struct, frozen=True):
     snapshot: ClusterSnapshot
     # By node.
     observations: Mapping[str, HostObservation]
@@ -125,8 +126,7 @@ class PlanInputs:
         return pools_of(self.policy)
 
 
-@dataclass(frozen=True, slots=True)
-class Decisions:
+class Decisions(Struct, frozen=True):
     plan: RolloutPlan
     drains: Mapping[str, DrainForecast]
     waves: tuple[Batch, ...]

@@ -7,11 +7,11 @@ major version, or an unknown rule, is refused.
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from rollout.errors import PlanFileError, UsageError
 from rollout.model.json_text import DECODE_ERRORS, json_document, json_line

@@ -3,7 +3,7 @@
 docs/json.md explains the fields.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from rollout.errors import UsageError
 from rollout.model.drain_finding import VerdictReason
@@ -19,16 +19,14 @@ from rollout.wording.drain import why_not_evicted
 from rollout.wording.waves import crowding_clause, limit_words, title
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierWave:
+class EarlierWave(Struct, frozen=True):
     """An earlier wave, and why the node is not in it."""
 
     wave: int
     because: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PodFate:
+class PodFate(Struct, frozen=True):
     """What the drain does with a pod."""
 
     pod: str
@@ -39,8 +37,7 @@ class PodFate:
     budgets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """Why a node is in its wave, or is left out."""
 
     node: str

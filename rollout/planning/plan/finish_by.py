@@ -1,8 +1,10 @@
 """Find the smallest limit with which a rollout ends by a date, heeding windows."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.quantity import Count
@@ -17,8 +19,7 @@ _ASSUMED_SECONDS = 600
 _STAGING_SECONDS = 1800
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Struct, frozen=True):
     """When a rollout ends with this --max-unavailable."""
 
     limit: int

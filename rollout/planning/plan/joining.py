@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from operator import and_
 from typing import Any, TypeVar
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from rollout.model import marks
 from rollout.model.cluster import SELF_SET, ClusterSnapshot, ConditionStatus, Node, Pod

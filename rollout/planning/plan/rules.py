@@ -4,7 +4,8 @@ Anyone can write a plan file; its ID does not prove who did.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rollout.errors import UsageError
 from rollout.model.gates import is_matcher
@@ -81,8 +82,7 @@ def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], I
 _DEFAULT = Policy()
 
 
-@dataclass(frozen=True, slots=True)
-class RelaxedRule:
+class RelaxedRule(Struct, frozen=True):
     setting: str
     value: str
     effect: str

@@ -1,7 +1,9 @@
 """Compare a saved plan with the cluster."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.model.cluster import Node
 from rollout.model.detection import DEFAULT_SOURCES
@@ -12,8 +14,7 @@ from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.plan.build import PlanInputs
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     change: str
     # On each node, in contrast to `change`.
     detail: str = ""

@@ -1,10 +1,11 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from statistics import mean, median_low
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rollout.errors import UsageError
 from rollout.model import marks
@@ -32,8 +33,7 @@ REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
 ORDERED = "StatefulSet"
 
 
-@dataclass(frozen=True, slots=True)
-class PastDurations:
+class PastDurations(Struct, frozen=True):
     """Seconds that steps took in past runs on this cluster."""
 
     # Until the node was empty.
@@ -56,8 +56,7 @@ class _LastResult(msgspec.Struct, frozen=True):
     took: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """Estimates how many seconds steps take, from what they took before."""
 
     # From local journals, sorted.

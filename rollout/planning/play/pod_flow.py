@@ -6,11 +6,14 @@ giving the pod's role and budget to another pod of the owner.
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.model.cluster import Pod
 from rollout.model.policy import DrainPolicy
@@ -44,8 +47,7 @@ class EventQueue:
         self.now = max(self.now, seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Traits:
+class _Traits(Struct, frozen=True):
     # The pod's own UID if it has no owner.
     owner_uid: str
     budgets: tuple[str, ...]

@@ -5,9 +5,11 @@ Without a known past run, pods use all of their grace period.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import Estimate, PlanWarning, Rolling
@@ -57,8 +59,7 @@ def slowest_ending_seconds(
     return slowest
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedLayout:
+class PlayedLayout(Struct, frozen=True):
     """Waves as played: each has only nodes that find room together."""
 
     waves: tuple[Batch, ...]
@@ -67,8 +68,7 @@ class PlayedLayout:
     warnings: tuple[PlanWarning, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Simulator:
+class Simulator(Struct, frozen=True):
     """Plays layouts on a simulated cluster: which nodes find room, and how long they take."""
 
     policy: Policy

@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+
 from rollout.model.plan import TimeEstimate
 from rollout.model.progress import (
     NodeFinished,
@@ -66,15 +68,13 @@ PART_OF: Mapping[Phase, Part] = {
 """What a node does in the phases that take time."""
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseReport:
+class PhaseReport(Struct, frozen=True):
     phase: Phase
     begin: datetime
     end: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReport:
+class NodeReport(Struct, frozen=True):
     """A node that was planned or started."""
 
     node: str
@@ -136,8 +136,7 @@ class BlockedEviction:
         return max(0.0, (self.until - self.event.since).total_seconds())
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionReport:
+class EvictionReport(Struct, frozen=True):
     """A pod that was evicted."""
 
     node: str
@@ -148,8 +147,7 @@ class EvictionReport:
     seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class CommandReport:
+class CommandReport(Struct, frozen=True):
     """A process of the run. An abort has no `version` and `format_version`."""
 
     command: str
@@ -159,8 +157,7 @@ class CommandReport:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class PartReport:
+class PartReport(Struct, frozen=True):
     """A part of the run's time. Concurrent work of several nodes shares the time."""
 
     part: Part
@@ -176,8 +173,7 @@ class PartReport:
         return bool(self.node)
 
 
-@dataclass(frozen=True, slots=True)
-class RunReport:
+class RunReport(Struct, frozen=True):
     """A whole run, as far as its journal shows."""
 
     format_version: str

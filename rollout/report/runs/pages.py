@@ -7,13 +7,13 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from msgspec import Struct
 
 from rollout.model.progress import Outcome
 from rollout.model.text import capitalize, counted, grouped, printable
@@ -56,8 +56,7 @@ class PastRun(NamedTuple):
     cells: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class LivePageFrame:
+class LivePageFrame(Struct, frozen=True):
     """What a live page shows besides its run."""
 
     at: datetime

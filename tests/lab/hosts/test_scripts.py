@@ -11,10 +11,10 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters.ansible.executor import _only_in_boot
 from rollout.gather.hosts.probe import BOOT_COMMAND
