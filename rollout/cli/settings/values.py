@@ -279,7 +279,7 @@ class SettingsTable:
     """A table of the settings file, as a frozen dataclass."""
 
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
+        dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
 
 
 def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[str, Setting]]:

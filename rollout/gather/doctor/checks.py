@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
+from rollout.errors import RolloutError
 from rollout.model.text import joined
 
 
@@ -77,6 +78,12 @@ passed = partial(Check, verdict=Verdict.PASS)
 warned = partial(Check, verdict=Verdict.WARN)
 # A rollout would not start, leave this node out, or fail on it.
 failed = partial(Check, verdict=Verdict.FAIL)
+
+
+def error_check(check: CheckName, subject: str, error: RolloutError) -> Check:
+    """Return the check that an error ends."""
+    hint = Fix(error.hint) if error.hint else Fix.with_commands("Try", "kubectl get nodes -v 6")
+    return failed(check, subject, error.message, hint)
 
 
 def sort_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
