@@ -174,12 +174,12 @@ def assert_only_printed_rights(lab: Lab) -> None:
 def labs(folder: Path) -> Iterator[StartLab]:
     """Start labs, by a scenario's name or value; all are stopped at its end.
 
-    `start("rollback", nodes=4, speed=60)`: nodes in all, and simulated seconds in a real one.
+    `start("rollback", nodes=4, speed=120)`: nodes in all, and simulated seconds in a real one.
     """
     with ExitStack() as started:
 
         def start(
-            scenario: str | Scenario = "default", *, speed: float = 60, nodes: int | None = None
+            scenario: str | Scenario = "default", *, speed: float = 120, nodes: int | None = None
         ) -> Lab:
             loaded = load_scenario(scenario) if isinstance(scenario, str) else scenario
             scaled = loaded if nodes is None else scale(loaded, nodes)

@@ -106,7 +106,7 @@ def boot(lab: Lab, node: str) -> None:
 
 @pytest.fixture
 def started(start_lab: StartLab) -> Started:
-    """Labs by scenario, or its name, and number of nodes; time passes thirty times as fast in them."""
+    """Labs by scenario, or its name, and number of nodes."""
     return lambda scenario, nodes: start_lab(scenario, nodes=nodes)
 
 

@@ -28,8 +28,7 @@ from tests.server.in_memory import QUICK, Cluster, Replica, start_replica
 from tests.state import node_of
 from tests.waiting import Overheard, wait_until
 
-# One good look settles, a Lease runs out soon, and a slot is forgotten soon: time passes thirty
-# times as fast.
+# One good look settles, and a Lease runs out soon.
 CALM = ("--set", "waves.health-checks=1", "--set", "lock.duration=3s")
 SERVE = ("fleetlock", "serve", "--listen", "127.0.0.1:0")
 SPOKEN = "serving FleetLock at "
@@ -190,7 +189,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One for all tests of a module: of the protocol and of strangers, who are granted nothing."""
     with Lab(
-        scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=60
+        scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=120
     ) as running:
         yield running
 
