@@ -20,7 +20,7 @@ from rollout.report.metric_families import Families
 PROMTOOL = shutil.which("promtool")
 
 
-FIRING = Path(__file__).with_name("alerts.yaml")
+FIRING = [Path(__file__).with_name(name) for name in ("alerts.yaml", "alerts_of_days.yaml")]
 
 
 # Grafana puts them in.
@@ -93,15 +93,17 @@ def test_what_counts_as_a_failure_is_what_alerts_count() -> None:
 @pytest.mark.skipif(PROMTOOL is None, reason="needs promtool, of Debian's package prometheus")
 def test_promtool_takes_the_rules_and_sees_each_alert_fire(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(text("rules.yaml"))
-    shutil.copy(FIRING, tmp_path)
-    for words in (("check", "rules", "rules.yaml"), ("test", "rules", FIRING.name)):
+    for file in FIRING:
+        shutil.copy(file, tmp_path)
+    for words in (("check", "rules", "rules.yaml"), ("test", "rules", *(f.name for f in FIRING))):
         ended = subprocess.run(
             [str(PROMTOOL), *words], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
     fired = {
         alert["alertname"]
-        for test in yaml.safe_load(FIRING.read_text())["tests"]
+        for file in FIRING
+        for test in yaml.safe_load(file.read_text())["tests"]
         for alert in alerting(test)
     }
     assert fired == {alert["alert"] for alert in rules()}
