@@ -1,6 +1,6 @@
 """Nodes that somebody takes out of the cluster while a rollout is under way, as autoscalers do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pytest
@@ -76,57 +76,56 @@ def end_of_node(lines: list[Json], node: str) -> Json:
     return end
 
 
-def assert_skipped(lab: Lab, ended: Ended, node: str, why: str) -> None:
-    """The rollout has left out the node, and has taken all others."""
-    end = end_of_node(ended.lines, node)
-    assert end["outcome"] == "skipped"
-    assert why in end["message"]
-    assert not end["left_cordoned"]
+def assert_skipped(ended: Ended, why: Mapping[str, str]) -> None:
+    """The rollout has left out these nodes, and has taken all others."""
+    for node, words in why.items():
+        end = end_of_node(ended.lines, node)
+        assert end["outcome"] == "skipped"
+        assert words in end["message"]
+        assert not end["left_cordoned"]
     assert ended.summary["failed"] == []
-    assert ended.summary["skipped"] == [node]
-    assert ended.summary["left_out"]["deleting"] == 1
+    assert sorted(ended.summary["skipped"]) == sorted(why)
+    assert ended.summary["left_out"]["deleting"] == len(why)
     planned = {name["name"] for wave in ended.plan["waves"] for name in wave["nodes"]}
-    assert set(ended.summary["succeeded"]) == planned - {node}
+    assert set(ended.summary["succeeded"]) == planned - set(why)
 
 
-@pytest.mark.sample
-@pytest.mark.parametrize(
-    ("remove", "why"),
-    [
-        (gone, "its Node was deleted since it was planned"),
-        (held, "the Node is being deleted"),
-        (
-            on_notice,
-            f"the AWS node termination handler is about to remove it: taint {SPOT}",
-        ),
-    ],
-)
-def test_a_node_that_waits_and_is_deleted_is_no_failure(
-    started: Started, rollout: Rollout, remove: Callable[[Lab, str], None], why: str
+def test_nodes_that_wait_and_are_deleted_are_no_failures(
+    started: Started, rollout: Rollout
 ) -> None:
-    lab = started("default", 5)
-    chosen = list[str]()
+    ways = {
+        gone: "its Node was deleted since it was planned",
+        held: "the Node is being deleted",
+        on_notice: f"the AWS node termination handler is about to remove it: taint {SPOT}",
+    }
+    lab = started("default", 10)
+    chosen = [f"worker-{number}" for number in range(1, 5)]
+    why = dict[str, str]()
 
-    def remove_another(node: str) -> None:
-        chosen.append("worker-1" if node == "worker-2" else "worker-2")
-        remove(lab, chosen[0])
+    def remove_others(node: str) -> None:
+        others = (name for name in chosen if name != node)
+        for other, remove in zip(others, ways, strict=False):
+            remove(lab, other)
+            why[other] = ways[remove]
 
-    at_phase(lab, "draining", remove_another)
-    ended = rollout(lab, *APPLY).ends(0)
-    assert_skipped(lab, ended, chosen[0], why)
-    assert chosen[0] not in rebooted(lab)
+    at_phase(lab, "draining", remove_others)
+    ended = rollout(lab, *APPLY, *nodes(*chosen)).ends(0)
+    assert len(why) == len(ways)
+    assert_skipped(ended, why)
+    assert not rebooted(lab) & set(why)
 
 
-@pytest.mark.parametrize("remove", [gone, remade, held, taken])
-def test_a_node_that_is_deleted_in_its_drain_is_no_failure(
-    started: Started, rollout: Rollout, remove: Callable[[Lab, str], None]
+def test_nodes_that_are_deleted_in_their_drains_are_no_failures(
+    started: Started, rollout: Rollout
 ) -> None:
     """An autoscaler takes what is empty: the nodes that still wait get their turns."""
-    lab = started("default", 5)
-    at_phase(lab, "draining", lambda node: remove(lab, node), node="worker-1")
-    ended = rollout(lab, *APPLY, "--drain-timeout", "30s").ends(0)
-    assert_skipped(lab, ended, "worker-1", "not rebooted: ")
-    assert "worker-1" not in rebooted(lab)
+    ways = {"worker-1": gone, "worker-2": remade, "worker-3": held, "worker-4": taken}
+    lab = started("default", 10)
+    for node, remove in ways.items():
+        at_phase(lab, "draining", partial(remove, lab), node=node)
+    ended = rollout(lab, *APPLY, "--drain-timeout", "30s", *nodes(*ways, "worker-5")).ends(0)
+    assert_skipped(ended, dict.fromkeys(ways, "not rebooted: "))
+    assert rebooted(lab) == {"worker-5"}
 
 
 def test_a_machine_that_is_taken_away_while_it_reboots_is_no_failure(
@@ -137,7 +136,7 @@ def test_a_machine_that_is_taken_away_while_it_reboots_is_no_failure(
     remove = partial(gone, lab, "worker-1")
     at_phase(lab, "rebooting", lambda node: once_down(lab, node, remove), node="worker-1")
     ended = rollout(lab, *APPLY, "--node", "worker-1", "--reboot-timeout", "3s").ends(0)
-    assert_skipped(lab, ended, "worker-1", "its Node was deleted during its reboot")
+    assert_skipped(ended, {"worker-1": "its Node was deleted during its reboot"})
     assert lab.store.get(CONFIGMAPS, MEMORY_NAME, "kube-system") is None
     assert lab.store.get(CONFIGMAPS, LEASE_NAME, "kube-system") is None
 
