@@ -1,4 +1,4 @@
-"""What the real program costs on thousands of nodes: `plan` beside curl of the same lists, and `apply`.
+"""What the real program costs on thousands of nodes: `plan` and `status` beside curl of the same lists, and `apply`.
 
 The lab is a process of its own, and its CPU is told apart. Seconds of CPU count the program's
 worker processes; MB are the peak of its largest process. Bring the lab up first: 5,000 nodes and
@@ -6,8 +6,8 @@ worker processes; MB are the peak of its largest process. Bring the lab up first
 
 Run: python tests/benchmarks/fleet.py plan [--nodes 5000] [--scenario large] [--limits 1,50,10%]
      python tests/benchmarks/fleet.py apply [--nodes 1000] [--scenario default] [--limits 100]
-     [--speed 5] either with --profile FOLDER, where cProfile's statistics of each command's first
-     process are left.
+     [--speed 5]
+     Either with --profile FOLDER, where cProfile's statistics of each command's first process are left.
 """
 
 import argparse
@@ -54,6 +54,7 @@ def main() -> None:
         print(f"{'':<24}{'wall s':>9}{'CPU s':>9}{'MB':>7}{'lab CPU s':>11}", flush=True)
         if not apply:
             measure_reading(lab)
+            measure_status(lab)
         for limit in limits:
             (measure_apply if apply else measure_plan)(lab, limit, asked.profile)
 
@@ -68,6 +69,13 @@ def measure_reading(lab: LabProcess) -> None:
     before = lab.cpu
     words = program(None, "plan", "--node", "worker-1", "-o", "json")
     show("plan of one node", measured(lab, words, lab.directory / "plan.json"), lab.cpu - before)
+
+
+def measure_status(lab: LabProcess) -> None:
+    before = lab.cpu
+    cost = measured(lab, program(None, "status", "-o", "json"), lab.directory / "status.json")
+    show("status", cost, lab.cpu - before)
+    print(f"  {cost.cpu_besides_ssh:.1f} s of CPU besides SSH", flush=True)
 
 
 def curl(lab: LabProcess) -> Cost:

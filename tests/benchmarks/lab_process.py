@@ -48,8 +48,7 @@ class LabProcess:
     @property
     def cpu(self) -> float:
         """Seconds of CPU that it has used so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_of_process(self.process.pid)
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,18 @@ class Cost:
     wall: float
     cpu: float
     memory: float
+    # Of `cpu`, without the worker processes, which only do SSH.
+    cpu_besides_ssh: float = 0.0
+
+
+def cpu_of_process(pid: int) -> float:
+    """Return the CPU seconds of a process, without its children. It may have ended, if nobody has
+    waited for it.
+    """
+    # The name of the program, in parentheses, may hold spaces.
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user_ticks, system_ticks = int(words[11]), int(words[12])
+    return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def client_environment(lab: LabProcess) -> dict[str, str]:
@@ -77,10 +88,18 @@ def measured(lab: LabProcess, words: Sequence[str], output: Path) -> Cost:
         process = subprocess.Popen(
             words, env=environment, cwd=lab.directory, stdin=subprocess.DEVNULL, stdout=stream
         )
-        _, status, usage = os.wait4(process.pid, 0)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         wall = time.monotonic() - began
+        own_cpu = cpu_of_process(process.pid)
+        _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return Cost(process.returncode, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return Cost(
+        process.returncode,
+        wall,
+        cpu=usage.ru_utime + usage.ru_stime,
+        memory=usage.ru_maxrss / 1024,
+        cpu_besides_ssh=own_cpu,
+    )
 
 
 @contextmanager
