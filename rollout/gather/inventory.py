@@ -305,10 +305,10 @@ def _host_variables(observation: HostObservation | None) -> Variables:
     variables: dict[str, object] = {}
     if not detection.unanswered:
         variables["rollout_needs_reboot"] = detection.needs_reboot
-    variables["rollout_detected_by"] = list(detection.by)
+    variables["rollout_detected_by"] = list(detection.needed_by)
     variables["rollout_operation"] = observation.update.operation.value
     variables["rollout_running_version"] = observation.running_version
-    variables["rollout_staged_version"] = detection.version
+    variables["rollout_staged_version"] = detection.staged_version
     variables["rollout_boot_id"] = observation.boot_id
     return variables
 

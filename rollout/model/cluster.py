@@ -253,7 +253,7 @@ class Budget(Struct, frozen=True, dict=True):
     owner: OwnerRef | None = None
     critical: bool = False
     uid: str = ""
-    version: str = ""
+    resource_version: str = ""
 
     @cached_property
     def key(self) -> str:

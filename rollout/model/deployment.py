@@ -26,7 +26,7 @@ class Deployment(Struct, frozen=True):
     # How many pods more and fewer a rolling update may have.
     surge: int
     unavailable: int
-    version: str
+    resource_version: str
     # Empty if never restarted.
     restarted_at: str
     progress: DeploymentProgress

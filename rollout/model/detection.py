@@ -85,7 +85,7 @@ class Detection(Struct, frozen=True):
         return any(sign.is_needed for sign in self.signs)
 
     @property
-    def by(self) -> tuple[Source, ...]:
+    def needed_by(self) -> tuple[Source, ...]:
         """Return the sources that ask for a reboot."""
         return tuple(sign.source for sign in self._needed_signs())
 
@@ -95,7 +95,7 @@ class Detection(Struct, frozen=True):
         return "; ".join(sign.detail for sign in self._needed_signs() if sign.detail)
 
     @property
-    def version(self) -> str:
+    def staged_version(self) -> str:
         """Return the version that a reboot would boot, or empty."""
         return next((sign.version for sign in self._needed_signs() if sign.version), "")
 

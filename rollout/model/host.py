@@ -9,7 +9,14 @@ from msgspec import Struct
 
 from rollout.model.detection import DEFAULT_SOURCES, Detection, Sign, Source, SourceAnswer
 from rollout.model.rivals import SelfReboot
-from rollout.model.update_checks import NO_CHECKS, CheckState, UnitState, UpdateChecks, service_text
+from rollout.model.update_checks import (
+    NO_CHECKS,
+    UPDATE_ENGINE_UNIT,
+    CheckState,
+    UnitState,
+    UpdateChecks,
+    service_text,
+)
 
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
@@ -202,19 +209,19 @@ class HostFacts(Struct, frozen=True):
     # Who blocks a shutdown.
     inhibited_by: str = ""
     # When a shutdown is scheduled.
-    shutdown_pending: str = ""
+    scheduled_shutdown: str = ""
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     # The answers of the sources other than update_engine.
     signs: tuple[Sign, ...] = ()
-    # The strategy of Zincati, or empty.
-    zincati: str = ""
+    # Empty without Zincati.
+    zincati_strategy: str = ""
     reboots_itself: tuple[SelfReboot, ...] = ()
     # Who else is logged in, besides the probe's own user. None if unknown.
     users: tuple[LoggedInUser, ...] | None = None
     # Sources that the host has, but that were not asked.
     unasked_sources: tuple[Source, ...] = ()
-    # The states of update-engine and of locksmithd.
-    units: tuple[UnitState, UnitState] = (UnitState(), UnitState())
+    engine_unit: UnitState = UnitState()
+    locksmithd_unit: UnitState = UnitState()
     checks: UpdateChecks = NO_CHECKS
 
     @property
@@ -262,18 +269,18 @@ class HostFacts(Struct, frozen=True):
             if update.message:
                 detail = f"{detail} ({update.message})"
             return Sign(source, SourceAnswer.NOT_NEEDED, detail, current=self.running_version)
-        engine, _ = self.units
         detail = update.message or "update_engine gave no status"
-        if engine.check_state.is_off:
-            detail = service_text("update-engine", engine.check_state)
-        # Flatcar always has an engine.
+        service_state = self.engine_unit.service_state
+        if service_state.is_off:
+            detail = service_text(UPDATE_ENGINE_UNIT, service_state)
+        # Flatcar always has update_engine, so there a missing one is a fault.
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         return Sign(source, SourceAnswer.ABSENT if is_absent else SourceAnswer.NONE, detail)
 
     @property
     def zincati_reboots(self) -> bool:
         """Whether Zincati reboots the host without FleetLock."""
-        return self.zincati not in ("", "fleet_lock")
+        return self.zincati_strategy not in ("", "fleet_lock")
 
 
 class ProbeFailureKind(StrEnum):

@@ -162,6 +162,6 @@ class Policy(Struct, frozen=True):
         """Return the sources to ask."""
         return (Source.ROLLBACK,) if self.rollback else self.detect
 
-    def failures_allowed(self, selected: int) -> int:
+    def failure_limit(self, selected: int) -> int:
         """Return how many failed nodes end the rollout, at least 1."""
         return max(1, self.max_failures.of(selected))

@@ -59,8 +59,7 @@ class UnitState(Struct, frozen=True):
     wanted: bool = False
     # Why systemd cannot load it.
     problem: str = ""
-    # When it became active, in seconds, or None.
-    since_boot: float | None = None
+    active_after_boot_seconds: float | None = None
 
     @property
     def masked(self) -> bool:
@@ -98,8 +97,8 @@ class UnitState(Struct, frozen=True):
         return bool(self.load and self.active)
 
     @property
-    def check_state(self) -> CheckState:
-        """Return what the unit alone says about the checks."""
+    def service_state(self) -> CheckState:
+        """Return what the unit alone says about checks for updates."""
         if not self.exists:
             return CheckState.UNKNOWN
         if self.masked:
@@ -127,7 +126,7 @@ class UpdateChecks(Struct, frozen=True):
 
     def check_state(self, longest_silence: float = LONGEST_SILENCE) -> CheckState:
         """Return whether the host looks for updates; `longest_silence` is in seconds."""
-        state = self.service.check_state
+        state = self.service.service_state
         if self.is_disabled and not state.is_off:
             return CheckState.DISABLED
         is_late = self.silence is not None and self.silence > longest_silence

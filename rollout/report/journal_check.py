@@ -140,7 +140,7 @@ class _Process:
         if self._can_compute(policy.max_unavailable):
             self.limit = AwayLimit.of(policy, selected, requested=requested_nodes(plan), nodes=())
         if self._can_compute(policy.max_failures):
-            self.most_failures = policy.failures_allowed(selected)
+            self.most_failures = policy.failure_limit(selected)
 
     def _can_compute(self, limit: Count) -> bool:
         return self.selected is not None or not limit.is_share

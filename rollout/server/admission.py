@@ -246,7 +246,7 @@ class SlotAdmission:
             now=self._api.server_time(),
             memory=self._memory.get(),
             selection=self._settings.selection,
-            failures_allowed=self._settings.failures_allowed(nodes.values()),
+            failure_limit=self._settings.failure_limit(nodes.values()),
             include_held=policy.include_held,
             unattended=True,
         )

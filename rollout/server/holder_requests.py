@@ -127,7 +127,7 @@ def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
         raise Denied(AnswerKind.API_ERROR, error.message) from error
     inputs = EligibilityInputs(
         memory=memory,
-        failures_allowed=settings.failures_allowed(server.nodes.require_by_name().values()),
+        failure_limit=settings.failure_limit(server.nodes.require_by_name().values()),
         include_held=settings.policy.include_held,
     )
     staged_version = announced_version(node) or None

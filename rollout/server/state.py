@@ -55,9 +55,9 @@ class ServerSettings(Struct, frozen=True):
     # How long a host may take to ask again after the drain, and to come back after the grant.
     slot_timeout: Duration
 
-    def failures_allowed(self, nodes: Iterable[Node]) -> int:
+    def failure_limit(self, nodes: Iterable[Node]) -> int:
         """Return --max-failures as a number, for all `nodes` of the cluster."""
-        return self.policy.failures_allowed(len(select_nodes(nodes, self.selection)))
+        return self.policy.failure_limit(len(select_nodes(nodes, self.selection)))
 
 
 @dataclass(slots=True)

@@ -167,7 +167,7 @@ class SlotRunner:
             report,
             run=plan.plan_id,
             namespace=settings.namespace,
-            failures_allowed=settings.failures_allowed(cluster.ask(read_nodes)),
+            failure_limit=settings.failure_limit(cluster.ask(read_nodes)),
             include_held=plan.policy.include_held,
         )
         gates = PolicyGates(plan, cluster, report, stop=stop, ports=server.gates, memory=memory)

@@ -38,7 +38,7 @@ def test_who_may_see_and_reboot(shell: ParamikoShell, machines: Machines, user: 
     assert found.may_reboot
     assert not found.locksmithd_active
     assert found.inhibited_by == ""
-    assert found.shutdown_pending == ""
+    assert found.scheduled_shutdown == ""
 
 
 @pytest.mark.parametrize(

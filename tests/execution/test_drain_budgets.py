@@ -319,11 +319,11 @@ class OneBudget:
 
 
 def test_a_budget_that_opens_before_a_refusal_arrives_is_asked_again_at_once() -> None:
-    before = budget("web", allowed=1, version="1")
+    before = budget("web", allowed=1, resource_version="1")
     view = OneBudget(before)
     seen_budgets = BudgetView(view)  # type: ignore[arg-type]
     seen_budgets.note_sent(before, 0.0)
-    after = replace(before, version="2")
+    after = replace(before, resource_version="2")
     view.show(after)
     seen_budgets.refresh()
     seen_budgets.note_refused(after, 1.0, None)

@@ -37,7 +37,7 @@ def run_memory(api: ClusterApi, observer: HeldVersions, *, include_held: bool = 
         report=Reporter([observer], clock),
         run="run-1",
         namespace=NAMESPACE,
-        failures_allowed=1,
+        failure_limit=1,
         include_held=include_held,
     )
 

@@ -215,7 +215,7 @@ class Hanging:
             run_and_report=self.run_and_report,
             read_room=self.read_room,
             clock=SystemClock(hurried=20),
-            stop_rule=StopRule(StopRequest(), ledger, failures_allowed=1),
+            stop_rule=StopRule(StopRequest(), ledger, failure_limit=1),
             settle_timeout=1,
             ledger=ledger,
             notice=self.notice,

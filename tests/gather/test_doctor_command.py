@@ -56,7 +56,7 @@ def answer(engine: str, locksmithd: str) -> str:
 
 
 def found(engine: UnitState, locksmithd: UnitState) -> dict[CheckName, Check]:
-    facts = replace(FACTS, units=(engine, locksmithd))
+    facts = replace(FACTS, engine_unit=engine, locksmithd_unit=locksmithd)
     return {check.check: check for check in host_checks("worker-1", facts)}
 
 
@@ -68,7 +68,8 @@ def test_who_wants_a_unit_is_read(line: str, wanted: bool) -> None:  # noqa: FBT
     text = answer(f"LoadState=loaded\nActiveState=active\nUnitFileState=disabled\n{line}", "")
     facts = parse_probe(FACTS.host, CommandResult(0, text, ""), Probe(units=True))
     assert isinstance(facts, HostFacts)
-    assert facts.units == (UnitState("loaded", "active", "disabled", wanted=wanted), UnitState())
+    assert facts.engine_unit == UnitState("loaded", "active", "disabled", wanted=wanted)
+    assert facts.locksmithd_unit == UnitState()
 
 
 def test_what_kept_systemd_from_telling_is_told_safely() -> None:

@@ -168,7 +168,7 @@ def test_a_number_of_thousands_of_digits_is_no_setting() -> None:
     case = {"sections": {"zincati": f"active\n{file}\nupdates.enabled = {'9' * 5000}\n"}}
     observation = parse_probe(HOST, answer(case))
     assert isinstance(observation, HostFacts)
-    assert observation.zincati == "immediate"
+    assert observation.zincati_strategy == "immediate"
 
 
 def answered(stdout: str) -> CommandResult:

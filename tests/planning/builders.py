@@ -118,7 +118,7 @@ def deployment(desired: int = 1, **changes: object) -> Deployment:
         is_paused=False,
         surge=1,
         unavailable=0,
-        version="1",
+        resource_version="1",
         restarted_at="",
         progress=DeploymentProgress(
             desired, updated=desired, available=desired, is_observed=True, is_late=False

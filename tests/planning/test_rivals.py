@@ -220,7 +220,7 @@ def test_locksmithd_keeps_its_host_out_unless_it_is_ignored() -> None:
 def test_zincati_keeps_its_host_out_unless_it_asks_before_or_is_ignored(
     strategy: str, *, is_out: bool
 ) -> None:
-    observed = {"w-1": facts("w-1", zincati=strategy)}
+    observed = {"w-1": facts("w-1", zincati_strategy=strategy)}
     nodes = [node("w-1"), node("w-2")]
     made = inputs(nodes, observations=observed)
     assert planned(made)[1] == ([("w-1", "rival")] if is_out else [])

@@ -193,7 +193,7 @@ def show_nodes(
     inputs = EligibilityInputs(
         now,
         memory,
-        failures_allowed=policy.failures_allowed(len(targets.selected.names)),
+        failure_limit=policy.failure_limit(len(targets.selected.names)),
         include_held=policy.include_held,
         proven=proven,
         own=targets.own_node,

@@ -80,7 +80,7 @@ class BudgetView:
         if not budget.disruptions_allowed:
             account.lag_ends = 0.0
             return 0
-        if account.refused_version == budget.version:
+        if account.refused_version == budget.resource_version:
             # Its status allowed what was refused: only try one.
             return 1 if now >= account.retry_at else 0
         account.refused_version = None
@@ -96,7 +96,7 @@ class BudgetView:
         account = self._account(budget.key)
         account.expected_allowance = max(0, allowed - 1)
         account.lag_ends = now + _LAG_SECONDS
-        account.sent_version = budget.version
+        account.sent_version = budget.resource_version
         # After a refusal, send no second try before the answer.
         account.retry_at = now + account.retry_pause
 
@@ -105,7 +105,7 @@ class BudgetView:
 
     def note_refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
         account = self._account(budget.key)
-        account.refused_version = account.sent_version or budget.version
+        account.refused_version = account.sent_version or budget.resource_version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)
         account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
 

@@ -76,7 +76,7 @@ def mark_phase(task: NodeTask, phase: Phase) -> Node:
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
     annotations = {
-        marks.STAGED_VERSION: detection.version or None,
+        marks.STAGED_VERSION: detection.staged_version or None,
         marks.DETECTED: targets_text(detection.targets) or None,
     }
     change_node(task, lambda node: _annotate(task, node, annotations))

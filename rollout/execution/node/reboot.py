@@ -243,7 +243,7 @@ class _LastCheck:
             return
         detection = with_node(facts, node).detection
         if not is_approved(self.context, self.targets, detection):
-            raise RestagedError(f"{detection.version or 'nothing'} is staged now")
+            raise RestagedError(f"{detection.staged_version or 'nothing'} is staged now")
         check_staged(self.context, detection)
 
 

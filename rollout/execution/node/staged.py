@@ -25,8 +25,8 @@ def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: 
     if detection.unanswered:
         return True
     # If only update_engine asks, no targets are marked.
-    is_by_engine_alone = not targets and detection.by == DEFAULT_SOURCES
-    is_same_version = detection.version == context.planned.staged_version
+    is_by_engine_alone = not targets and detection.needed_by == DEFAULT_SOURCES
+    is_same_version = detection.staged_version == context.planned.staged_version
     return is_same_version and (is_by_engine_alone or detection.targets == targets)
 
 
@@ -42,7 +42,7 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
         if is_by_engine_alone:
             gone = "the update is no longer staged"
         raise WithheldError(gone, ExclusionReason.NO_UPDATE)
-    check_version(context, detection.version if is_known else None)
+    check_version(context, detection.staged_version if is_known else None)
 
 
 def check_version(context: NodeContext, version: str | None) -> None:
@@ -54,13 +54,13 @@ def check_version(context: NodeContext, version: str | None) -> None:
 
 def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -> None:
     """Run gates.command for the newly staged version, and mark the Node with it."""
-    changed = changed_target(context, detection.version)
+    changed = changed_target(context, detection.staged_version)
     if changed:
         raise WithheldError(finding=changed)
-    version = detection.version or "an unknown version"
+    version = detection.staged_version or "an unknown version"
     earlier_version = context.planned.staged_version or "an unknown version"
     context.report_step(phase, f"{version} is staged now, instead of {earlier_version}")
-    context_of_staged = with_staged_version(context, detection.version)
+    context_of_staged = with_staged_version(context, detection.staged_version)
     try:
         context.engine.run_gate_command(context_of_staged)
     except NotStartedError as error:

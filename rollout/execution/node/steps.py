@@ -162,7 +162,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
             "another process of this rollout has started it; run: rollout resume",
         )
     facts = check_eligible(context, node, observation)
-    staged_version = facts.detection.version
+    staged_version = facts.detection.staged_version
     targets = facts.detection.targets
     context_of_staged = with_staged_version(context, staged_version)
     # The gates ask about the planned version.
@@ -218,7 +218,7 @@ def _approve_if_restaged(
     if is_approved(context, progress.targets, detection):
         return None
     approve_restaged(context, progress.phase, detection)
-    approved = replace(progress, staged_version=detection.version, targets=detection.targets)
+    approved = replace(progress, staged_version=detection.staged_version, targets=detection.targets)
     return _with_restaging(approved)
 
 

@@ -105,7 +105,7 @@ class RunMemory:
     report: Reporter
     run: str
     namespace: str
-    failures_allowed: int
+    failure_limit: int
     # Start nodes despite held versions; the retried ones do in any case.
     include_held: bool
     retried: frozenset[str] = frozenset()
@@ -144,7 +144,7 @@ class RunMemory:
     def _why_held(self, planned: PlannedNode) -> Finding | None:
         if self._may_start_though_held(planned.name):
             return None
-        return why_held(self._read_recent(), planned.staged_version, self.failures_allowed)
+        return why_held(self._read_recent(), planned.staged_version, self.failure_limit)
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
         self.require_fresh_read()
@@ -153,7 +153,7 @@ class RunMemory:
             return unreadable
         inputs = EligibilityInputs(
             memory=self._read_recent(),
-            failures_allowed=self.failures_allowed,
+            failure_limit=self.failure_limit,
             include_held=self.include_held,
             retried=self.retried,
             proven=self.proven,
@@ -167,9 +167,7 @@ class RunMemory:
         )
         with self._lock:
             seen = self._seen
-        return tuple(
-            version for version in versions if why_held(seen, version, self.failures_allowed)
-        )
+        return tuple(version for version in versions if why_held(seen, version, self.failure_limit))
 
     def end_abort_pause(self) -> None:
         """End an abort's pause, because a person starts a rollout."""
@@ -195,7 +193,7 @@ class RunMemory:
             version=version,
             end=end,
             run_id=self.run,
-            failures_allowed=self.failures_allowed,
+            failure_limit=self.failure_limit,
             despite_hold=self._may_start_though_held(planned.name),
         )
         note = _EndNote(ended, self._now)

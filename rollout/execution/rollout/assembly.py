@@ -128,7 +128,7 @@ class _Assembly:
             self.report,
             run=self.plan.plan_id,
             namespace=self.lock.namespace,
-            failures_allowed=policy.failures_allowed(self.request.percentage_base),
+            failure_limit=policy.failure_limit(self.request.percentage_base),
             include_held=policy.include_held,
             retried=self.request.inherited.retried if self.request.inherited else frozenset(),
             unattended=self.request.unattended,
@@ -137,7 +137,7 @@ class _Assembly:
 
     @cached_property
     def stop_rule(self) -> StopRule:
-        return StopRule(self.stop, self.ledger, self.memory.failures_allowed)
+        return StopRule(self.stop, self.ledger, self.memory.failure_limit)
 
     @cached_property
     def gates(self) -> PolicyGates:

@@ -74,7 +74,7 @@ def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[st
 def has_failed_enough(unfinished: Unfinished) -> bool:
     plan = unfinished.record.plan
     # Without a plan, the limit is unknown.
-    limit = plan.policy.failures_allowed(len(requested_nodes(plan))) if plan else 1
+    limit = plan.policy.failure_limit(len(requested_nodes(plan))) if plan else 1
     failures = _count_all_failures(unfinished)
     return failures > 0 and failures >= limit
 
@@ -138,7 +138,7 @@ def plan_continuation(
         plan,
         stranded_results=stranded_results,
         retried=inputs_of_pending.retried.union(retried),
-        failures_allowed=policy.failures_allowed(percentage_base),
+        failure_limit=policy.failure_limit(percentage_base),
         retry_failed=retry_failed,
     )
     present = {node.name for node in inputs.snapshot.nodes}
@@ -168,7 +168,7 @@ def _inheritance(
     *,
     stranded_results: Sequence[NodeResult],
     retried: frozenset[str],
-    failures_allowed: int,
+    failure_limit: int,
     retry_failed: bool,
 ) -> Inheritance:
     """Return the nodes to continue, the failures that still count, and the nodes left out."""
@@ -186,7 +186,7 @@ def _inheritance(
         taken_up={entry.node.name: entry.run for entry in taken_up},
         left_cordoned=frozenset(entry.node.name for entry in cordoned),
         health=unfinished.record.health,
-        failures=count_failures(unfinished, failures_allowed, retry_failed=retry_failed),
+        failures=count_failures(unfinished, failure_limit, retry_failed=retry_failed),
         failed=tuple(failed),
         stranded=tuple(stranded_results),
         retried=retried,

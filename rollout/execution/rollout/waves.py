@@ -188,7 +188,7 @@ class StopRule(Struct, frozen=True):
 
     stop: StopRequest
     ledger: Ledger
-    failures_allowed: int
+    failure_limit: int
 
     def why_none_continues(self) -> Finding | None:
         """Return why not even started nodes are continued, or None."""
@@ -200,8 +200,8 @@ class StopRule(Struct, frozen=True):
         why = self.why_none_continues()
         if why:
             return why
-        if self.ledger.failures >= self.failures_allowed:
-            return FailureLimit(self.ledger.failures, self.failures_allowed)
+        if self.ledger.failures >= self.failure_limit:
+            return FailureLimit(self.ledger.failures, self.failure_limit)
         return None
 
 

@@ -224,7 +224,7 @@ def _copied_host(observation: HostObservation) -> CopiedHost:
     return CopiedHost(
         waits=observation.detection.needs_reboot,
         version=observation.running_version,
-        staged=observation.detection.version,
+        staged=observation.detection.staged_version,
     )
 
 

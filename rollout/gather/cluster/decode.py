@@ -244,7 +244,7 @@ def budget(wire_budget: wire.WireBudget) -> Budget:
         sync_error=why if verdict.reason == "SyncFailed" else "",
         owner=controller_of(wire_budget.metadata.owner_references),
         uid=wire_budget.metadata.uid or "",
-        version=wire_budget.metadata.resource_version or "",
+        resource_version=wire_budget.metadata.resource_version or "",
     )
 
 
@@ -306,7 +306,7 @@ def deployment(wire_deployment: wire.WireDeployment) -> Deployment:
         unavailable=math.floor(
             _number_of_pods(strategy.rolling_update.max_unavailable, spec.replicas)
         ),
-        version=meta.resource_version,
+        resource_version=meta.resource_version,
         restarted_at=spec.template.metadata.annotations.get(RESTARTED_AT, ""),
         progress=DeploymentProgress(
             desired=spec.replicas,

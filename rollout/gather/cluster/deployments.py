@@ -47,7 +47,7 @@ def restart_deployment(
     """
     template = {"metadata": {"annotations": {decode.RESTARTED_AT: restarted_at}}}
     change = {
-        "metadata": {"resourceVersion": deployment.version},
+        "metadata": {"resourceVersion": deployment.resource_version},
         "spec": {"template": template},
     }
     path = _deployment_path(deployment.namespace, deployment.name)

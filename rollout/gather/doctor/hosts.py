@@ -94,7 +94,7 @@ def _checks_of_answer(node: str, facts: HostFacts, *, own_command: bool) -> Iter
     yield _sudo_check(node, facts, own_command=own_command)
     yield from _rollback_checks(node, facts)
     yield _shutdown_check(node, facts)
-    if facts.zincati:
+    if facts.zincati_strategy:
         yield _zincati_check(node, facts)
     for rival in facts.reboots_itself:
         message, how_to_stop = SELF_REBOOTS[rival]
@@ -131,9 +131,9 @@ def _shutdown_check(node: str, facts: HostFacts) -> Check:
     if facts.inhibited_by:
         fix = Fix("See systemd-inhibit --list there; end what holds the lock, or wait for it.")
         return failed(name, node, cause_of(ShutdownInhibited(facts.inhibited_by)), fix)
-    if facts.shutdown_pending:
+    if facts.scheduled_shutdown:
         fix = Fix.with_commands("Cancel it there, if it is not wanted", "sudo shutdown -c")
-        return failed(name, node, facts.shutdown_pending, fix)
+        return failed(name, node, facts.scheduled_shutdown, fix)
     return passed(name, node, "nothing blocks its shutdown, and none is scheduled")
 
 
@@ -199,10 +199,9 @@ def _engine_fix(facts: HostFacts) -> Fix:
 def _source_checks(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
     # A missing source is no failure if the others have answered.
     may_be_absent = not facts.detection.unanswered
-    engine, _ = facts.units
     for sign in facts.detection.signs:
         is_engine = sign.source is Source.UPDATE_ENGINE
-        if is_engine and engine.check_state.is_off:
+        if is_engine and facts.engine_unit.service_state.is_off:
             # Only a running engine can answer; its unit's check names the fix.
             continue
         name = CheckName.UPDATE_STATUS if is_engine else CheckName.DETECT
@@ -220,7 +219,7 @@ def _source_checks(node: str, facts: HostFacts, *, own_command: bool) -> Iterato
 
 def _unit_checks(node: str, facts: HostFacts) -> Iterator[Check]:
     host = facts.host
-    engine, locksmithd = facts.units
+    engine = facts.engine_unit
     if not engine.known:
         message = f"systemd reported nothing about its units: {engine.problem or 'no reason given'}"
         command = f"ssh -p {host.port} {host.user}@{host.address} systemctl status update-engine"
@@ -233,7 +232,7 @@ def _unit_checks(node: str, facts: HostFacts) -> Iterator[Check]:
     )
     if has_engine:
         yield _engine_check(node, facts, engine)
-    yield _locksmithd_check(node, locksmithd)
+    yield _locksmithd_check(node, facts.locksmithd_unit)
 
 
 def _engine_check(node: str, facts: HostFacts, unit: UnitState) -> Check:
@@ -248,7 +247,7 @@ def _engine_check(node: str, facts: HostFacts, unit: UnitState) -> Check:
         fix = Fix(commands=(f"{unmask} && {_ENABLE_ENGINE}",))
         return failed(name, node, "update-engine is masked: no update will ever be staged", fix)
     if not unit.runs:
-        message = service_text("update-engine", unit.check_state)
+        message = service_text("update-engine", unit.service_state)
         return failed(name, node, message, Fix(commands=(_ENABLE_ENGINE,)))
     if not unit.stays_on:
         fix = Fix(commands=("sudo systemctl enable update-engine",))
@@ -313,5 +312,5 @@ def _zincati_check(node: str, facts: HostFacts) -> Check:
         'Make it use rollout fleetlock (strategy = "fleet_lock"), or stop it on the host',
         "sudo systemctl mask --now zincati",
     )
-    message = cause_of(RivalOnHost(Rival.ZINCATI, facts.zincati))
+    message = cause_of(RivalOnHost(Rival.ZINCATI, facts.zincati_strategy))
     return failed(CheckName.ZINCATI, node, message, fix)

@@ -41,7 +41,7 @@ def parse_unit_state(stdout: Sections, stderr: Sections, name: str) -> UnitState
         file=word_or_empty(properties.get("UnitFileState", "")),
         wanted=bool(properties.get("WantedBy")),
         problem=last_line(stderr.get(name, "")),
-        since_boot=int(began) / 1e6 if has_begun else None,
+        active_after_boot_seconds=int(began) / 1e6 if has_begun else None,
     )
 
 
@@ -86,7 +86,7 @@ def _rpm_ostree_checks(stdout: Sections, stderr: Sections) -> UpdateChecks:
 def _timer_checks(stdout: Sections, stderr: Sections, name: str) -> UpdateChecks:
     timer = parse_unit_state(stdout, stderr, name)
     service = parse_unit_state(stdout, stderr, f"{name}-service")
-    if timer.runs and service.check_state is CheckState.FAILED:
+    if timer.runs and service.service_state is CheckState.FAILED:
         # The timer shows when a check began, even if it failed.
         return UpdateChecks(f"{name}.service", service)
     last = _last_trigger_time(stdout.get(name, ""))
@@ -111,9 +111,9 @@ def _seconds_between(since: datetime | None, until: datetime | None) -> float | 
 
 def _seconds_running(unit: UnitState, clock: str) -> float | None:
     uptime = _UPTIME.search(clock)
-    if uptime is None or unit.since_boot is None or not unit.runs:
+    if uptime is None or unit.active_after_boot_seconds is None or not unit.runs:
         return None
-    return int(uptime[1]) - unit.since_boot
+    return int(uptime[1]) - unit.active_after_boot_seconds
 
 
 def _last_trigger_time(section: str) -> datetime | None:

@@ -177,7 +177,7 @@ def _why_status_unknown(candidate: Candidate, facts: HostFacts) -> NodeFinding |
 
 
 def _why_held_back(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
-    return objection(candidate.node.name, facts.detection.version, candidate.inputs)
+    return objection(candidate.node.name, facts.detection.staged_version, candidate.inputs)
 
 
 def _why_reboot_blocked(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
@@ -188,8 +188,8 @@ def _why_reboot_blocked(candidate: Candidate, facts: HostFacts) -> NodeFinding |
         return findings.ShutdownInhibited(facts.inhibited_by)
     if facts.detection.blocked and not by_own_command:
         return findings.RebootBlocked(facts.detection.blocked)
-    if facts.shutdown_pending:
-        return findings.ShutdownScheduled(facts.shutdown_pending)
+    if facts.scheduled_shutdown:
+        return findings.ShutdownScheduled(facts.scheduled_shutdown)
     return None
 
 
@@ -208,7 +208,7 @@ def _rivals(
     if facts.locksmithd_active:
         yield findings.RivalOnHost(Rival.LOCKSMITHD)
     if facts.zincati_reboots:
-        yield findings.RivalOnHost(Rival.ZINCATI, facts.zincati)
+        yield findings.RivalOnHost(Rival.ZINCATI, facts.zincati_strategy)
     for rival in facts.reboots_itself:
         yield findings.RivalOnHost(rival)
 

@@ -25,7 +25,7 @@ class EligibilityInputs(Struct, frozen=True):
     now: datetime | None = None
     memory: Memory = NO_MEMORY
     selection: Selection = field(default_factory=Selection)
-    failures_allowed: int = MOST_NODES_OF_VERSION
+    failure_limit: int = MOST_NODES_OF_VERSION
     include_held: bool = False
     # Leave out nodes that back off.
     unattended: bool = False
@@ -46,7 +46,7 @@ def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding
     if pause:
         return pause
     is_retried = node in inputs.retried
-    held = why_held(memory, version, inputs.failures_allowed)
+    held = why_held(memory, version, inputs.failure_limit)
     if held and not (inputs.include_held or is_retried):
         return held
     missing_evidence = inputs.proven.why_unproven(version) if inputs.proven else None
@@ -80,7 +80,7 @@ def memory_warnings(
     """
     for node in planned:
         subject = f"node/{node.name}"
-        held = why_held(inputs.memory, node.staged_version, inputs.failures_allowed)
+        held = why_held(inputs.memory, node.staged_version, inputs.failure_limit)
         if held:
             yield warning(node.name, subject, HeldVersionTaken(held))
             continue
@@ -94,7 +94,7 @@ def why_maybe_held(running: str, inputs: EligibilityInputs) -> MaybeHeldVersion 
     if inputs.include_held:
         return None
     for version in sorted(inputs.memory.versions):
-        held = why_held(inputs.memory, version, inputs.failures_allowed)
+        held = why_held(inputs.memory, version, inputs.failure_limit)
         if held and not _is_no_later(version, running):
             return MaybeHeldVersion(held)
     return None

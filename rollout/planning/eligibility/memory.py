@@ -67,7 +67,7 @@ class EndedNode(Struct, frozen=True):
     end: NodeEnd
     run_id: str
     # Nodes that may fail with the version before it is held.
-    failures_allowed: int = MOST_NODES_OF_VERSION
+    failure_limit: int = MOST_NODES_OF_VERSION
     # The rollout also reboots nodes into held versions.
     despite_hold: bool = False
 
@@ -78,14 +78,14 @@ def why_all_paused(memory: Memory, now: datetime | None) -> AllNodesPaused | Non
 
 
 def why_held(
-    memory: Memory, version: str, failures_allowed: int = MOST_NODES_OF_VERSION
+    memory: Memory, version: str, failure_limit: int = MOST_NODES_OF_VERSION
 ) -> HeldVersion | UncountedVersion | None:
     failed = memory.versions.get(version)
     if failed is None:
         # Without room for another version, its failures are not counted.
         is_uncounted = bool(version) and _are_too_many_held(memory.versions)
         return UncountedVersion(version, _MOST_HELD_VERSIONS) if is_uncounted else None
-    if failed.held_since or len(failed.nodes) >= failures_allowed:
+    if failed.held_since or len(failed.nodes) >= failure_limit:
         at = failed.held_since if failed.held_by else failed.at
         return HeldVersion(version, failed.nodes, at, failed.held_by)
     return None
@@ -179,7 +179,7 @@ def _count_against_version(
         return versions
     before = versions.get(ended.version, VersionFailures(nodes=(), at=""))
     nodes = tuple(dict.fromkeys((*before.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
-    has_failed_enough = len(nodes) >= min(ended.failures_allowed, MOST_NODES_OF_VERSION)
+    has_failed_enough = len(nodes) >= min(ended.failure_limit, MOST_NODES_OF_VERSION)
     held_since = before.held_since or (whole_second(now) if has_failed_enough else "")
     failures = replace(before, nodes=nodes, at=whole_second(now), held_since=held_since)
     return _keep_recent({**versions, ended.version: failures})

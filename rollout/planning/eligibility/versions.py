@@ -125,7 +125,7 @@ class KnownVersions(Struct, frozen=True):
                 for stream, version in _find_in_os_image(node):
                     present.setdefault(stream, set()).add(version)
                 continue
-            staged = facts.detection.version
+            staged = facts.detection.staged_version
             for version in filter(None, (facts.running_version, staged)):
                 present.setdefault(_stream_of_version(facts, version), set()).add(version)
             if staged and not _is_downgrade(facts.running_version, staged):
@@ -149,7 +149,7 @@ class KnownVersions(Struct, frozen=True):
         Servers may require some versions on the way.
         """
         newest = self.newest(facts)
-        staged = _numbers(facts.detection.version)
+        staged = _numbers(facts.detection.staged_version)
         is_ordered = facts.os_id in _SCHEMES and bool(staged)
         return newest if is_ordered and staged < _numbers(newest) else ""
 

@@ -85,9 +85,9 @@ def _host_differences(planned: PlannedNode, facts: HostObservation | None) -> It
         yield Difference("it is unknown whether it still needs a reboot", details)
     elif planned.staged and not detection.needs_reboot:
         yield Difference(_no_longer_needed(planned))
-    elif planned.staged and detection.version != planned.staged_version:
+    elif planned.staged and detection.staged_version != planned.staged_version:
         before = planned.staged_version or "an unknown version"
-        now = detection.version or "an unknown version"
+        now = detection.staged_version or "an unknown version"
         yield Difference(f"{before} was staged, and {now} is now")
 
 
