@@ -38,6 +38,7 @@ class SourceAnswer(StrEnum):
     NOT_NEEDED = "not-needed"
     # The host has no such source.
     ABSENT = "absent"
+    # The source is there, but does not say.
     NONE = "none"
 
 
@@ -117,8 +118,9 @@ class Detection(Struct, frozen=True):
         silent_signs = tuple(sign for sign in self.signs if sign.answer is SourceAnswer.NONE)
         if silent_signs:
             return silent_signs
-        has_answer = any(sign.answer is SourceAnswer.NOT_NEEDED for sign in self.signs)
-        return () if has_answer else self.signs
+        is_denied = any(sign.answer is SourceAnswer.NOT_NEEDED for sign in self.signs)
+        # If all sources are absent, none of them has denied a reboot.
+        return () if is_denied else self.signs
 
     def _needed_signs(self) -> Iterator[Sign]:
         return (sign for sign in self.signs if sign.is_needed)

@@ -95,6 +95,7 @@ class Restarting(Finding, frozen=True):
     @property
     def has_failed(self) -> bool:
         """Whether the pods will not be replaced."""
+        # An unobserved change has the progress of the one before.
         return self.is_reverted or (self.progress.is_observed and self.progress.is_late)
 
 

@@ -69,7 +69,7 @@ class Identities(Struct, frozen=True):
     files: tuple[str, ...] = ()
     # The agent's socket; None for the usual agent, empty for no agent.
     agent: str | None = None
-    # The agent's other keys are ignored.
+    # IdentitiesOnly: the agent's other keys are ignored.
     only: bool = False
 
 
@@ -246,8 +246,9 @@ class HostFacts(Struct, frozen=True):
 
     @property
     def counts_as_unstaged(self) -> bool:
-        """Whether it is known that the host needs no reboot. A stopped service stages nothing."""
+        """Whether it is known that the host needs no reboot."""
         detection = self.detection
+        # A service that is off stages nothing, so its silence is an answer, too.
         is_known = not detection.unanswered or self.checks.check_state().is_off
         return is_known and not detection.needs_reboot
 

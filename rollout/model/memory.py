@@ -64,15 +64,20 @@ class NodeFailures(Struct, frozen=True):
 
 
 class VersionFailures(Struct, frozen=True):
-    """The failures of a version, and whether it is held."""
+    """The failures of a version, and its hold: no node is rebooted into a held version."""
 
-    # Where it failed, in order.
+    # Where it failed, in order, and when it last did.
     nodes: tuple[str, ...]
     at: str
     # Empty if it is not held.
     held_since: str = ""
     # Who ran `rollout hold` or a rollback; empty if its failures hold it.
     held_by: str = ""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the version is held."""
+        return bool(self.held_since)
 
 
 class MissedDeadline(Struct, frozen=True):
@@ -100,7 +105,7 @@ class Memory(Struct, frozen=True):
     aborted: Pause | None = None
     # The time of the latest valid evidence, by version.
     evidence: Mapping[str, str] = field(default_factory=dict)
-    # The name that is stored.
+    # Older than the class's name, and kept because it is stored.
     slip: MissedDeadline | None = None
     # A person's rollout that passes have waited a day for, or empty.
     waited_for: str = ""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import Struct
+
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import UPDATE_SOURCES, Sign, Source, SourceAnswer, read_targets
@@ -110,9 +112,19 @@ def earlier_ineffective_reboots(node: Node, version: str, now: datetime | None) 
     return ineffective_reboots(node) if result.get("version") == version else 0
 
 
-def deferral(node: Node) -> Mapping[str, str]:
-    """Return who left the node for a run from elsewhere, and when."""
-    return _fields_of(node, marks.DEFERRED)
+class Deferral(Struct, frozen=True):
+    """Who left a node for a run from elsewhere, and when; unknown values are empty."""
+
+    by: str = ""
+    at: str = ""
+
+
+def deferral_of(node: Node) -> Deferral | None:
+    """Return the node's deferral, or None."""
+    if not is_deferred(node):
+        return None
+    fields = _fields_of(node, marks.DEFERRED)
+    return Deferral(fields.get("by", ""), fields.get("at", ""))
 
 
 def is_deferred(node: Node) -> bool:
@@ -201,7 +213,7 @@ _OTHERS = ", ".join(source for source in UPDATE_SOURCES if source is not Source.
 
 
 def sources_not_asked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
-    """Return the sources of host and Node that were not asked."""
+    """Return the sources that the host or Node has, but that were not asked."""
     if Source.ANNOTATION not in facts.sources and annotation_sign(node).is_needed:
         return (Source.ANNOTATION, *facts.unasked_sources)
     return facts.unasked_sources

@@ -17,19 +17,21 @@ _KEY = re.compile(r"(?:pod|daemonset)(?:/[-.0-9a-z]{1,253}){2}")
 
 def ready_of(pods: Iterable[Pod]) -> Mapping[str, str]:
     """Return when the node's own pods became ready (RFC 3339), by kind/namespace/name."""
-    ready = {_key(pod): pod.ready_since for pod in pods if pod.ready and not pod.terminating}
-    # Pods that do not belong to their node have an empty key.
-    ready.pop("", None)
+    ready = dict[str, str]()
+    for pod in pods:
+        key = _own_pod_key(pod)
+        if key is not None and pod.ready and not pod.terminating:
+            ready[key] = pod.ready_since
     return ready
 
 
-def _key(pod: Pod) -> str:
-    """Return kind/namespace/name of a static pod or DaemonSet; empty for other pods."""
+def _own_pod_key(pod: Pod) -> str | None:
+    """Return kind/namespace/name of the static pod or DaemonSet; None for other pods."""
     if pod.mirror:
         return f"pod/{pod.key}"
     if pod.owner is not None and pod.owner.kind == "DaemonSet":
         return f"{_DAEMON}{pod.namespace}/{pod.owner.name}"
-    return ""
+    return None
 
 
 def pods_due(keys: Iterable[str], node: Node, owners: Iterable[DaemonSet]) -> list[str]:

@@ -98,9 +98,9 @@ class DrainPolicy(Struct, frozen=True):
         """Whether the drain restarts Deployments; without evictions, no budget blocks."""
         return self.restart is Restart.BLOCKED and not self.disable_eviction
 
-    def grace_of(self, pods_own: int) -> int:
+    def grace_of(self, own_grace_period: int) -> int:
         """Return the seconds that a pod has to terminate."""
-        return pods_own if self.grace_period is None else self.grace_period
+        return own_grace_period if self.grace_period is None else self.grace_period
 
 
 class Pool(Struct, frozen=True):

@@ -36,14 +36,18 @@ class Edge(StrEnum):
     DRAIN_STARTED = "drain-started"
     EVICTED = "evicted"
     REBOOT_REQUESTED = "reboot-requested"
+    # By FleetLock, which lets the host reboot.
     GRANTED_BEFORE_DRAIN = "granted"
     BOOTED = "booted"
     READY = "ready"
     PROVEN = "proven"
+    # The empty node has pods again.
     REFILLED = "refilled"
+    # Another update is staged now.
     RESTAGED = "restaged"
     RETURNED = "returned"
     FAILED = "failed"
+    # These three: another process continues the node.
     TAKEN_UP = "taken-up"
     TAKEN_UP_UNCORDONED = "taken-up-uncordoned"
     TAKEN_UP_REBOOTING = "taken-up-rebooting"
@@ -194,7 +198,7 @@ class RunResult(Struct, frozen=True):
                 reason = skipped.reason or Outcome.SKIPPED
                 version = held_version(skipped.finding)
                 nodes.append(NotDone(skipped.node, reason, skipped.message, version))
-        # A node that failed before may be left out now, too.
+        # A node that failed before may also be left out now, which is the newer reason.
         names = {node.node for node in nodes}
         failed_before = [node for node in self.failed_before if node.node not in names]
         return (*failed_before, *nodes)

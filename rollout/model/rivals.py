@@ -42,7 +42,7 @@ class SelfReboot(StrEnum):
 
 RIVALS = (*Rival, *SelfReboot)
 
-# How to stop each on the host.
+# What each does, and how to stop it on the host.
 SELF_REBOOTS = {
     SelfReboot.UNATTENDED_UPGRADES: (
         "unattended-upgrades reboots the host by itself",

@@ -108,7 +108,7 @@ def or_dash(text: str) -> str:
 def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
     """Return `3975.2.0 → 4081.2.1`, or without versions `22.04 (reboot-required)`."""
     current = printable(running) or "?"
-    # An update by update_engine always has a version: a missing one is unknown.
+    # An update by update_engine always has a version, so a missing one is unknown.
     if detected_by and not staged and _UPDATE_ENGINE not in detected_by:
         return f"{current} ({', '.join(detected_by)})"
     return f"{current} → {printable(staged) or '?'}"
@@ -119,13 +119,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-_SPLIT_AT = frozenset(" \t\"'\\")
+# ssh splits an unquoted path at these.
+_SEPARATORS = frozenset(" \t\"'\\")
 
 
 def ssh_path(path: str, *, tokens: bool = True) -> str:
     """Return a path as an option of ssh; `tokens`: the option expands tokens such as `%h`."""
     escaped = escape_quotes(path, tokens=tokens)
-    return f'"{escaped}"' if _SPLIT_AT.intersection(path) else escaped
+    return f'"{escaped}"' if _SEPARATORS.intersection(path) else escaped
 
 
 def escape_quotes(path: str, *, tokens: bool = True) -> str:

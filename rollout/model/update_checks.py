@@ -55,7 +55,7 @@ class UnitState(Struct, frozen=True):
     load: str = ""
     active: str = ""
     file: str = ""
-    # Another unit starts it; systemd calls such a unit disabled if it is linked in /usr.
+    # Another unit starts it. systemd calls it disabled nevertheless if the link is in /usr.
     wanted: bool = False
     # Why systemd cannot load it.
     problem: str = ""
@@ -83,7 +83,7 @@ class UnitState(Struct, frozen=True):
 
     @property
     def exists(self) -> bool:
-        """Whether systemd reported the unit."""
+        """Whether the host surely has the unit."""
         return self.known and not self.missing
 
     @property

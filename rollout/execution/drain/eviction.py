@@ -17,7 +17,7 @@ from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooMany
 from rollout.execution.base.deadline import BUDGET_CAUSE, is_transient
 from rollout.gather.cluster.snapshot import pod_path, read_node, read_pod, read_pods
 from rollout.model.cluster import Budget, Pod
-from rollout.model.node_marks import deferral
+from rollout.model.node_marks import deferral_of
 from rollout.model.own_node import OwnNode
 from rollout.model.policy import Critical, DrainPolicy
 from rollout.model.selectors import parse_selector
@@ -266,7 +266,10 @@ def move_elsewhere(
 def _find_own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
     """Return the pod to move; None if its node is not deferred, or nothing replaces it."""
     namespace, _, name = own.pod.partition("/")
-    if not own.pod or deferral(read_node(api, own.name)).get("by") != own.marker:
+    if not own.pod:
+        return None
+    deferral = deferral_of(read_node(api, own.name))
+    if deferral is None or deferral.by != own.marker:
         return None
     pod = read_pod(api, namespace, name)
     if pod is None or pod.owner is None or pod.terminating:

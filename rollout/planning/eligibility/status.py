@@ -20,7 +20,7 @@ from rollout.model.host import (
     UpdateState,
 )
 from rollout.model.memory import Pause
-from rollout.model.node_marks import deferral, is_deferred, pause_on, sources_not_asked
+from rollout.model.node_marks import deferral_of, pause_on, sources_not_asked
 from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
@@ -318,9 +318,9 @@ def _current_pause(candidate: Candidate) -> Pause | None:
 
 
 def _deferral_text(node: Node) -> str:
-    if not is_deferred(node):
+    deferral = deferral_of(node)
+    if deferral is None:
         return ""
-    mark = deferral(node)
-    by = f"by {mark['by']}" if "by" in mark else ""
-    at = f"at {mark['at']}" if "at" in mark else ""
+    by = f"by {deferral.by}" if deferral.by else ""
+    at = f"at {deferral.at}" if deferral.at else ""
     return joined(" ", "left for a run from another node", by, at)
