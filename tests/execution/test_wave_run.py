@@ -263,21 +263,29 @@ class Looks(Settler, frozen=True):
 
 
 @pytest.mark.parametrize(
-    ("checks", "bad", "looks"), [(1, (), 1), (2, (), 2), (3, (), 3), (3, (1, 3), 6)]
+    ("checks", "bad", "looks", "prepared_at"),
+    [(1, (), 1, []), (2, (), 2, [1]), (3, (), 3, [2]), (3, (1, 3), 6, [5]), (2, (2,), 4, [1, 3])],
 )
 def test_good_looks_have_to_follow_one_another(
-    checks: int, bad: tuple[int, ...], looks: int
+    checks: int, bad: tuple[int, ...], looks: int, prepared_at: list[int]
 ) -> None:
     clock = PassingClock()
     report = Reporter((), clock)
     policy = Policy(settle_timeout=Duration(30), gates=replace(GatePolicy(), health_checks=checks))
     Looks.looks, Looks.bad = 0, frozenset(bad)
     settler = Looks(PatientApi(None, clock), report, policy, lambda: None)  # type: ignore[arg-type]
-    assert (
-        settler.wait_until_settled(Health({}, frozenset({"n-1"})), 1, StopRequest(), frozenset)
-        == ""
+    prepared = list[int]()
+    missing = settler.wait_until_settled(
+        Health({}, frozenset({"n-1"})),
+        1,
+        StopRequest(),
+        frozenset,
+        prepare_next=lambda: prepared.append(Looks.looks),
     )
+    assert missing == ""
     assert Looks.looks == looks
+    # The next wave is prepared before the last look, and again if that was bad.
+    assert prepared == prepared_at
 
 
 class Readings(Settler, frozen=True):

@@ -1,8 +1,8 @@
 """A node's host over SSH: which boot it is in, and whether it is the planned machine."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -16,11 +16,13 @@ from rollout.errors import (
     SshStalledError,
     SshTimeoutError,
 )
+from rollout.execution.node.early_look import EarlyLooks, Observations
 from rollout.execution.node.failures import NO_ANSWER_HINT, NodeFailure
+from rollout.gather.hosts.polling import observe, observe_all
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.gather.hosts.rollback_command import rollback_command
-from rollout.model.host import Host
+from rollout.model.host import Host, HostObservation
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
@@ -29,6 +31,8 @@ from rollout.ports import CommandResult, HostExecutor, HostShell
 
 T = TypeVar("T")
 _BOOT_SECONDS = 20.0
+# The others of a wave are observed when they start.
+_MOST_EARLY_LOOKS = 32
 
 
 @dataclass
@@ -73,6 +77,23 @@ class SshHost(Struct, frozen=True):
     # In a rollback, also chooses the other system.
     reboot_command: str = REBOOT_COMMAND
     probe: Probe = USUAL_PROBE
+    early_looks: EarlyLooks = field(default_factory=EarlyLooks)
+
+    def look_early(self, now: float) -> None:
+        """Begin an observation, which the next step may use."""
+        name = self.planned.name
+        self.early_looks.begin([name], self._observations(), now)
+
+    def observe(self, now: float) -> HostObservation:
+        """Return a fresh early observation, or a new one. `now` is monotonic."""
+        early = self.early_looks.take(self.planned.name, now)
+        return early or self._observe_with(self.shell)
+
+    def _observations(self) -> Observations:
+        yield self.planned.name, self._observe_with(self.shell.shell)
+
+    def _observe_with(self, shell: HostShell) -> HostObservation:
+        return observe(self.host, shell, probe=self.probe, timeout=self.probe_timeout)
 
     @property
     def error(self) -> SshError | None:
@@ -94,6 +115,7 @@ class RolloutHosts(Struct, frozen=True):
     probe_timeout: float = 60.0
     reboot_command: str = REBOOT_COMMAND
     detect_command: str = ""
+    early_looks: EarlyLooks = field(default_factory=EarlyLooks)
 
     def __contains__(self, node: str) -> bool:
         return node in self.by_node
@@ -101,6 +123,18 @@ class RolloutHosts(Struct, frozen=True):
     def attending(self, nodes: Iterable[PlannedNode]) -> AbstractContextManager[None]:
         hosts = [self.by_node[node.name] for node in nodes if node.name in self.by_node]
         return self.shell.attending(hosts)
+
+    def look_early(self, nodes: Sequence[PlannedNode], policy: Policy, now: float) -> None:
+        """Begin to observe the first hosts of a wave that is about to start."""
+        names = [node.name for node in nodes if node.name in self.by_node][:_MOST_EARLY_LOOKS]
+        observations = observe_all(
+            {name: self.by_node[name] for name in names},
+            self.shell,
+            probe=self._probe(policy),
+            timeout=self.probe_timeout,
+            concurrency=_MOST_EARLY_LOOKS,
+        )
+        self.early_looks.begin(names, observations, now)
 
     def host(self, planned: PlannedNode, policy: Policy) -> SshHost:
         reboot = self.reboot_command
@@ -110,8 +144,12 @@ class RolloutHosts(Struct, frozen=True):
             shell=RememberingShell(self.shell),
             probe_timeout=self.probe_timeout,
             reboot_command=rollback_command(reboot) if policy.rollback else reboot,
-            probe=Probe(policy.sources, self.detect_command, rollback=policy.rollback),
+            probe=self._probe(policy),
+            early_looks=self.early_looks,
         )
+
+    def _probe(self, policy: Policy) -> Probe:
+        return Probe(policy.sources, self.detect_command, rollback=policy.rollback)
 
 
 def is_host_silent(error: SshError | None) -> bool:

@@ -41,7 +41,6 @@ from rollout.execution.node.ssh_host import SshHost
 from rollout.execution.node.staged import RestagedError, approve_restaged, check_staged, is_approved
 from rollout.execution.node.watched import watched_node
 from rollout.gather.hosts.identity import verify_identities
-from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -96,7 +95,7 @@ def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
         Phase.CORDONED: prepare_drain,
-        Phase.DRAINING: _drain_and_mark,
+        Phase.DRAINING: partial(_drain_and_mark, host),
         Phase.DRAINED: partial(_reboot, host),
         Phase.REBOOTING: partial(_prove_boot, host),
         Phase.BOOTED: partial(_prove_ready, host),
@@ -195,7 +194,7 @@ def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
 
 
 def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObservation]:
-    observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
+    observation = host.observe(context.now)
     node = context.read_node()
     return node, verify_identities((node,), {node.name: observation})[node.name]
 
@@ -292,7 +291,10 @@ def drain_or_withhold(task: NodeTask) -> tuple[tuple[str, float], ...]:
         raise WithheldError(finding=error.finding) from error
 
 
-def _drain_and_mark(context: NodeContext, progress: Progress) -> Progress:
+def _drain_and_mark(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
+    if context.engine.playbooks is None:
+        # For `_approve_if_restaged`. A playbook may stage another update.
+        host.look_early(context.now)
     endings = drain_or_withhold(context)
     mark_phase(context, Phase.DRAINED)
     return replace(progress, endings=endings).move(Edge.EVICTED)

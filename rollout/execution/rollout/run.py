@@ -47,7 +47,7 @@ What is stored where:
     journal   a local file: all events, for people; nothing is decided by it
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -256,20 +256,44 @@ class Rollout(Struct, frozen=True):
         finished = {result.node for result in self.ledger.finished}
         if not any(node.name in finished for node in wave.nodes):
             return None
-        unsettled = self._wait_until_settled(before, wave.index, blamed_wave=wave.index)
+        look_early = partial(self._look_early_at_wave_after, wave)
+        unsettled = self._wait_until_settled(
+            before, wave.index, blamed_wave=wave.index, prepare_next=look_early
+        )
         soak = self.plan.policy.gates.soak
         if unsettled or not soak:
             return unsettled
         self.engine.report.notice(f"wave {wave.index} is done; soaking for {soak}")
         self.engine.cluster.deadline(soak).sleep_unless(self.engine.stop)
-        return self._wait_until_settled(before, wave.index, blamed_wave=wave.index)
+        return self._wait_until_settled(
+            before, wave.index, blamed_wave=wave.index, prepare_next=look_early
+        )
+
+    def _look_early_at_wave_after(self, wave: Wave) -> None:
+        """Begin to observe the hosts of the next wave, while the cluster settles."""
+        for following in self.plan.waves:
+            if following.index > wave.index:
+                # A rolling part starts few of its nodes at once.
+                if following.rolling is None:
+                    now = self.engine.cluster.clock.monotonic()
+                    self.hosts.look_early(following.nodes, self.plan.policy, now)
+                return
 
     def _wait_until_settled(
-        self, before: Health, index: int, *, blamed_wave: int = 0
+        self,
+        before: Health,
+        index: int,
+        *,
+        blamed_wave: int = 0,
+        prepare_next: Callable[[], None] = lambda: None,
     ) -> Unsettled | None:
         """Return why no wave may follow. `blamed_wave`: 0 if unknown."""
         missing = self.engine.settler.wait_until_settled(
-            before, index, self.engine.stop, lambda: self.ledger.left_cordoned
+            before,
+            index,
+            self.engine.stop,
+            lambda: self.ledger.left_cordoned,
+            prepare_next=prepare_next,
         )
         if not missing or self.engine.stop.is_due:
             return None

@@ -144,10 +144,12 @@ class Settler(Struct, frozen=True):
         stop: StopRequest,
         expected_away: Callable[[], frozenset[str]],
         in_flight: Callable[[], Mapping[str, NodeBaseline]] = dict,
+        prepare_next: Callable[[], None] = lambda: None,
     ) -> str:
         """Wait until the health is as before; return what is still missing, or empty.
 
-        Each check calls `expected_away` and `in_flight` again.
+        Each check calls `expected_away` and `in_flight` again. `prepare_next` is called when only
+        the last check is left.
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
         # To spare requests, read settled workloads again only once all have settled.
@@ -177,6 +179,8 @@ class Settler(Struct, frozen=True):
                 self.report.settling(wave, missing)
                 reading = self.cluster.clock.monotonic() - began
                 pause = min(pause, max(_SHORTEST_PAUSE, _PAUSE_PER_READING * reading))
+            elif healthy_checks == self.policy.gates.health_checks - 1:
+                prepare_next()
             self.cluster.clock.wait(stop, pause)
 
 

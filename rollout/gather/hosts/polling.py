@@ -48,11 +48,28 @@ def poll(
     `timeout` is for each host, in seconds. `on_answer` runs in the caller's thread. An interrupt
     does not wait for the hosts.
     """
-    with_address = {name: host for name, host in hosts.items() if host.address}
     # Keeps the order of `hosts`.
     observations: dict[str, HostObservation] = {}
     for name, host in hosts.items():
         observations[name] = _no_address_failure(host)
+    answers = observe_all(hosts, executor, probe=probe, timeout=timeout, concurrency=concurrency)
+    with closing(answers):
+        for name, observation in answers:
+            observations[name] = observation
+            on_answer()
+    return observations
+
+
+def observe_all(
+    hosts: Mapping[str, Host],
+    executor: HostExecutor,
+    *,
+    probe: Probe,
+    timeout: float,
+    concurrency: int,
+) -> Generator[tuple[str, HostObservation]]:
+    """Yield the observation of each host that has an address, as it arrives."""
+    with_address = {name: host for name, host in hosts.items() if host.address}
     answers = executor.run_on_all(
         with_address, probe.command, timeout=timeout, concurrency=concurrency
     )
@@ -60,11 +77,9 @@ def poll(
         for name, answer in answers:
             host = hosts[name]
             if isinstance(answer, SshError):
-                observations[name] = _probe_failure(host, answer)
+                yield name, _probe_failure(host, answer)
             else:
-                observations[name] = _parse_or_fail(host, answer, probe)
-            on_answer()
-    return observations
+                yield name, _parse_or_fail(host, answer, probe)
 
 
 def _parse_or_fail(host: Host, result: CommandResult, probe: Probe) -> HostObservation:
