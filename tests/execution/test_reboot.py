@@ -570,6 +570,39 @@ def test_a_host_that_refuses_connections_is_tried_five_times_in_thirty_seconds(
     assert all(sixth - first > 30 for first, sixth in zip(attempts, attempts[5:], strict=False))
 
 
+@dataclass
+class PunctualKubelet:
+    """A Node that reports the new boot at this time."""
+
+    now: Callable[[], float]
+    reports_at: float
+    is_absent: bool = False
+    why_removed: str = ""
+
+    @property
+    def boot_id(self) -> str:
+        return NEW if self.now() >= self.reports_at else OLD
+
+    def await_other_boot(self, boot_id: str, deadline: Deadline) -> None:
+        while not deadline.expired and self.boot_id == boot_id:
+            deadline.pause(0.1)
+
+
+@pytest.mark.parametrize("up_after", [8, 15, 22, 27, 29, 45, 55])
+def test_a_host_that_refused_connections_is_tried_when_its_kubelet_reports(
+    asking: Asking, up_after: float
+) -> None:
+    host = LimitedHost(up_after=up_after)
+    context = asking(host)
+    began = context.now
+    host.up_after += began
+    host.now = lambda: context.now
+    kubelet = PunctualKubelet(host.now, reports_at=began + up_after + 1)
+    context = replace(context, watched=cast("Any", kubelet))
+    assert boot_of(context).boot_id == NEW
+    assert context.now - began <= up_after + 1.5
+
+
 def test_a_boot_that_the_kubelet_reports_ends_the_pause(
     watching: Watching, server: StandaloneApi
 ) -> None:

@@ -17,8 +17,10 @@ _DOWN_PAUSE = 0.2
 # Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s. Refused ones count,
 # too, so frequent attempts would never get through.
 _MOST_REFUSED = 5
+_KEPT_FOR_REPORT = 1
 _COUNTED_SECONDS = 31.0
-# After the first refusals in a row; the longest leaves an attempt for the kubelet's report.
+# After the first refusals in a row. One attempt of those that are counted is kept for the
+# kubelet's report.
 _REFUSED_PAUSES = (_DOWN_PAUSE, 1.0)
 _LONGEST_REFUSED_PAUSE = 10.0
 
@@ -34,11 +36,12 @@ class _Refusals:
             return _LONGEST_REFUSED_PAUSE
         return _REFUSED_PAUSES[number - 1]
 
-    def seconds_blocked(self, now: float) -> float:
-        """Return how long a firewall would refuse any attempt."""
-        if len(self.times) < _MOST_REFUSED:
+    def seconds_blocked(self, now: float, reserve: int = 0) -> float:
+        """Return how long a firewall would refuse any attempt but the last `reserve` ones."""
+        most = _MOST_REFUSED - reserve
+        if len(self.times) < most:
             return 0.0
-        return max(0.0, self.times[0] + _COUNTED_SECONDS - now)
+        return max(0.0, self.times[-most] + _COUNTED_SECONDS - now)
 
 
 @dataclass
@@ -71,10 +74,14 @@ class ConnectionPace:
         self._reported = self._reported_boot()
 
     def _pause_after_refusal(self, deadline: Deadline) -> None:
-        blocked = self._refusals.seconds_blocked(self.context.now)
+        now = self.context.now
+        blocked = self._refusals.seconds_blocked(now)
+        until_due = max(
+            self._refusals.least_pause, self._refusals.seconds_blocked(now, _KEPT_FOR_REPORT)
+        )
         # Whatever the kubelet reports, the firewall would refuse an attempt.
         deadline.pause(blocked)
-        rest = max(0.0, self._refusals.least_pause - blocked)
+        rest = max(0.0, until_due - blocked)
         self._await_report(min(deadline.remaining, rest))
 
     def _back_off(self, deadline: Deadline) -> None:
