@@ -39,7 +39,7 @@ LATER = {
 }
 
 
-def modules_of(script: str, *words: str, **variables: str) -> set[str]:
+def printed(script: str, *words: str, **variables: str) -> str:
     ended = subprocess.run(
         [sys.executable, "-c", script, *words],
         env={**os.environ, **variables},
@@ -47,7 +47,11 @@ def modules_of(script: str, *words: str, **variables: str) -> set[str]:
         text=True,
         check=True,
     )
-    return set(ended.stdout.split())
+    return ended.stdout
+
+
+def modules_of(script: str, *words: str, **variables: str) -> set[str]:
+    return set(printed(script, *words, **variables).split())
 
 
 @pytest.mark.parametrize(
@@ -65,3 +69,19 @@ def test_the_first_request_waits_for_few_modules(line: str, tmp_path: Path) -> N
 def test_status_does_not_load_what_builds_plans() -> None:
     modules = modules_of(STATUS)
     assert "rollout.planning.plan.build" not in modules
+
+
+EXIT = """\
+import atexit, gc, sys
+from rollout.cli.entry import main
+
+atexit.register(lambda: print(gc.get_freeze_count(), len(gc.get_objects())))
+sys.argv = ["rollout", "--version"]
+main()
+"""
+
+
+def test_the_exit_collects_no_garbage() -> None:
+    """To look at all objects once more took 0.2 s of CPU after an apply."""
+    frozen, others = map(int, printed(EXIT).splitlines()[-1].split())
+    assert frozen > 10 * others
