@@ -86,6 +86,8 @@ def with_defaults(resource: Resource, obj: Json, *, creating: bool = True) -> Js
         defaulted |= {"spec": spec, "status": {**_BUDGET_STATUS, **status}}
     elif resource in _REPLICATED:
         defaulted["spec"] = {"replicas": 1, **spec}
+    elif resource is DAEMONSETS:
+        defaulted["spec"] = {"updateStrategy": {"type": "RollingUpdate"}, **spec}
     return defaulted
 
 

@@ -227,13 +227,21 @@ class DaemonSets(WorkloadController):
         spec = _daemon_spec(obj)
         pods_by_node = self._by_node(obj)
         desired = 0
+        current = 0
         ready = 0
         for node in self._store.items(NODES):
             if _fits(spec, node):
                 desired += 1
-                pods = pods_by_node.get(name_of(node), ())
-                ready += any(is_active(pod) and is_ready(pod) for pod in pods)
-        return {"desiredNumberScheduled": desired, "numberReady": ready}
+                active = [pod for pod in pods_by_node.get(name_of(node), ()) if is_active(pod)]
+                current += bool(active)
+                ready += any(map(is_ready, active))
+        return {
+            "desiredNumberScheduled": desired,
+            "currentNumberScheduled": current,
+            "updatedNumberScheduled": current,
+            "numberReady": ready,
+            "numberAvailable": ready,
+        }
 
     def _by_node(self, obj: Json) -> dict[str, list[Json]]:
         """Return the DaemonSet's pods by the node they run on or are meant for."""

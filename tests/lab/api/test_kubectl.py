@@ -106,6 +106,15 @@ def test_a_workload_is_scaled(lab: Lab) -> None:
     assert scale["spec"]["replicas"] == replicas
 
 
+def test_workloads_are_rolled_out(lab: Lab) -> None:
+    daemon_set = listed(lab, "daemonsets", "-A")[0]["metadata"]
+    workloads = {deployment(lab)[:2]: "deployment"}
+    workloads[daemon_set["namespace"], daemon_set["name"]] = "daemonset"
+    for (namespace, name), kind in workloads.items():
+        said = kubectl(lab, "rollout", "status", "-n", namespace, f"{kind}/{name}")
+        assert "successfully rolled out" in said.stdout, said.stderr
+
+
 def test_a_statefulset_is_scaled_and_a_daemonset_is_not(lab: Lab) -> None:
     daemon_set = listed(lab, "daemonsets", "-A")[0]["metadata"]
     refused = kubectl(
