@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -81,19 +81,38 @@ class Step:
     before: float
 
 
-def steps(lines: Iterator[Mapping[str, Any]]) -> Iterator[Step]:
-    """Each step on the way of one node after another."""
-    node = ""
-    before = 0.0
+def steps(lines: Iterable[Mapping[str, Any]]) -> Iterator[Step]:
+    """Each step that ends a wait; nodes may be on their way side by side."""
+    last: dict[str, float] = {}
     for line in lines:
         at = datetime.fromisoformat(line["at"]).timestamp()
         word = line["phase"] if line["type"] == "step" and "edge" in line else line["type"]
-        word = "next" if word == "wave_started" and node else word
-        node = line.get("node", node)
-        if word in WAITS:
-            yield Step(word, "" if word == "next" else node, at, before)
-        if "edge" in line or word == "next":
-            before = at
+        node = line.get("node", "")
+        if word == "wave_started" and last:
+            yield Step("next", "", at, max(last.values()))
+        elif word in WAITS:
+            yield Step(word, node, at, last.get(node, 0.0))
+        if "edge" in line:
+            last[node] = at
+
+
+def late_waits(lines: Iterable[Mapping[str, Any]], events: Events) -> Mapping[str, Sequence[float]]:
+    """Seconds after the event, by wait, as the lines come; without waits for nothing."""
+    late = defaultdict[str, list[float]](list)
+    for step in steps(lines):
+        event = events.last.get((step.wait, step.node), 0.0)
+        if event > step.before:
+            late[step.wait].append(step.at - event)
+    return late
+
+
+def print_late_waits(late: Mapping[str, Sequence[float]]) -> None:
+    """Print a row for each wait."""
+    print(f"{'wait until':<30}{'waits':>6}{'median s':>10}{'most s':>8}")
+    for wait, title in WAITS.items():
+        figures = late.get(wait)
+        if figures:
+            print(f"{title:<30}{len(figures):>6}{median(figures):>10.2f}{max(figures):>8.2f}")
 
 
 def lateness(lab: Lab, nodes: int) -> Mapping[str, Sequence[float]]:
@@ -105,7 +124,6 @@ def lateness(lab: Lab, nodes: int) -> Mapping[str, Sequence[float]]:
         machine.timings = HostTimings(boot=20 + 1.7 * number)
         lab.call(partial(machine.observers.append, partial(events.note_host, name)))
     names = [f"--node=worker-{number}" for number in range(1, nodes + 1)]
-    late = defaultdict[str, list[float]](list)
     with subprocess.Popen(
         (sys.executable, "-m", "rollout", "apply", "--yes", "-o", "json", *names),
         env={"PATH": os.environ["PATH"], "HOME": str(lab.directory), **lab.environment},
@@ -114,10 +132,7 @@ def lateness(lab: Lab, nodes: int) -> Mapping[str, Sequence[float]]:
         text=True,
     ) as process:
         assert process.stdout is not None
-        for step in steps(map(json.loads, process.stdout)):
-            event = events.last.get((step.wait, step.node), 0.0)
-            if event > step.before:
-                late[step.wait].append(step.at - event)
+        late = late_waits(map(json.loads, process.stdout), events)
     assert process.returncode == 0, f"apply ended with {process.returncode}"
     return late
 
@@ -133,11 +148,7 @@ def main() -> None:
         Lab(load_scenario(str(SCENARIO)), directory=Path(name), speed=asked.speed) as lab,
     ):
         late = lateness(lab, asked.nodes)
-    print(f"{'wait until':<30}{'waits':>6}{'median s':>10}{'most s':>8}")
-    for wait, title in WAITS.items():
-        if late[wait]:
-            figures = late[wait]
-            print(f"{title:<30}{len(figures):>6}{median(figures):>10.2f}{max(figures):>8.2f}")
+    print_late_waits(late)
     worst = max(max(figures) for figures in late.values() if figures)
     if asked.most is not None and worst > asked.most:
         sys.exit(f"a wait ended {worst:.2f} s late")
