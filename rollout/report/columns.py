@@ -170,7 +170,9 @@ class _Table(Struct, frozen=True):
         return self.columns[last].note and last not in indexes
 
     def row_lines(self, row: Row, indexes: Sequence[int], widths: Sequence[int]) -> list[str]:
-        cells = [_wrap(row[index], width) for index, width in zip(indexes, widths, strict=True)]
+        cells = [
+            _wrap_cell(row[index], width) for index, width in zip(indexes, widths, strict=True)
+        ]
         lines = []
         for parts in zip_longest(*cells, fillvalue=""):
             padded = [
@@ -212,7 +214,7 @@ def _line_width(text: str) -> int:
     return max(map(len, text.split("\n")))
 
 
-def _wrap(text: str, width: int) -> list[str]:
+def _wrap_cell(text: str, width: int) -> list[str]:
     lines: list[str] = []
     for line in text.splitlines():
         lines += _fill_lines(line, width).splitlines()

@@ -60,17 +60,17 @@ class ReflowingRender(LiveRender):
     def __init__(self, live: Live) -> None:
         super().__init__(live.get_renderable(), vertical_overflow=live.vertical_overflow)
         self._console = live.console
-        self._widths: list[int] = []
+        # Of each line that is on the terminal now.
+        self._drawn_widths: list[int] = []
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Note the width of each drawn line, for `_reflow`."""
         segments = list(super().__rich_console__(console, options))
         text = "".join(
             segment.text
             for segment in segments
             if isinstance(segment, Segment) and not segment.control
         )
-        self._widths = [cell_len(line) for line in text.split("\n")]
+        self._drawn_widths = [cell_len(line) for line in text.split("\n")]
         yield from segments
 
     def position_cursor(self) -> Control:
@@ -82,12 +82,13 @@ class ReflowingRender(LiveRender):
         return super().restore_cursor()
 
     def _reflow(self) -> None:
-        """Set how many lines to erase: a narrower terminal has broken the drawn ones."""
+        """Set how many lines to erase: a narrower terminal has broken the drawn lines."""
         if self._shape is None:
             return
         _, drawn_height = self._shape
         width = max(1, self._console.width)
-        height = sum(max(1, ceil(cells / width)) for cells in self._widths)
+        height = sum(max(1, ceil(cells / width)) for cells in self._drawn_widths)
+        # Lines that have scrolled off the screen cannot be erased.
         self._shape = (width, min(height, max(drawn_height, self._console.height)))
 
 

@@ -130,7 +130,7 @@ def _timeline_lines(records: Iterable[Record], *, details: bool) -> Iterator[Any
         if line is None:
             # A newer version may have written the record.
             continue
-        gets_line = log_filter.add(line, line.at.timestamp())
+        gets_line = log_filter.admit(line, line.at.timestamp())
         if gets_line or details:
             yield line
 

@@ -246,11 +246,12 @@ class _JournalChecker:
             self._report(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
 
     def _apply_edge(self, number: int, name: str, edge: Edge) -> None:
-        """Check that reboots follow drains, and proofs follow boots."""
+        """Check that reboots are requested after drains, and proven after boots."""
         node = self.process.node(name)
         match edge:
             case Edge.EVICTED:
                 node.is_drained = True
+            # REFILLED: new pods have come to the drained node.
             case Edge.REFILLED | Edge.CORDONED | Edge.TAKEN_UP:
                 node.is_drained = False
             case Edge.REBOOT_REQUESTED if not node.is_drained:

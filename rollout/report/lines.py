@@ -166,18 +166,18 @@ AnyLine = VersionLine | JournalHeader | DryRunLine | AbortedRecord | EventLine
 
 def journal_record(line: AnyLine) -> Record:
     # msgspec would write microseconds.
-    record: Record = _with_stamps(msgspec.to_builtins(line, builtin_types=(datetime,)))
+    record: Record = _with_timestamps(msgspec.to_builtins(line, builtin_types=(datetime,)))
     return record
 
 
-def _with_stamps(value: Any) -> Any:
+def _with_timestamps(value: Any) -> Any:
     match value:
         case datetime():
             return timestamp(value)
         case dict():
-            return {name: _with_stamps(item) for name, item in value.items()}
+            return {name: _with_timestamps(item) for name, item in value.items()}
         case list() | tuple():
-            return [_with_stamps(item) for item in value]
+            return [_with_timestamps(item) for item in value]
         case _:
             return value
 

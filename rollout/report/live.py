@@ -61,9 +61,9 @@ class LiveProgress:
         stop: StopRequest | None = None,
         *,
         names_pods: bool = False,
-        rephrase: Callable[[str], str] = str,
+        with_program_name: Callable[[str], str] = str,
     ) -> None:
-        self._rephrase = rephrase
+        self._with_program_name = with_program_name
         self._console = console
         self._monotonic = monotonic
         self._stop = stop or StopRequest()
@@ -109,7 +109,7 @@ class LiveProgress:
             case PodsEvicted() if self._names_pods:
                 return Text(sentence(event), style="dim")
             case Notice() | VersionHeld() | NodeRescued():
-                return Text(self._rephrase(sentence(event)), style="yellow")
+                return Text(self._with_program_name(sentence(event)), style="yellow")
             case _:
                 return None
 
@@ -139,9 +139,9 @@ class LiveProgress:
             is_complete = len(rows) == len(nodes)
             if is_complete and sum(map(len, rows.values())) <= room:
                 return _lines_of(nodes, rows)
-        # Less than the room, because the last line counts the other nodes.
+        # One line of the room is for the count of the other nodes.
         heights = accumulate(map(len, rows.values()))
-        names = [name for name, height in zip(rows, heights, strict=True) if height < room]
+        names = [name for name, height in zip(rows, heights, strict=True) if height <= room - 1]
         visible = names or [most_urgent[0].name]
         rows = {name: rows[name] for name in visible}
         others = [node for node in nodes if node.name not in rows]
@@ -170,7 +170,7 @@ class LiveProgress:
     def _blocked_rows(self, node: NodeView, now: float) -> Iterator[Text]:
         evictions = list(node.blocked_evictions.values())
         for eviction in evictions[:_MOST_BLOCKED]:
-            age = now - node.reported_monotonic[eviction.event.pod]
+            age = now - node.block_reported_monotonic[eviction.event.pod]
             for line in blocked_lines(eviction.event, self._console.width - len(_INDENT), age):
                 yield _single_line(f"{_INDENT}{line}", _BLOCKED_STYLE)
         hidden_count = len(evictions) - _MOST_BLOCKED
@@ -238,9 +238,10 @@ def _single_line(text: str | Text, style: str = "") -> Text:
 
 
 def _estimate_at_this_pace(view: RunView) -> float:
-    """Return the run's seconds at the pace of its ended nodes; 0 without an estimate."""
+    """Return how many seconds the run takes at the pace of its ended nodes; 0 if unknown."""
     plan = view.plans[-1]
     estimate = plan.estimate.seconds
+    # Each node has an equal share of its wave's estimate.
     seconds_by_node = {}
     for wave in plan.waves:
         for node in wave.nodes:

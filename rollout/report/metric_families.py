@@ -44,7 +44,7 @@ def _family(
     *,
     labels: tuple[str, ...] = (),
 ) -> Family[Instrument]:
-    # Not in the library's global registry.
+    # In no global registry, so that one process can have several of these.
     instrument = make(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None)
     return Family(instrument, cluster, labels)
 
@@ -180,10 +180,10 @@ class FleetLockMetrics(Collector):
 
     def __init__(self, cluster: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        # The server replaces these two.
+        # Empty until the server replaces them.
         self.slots: Callable[[], Slots] = Slots
         self.in_hand: Callable[[], int] = int
-        self._collecting = Lock()
+        self._collect_lock = Lock()
         gauge = partial(_family, cluster, Gauge)
         counter = partial(_family, cluster, Counter)
         self._requests = counter(
@@ -205,7 +205,7 @@ class FleetLockMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         # Another scrape must not find the gauge of held slots cleared.
-        with self._collecting:
+        with self._collect_lock:
             return self._collect()
 
     def _collect(self) -> Sequence[Metric]:

@@ -135,10 +135,9 @@ class Metrics(Collector):
 
     def end_pass(self, result: PassResult, at: datetime) -> None:
         with self._lock_to_change() as families:
-            skipped = self._is_skipped
+            is_skipped = self._is_skipped and result is PassResult.OK
             self._is_skipped = False
-            has_nothing_done = skipped and result is PassResult.OK
-            self._last_pass = PassResult.SKIPPED if has_nothing_done else result
+            self._last_pass = PassResult.SKIPPED if is_skipped else result
             self._view.release_pods(at)
             families.run.running().set(0)
             families.passes.pass_start().set(0)
@@ -177,7 +176,7 @@ class Metrics(Collector):
         plan = event.plan
         self.has_plan = True
         pools = {node.name: node.pool for node in plan.nodes}
-        # In `operate`, the new plan takes up the nodes of an earlier pass.
+        # Only `operate` has a last pass, and its new plan takes up the nodes in flight.
         in_flight = self._view.in_flight if self._last_pass is None else ()
         other_nodes = {node.name: node for node in in_flight if node.name not in pools}
         self._view = RunView(nodes=other_nodes)
@@ -219,7 +218,7 @@ class Metrics(Collector):
         if (earlier_phase, event.phase) == (Phase.DRAINING, Phase.DRAINED):
             self._families.run.drain(pool).observe(_seconds(phases[-1].begin, event.at))
         begun = {phase.phase: phase.begin for phase in phases}
-        # Without its drain, a reboot may have begun earlier.
+        # A process that did not drain the node does not know when the reboot began.
         if event.phase is Phase.READY and Phase.REBOOTING in begun and Phase.DRAINED in begun:
             self._families.run.reboot(pool).observe(_seconds(begun[Phase.REBOOTING], event.at))
 
@@ -299,7 +298,7 @@ class Metrics(Collector):
     def _known_or_remembered(self, family: Family[Any]) -> Metric:
         """Return the metric, or an earlier process's until this process has a value."""
         metric: Metric = next(iter(family.instrument.collect()))
-        # A last success stays until the next one.
+        # A new plan does not change when the last success was.
         is_known = self.has_plan and family is not self._families.passes.last_success
         if family is self._families.cluster.version_held:
             is_known = self._are_held_versions_known

@@ -29,6 +29,7 @@ from rollout.report.sentences import progress_text, sentence
 DETAIL_SECONDS = 30.0
 _BLOCKED_SECONDS = 300.0
 _QUIET_SECONDS = 60.0
+_SECONDS_BETWEEN_CHECKS_FOR_SILENCE = _QUIET_SECONDS / 4
 # Nothing has happened yet, or the end has its own line.
 _SILENT_PHASES = frozenset({Phase.PENDING, Phase.DONE})
 _PHASES_WITH_WAITS = frozenset({Phase.CORDONED, Phase.DRAINED})
@@ -43,10 +44,10 @@ class LogFilter:
         # By node and pod; the pod is empty for a step.
         self._reported_at: dict[tuple[str, str], float] = {}
 
-    def add(self, event: StepEvent | AnyLine, now: float) -> bool:
+    def admit(self, event: StepEvent | AnyLine, now: float) -> bool:
         """Return whether the event gets a line."""
         if isinstance(event, PlanReady) and not self.view.in_flight:
-            # Each host of a FleetLock server has its own plan.
+            # Each host of a FleetLock server has its own plan, so the counts start over.
             self.view = RunView()
         gets_line = True
         match event:
@@ -83,7 +84,7 @@ class LogFilter:
 
 
 class PlainLines:
-    """Writes plain lines, as a context also during silence. Safe to use from many threads."""
+    """Writes plain lines, and as a context also during silence. Safe to use from many threads."""
 
     def __init__(
         self,
@@ -91,10 +92,10 @@ class PlainLines:
         monotonic: Callable[[], float] = time.monotonic,
         *,
         names_pods: bool = False,
-        rephrase: Callable[[str], str] = str,
+        with_program_name: Callable[[str], str] = str,
     ) -> None:
         self._stream = stream
-        self._rephrase = rephrase
+        self._with_program_name = with_program_name
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._filter = LogFilter(names_pods=names_pods)
@@ -115,7 +116,7 @@ class PlainLines:
     def notify(self, event: StepEvent) -> None:
         with self._lock:
             now = self._monotonic()
-            gets_line = self._filter.add(event, now)
+            gets_line = self._filter.admit(event, now)
             if isinstance(event, RunFinished):
                 self._ended.set()
             if gets_line:
@@ -123,8 +124,8 @@ class PlainLines:
 
     def _write_during_silence(self) -> None:
         """Write a summary during silence, because some CI systems end silent jobs."""
-        while not self._ended.wait(_QUIET_SECONDS / 4):
-            # The reader of the pipe may be gone.
+        while not self._ended.wait(_SECONDS_BETWEEN_CHECKS_FOR_SILENCE):
+            # If the reader of the pipe is gone, `notify` raises the error.
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
                 view = self._filter.view
@@ -134,11 +135,12 @@ class PlainLines:
 
     def _write(self, at: datetime, text: str, now: float) -> None:
         self._last_line_at = now
-        self._stream.write(f"{self._line(at, self._rephrase(text))}\n")
+        self._stream.write(f"{self._with_time(at, self._with_program_name(text))}\n")
         self._stream.flush()
 
-    def _line(self, at: datetime, text: str) -> str:
+    def _with_time(self, at: datetime, text: str) -> str:
+        """Put the time before the text: in UTC for a log, the local time for a terminal."""
         if not self._stream.isatty():
             return f"{whole_second(at)} {text}"
-        # The terminal would break words.
+        # Wrapped here, because the terminal would break words.
         return wrap(f"{at.astimezone():%H:%M:%S} {text}", shutil.get_terminal_size().columns)

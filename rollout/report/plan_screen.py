@@ -106,7 +106,7 @@ def plan_text(
 
 
 def _without_begun_nodes(plan: RolloutPlan) -> RolloutPlan:
-    """Another rollout's nodes are reported separately."""
+    """Leave out the nodes of another rollout, which has its own sentence."""
     excluded = tuple(
         exclusion
         for exclusion in plan.excluded
@@ -279,10 +279,10 @@ def _wave_rows(
     most_rows: int = _MOST_ROWS,
     control_plane: Container[str] | None = None,
 ) -> Sequence[Row]:
-    """Return the rows of the table, one per wave without a `width`.
+    """Return the rows of the table: one per wave without a `width`, else `most_rows` if possible.
 
-    Waves in a row that look the same share a row. If these are more than `most_rows`, waves of the
-    same size share one, and then all workers and all of the `control_plane`.
+    Adjacent waves share a row if they look the same; if that is not enough, if they have the same
+    size; then all waves of workers, and all of the `control_plane`.
     """
     if width is None:
         return [_wide_row(wave, zone_by_node) for wave in plan.waves]
@@ -333,6 +333,7 @@ def _group_row(
     has_all_zones = len(zones) > 2 and all_zones == set(zones)  # noqa: PLR2004
     first = group[0].index
     last = group[-1].index
+    # Notes of many waves would fill the screen, so the first one stands for all.
     waves_with_note = group[:1] if len(group) > _MOST_ROWS else group
     notes = list(dict.fromkeys(printable(wave.note) for wave in waves_with_note if wave.note))
     return (
@@ -355,7 +356,7 @@ def _rough_time(seconds: float) -> str:
 
 
 class _WaveLook(NamedTuple):
-    """What a row shows of a wave of one node. Other waves differ by their number."""
+    """What a row shows. Only waves of one node can look the same: others have a number."""
 
     number: int
     note: str
@@ -376,7 +377,7 @@ class _WaveLook(NamedTuple):
 
 
 class _WaveSize(NamedTuple):
-    """A wave's size and versions. Rolling waves differ by their number."""
+    """A wave's size and versions. Rolling waves never have the same: they have a number."""
 
     number: int
     nodes: int
@@ -466,18 +467,18 @@ def _in_words(seconds: float) -> str:
 
 def no_nodes_text(plan: RolloutPlan) -> str:
     """Return why no node is planned: `Nothing to do` only if no problem excludes one."""
-    unwanted = plan.policy.rollback
+    unwanted_version = plan.policy.rollback
     wrong = wrongly_left_out(plan.excluded)
     right = rightly_left_out(plan.excluded)
     is_only_without_update = not wrong and set(right) == {ExclusionReason.NO_UPDATE}
-    if is_only_without_update and unwanted:
+    if is_only_without_update and unwanted_version:
         nodes = counted(len(plan.excluded), "node")
-        return f"Nothing to do: none of {nodes} runs {printable(unwanted)}."
+        return f"Nothing to do: none of {nodes} runs {printable(unwanted_version)}."
     if is_only_without_update:
         return _nothing_staged(plan.excluded)
     lead = "No node is planned" if wrong else "Nothing to do: no node is planned"
     sentence = f"{joined('; ', lead, absence_counts(wrong, right))}."
-    return f"{sentence} {_hold_hint(unwanted)}" if unwanted else sentence
+    return f"{sentence} {_hold_hint(unwanted_version)}" if unwanted_version else sentence
 
 
 def _hold_hint(version: str) -> str:

@@ -49,9 +49,9 @@ class NodeView:
     # Or when the node ended.
     phase_begun_monotonic: float = 0.0
     ended_phases: list[PhaseReport] = field(default_factory=list)
-    # Blocked now, by pod.
+    # By pod: what is blocked now, and when it was last reported.
     blocked_evictions: dict[str, BlockedEviction] = field(default_factory=dict)
-    reported_monotonic: dict[str, float] = field(default_factory=dict)
+    block_reported_monotonic: dict[str, float] = field(default_factory=dict)
     has_evicted_pods: bool = False
     # The drain waited for pods to complete.
     has_awaited_pods: bool = False
@@ -67,7 +67,7 @@ class NodeView:
             self.since = event.at
             self.phase_begun_monotonic = now
             if event.phase in PART_OF:
-                # A node that had ended is taken up again.
+                # A node that had ended is taken up again, so its earlier end does not count.
                 self.end = None
         self.detail = event.detail
         self.activity = event.activity
@@ -79,7 +79,7 @@ class NodeView:
 
     def leave(self, at: datetime) -> None:
         if self.phase and self.since and self.phase in PART_OF:
-            # The clock may have been set back.
+            # The clock may have been set back, so a phase may seem to end before it began.
             self.ended_phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
         self.phase = None
         self.release_pods(at)
@@ -116,8 +116,9 @@ class RunView:
     aborted: AbortedRecord | None = None
     eviction_count: int = 0
     unknown_record_count: int = 0
+    # A node of the last wave has ended, and no later wave has started.
     _awaits_settling: bool = False
-    # The waves of earlier processes.
+    # How many waves earlier processes have finished.
     _earlier_waves: int = 0
 
     @property
@@ -163,7 +164,7 @@ class RunView:
             case WaveSettling():
                 self._start_settling(event)
             case NodeStep():
-                # A node continues only after the cluster has settled.
+                # A node continues only after the cluster has settled, so the wait is over.
                 self.settling = None
                 self._get_or_add_node(event.node).enter(event, now)
                 for owner, seconds in (event.endings or {}).items():
@@ -240,26 +241,23 @@ class RunView:
                 in_flight=event.in_flight,
                 begun_at=event.at,
                 ended_at=event.at,
-                estimate_seconds=self._estimate_seconds(event.index),
+                estimate_seconds=self._planned_wave_seconds(event.index),
             )
         )
         for name in event.nodes:
             self._get_or_add_node(name).wave = len(self.waves)
 
-    def _estimate_seconds(self, index: int) -> int | None:
+    def _planned_wave_seconds(self, index: int) -> int | None:
+        """Return the plan's estimate for a wave, or None if unknown."""
         waves = self.plans[-1].waves if self.plans else ()
-        for wave in waves:
-            if wave.index == index:
-                return wave.estimate.seconds or None
-        return None
+        estimates = {wave.index: wave.estimate.seconds for wave in waves}
+        return estimates.get(index) or None
 
     def _waves_before(self, event: WaveStarted) -> int:
-        """Return how many waves earlier processes finished.
-
-        A wave that continues with nodes of the last one keeps its number.
-        """
+        """Return how many waves earlier processes have finished; each starts to count at 1."""
         if event.index == 1 and self.waves:
             last = self.waves[-1]
+            # A wave that continues with nodes of the last one keeps its number.
             continues_last = not set(last.nodes).isdisjoint(event.nodes)
             self._earlier_waves = last.index - 1 if continues_last else last.index
         return self._earlier_waves
@@ -289,9 +287,9 @@ class RunView:
 
     def _block_eviction(self, event: PodBlocked, now: float) -> None:
         node = self._get_or_add_node(event.node)
-        node.reported_monotonic[event.pod] = now
+        node.block_reported_monotonic[event.pod] = now
         eviction = node.blocked_evictions.get(event.pod)
-        # The same block is reported again and again.
+        # The same block is reported again and again: only update it.
         if eviction and eviction.event.since == event.since:
             eviction.event = event
             eviction.until = event.at

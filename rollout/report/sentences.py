@@ -157,12 +157,10 @@ def pod_with_owner(pod: PodBlocked | EvictedPod) -> str:
 
 
 def why_blocked(event: PodBlocked) -> str:
-    """Return the budget's figures, or else the message, and what it waits for.
-
-    A budget that has more than it needs has not counted its last evictions yet.
-    """
+    """Return the budget's figures or else the message, and the controller that has to act."""
     reason = printable(event.message)
     if event.needs is not None and event.has is not None:
+        # Above its need, a budget allows evictions once it has counted the last ones.
         uncounted = ", its last evictions not counted yet" if event.has > event.needs else ""
         reason = f"needs {event.needs} healthy, has {event.has}{uncounted}"
     return joined("; ", reason, _who_acts(event))

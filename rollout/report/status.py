@@ -28,8 +28,8 @@ from rollout.wording import cause_of
 from rollout.wording.nodes import check_trouble, failure_clause
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
-# Nodes with the same note.
-_LEAST_SHARING = 2
+# A note that fewer nodes have in common stays in their rows.
+_FEWEST_NODES_OF_SHARED_NOTE = 2
 _COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", note=True))
 _WIDE_COLUMNS = (
     Column("NODE"),
@@ -42,9 +42,8 @@ _WIDE_COLUMNS = (
     Column("POOL", drop_order=5),
     Column("NOTE", note=True),
 )
-_MAY_FIND_AN_UPDATE = (NodeState.BEHIND, NodeState.ROLLED_BACK, NodeState.CHECK_FAILED)
-# Only update_engine can be told to check.
-_NO_ENGINE = (UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED)
+_STATES_THAT_NEED_A_CHECK = (NodeState.BEHIND, NodeState.ROLLED_BACK, NodeState.CHECK_FAILED)
+_WITHOUT_UPDATE_ENGINE = (UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED)
 _CORDONED = (ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED)
 _ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionReason.WRONG_HOST)
 AFTER_THE_CAUSE = "After fixing the cause"
@@ -57,7 +56,7 @@ class Way(Struct, frozen=True):
     command: str
     # Otherwise it is a command of kubectl.
     is_of_rollout: bool = True
-    # Held versions have to be released first.
+    # If so, held versions have to be released first.
     starts_nodes: bool = False
 
 
@@ -66,7 +65,7 @@ class FollowUp(Struct, frozen=True):
 
     sentence: str = ""
     command: str = ""
-    # Nothing can start before it.
+    # Nothing can start before this command has run.
     is_first: bool = False
     # When to run the command; empty for now.
     lead: str = ""
@@ -95,13 +94,16 @@ def status_text(
     memory: Memory = NO_MEMORY,
     now: datetime | None = None,
     rollout: FollowUp = NO_FOLLOW_UP,
-    why_closed: str = "",
+    closed_windows: str = "",
     with_flags: Callable[[str], str] = str,
 ) -> str:
-    """Return the table of nodes; without a `width` all columns, within `room`."""
+    """Return the nodes and the next commands; without a `width`, all columns within `room`.
+
+    `closed_windows` is a sentence.
+    """
     if not statuses:
         return "No nodes to show: all selected nodes are excluded."
-    follow_ups = [*_memory_follow_ups(memory, statuses, now), FollowUp(why_closed), rollout]
+    follow_ups = [*_memory_follow_ups(memory, statuses, now), FollowUp(closed_windows), rollout]
     rows = [status for status in statuses if status.is_pending or not only_pending]
     if width is None:
         notes = [_wide_note(status, memory, now) for status in rows]
@@ -128,7 +130,7 @@ def _wide_table(rows: Sequence[NodeStatus], notes: Sequence[str], room: int | No
 def _rollout_commands(
     follow_ups: Sequence[FollowUp], rollout: FollowUp, with_flags: Callable[[str], str]
 ) -> Iterator[str]:
-    """Yield each way; before one that starts nodes, the commands that must come first."""
+    """Yield each way, and before it the other follow-ups' commands if it starts nodes."""
     commands = [entry.command for entry in follow_ups if entry is not rollout and entry.command]
     before_start = "".join(f"    {with_flags(command)}\n" for command in commands)
     for way in rollout.ways:
@@ -155,29 +157,35 @@ def _brief_lines(
     statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None
 ) -> list[str]:
     """Return the table, the counts and a shared note; only the note if it is all hosts' error."""
-    common_note, sharing_count = _shared_note(notes)
+    shared_note = _shared_note(notes)
     versions = list(map(_version_cell, statuses))
     if all(version == "?" for version in versions):
+        # `table_text` leaves out an empty column.
         versions = [""] * len(versions)
     rows = []
-    is_error_of_hosts = True
+    sharing: list[NodeStatus] = []
     for status, version, note in zip(statuses, versions, notes, strict=True):
-        is_common = bool(common_note) and note == common_note
-        is_error_of_hosts = is_error_of_hosts and (bool(status.error) or not is_common)
-        rows.append((printable(status.node), status.state, version, "" if is_common else note))
+        is_shared = bool(shared_note) and note == shared_note
+        if is_shared:
+            sharing.append(status)
+        rows.append((printable(status.node), status.state, version, "" if is_shared else note))
+    table = table_text(_COLUMNS, rows, width) if rows else ""
+    if not shared_note:
+        return [table, counts]
+    is_error_of_hosts = all(status.error for status in sharing)
     subject = counted(len(statuses), "host" if is_error_of_hosts else "node")
-    line = f"{sharing_count} of {subject}: {common_note}" if common_note else ""
-    if common_note and is_error_of_hosts and sharing_count == len(statuses):
-        return [line]
-    return [table_text(_COLUMNS, rows, width) if rows else "", counts, line]
+    note_line = f"{len(sharing)} of {subject}: {shared_note}"
+    if is_error_of_hosts and len(sharing) == len(statuses):
+        return [note_line]
+    return [table, counts, note_line]
 
 
-def _shared_note(notes: Sequence[str]) -> tuple[str, int]:
-    """Return the note of most nodes and their number, or nothing."""
+def _shared_note(notes: Sequence[str]) -> str:
+    """Return the note that more than half of the nodes have, or empty."""
     common = Counter(filter(None, notes)).most_common(1)
     note, count = common[0] if common else ("", 0)
-    is_shared = count >= _LEAST_SHARING and count * 2 > len(notes)
-    return (note, count) if is_shared else ("", 0)
+    is_shared = count >= _FEWEST_NODES_OF_SHARED_NOTE and count * 2 > len(notes)
+    return note if is_shared else ""
 
 
 def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:
@@ -248,10 +256,11 @@ def _next_steps(
     if any(status.update and status.update.checks.is_trouble for status in statuses):
         yield "rollout doctor"
     rolled_back = rolled_back_versions(statuses)
-    may_find = [status for status in statuses if _may_find_an_update(status, rolled_back)]
-    if any(status.operation not in _NO_ENGINE for status in may_find):
+    to_check = [status for status in statuses if _is_check_useful(status, rolled_back)]
+    # Only update_engine can be told to check.
+    if any(status.operation not in _WITHOUT_UPDATE_ENGINE for status in to_check):
         yield "rollout check-update"
-    elif any(status.state is NodeState.BEHIND for status in may_find):
+    elif any(status.state is NodeState.BEHIND for status in to_check):
         yield "rollout doctor"
 
 
@@ -276,10 +285,10 @@ def rolled_back_versions(statuses: Sequence[NodeStatus]) -> frozenset[str]:
     )
 
 
-def _may_find_an_update(status: NodeStatus, rolled_back: frozenset[str]) -> bool:
-    """Return whether a check may find a version that no host was rolled back from."""
-    if status.update is None or status.state not in _MAY_FIND_AN_UPDATE:
+def _is_check_useful(status: NodeStatus, rolled_back: frozenset[str]) -> bool:
+    if status.update is None or status.state not in _STATES_THAT_NEED_A_CHECK:
         return False
+    # Otherwise a check would only stage the version that failed again.
     return status.update.newest_version not in rolled_back
 
 
@@ -320,7 +329,7 @@ def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str
         problem = ""
     lead = status.progress
     failed = _failure_text(status, memory, now)
-    # The state of a rolled-back host tells its failure.
+    # The state of a rolled-back host already says how it failed.
     if failed and not status.is_rolled_back:
         lead = failed
     return printable(joined("; ", lead, problem))
@@ -338,11 +347,12 @@ def _is_explained_below(status: NodeStatus, memory: Memory) -> bool:
 
 
 def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
-    """Return why the node is in its state, unless the columns say it."""
+    """Return why the node is in its state, or empty if the columns say it."""
     if status.update and status.is_judged_by_its_version:
         explanation = _update_explanation(status.update, message, now)
         if explanation:
             return explanation
+    # NO_UPDATE explains itself, unless an annotation asks for a reboot.
     is_idle = status.reason == ExclusionReason.NO_UPDATE and Source.ANNOTATION not in status.shows
     is_own_cordon = status.under_way and status.reason in _CORDONED
     if status.reason and not (is_idle or is_own_cordon):

@@ -71,13 +71,13 @@ def summary_text(
 
 def _headline(result: RunResult, took: float) -> str:
     """Return `9 of 12 nodes done in 24m10s, on 4152.2.0.`."""
-    nodes = {node.node for node in result.finished}
-    nodes.update(node.node for node in result.not_started)
-    nodes.update(node.node for node in result.not_done)
-    done = f"{len(result.succeeded)} of {counted(len(nodes), 'node')} done"
+    requested = {finished.node for finished in result.finished}
+    requested.update(entry.node for entry in result.not_started)
+    requested.update(entry.node for entry in result.not_done)
+    done = f"{len(result.succeeded)} of {counted(len(requested), 'node')} done"
     if took:
         done += f" in {elapsed(took)}"
-    versions = sorted({node.version for node in result.succeeded if node.version})
+    versions = sorted({success.version for success in result.succeeded if success.version})
     if versions:
         done += f", on {shortened(versions)}"
     return f"{joined('; ', done, absence_counts((), result.left_out))}."
@@ -85,11 +85,10 @@ def _headline(result: RunResult, took: float) -> str:
 
 def _failure_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
     most = _MOST_ROWS if width else len(result.failed)
-    for node in result.failed[:most]:
-        fixes = [*(node.fixes or (node.hint,)), node.diagnosis.console]
-        yield _FindingRow(
-            "✘", printable(node.node), what_failed(node), [printable(fix) for fix in fixes if fix]
-        )
+    for failure in result.failed[:most]:
+        fixes = [*(failure.fixes or (failure.hint,)), failure.diagnosis.console]
+        printable_fixes = [printable(fix) for fix in fixes if fix]
+        yield _FindingRow("✘", printable(failure.node), what_failed(failure), printable_fixes)
     hidden_count = len(result.failed) - most
     if hidden_count > 0:
         yield _FindingRow(
@@ -98,8 +97,10 @@ def _failure_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]
 
 
 def _not_done_rows(not_done: Sequence[NotDone], width: int | None) -> Iterator[_FindingRow]:
-    causes = grouped((f"{node.reason}: {printable(node.message)}", node.node) for node in not_done)
-    groups = list(causes.items())
+    names_by_cause = grouped(
+        (f"{entry.reason}: {printable(entry.message)}", entry.node) for entry in not_done
+    )
+    groups = list(names_by_cause.items())
     most = _MOST_NOT_DONE if width else len(groups)
     for cause, names in groups[:most]:
         yield _FindingRow("!", shortened(names), cause)
@@ -109,22 +110,22 @@ def _not_done_rows(not_done: Sequence[NotDone], width: int | None) -> Iterator[_
 
 
 def _not_started_rows(result: RunResult, width: int | None) -> Iterator[_FindingRow]:
-    # By `_not_done_rows`.
-    listed_above = {node.node for node in result.not_done}
+    # `_not_done_rows` lists these.
+    listed_above = {entry.node for entry in result.not_done}
     names_by_text: dict[str, list[str]] = {}
-    left = [(node, "skipped") for node in result.skipped]
-    left += [(node, "not started") for node in result.not_started]
-    for node, state in left:
-        if node.node not in listed_above:
-            names_by_text.setdefault(_why_left(node, state), []).append(node.node)
+    left = [(entry, "skipped") for entry in result.skipped]
+    left += [(entry, "not started") for entry in result.not_started]
+    for entry, state in left:
+        if entry.node not in listed_above:
+            names_by_text.setdefault(_why_left(entry, state), []).append(entry.node)
     for text, names in names_by_text.items():
         yield _FindingRow("·", shortened(names, most=3 if width else len(names)), text)
 
 
-def _why_left(node: NotStarted, state: str) -> str:
-    message = printable(node.message)
-    # A begun node's message says its state.
-    return message if node.was_begun else f"{state}: {message}"
+def _why_left(entry: NotStarted, state: str) -> str:
+    message = printable(entry.message)
+    # The message about a begun node says its state.
+    return message if entry.was_begun else f"{state}: {message}"
 
 
 def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
@@ -176,7 +177,7 @@ def next_step(result: RunResult, *, unattended: bool) -> str:
 
 
 def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
-    held_count = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
+    held_count = sum(entry.reason is ExclusionReason.VERSION_HELD for entry in result.not_done)
     trouble_count = len(result.not_done) - len(result.deferred) - held_count
     if trouble_count > 0:
         yield _Step(_SEE, "rollout doctor")
@@ -192,7 +193,7 @@ def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
 
 def _next_steps(result: RunResult) -> Iterator[_Step]:
     """Yield the steps for a lost lock, else for a held version, else for failed nodes."""
-    if _is_fenced(result):
+    if _has_lost_lock(result):
         yield _Step(_SEE, "rollout status --run")
         yield _Step(_THEN, "rollout resume")
         return
@@ -226,27 +227,29 @@ def _has_only_deferred_left(result: RunResult) -> bool:
     return len(result.not_done) == len(result.failed_before) + len(result.deferred)
 
 
-def _is_fenced(result: RunResult) -> bool:
-    return any(node.outcome is Outcome.FENCED for node in result.failed)
+def _has_lost_lock(result: RunResult) -> bool:
+    return any(failure.outcome is Outcome.FENCED for failure in result.failed)
 
 
 def _has_new_trouble(result: RunResult) -> bool:
-    """Return whether a reason other than a hold or an earlier failure left a node undone."""
+    """Whether a node is not done for a reason other than a hold or an earlier failure."""
     return any(
-        node.reason is not ExclusionReason.VERSION_HELD and node not in result.failed_before
-        for node in result.not_done
+        entry.reason is not ExclusionReason.VERSION_HELD and entry not in result.failed_before
+        for entry in result.not_done
     )
 
 
 def _needs_other_windows(result: RunResult) -> bool:
+    """Whether no future window lets a node start."""
     return any(
-        node.kind == StartKind.WINDOW and not node.is_for_later for node in result.not_started
+        entry.kind == StartKind.WINDOW and not entry.is_for_later for entry in result.not_started
     )
 
 
 def _failed_names(result: RunResult) -> str:
-    names = [node.node for node in result.failed]
-    names += [node.node for node in result.failed_before]
+    """Return `w-1, w-2 and 3 more`, with the failures of earlier processes."""
+    names = [failure.node for failure in result.failed]
+    names += [failure.node for failure in result.failed_before]
     return shortened(list(dict.fromkeys(names)), most=2)
 
 
@@ -263,7 +266,7 @@ def _after_fixing_failed(result: RunResult, failed: str) -> str:
 def _steps_without_failed(result: RunResult) -> Iterator[_Step]:
     """Offer to leave out failed nodes, because a dead host would fail forever."""
     failed = _failed_names(result)
-    if not failed or _is_fenced(result):
+    if not failed or _has_lost_lock(result):
         return
     if not result.not_started:
         yield _Step(f"to end the rollout without {failed}", "rollout abort")
@@ -275,10 +278,10 @@ def _steps_without_failed(result: RunResult) -> Iterator[_Step]:
 
 
 def _continue_command(result: RunResult) -> str:
-    # A stranded node continues without a retry.
-    has_failed = any(node.outcome is not Outcome.STRANDED for node in result.failed)
-    if has_failed or result.failed_before:
-        needed = max((node.needed_drain_seconds for node in result.failed), default=0)
+    # A plain resume continues stranded nodes; others that failed need --retry-failed.
+    needs_retry = any(failure.outcome is not Outcome.STRANDED for failure in result.failed)
+    if needs_retry or result.failed_before:
+        needed = max((failure.needed_drain_seconds for failure in result.failed), default=0)
         longer = f" --drain-timeout {Duration(needed)}" if needed else ""
         return f"rollout resume --retry-failed{longer}"
     has_nodes_left = result.not_started or result.left_over
@@ -288,12 +291,16 @@ def _continue_command(result: RunResult) -> str:
 
 
 def _start_command(result: RunResult) -> str:
-    version = result.rollback
-    return f"rollout rollback {shell_word(version)}" if version else "rollout apply"
+    unwanted_version = result.rollback
+    if unwanted_version:
+        return f"rollout rollback {shell_word(unwanted_version)}"
+    return "rollout apply"
 
 
 def _release_command(result: RunResult) -> str:
-    held = [node.version for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
+    held = [
+        entry.version for entry in result.not_done if entry.reason is ExclusionReason.VERSION_HELD
+    ]
     versions = dict.fromkeys((*result.held, *held))
     arguments = [shell_word(version) for version in versions if version]
     return " ".join(["rollout release", *arguments]) if arguments else ""

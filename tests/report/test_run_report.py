@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("utc")
 
 
 def report(*records: Record, unreadable: int = 0) -> RunReport:
-    return report_of(records, origin="run.jsonl", unreadable=unreadable)
+    return report_of(records, origin="run.jsonl", damaged_lines=unreadable)
 
 
 def seconds(of: RunReport) -> dict[Part, float]:

@@ -234,7 +234,7 @@ def _undo_rollout(
 
     nodes = read_nodes(connections.api)
     hosts = find_hosts(nodes, [node.name for node in nodes], settings.ssh)
-    progress = PlainLines(sys.stderr, rephrase=with_program_name)
+    progress = PlainLines(sys.stderr, with_program_name=with_program_name)
     lock = lock_request(
         settings, process=new_process_token(), watch=watch, force_unlock=force_unlock
     )

@@ -334,11 +334,13 @@ def progress_display(
         yield JsonLines(sys.stdout, wiring.now())
     elif may_redraw and console.is_terminal and not console.is_dumb_terminal:
         live_progress = LiveProgress(
-            console, stop=stop, names_pods=names_pods, rephrase=with_program_name
+            console, stop=stop, names_pods=names_pods, with_program_name=with_program_name
         )
         with live_progress:
             yield live_progress
     else:
-        plain_lines = PlainLines(sys.stderr, names_pods=names_pods, rephrase=with_program_name)
+        plain_lines = PlainLines(
+            sys.stderr, names_pods=names_pods, with_program_name=with_program_name
+        )
         with plain_lines:
             yield plain_lines

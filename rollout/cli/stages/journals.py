@@ -50,7 +50,7 @@ def read_recorded_run(path: Path, run: str = "") -> RecordedRun:
     report = report_of(
         [record for _, record in records],
         origin=origin,
-        unreadable=damaged,
+        damaged_lines=damaged,
         is_being_written=journal.is_being_written(path),
     )
     return RecordedRun(report, records, damaged)

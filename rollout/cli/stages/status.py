@@ -219,7 +219,7 @@ def show_nodes(
         memory=memory,
         now=now,
         rollout=unfinished.follow_up,
-        why_closed=why_closed(policy),
+        closed_windows=why_closed(policy),
         with_flags=settings.with_typed_settings,
     )
     rows = [row for row in statuses if row.is_pending or not only_pending]

@@ -36,15 +36,15 @@ def report_of(
     journal: Iterable[Record],
     *,
     origin: str,
-    unreadable: int = 0,
+    damaged_lines: int = 0,
     is_being_written: bool | None = None,
 ) -> RunReport:
-    """Return the report of a run, or raise `InputError` about `origin` if nothing is recorded.
+    """Return the report of a run. `is_being_written` is None if unknown.
 
-    `unreadable` counts damaged lines. `is_being_written` is None if unknown.
+    `InputError` about `origin` if the journal has no run.
     """
     view = run_view(parse_records(journal))
-    whole = _extent(view, origin)
+    whole = _recorded_interval(view, origin)
     nodes = [*_node_reports(view)]
     policy = _recorded_policy(view)
     first = next((plan for plan in view.plans if isinstance(plan, RecordedPlan)), RecordedPlan())
@@ -60,7 +60,7 @@ def report_of(
         seconds=round(whole.seconds, 3),
         commands=[*map(_command_report, view.commands)],
         policy=policy,
-        gaps=[*_gaps(view, unreadable, is_running=bool(is_being_written))],
+        gaps=[*_gaps(view, damaged_lines, is_running=bool(is_being_written))],
         succeeded=sum(node.outcome == Outcome.SUCCEEDED for node in nodes),
         failed=view.failed_count,
         planned=first.summary,
@@ -84,7 +84,8 @@ def report_of(
     )
 
 
-def _extent(view: RunView, origin: str) -> Interval:
+def _recorded_interval(view: RunView, origin: str) -> Interval:
+    """Return from when to when the run is recorded, or raise `InputError`."""
     if view.begun_at is None or view.last_at is None or not (view.headers or view.plans):
         raise InputError(
             f"no run is recorded in {origin}",
@@ -195,7 +196,8 @@ def _node_report(node: NodeView, planned: PlannedNode) -> NodeReport:
     )
 
 
-def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
+def _gaps(view: RunView, damaged_lines: int, *, is_running: bool) -> Iterator[str]:
+    """Yield sentences about what the journal lacks."""
     versions = {header.format_version for header in view.headers if header.format_version}
     for version in sorted(versions - {FORMAT_VERSION}):
         known = f"this program knows {FORMAT_VERSION}, and shows that much"
@@ -204,10 +206,10 @@ def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
         yield "The journal does not say who started the run: its first line is missing."
     if not view.plans:
         yield "The journal has no plan, so it is not known what was planned."
-    damaged = unreadable + view.unknown_record_count
-    if damaged:
+    left_out = damaged_lines + view.unknown_record_count
+    if left_out:
         yield (
-            f"Left out of the journal: {counted(damaged, 'line')} cut off, damaged or unknown to"
+            f"Left out of the journal: {counted(left_out, 'line')} cut off, damaged or unknown to"
             " this version of rollout."
         )
     if view.summary or view.aborted:
@@ -221,7 +223,7 @@ def _gaps(view: RunView, unreadable: int, *, is_running: bool) -> Iterator[str]:
         )
 
 
-# Longer runs come from wrong clocks.
+# A longer run comes from a wrong clock, and would have thousands of windows.
 _LONGEST_RUN = timedelta(days=400)
 
 
@@ -232,22 +234,22 @@ def _part_reports(
     interruptions: Sequence[Interval],
 ) -> Sequence[PartReport]:
     """Return the time of each part. Nodes in several parts at once share it."""
-    # How many nodes enter a part at a time, less those that leave it.
-    entering_nodes = defaultdict[datetime, Counter[Part]](Counter)
+    # By time: how the number of nodes in each part changes.
+    changes = defaultdict[datetime, Counter[Part]](Counter)
     for node in nodes:
         for phase in node.phases:
-            entering_nodes[phase.begin][PART_OF[phase.phase]] += 1
-            entering_nodes[phase.end][PART_OF[phase.phase]] -= 1
-    times = set(entering_nodes)
-    for stretch in (whole, *(openings or ()), *interruptions):
-        times |= {stretch.begin, stretch.end}
+            changes[phase.begin][PART_OF[phase.phase]] += 1
+            changes[phase.end][PART_OF[phase.phase]] -= 1
+    times = set(changes)
+    for interval in (whole, *(openings or ()), *interruptions):
+        times |= {interval.begin, interval.end}
     times_in_run = sorted(at for at in times if whole.begin <= at <= whole.end)
     spent = defaultdict[Part, float](float)
     nodes_by_part = Counter[Part]()
-    # Since the last interruption.
+    # Whether a node was in flight since the last interruption.
     has_worked = False
     for begin, end in pairwise(times_in_run):
-        nodes_by_part.update(entering_nodes[begin])
+        nodes_by_part.update(changes[begin])
         seconds = (end - begin).total_seconds()
         # `+` drops the zeros.
         active = +nodes_by_part
@@ -270,9 +272,9 @@ def _idle_part(
     has_worked: bool,
 ) -> Part:
     """Return what the run waited for at a time without nodes in flight."""
-    if any(stretch.begin <= at < stretch.end for stretch in interruptions):
+    if any(pause.begin <= at < pause.end for pause in interruptions):
         return Part.INTERRUPTED
-    if openings is not None and not any(stretch.begin <= at < stretch.end for stretch in openings):
+    if openings is not None and not any(window.begin <= at < window.end for window in openings):
         return Part.WINDOW
     return Part.SETTLE if has_worked else Part.PREPARE
 
@@ -292,7 +294,7 @@ def _part_report(part: Part, seconds_of_run: float, nodes: Sequence[NodeReport])
 
 
 def _window_openings(document: object, whole: Interval) -> Sequence[Interval] | None:
-    """Return when windows were open during the run, None if unknown."""
+    """Return when windows were open during the run, or None if unknown."""
     policy = read_policy(document)
     try:
         schedule = Schedule.of(policy.gates.windows) if policy else None
@@ -306,7 +308,7 @@ def _window_openings(document: object, whole: Interval) -> Sequence[Interval] | 
 
 
 class _DurationKind(StrEnum):
-    """What a past duration is of, as in `PastDurations`."""
+    """What took the time, as in `PastDurations`."""
 
     DRAIN = "drain"
     REBOOT = "reboot"
@@ -318,11 +320,11 @@ class _DurationKind(StrEnum):
 class _PastDuration(NamedTuple):
     kind: _DurationKind
     seconds: float
-    # The owner of the pods that ended, if `kind` says so.
+    # The owner of the pods that ended; only with `ENDING_OF_OWNER`.
     owner: str = ""
 
 
-# Seconds by which the threads' times of a moment may differ, or an end may be late.
+# Threads may report one moment this many seconds apart, and an end this late.
 _SLACK = 5.0
 
 
@@ -346,7 +348,7 @@ def read_past(journals: Iterable[Iterable[Record]], cluster_uid: str) -> PastDur
 
 
 def _run_durations(records: Sequence[Record], cluster_uid: str) -> Iterator[_PastDuration]:
-    """Yield durations if the journal is of this cluster."""
+    """Yield durations, but none of another cluster's journal."""
     first = records[0] if records else {}
     policy = read_policy(first.get("policy") or {})
     if (
@@ -385,6 +387,7 @@ def _node_durations(view: RunView, policy: Policy) -> Iterator[_PastDuration]:
         # A wait for pods to complete says nothing about other drains.
         if not node.has_awaited_pods:
             yield _PastDuration(_DurationKind.DRAIN, _seconds(times.begun, times.drained))
+        # A configured delay after the drain is no part of the reboot.
         reboot_begun = times.reboot_requested if policy.courtesy.reboot_delay else times.drained
         yield _PastDuration(_DurationKind.REBOOT, _seconds(reboot_begun, end.at))
         if node.has_evicted_pods and not node.has_awaited_pods:
@@ -419,7 +422,7 @@ def _node_times(node: NodeView, end: NodeFinished, process: datetime) -> _NodeTi
 
 
 def _process_start(view: RunView, at: datetime) -> datetime:
-    """Return when the process of that time began."""
+    """Return when the process that was running at a time had begun."""
     return max(
         (header.at for header in view.headers if header.at <= at), default=view.begun_at or at
     )
@@ -433,7 +436,7 @@ def _settle_seconds(view: RunView, longest: float) -> Iterator[float]:
     """Yield the seconds between two waves of one process."""
     for wave, following in pairwise(view.waves):
         seconds = _seconds(wave.ended_at, following.begun_at)
-        # The first wave has ended in the process that started the second one.
+        # Whether the process that started the second wave saw the first one end.
         is_whole = wave.ended_at > max(wave.begun_at, _process_start(view, following.begun_at))
         if is_whole and 0 <= seconds <= longest + _SLACK:
             yield seconds

@@ -26,7 +26,7 @@ def clock(at: datetime) -> str:
     return f"{at.astimezone():%H:%M:%S}"
 
 
-def day(at: datetime) -> str:
+def date_and_time(at: datetime) -> str:
     return f"{at.astimezone():%a %Y-%m-%d %H:%M:%S %Z}"
 
 
@@ -56,10 +56,10 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     server = report.cluster.removeprefix("https://")
     cluster = f"{printable(report.cluster_name)} ({server})" if report.cluster_name else server
     yield "Cluster", cluster
-    yield "Started", day(report.begun_at)
+    yield "Started", date_and_time(report.begun_at)
     has_ended = report.ending in (Ending.COMPLETED, Ending.INCOMPLETE, Ending.ABORTED)
     label = "Ended" if has_ended else "Last entry"
-    yield label, f"{day(report.heard_at)}, after {elapsed(report.seconds)}"
+    yield label, f"{date_and_time(report.heard_at)}, after {elapsed(report.seconds)}"
     for entry in report.commands:
         version = f", rollout {entry.version}" if entry.version else ""
         yield (
@@ -99,7 +99,7 @@ def _eviction_differences(report: RunReport) -> Iterator[str]:
     untouched = drain_failed = gone = arrived = 0
     for node in report.nodes:
         missing = node.evict - evicted[node.node]
-        # More evictions than planned.
+        # Negative: pods came to the node after the plan was made.
         if missing < 0:
             arrived -= missing
         elif Part.DRAIN not in node.parts:
@@ -123,7 +123,7 @@ def _versions(report: RunReport) -> str:
     """Return `3975.2.0 → 4081.2.1 (9 nodes), 3975.2.0 unchanged (1 node)`."""
     steps = Counter[tuple[str, str]]()
     for node in report.nodes:
-        # Only a reboot makes the version unknown.
+        # Without a reboot, the node still has its earlier version.
         is_unchanged = not node.version_after and Part.REBOOT not in node.parts
         after = node.version_before if is_unchanged else node.version_after
         steps[node.version_before, after] += 1
