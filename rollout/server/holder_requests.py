@@ -26,7 +26,7 @@ from rollout.model.node_marks import (
 from rollout.model.progress import Phase
 from rollout.model.text import joined
 from rollout.model.timestamps import timestamp
-from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
+from rollout.planning.eligibility.judgement import EligibilityInputs, why_not_bootable
 from rollout.server.nodes import PHASES_WITHOUT_GRANT, node_of_host, read_slot_node
 from rollout.server.protocol import AnswerKind, Denied, FleetLockAnswer, HostRequest
 from rollout.server.state import ServerContext
@@ -131,7 +131,7 @@ def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
         include_held=settings.policy.include_held,
     )
     staged_version = announced_version(node) or None
-    objection = boot_objection(node.name, slot.version, staged_version, inputs)
+    objection = why_not_bootable(node.name, slot.version, staged_version, inputs)
     if objection:
         raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(objection)}")
 

@@ -24,7 +24,11 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import EvidenceRules, ProvenVersions
-from rollout.planning.eligibility.judgement import EligibilityInputs, objection, why_maybe_held
+from rollout.planning.eligibility.judgement import (
+    EligibilityInputs,
+    why_maybe_held,
+    why_not_startable,
+)
 from rollout.planning.eligibility.memory import (
     EndedNode,
     NodeEnd,
@@ -82,9 +86,9 @@ def test_a_node_rests_as_long_as_its_failures_in_a_row_say(
     now = last + timedelta(seconds=seconds)
     is_resting = seconds < backoff_after(failures).total_seconds()
     assert bool(resting_until(memory, "w-1", now)) is is_resting
-    found = objection("w-1", BAD, EligibilityInputs(now, memory, unattended=True))
+    found = why_not_startable("w-1", BAD, EligibilityInputs(now, memory, unattended=True))
     assert (found is not None and found.kind is ExclusionReason.FAILED_RECENTLY) is is_resting
-    assert objection("w-1", BAD, EligibilityInputs(now, memory)) is None
+    assert why_not_startable("w-1", BAD, EligibilityInputs(now, memory)) is None
 
 
 def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollouts() -> None:
@@ -95,12 +99,15 @@ def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollo
     held = why_held(two, BAD)
     assert isinstance(held, HeldVersion)
     assert held.nodes == ("w-1", "w-2")
-    found = objection("w-9", BAD, EligibilityInputs(NOW, two))
+    found = why_not_startable("w-9", BAD, EligibilityInputs(NOW, two))
     assert found is not None
     assert found.kind is ExclusionReason.VERSION_HELD
-    assert objection("w-9", "4152.2.1", EligibilityInputs(NOW, two)) is None
-    assert objection("w-9", BAD, EligibilityInputs(NOW, two, include_held=True)) is None
-    assert objection("w-9", BAD, EligibilityInputs(NOW, two, retried=frozenset({"w-9"}))) is None
+    assert why_not_startable("w-9", "4152.2.1", EligibilityInputs(NOW, two)) is None
+    assert why_not_startable("w-9", BAD, EligibilityInputs(NOW, two, include_held=True)) is None
+    assert (
+        why_not_startable("w-9", BAD, EligibilityInputs(NOW, two, retried=frozenset({"w-9"})))
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,17 +119,17 @@ def test_a_node_that_starts_despite_a_hold_still_needs_evidence(
     despite_hold: dict[str, Any],
 ) -> None:
     unproven = ProvenVersions(EvidenceRules("staging", nodes=1, hours=0, max_age=0))
-    found = objection("w-1", BAD, EligibilityInputs(NOW, proven=unproven, **despite_hold))
+    found = why_not_startable("w-1", BAD, EligibilityInputs(NOW, proven=unproven, **despite_hold))
     assert found is not None
     assert found.kind is ExclusionReason.UNPROVEN
 
 
 def test_a_node_that_starts_despite_a_hold_still_backs_off_unless_it_is_retried() -> None:
     inputs = EligibilityInputs(NOW, after(end("w-1")), include_held=True, unattended=True)
-    found = objection("w-1", BAD, inputs)
+    found = why_not_startable("w-1", BAD, inputs)
     assert found is not None
     assert found.kind is ExclusionReason.FAILED_RECENTLY
-    assert objection("w-1", BAD, replace(inputs, retried=frozenset({"w-1"}))) is None
+    assert why_not_startable("w-1", BAD, replace(inputs, retried=frozenset({"w-1"}))) is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +187,9 @@ def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -
     now = NOW
     for number, rest in enumerate((1, 4, 24, 24)):
         memory = with_node_end(memory, end("w-1", f"run-{number}", version=f"4152.2.{number}"), now)
-        found = objection("w-1", "4999.0.0", EligibilityInputs(now, memory, unattended=True))
+        found = why_not_startable(
+            "w-1", "4999.0.0", EligibilityInputs(now, memory, unattended=True)
+        )
         assert found is not None
         assert found.kind is ExclusionReason.FAILED_RECENTLY
         now += rest * HOUR
@@ -231,10 +240,10 @@ def test_no_version_is_held_that_could_not_be_remembered() -> None:
 
 def test_a_pause_of_all_goes_before_everything_and_ends_by_itself() -> None:
     memory = with_pause(NO_MEMORY, pause=Pause("ada", until=(NOW + HOUR).isoformat()))
-    found = objection("w-1", BAD, EligibilityInputs(NOW, memory, include_held=True))
+    found = why_not_startable("w-1", BAD, EligibilityInputs(NOW, memory, include_held=True))
     assert found is not None
     assert found.kind is ExclusionReason.PAUSED
-    assert objection("w-1", BAD, EligibilityInputs(NOW + HOUR, memory)) is None
+    assert why_not_startable("w-1", BAD, EligibilityInputs(NOW + HOUR, memory)) is None
 
 
 @pytest.mark.parametrize("version", ["", "4152.2.0; reboot", "$(reboot)", "-rf", "a\nb", "9" * 129])

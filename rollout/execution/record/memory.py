@@ -30,7 +30,7 @@ from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import VersionHeld
 from rollout.planning.eligibility.evidence import ProvenVersions
-from rollout.planning.eligibility.judgement import EligibilityInputs, boot_objection
+from rollout.planning.eligibility.judgement import EligibilityInputs, why_not_bootable
 from rollout.planning.eligibility.memory import (
     EndedNode,
     NodeEnd,
@@ -158,7 +158,7 @@ class RunMemory:
             retried=self.retried,
             proven=self.proven,
         )
-        return boot_objection(planned.name, planned.running_version, version, inputs)
+        return why_not_bootable(planned.name, planned.running_version, version, inputs)
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
         """Return the held versions that these nodes wait for."""

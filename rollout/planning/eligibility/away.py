@@ -109,14 +109,18 @@ class AwayLimit(Struct, frozen=True):
     def blockers(
         self, away: Mapping[str, findings.NodeAway], policy: Policy, planned_pools: Collection[str]
     ) -> Iterator[Blocker]:
-        """Yield a blocker for each node away, if these remaining limits allow no other."""
+        """Yield a blocker for each node away, if these limits have no room for another node.
+
+        They are what remains beside the nodes away.
+        """
         if self.most < 1 and planned_pools:
             for name, reason in away.items():
                 finding = findings.LimitUsedUp(reason, policy.max_unavailable)
                 yield blocker(name, f"node/{name}", finding)
         for name, reason in away.items():
             pool = self.pool_by_node.get(name, "")
-            if pool in planned_pools and self.limits.get(pool, 1) < 1:
+            is_pool_full = pool in self.limits and self.limits[pool] < 1
+            if is_pool_full and pool in planned_pools:
                 limit = pools_of(policy).rules(pool).max_unavailable
                 yield blocker(name, f"node/{name}", findings.LimitUsedUp(reason, limit, pool))
 
@@ -183,12 +187,13 @@ class ControlPlane(Struct, frozen=True):
 
     def _find_unready_pods(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         for pod in self.pods:
+            # A node that is away is itself a blocker.
             is_node_here = self.why_away_by_node[pod.node] is None
             if pod.node != node and not pod.ready and is_node_here:
                 yield f"pod/{pod.key}", findings.StaticPodUnready(pod.node, pod.unready_since)
 
     def _find_lost_majority(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
-        """Yield what etcd would lack. A single member never has a majority, so it may go."""
+        """Yield what etcd would lack. A single member may go: no order of nodes would help."""
         pods = self._pods_by_node(_ETCD)
         ready = _nodes_with_ready(pods)
         voters = self.voters | pods.keys()
@@ -208,6 +213,7 @@ class ControlPlane(Struct, frozen=True):
     def _find_lost_api_server(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         pods = self._pods_by_node(_API_SERVER)
         is_only_ready_one = _nodes_with_ready(pods) == {node}
+        # The only control-plane node may go: no order of nodes would help.
         if is_only_ready_one and len(self.why_away_by_node) > 1:
             yield f"pod/{pods[node].key}", findings.LastApiServer()
 

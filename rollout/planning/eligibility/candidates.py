@@ -27,7 +27,7 @@ from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.rivals import Rival
 from rollout.model.selectors import parse_selector
-from rollout.planning.eligibility.judgement import EligibilityInputs, objection
+from rollout.planning.eligibility.judgement import EligibilityInputs, why_not_startable
 from rollout.planning.eligibility.rivals import marks_of_rivals
 from rollout.wording import brief_of, fix_of, text
 
@@ -62,7 +62,7 @@ def is_excluded_by_name(name: str, selection: Selection) -> bool:
 
 
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
-    """Return the pools of the selected nodes that `--exclude` does not name."""
+    """Return the selected nodes that `--exclude` does not name, and their pools."""
     pools = {entry.node: entry.pool for entry in plan.excluded}
     pools |= {node.name: node.pool for node in plan.nodes}
     return {
@@ -102,7 +102,8 @@ def _why_not_ready(candidate: Candidate) -> NodeFinding | None:
     node = candidate.node
     if node.is_ready:
         return None
-    return findings.NodeNotReady(node.ready is ConditionStatus.UNKNOWN, node.ready_message)
+    is_silent = node.ready is ConditionStatus.UNKNOWN
+    return findings.NodeNotReady(is_silent, node.ready_message)
 
 
 def _why_cordoned(candidate: Candidate) -> NodeFinding | None:
@@ -142,12 +143,13 @@ def _why_no_rollback(candidate: Candidate, facts: HostFacts) -> NodeFinding | No
         return None
     if facts.running_version != version:
         return findings.OtherVersionRuns(facts.running_version, version)
-    # A rollback's source says whether the host has a previous version.
-    for sign in facts.detection.unanswered:
-        return findings.PreviousVersionUnknown(sign.detail, facts.host.user)
-    if facts.detection.needs_reboot:
+    # The only source of a rollback asks for a reboot if the host has a previous version.
+    detection = facts.detection
+    if detection.unanswered:
+        return findings.PreviousVersionUnknown(detection.unanswered[0].detail, facts.host.user)
+    if detection.needs_reboot:
         return None
-    details = (sign.detail for sign in facts.detection.signs)
+    details = (sign.detail for sign in detection.signs)
     return findings.NoPreviousVersion("; ".join(details))
 
 
@@ -159,6 +161,7 @@ def _why_no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None
         return None
     answers = (sign.detail for sign in detection.signs if sign.answer is SourceAnswer.NOT_NEEDED)
     flag = ""
+    # The Node's annotation asks for a reboot, but is not in `detect.sources`.
     if is_idle and Source.ANNOTATION in sources_not_asked(candidate.node, facts):
         flag = detect_flag(*facts.sources, Source.ANNOTATION)
     return findings.RebootNotNeeded(tuple(answers), detect_flag=flag, may_reboot_idle=is_idle)
@@ -177,7 +180,8 @@ def _why_status_unknown(candidate: Candidate, facts: HostFacts) -> NodeFinding |
 
 
 def _why_held_back(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
-    return objection(candidate.node.name, facts.detection.staged_version, candidate.inputs)
+    staged_version = facts.detection.staged_version
+    return why_not_startable(candidate.node.name, staged_version, candidate.inputs)
 
 
 def _why_reboot_blocked(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
@@ -258,7 +262,7 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
     finding = why_excluded(candidate)
     if finding is None:
         return None
-    # A rollback ignores the newest version.
+    # A rollback leaves the newest version, so it does not matter how current a host is.
     has_no_update = finding.kind is ExclusionReason.NO_UPDATE and not candidate.policy.rollback
     return Exclusion(
         node=candidate.node.name,

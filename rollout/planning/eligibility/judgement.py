@@ -39,36 +39,38 @@ class EligibilityInputs(Struct, frozen=True):
     longest_silence: float = LONGEST_SILENCE
 
 
-def objection(node: str, version: str, inputs: EligibilityInputs) -> NodeFinding | None:
+def why_not_startable(
+    node: str, staged_version: str, inputs: EligibilityInputs
+) -> NodeFinding | None:
     """Return the pause, hold, missing evidence or backoff that keeps a node waiting."""
     memory = inputs.memory
     pause = why_all_paused(memory, inputs.now)
     if pause:
         return pause
     is_retried = node in inputs.retried
-    held = why_held(memory, version, inputs.failure_limit)
+    held = why_held(memory, staged_version, inputs.failure_limit)
     if held and not (inputs.include_held or is_retried):
         return held
-    missing_evidence = inputs.proven.why_unproven(version) if inputs.proven else None
+    missing_evidence = inputs.proven.why_unproven(staged_version) if inputs.proven else None
     if missing_evidence:
         return missing_evidence
     may_rest = inputs.unattended and not is_retried
     return why_resting(memory, node, inputs.now) if may_rest else None
 
 
-def boot_objection(
-    node: str, running: str, version: str | None, inputs: EligibilityInputs
+def why_not_bootable(
+    node: str, running_version: str, staged_version: str | None, inputs: EligibilityInputs
 ) -> NodeFinding | None:
     """Return why a node in flight may not boot into its staged version, or None.
 
-    Pauses do not count. A `version` of None is unknown: perhaps held, and not proved.
+    Pauses do not count. A staged version of None is unknown: perhaps held, and not proved.
     """
     inputs = replace(inputs, memory=replace(inputs.memory, pause=None))
-    finding = objection(node, version or "", inputs)
+    finding = why_not_startable(node, staged_version or "", inputs)
     if finding:
         return finding
-    may_be_held = version is None and node not in inputs.retried
-    return why_maybe_held(running, inputs) if may_be_held else None
+    may_be_held = staged_version is None and node not in inputs.retried
+    return why_maybe_held(running_version, inputs) if may_be_held else None
 
 
 def memory_warnings(
@@ -89,20 +91,22 @@ def memory_warnings(
             yield warning(node.name, subject, RestingNodeTaken(resting))
 
 
-def why_maybe_held(running: str, inputs: EligibilityInputs) -> MaybeHeldVersion | None:
-    """Return the held version that the node may have staged, later than the running one."""
+def why_maybe_held(running_version: str, inputs: EligibilityInputs) -> MaybeHeldVersion | None:
+    """Return a held version that may be staged, because it is later than the running one."""
     if inputs.include_held:
         return None
     for version in sorted(inputs.memory.versions):
         held = why_held(inputs.memory, version, inputs.failure_limit)
-        if held and not _is_no_later(version, running):
+        if held and not _is_no_later(version, running_version):
             return MaybeHeldVersion(held)
     return None
 
 
-def _is_no_later(version: str, running: str) -> bool:
-    """Whether both are comparable, and the version is no later than the running one."""
+def _is_no_later(version: str, running_version: str) -> bool:
+    """Whether the version is surely no later than the running one."""
+    if version == running_version:
+        return True
     numbers = version_numbers(version)
-    running_numbers = version_numbers(running)
+    running_numbers = version_numbers(running_version)
     is_comparable = bool(numbers) and len(numbers) == len(running_numbers)
-    return version == running or (is_comparable and numbers <= running_numbers)
+    return is_comparable and numbers <= running_numbers

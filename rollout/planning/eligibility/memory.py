@@ -1,7 +1,8 @@
 """Judges and changes what is remembered of earlier rollouts.
 
-A node that failed, or whose last two reboots changed nothing, rests for an hour, then for four,
-then a day each time. A version that failed on `--max-failures` nodes, over all rollouts, is held.
+A node that failed, or whose last two reboots changed nothing, rests (is not rebooted) for an hour,
+then for four, then a day each time. A version that failed on `--max-failures` nodes, over all
+rollouts, is held: no node is rebooted into it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +67,7 @@ class EndedNode(Struct, frozen=True):
     version: str
     end: NodeEnd
     run_id: str
-    # Nodes that may fail with the version before it is held.
+    # How many failed nodes hold the version.
     failure_limit: int = MOST_NODES_OF_VERSION
     # The rollout also reboots nodes into held versions.
     despite_hold: bool = False
@@ -82,10 +83,10 @@ def why_held(
 ) -> HeldVersion | UncountedVersion | None:
     failed = memory.versions.get(version)
     if failed is None:
-        # Without room for another version, its failures are not counted.
+        # There is no room to count another version's failures, so it waits as if held.
         is_uncounted = bool(version) and _are_too_many_held(memory.versions)
         return UncountedVersion(version, _MOST_HELD_VERSIONS) if is_uncounted else None
-    if failed.held_since or len(failed.nodes) >= failure_limit:
+    if failed.is_held or len(failed.nodes) >= failure_limit:
         at = failed.held_since if failed.held_by else failed.at
         return HeldVersion(version, failed.nodes, at, failed.held_by)
     return None
@@ -96,7 +97,7 @@ def with_hold(memory: Memory, version: str, *, by: str, now: datetime) -> Memory
     known = memory.versions.get(version, VersionFailures((), whole_second(now)))
     if known.held_by:
         return memory
-    if not known.held_since and _are_too_many_held(memory.versions):
+    if not known.is_held and _are_too_many_held(memory.versions):
         raise BlockedError(
             f"{version} cannot be held: {_MOST_HELD_VERSIONS} other versions are",
             hint="Release those that are no longer in use: rollout release VERSION",
@@ -132,7 +133,7 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     if end.outcome is Outcome.SUCCEEDED and not is_ineffective:
         return _forget_failures(memory, ended)
     is_failure = end.outcome not in _NO_FAILURES
-    # No failures, but without a rest the node is drained again and again.
+    # These are no failures, but without a rest the node is drained again and again.
     rests_anyway = end.pods_still_ran or _has_given_reboot_up(ended)
     if not (is_failure or rests_anyway) or len(ended.node) > _LONGEST_NAME:
         return memory
@@ -174,19 +175,21 @@ def _is_update_at_fault(ended: EndedNode) -> bool:
 def _count_against_version(
     versions: Mapping[str, VersionFailures], ended: EndedNode, now: datetime
 ) -> Mapping[str, VersionFailures]:
+    """Add the node's failure to its version, which is held once enough nodes have failed."""
+    # There is no room to remember another version.
     if ended.version not in versions and _are_too_many_held(versions):
-        # No room for another.
         return versions
     before = versions.get(ended.version, VersionFailures(nodes=(), at=""))
     nodes = tuple(dict.fromkeys((*before.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
+    failures = replace(before, nodes=nodes, at=whole_second(now))
     has_failed_enough = len(nodes) >= min(ended.failure_limit, MOST_NODES_OF_VERSION)
-    held_since = before.held_since or (whole_second(now) if has_failed_enough else "")
-    failures = replace(before, nodes=nodes, at=whole_second(now), held_since=held_since)
+    if has_failed_enough and not before.is_held:
+        failures = replace(failures, held_since=whole_second(now))
     return _keep_recent({**versions, ended.version: failures})
 
 
 def _are_too_many_held(versions: Mapping[str, VersionFailures]) -> bool:
-    held = sum(bool(failed.held_since) for failed in versions.values())
+    held = sum(failed.is_held for failed in versions.values())
     return held >= _MOST_HELD_VERSIONS
 
 
@@ -195,7 +198,7 @@ def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, Versio
     ordered = sorted(versions.items(), key=lambda item: item[1].at)
     kept = dict[str, VersionFailures]()
     for version, failed in ordered[:-LATEST_VERSIONS]:
-        if failed.held_since:
+        if failed.is_held:
             kept[version] = replace(failed, nodes=failed.nodes[:_MOST_NODES_OF_OLDER])
     return kept | dict(ordered[-LATEST_VERSIONS:])
 
@@ -205,11 +208,11 @@ def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
     failed = memory.versions.get(ended.version)
     if failed is None:
         return memory
-    # The version works after all; only a person ends a person's hold.
-    if ended.despite_hold and failed.held_since and not failed.held_by:
+    # The version works after all, but only a person ends a person's hold.
+    if ended.despite_hold and failed.is_held and not failed.held_by:
         return without_version_failures(memory, ended.version)
     nodes = tuple(node for node in failed.nodes if node != ended.node)
-    if not nodes and not failed.held_since:
+    if not nodes and not failed.is_held:
         return replace(memory, versions=_without(memory.versions, ended.version))
     versions = {**memory.versions, ended.version: replace(failed, nodes=nodes)}
     return replace(memory, versions=versions)
@@ -243,6 +246,7 @@ def without_abort(memory: Memory) -> Memory:
 
 
 def why_aborted(memory: Memory) -> str:
+    """Return why unattended passes are stopped, or empty."""
     aborted = memory.aborted
     if aborted is None:
         return ""

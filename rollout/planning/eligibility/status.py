@@ -115,7 +115,7 @@ _STATE_BY_REASON: Mapping[str, NodeState] = {
     ExclusionReason.FAILED_RECENTLY: NodeState.FAILED_RECENTLY,
     ExclusionReason.UNPROVEN: NodeState.UNPROVEN,
 }
-# Rules that exclude a node before its host is asked; an unreachable host is shown instead.
+# Rules that exclude a node whether or not its host responds; an unreachable host matters more.
 _REASONS_BEFORE_HOST = (
     ExclusionReason.PAUSED,
     ExclusionReason.CORDONED,

@@ -88,7 +88,7 @@ class KnownImages(Struct, frozen=True):
             known.add(sign.current)
             if not sign.fallback_is_newer:
                 older.add(sign.fallback)
-            # An image named by its digest has the booted one's version, or none.
+            # An image named only by its digest has no later version, so it is one of this version.
             if sign.is_needed and sign.version == short_checksum(sign.target):
                 known.add(sign.target)
                 older.add(sign.current)
@@ -135,7 +135,7 @@ class KnownVersions(Struct, frozen=True):
         return cls(_frozen(present), _frozen(replaced), KnownImages.of(observations.values()))
 
     def newest(self, facts: HostFacts) -> str:
-        """Return the newest version of the host's stream, or empty if none is."""
+        """Return the newest version of the host's stream, or empty if unknown."""
         stream = _stream_of_host(facts)
         present = self.present.get(stream, frozenset[str]())
         if stream.os_id in _SCHEMES:
@@ -280,12 +280,10 @@ def _stream_of_host(facts: HostFacts) -> Stream:
 
 
 def _stream_of_version(facts: HostFacts, version: str) -> Stream:
-    """Return the version's stream, perhaps not the host's.
-
-    It is the channel written in the version, but the group if that is no channel's.
-    """
+    """Return the stream of a version that the host has or gets, perhaps of another channel."""
     scheme = _SCHEMES.get(facts.os_id)
     channels = scheme.channels.values() if scheme else ()
+    # A group that is no channel may serve versions of any channel.
     is_own_group = bool(facts.group) and facts.group not in channels
     if is_own_group:
         return Stream(facts.os_id, facts.group)

@@ -57,12 +57,12 @@ _FREEZE_HINT = (
 class Weekdays(Struct, frozen=True):
     # Monday is 0.
     numbers: frozenset[int]
-    # Which weekday of the month, such as the second; 0 for each.
-    ordinal: int = 0
+    # Which weekday of the month, such as the second; None for each.
+    ordinal: int | None = None
 
     @property
     def is_monthly(self) -> bool:
-        return self.ordinal != 0
+        return self.ordinal is not None
 
     def includes(self, day: date) -> bool:
         if day.weekday() not in self.numbers:
@@ -70,8 +70,7 @@ class Weekdays(Struct, frozen=True):
         if self.ordinal == _LAST:
             return (day + timedelta(days=7)).month != day.month
         # A month's first seven days have its first Monday, and so on.
-        ordinal = (day.day + 6) // 7
-        return self.ordinal in (0, ordinal)
+        return not self.is_monthly or self.ordinal == (day.day + 6) // 7
 
 
 class Dates(Struct, frozen=True):
@@ -133,12 +132,13 @@ class DatedFreeze(Struct, frozen=True):
     zone: ZoneInfo
 
     def intervals(self, begin: datetime, end: datetime) -> Iterator[Interval]:
-        def day_of(moment: datetime) -> date:
-            return moment.astimezone(self.zone).date()
-
-        begins_in_time = day_of(self.interval.begin) <= day_of(end)
-        if begins_in_time and day_of(begin) <= day_of(self.interval.end):
+        """Yield the freeze if it is on any of the days from `begin` to `end`."""
+        begins_in_time = self._day(self.interval.begin) <= self._day(end)
+        if begins_in_time and self._day(begin) <= self._day(self.interval.end):
             yield self.interval
+
+    def _day(self, moment: datetime) -> date:
+        return moment.astimezone(self.zone).date()
 
 
 Period = Window | DatedFreeze
@@ -343,6 +343,7 @@ class Schedule(Struct, frozen=True):
         return replace(self, pool_windows=tuple(map(Window.parse, written)))
 
     def __bool__(self) -> bool:
+        """Whether there is any window or freeze."""
         return bool(self.windows or self.freezes or self.pool_windows)
 
     def current_opening(self, now: datetime) -> Interval | None:

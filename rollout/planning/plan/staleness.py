@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from rollout.model.cluster import Node
 from rollout.model.detection import DEFAULT_SOURCES
-from rollout.model.host import HostObservation, ProbeFailure
+from rollout.model.host import HostFacts, HostObservation, ProbeFailure
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.text import joined
 from rollout.planning.eligibility.pools import Pools, pools_of
@@ -16,7 +16,7 @@ from rollout.planning.plan.build import PlanInputs
 
 class Difference(Struct, frozen=True):
     change: str
-    # On each node, in contrast to `change`.
+    # Differs from node to node, unlike `change`.
     detail: str = ""
     # Empty for the whole cluster.
     node: str = ""
@@ -62,13 +62,18 @@ def _node_differences(planned: PlannedNode, node: Node, pools: Pools) -> Iterato
         yield Difference("it was cordoned then, and is not now")
 
 
-def _host_differences(planned: PlannedNode, facts: HostObservation | None) -> Iterator[Difference]:
-    if facts is None:
+def _host_differences(
+    planned: PlannedNode, observation: HostObservation | None
+) -> Iterator[Difference]:
+    if observation is None:
         yield Difference("its host is no longer known")
-        return
-    if isinstance(facts, ProbeFailure):
-        yield Difference(f"its host could not be probed: {facts.message}")
-        return
+    elif isinstance(observation, ProbeFailure):
+        yield Difference(f"its host could not be probed: {observation.message}")
+    else:
+        yield from _fact_differences(planned, observation)
+
+
+def _fact_differences(planned: PlannedNode, facts: HostFacts) -> Iterator[Difference]:
     if facts.boot_id != planned.boot_id:
         boots = f"boot ID {planned.boot_id} then, {facts.boot_id} now"
         yield Difference("the host has rebooted since", boots)
@@ -84,14 +89,15 @@ def _host_differences(planned: PlannedNode, facts: HostObservation | None) -> It
         details = "; ".join(sign.detail for sign in detection.unanswered)
         yield Difference("it is unknown whether it still needs a reboot", details)
     elif planned.staged and not detection.needs_reboot:
-        yield Difference(_no_longer_needed(planned))
+        yield Difference(_why_no_longer_needed(planned))
     elif planned.staged and detection.staged_version != planned.staged_version:
         before = planned.staged_version or "an unknown version"
         now = detection.staged_version or "an unknown version"
         yield Difference(f"{before} was staged, and {now} is now")
 
 
-def _no_longer_needed(planned: PlannedNode) -> str:
+def _why_no_longer_needed(planned: PlannedNode) -> str:
+    # Older plans name no sources: update_engine was the only one.
     if planned.detected_by in {(), DEFAULT_SOURCES}:
         return "its staged update is gone"
     return f"it needs no reboot any more by {', '.join(planned.detected_by)}"
