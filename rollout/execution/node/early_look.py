@@ -6,7 +6,8 @@ none of these.
 
 from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from rollout.model.host import HostFacts, HostObservation
 from rollout.threads import in_background
@@ -17,14 +18,12 @@ _FRESH_SECONDS = 10.0
 Observations = Iterable[tuple[str, HostObservation]]
 
 
-@dataclass(frozen=True, slots=True)
-class _EarlyLook:
+class _EarlyLook(Struct, frozen=True):
     began: float
     observation: "Future[HostObservation | None]"
 
 
-@dataclass(frozen=True, slots=True)
-class EarlyLooks:
+class EarlyLooks(Struct, frozen=True):
     """The looks that have begun, by node."""
 
     _by_node: dict[str, _EarlyLook] = field(default_factory=dict)
