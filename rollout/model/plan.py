@@ -124,8 +124,10 @@ class PlannedNode(Struct, frozen=True):
     pool: str = ""
     detected_by: tuple[Source, ...] = ()
     detail: str = ""
+    # Pods that its drain waits for, and for how long.
     wait: int = 0
     wait_seconds: int = 0
+    # The version that needs another reboot after this one.
     next_version: str = ""
 
     @property
@@ -163,6 +165,7 @@ class Wave(Struct, frozen=True):
     index: int
     nodes: tuple[PlannedNode, ...]
     because: str
+    # `because` as a note for a table, and that note without the delay; both may be empty.
     note: str = ""
     estimate: Estimate = Estimate()
     rolling: Rolling | None = None

@@ -9,19 +9,18 @@ from rollout.model.warning_finding import PlaceWarning
 from rollout.wording.words import Words, cause_of
 
 
-def because(reason: findings.WaveReason) -> str:
+def full_reason(reason: findings.WaveReason) -> str:
     """Return `pool db: one at a time; waits for PDB shop/cart, ...`."""
     limit = joined(": ", title(reason.parts), limit_words(reason.limit).cause)
     return joined("; ", limit, _delay_words(reason.delay).cause)
 
 
-def note(reason: findings.WaveReason) -> str:
+def table_note(reason: findings.WaveReason) -> str:
     """Return a note for a table; empty for an ordinary wave."""
-    return joined("; ", limit_note(reason), _delay_words(reason.delay).note or "")
+    return joined("; ", table_note_without_delay(reason), _delay_words(reason.delay).note or "")
 
 
-def limit_note(reason: findings.WaveReason) -> str:
-    """Return the part of the note that is not about delays."""
+def table_note_without_delay(reason: findings.WaveReason) -> str:
     return joined(": ", title(reason.parts), limit_words(reason.limit).note or "")
 
 

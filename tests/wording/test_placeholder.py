@@ -145,7 +145,7 @@ def decisions(made: PlanInputs) -> dict[str, object]:
 def remove_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the words of findings and of waves by a placeholder."""
     monkeypatch.setattr(wording, "words", lambda _finding: Words(PLACEHOLDER, PLACEHOLDER))
-    for name in ("because", "note", "limit_note"):
+    for name in ("full_reason", "table_note", "table_note_without_delay"):
         monkeypatch.setattr(build, name, lambda _reason: PLACEHOLDER)
     for name in ("title", "crowding_clause"):
         monkeypatch.setattr(explanation, name, lambda _finding: PLACEHOLDER)

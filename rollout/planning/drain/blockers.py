@@ -68,14 +68,14 @@ class DrainChecker(Struct, frozen=True):
                 continue
             pod_warnings += [warning(self.node, subject, reason) for reason in verdict.warnings]
             if verdict.action is Action.EVICT:
+                findings += self._check_overdue(pod)
                 findings += self._check_grace_period(pod)
-                findings += self._check_grace(pod)
                 findings += self._check_budgets(pod)
         blockers = [finding for finding in findings if isinstance(finding, Blocker)]
         warnings = [finding for finding in findings if isinstance(finding, PlanWarning)]
         return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*pod_warnings, *warnings)))
 
-    def _check_grace_period(self, pod: Pod) -> Iterator[Blocker | PlanWarning]:
+    def _check_overdue(self, pod: Pod) -> Iterator[Blocker | PlanWarning]:
         seconds = self.headcount.seconds_overdue(pod) if pod.terminating else 0
         if not seconds:
             return
@@ -87,7 +87,7 @@ class DrainChecker(Struct, frozen=True):
         else:
             yield warning(self.node, subject, TerminatingLate(overdue, pod.finalizers))
 
-    def _check_grace(self, pod: Pod) -> Iterator[PlanWarning]:
+    def _check_grace_period(self, pod: Pod) -> Iterator[PlanWarning]:
         if pod.finished:
             return
         rules = self.rules
@@ -208,7 +208,7 @@ def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
     if not budget.min_available.endswith("%"):
         return budget.desired_healthy - most_healthy + 1
     percent = int(budget.min_available.removesuffix("%"))
-    # With 100 more pods, each percent is at least one pod.
+    # With 100 more pods, each percent is at least one pod, so more replicas do not help.
     for added in range(1, _HUNDRED + 1):
         expected = budget.expected_pods + added
         # Kubernetes rounds up.

@@ -188,6 +188,7 @@ class Headcount(Struct, frozen=True):
         """Return the long unready pods that keep the budget at zero disruptions."""
         covered = [pod for pod in self.unready if budget.covers(pod)]
         unready = tuple(pod for pod in covered if self._is_unready_for(pod, drain_timeout))
+        # If the budget would be open in spite of them, something else closes it.
         if self.most_healthy(budget) - len(unready) > budget.desired_healthy:
             return ()
         return unready

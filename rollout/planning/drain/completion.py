@@ -17,7 +17,7 @@ from rollout.wording.warnings import warning
 
 
 def pods_to_complete(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...]:
-    # Without DaemonSets, their pods are refused and not left; a drain awaits neither.
+    # Without DaemonSets, their pods are refused instead of left. A drain awaits neither.
     verdicts = judge_all(pods, DrainRules.of(policy, daemon_sets=()))
     return tuple(verdict.pod for verdict in with_action(Action.WAIT, verdicts))
 

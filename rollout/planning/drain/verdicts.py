@@ -200,7 +200,7 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
             continue
         # A later filter may refuse what this one evicts.
         is_final = ruling.action is not Action.EVICT
-        # A refused pod is neither left nor awaited.
+        # Once refused, a pod is neither left nor awaited.
         if is_final and refusals:
             continue
         if ruling.warning:

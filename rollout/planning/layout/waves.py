@@ -64,7 +64,7 @@ def lay_out(
     workers = [demand for demand in demands if not demand.control_plane]
     control_plane = [demand for demand in demands if demand.control_plane]
     control_plane.sort(key=_by_name)
-    waves, bound = _worker_waves(workers, limits, policy, ramp)
+    waves, least_waves = _worker_waves(workers, limits, policy, ramp)
     control_plane_waves = [
         Batch((demand,), (WavePart(stage=WaveStage.CONTROL_PLANE),)) for demand in control_plane
     ]
@@ -72,7 +72,7 @@ def lay_out(
         ordered = control_plane_waves + waves
     else:
         ordered = waves + control_plane_waves
-    return Layout(tuple(ordered), bound + len(control_plane_waves), limits)
+    return Layout(tuple(ordered), least_waves + len(control_plane_waves), limits)
 
 
 def _worker_waves(
@@ -82,7 +82,7 @@ def _worker_waves(
     ordered = sorted(demands, key=_by_name)
     canary = (WavePart(stage=WaveStage.CANARY),)
     waves = [Batch((demand,), canary) for demand in ordered[: policy.canary]]
-    bound = len(waves)
+    least_waves = len(waves)
     for step, selected, step_limits in _ramp_steps(ordered[policy.canary :], limits, ramp):
         groups = grouped((demand.group, demand) for demand in selected)
         for group in sorted(groups, key=natural_key):
@@ -92,8 +92,8 @@ def _worker_waves(
             waves += [
                 Batch(wave, (part,), step_limits.size) for wave in _pack(members, step_limits)
             ]
-            bound += _least_waves(members, step_limits)
-    return waves, max(bound, _least_waves_by_limits(demands, limits))
+            least_waves += _least_waves(members, step_limits)
+    return waves, max(least_waves, _least_waves_by_limits(demands, limits))
 
 
 def _ramp_steps(

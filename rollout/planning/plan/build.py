@@ -76,7 +76,7 @@ from rollout.planning.play.simulation import (
 )
 from rollout.wording import cause_of
 from rollout.wording.warnings import warning
-from rollout.wording.waves import because, limit_note, note
+from rollout.wording.waves import full_reason, table_note, table_note_without_delay
 
 # How often a wave may use up a budget. More rounds make fewer waves with longer drains; large
 # fleets have time for two.
@@ -143,12 +143,12 @@ def decide(inputs: PlanInputs) -> Decisions:
     drains_by_node = {drain.node.name: drain for drain in drains}
     away = _others_away(inputs, drains_by_node)
     included = _included_nodes(inputs)
-    away_limit = _remaining_limit(away, included, inputs)
-    quotas = quotas_of(inputs.pools, included, away_limit)
+    remaining_limit = _remaining_limit(away, included, inputs)
+    quotas = quotas_of(inputs.pools, included, remaining_limit)
     leaving = {name: drain.leaving for name, drain in drains_by_node.items()}
     owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
-    # Blockers say if none may be away now.
-    most_at_once = max(1, away_limit.most)
+    # If none may be away now, a blocker says so.
+    most_at_once = max(1, remaining_limit.most)
     layout, simulator = _lay_out(
         inputs, drains, forecaster, owners=owners, quotas=quotas, size=most_at_once
     )
@@ -158,9 +158,9 @@ def decide(inputs: PlanInputs) -> Decisions:
     played = simulator.play(layout, forecaster.scheduler)
     reasons = wave_reasons(played.waves, layout.limits)
     waves = _planned_waves(played.waves, reasons, played.arrivals, drains_by_node)
-    blockers = _blockers(inputs, drains, away_limit, away)
+    blockers = _blockers(inputs, drains, remaining_limit, away)
     warnings = [*_warnings(inputs, drains_by_node, owners, waves=waves, simulated=played.warnings)]
-    # Others matter only if nodes go away.
+    # Others at work matter only if this plan has nodes, too.
     if drains:
         warnings += _warn_of_others_at_work(away, blockers)
     plan = RolloutPlan(
@@ -245,14 +245,16 @@ def _forecast_eligible(
 def _blockers(
     inputs: PlanInputs,
     drains: Sequence[DrainForecast],
-    away_limit: AwayLimit,
+    remaining_limit: AwayLimit,
     away: Mapping[str, NodeAway],
 ) -> tuple[Blocker, ...]:
     blockers = list[Blocker]()
+    # Another coordinator matters only if this plan reboots nodes, too.
     if drains:
         ignored = inputs.policy.gates.ignored_rivals
         blockers += rival_blockers(inputs.snapshot.coordinators, inputs.snapshot.nodes, ignored)
-    blockers += away_limit.blockers(away, inputs.policy, {drain.pool for drain in drains})
+    planned_pools = {drain.pool for drain in drains}
+    blockers += remaining_limit.blockers(away, inputs.policy, planned_pools)
     for drain in drains:
         blockers += drain.blockers
     return tuple(blockers)
@@ -261,24 +263,26 @@ def _blockers(
 def _fastest_layout(
     demands: Sequence[NodeDemand], quotas: Mapping[str, Quota], simulator: Simulator
 ) -> Layout:
-    """Try several numbers of rounds, and return the layout with the shortest estimate."""
+    """Try how often waves may use up budgets; return the layout with the shortest estimate."""
 
-    def lay_out(rounds: int) -> Layout:
-        return lay_out_pools(
-            demands, simulator.limits.with_rounds_up_to(rounds), simulator.pools, quotas
-        )
+    def lay_out_with(most_rounds: int) -> Layout:
+        limits = simulator.limits.with_rounds_up_to(most_rounds)
+        return lay_out_pools(demands, limits, simulator.pools, quotas)
 
-    *fewer_rounds, most_rounds = _TRIED_ROUNDS if len(demands) <= _MANY else _TRIED_ROUNDS_OF_MANY
-    widest = lay_out(most_rounds)
+    tried_rounds = _TRIED_ROUNDS if len(demands) <= _MANY else _TRIED_ROUNDS_OF_MANY
+    *fewer_rounds, most_rounds = tried_rounds
+    with_most_rounds = lay_out_with(most_rounds)
+    # No layout has fewer waves, whatever its rounds.
+    lower_bound = with_most_rounds.lower_bound
     layouts = list[Layout]()
     for rounds in fewer_rounds:
-        layout = replace(lay_out(rounds), lower_bound=widest.lower_bound)
+        layout = replace(lay_out_with(rounds), lower_bound=lower_bound)
         layouts.append(layout)
         # More rounds would only lengthen drains.
-        if len(layout.waves) <= widest.lower_bound:
+        if len(layout.waves) <= lower_bound:
             break
     else:
-        layouts.append(widest)
+        layouts.append(with_most_rounds)
     return min(layouts, key=simulator.estimated_seconds)
 
 
@@ -358,24 +362,23 @@ def _warn_of_idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
 
 
 def _planned_waves(
-    waves: Sequence[Batch],
+    batches: Sequence[Batch],
     reasons: Sequence[WaveReason],
     arrivals: Mapping[str, int],
     drains_by_node: Mapping[str, DrainForecast],
 ) -> tuple[Wave, ...]:
     planned = list[Wave]()
-    for index, (wave, reason) in enumerate(zip(waves, reasons, strict=True), start=1):
+    for index, (batch, reason) in enumerate(zip(batches, reasons, strict=True), start=1):
+        nodes = (drains_by_node[name].planned_node(arrivals[name]) for name in batch.names)
         planned.append(
             Wave(
                 index=index,
-                nodes=tuple(
-                    drains_by_node[name].planned_node(arrivals[name]) for name in wave.names
-                ),
-                because=because(reason),
-                note=note(reason),
-                estimate=wave.estimate,
-                rolling=wave.rolling,
-                limit=limit_note(reason),
+                nodes=tuple(nodes),
+                because=full_reason(reason),
+                note=table_note(reason),
+                estimate=batch.estimate,
+                rolling=batch.rolling,
+                limit=table_note_without_delay(reason),
             )
         )
     return tuple(planned)
@@ -412,7 +415,7 @@ def _forecasts(
     away = away_reasons(snapshot.nodes, inputs.policy, now).keys() - inputs.taken_up
     forecasts = list[DrainForecast]()
     for candidate in candidates:
-        # Without facts, a candidate is not eligible.
+        # For the type checker: eligible candidates have facts.
         if candidate.facts is None:
             continue
         drain = forecaster.forecast(candidate, candidate.facts)

@@ -45,7 +45,7 @@ def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> Cluster
     nodes = tuple(_as_if_back(node) if node.name in names else node for node in snapshot.nodes)
     pods = list[Pod]()
     for pod in snapshot.pods:
-        # Other pods were drained.
+        # The other pods of these nodes were drained, so they are elsewhere.
         is_static_pod_back = pod.mirror and pod.node in names
         pods.append(structs.replace(pod, ready=True) if is_static_pod_back else pod)
     return replace(snapshot, nodes=nodes, pods=tuple(pods))
@@ -163,6 +163,7 @@ def _merge(standing: T, today: T, choices: Mapping[str, _Choice]) -> T:
 
 
 def _choices(nodes: int) -> Mapping[str, _Choice]:
+    """Return how to choose each rule; a rule that is not listed stays as it was."""
     return {
         "max_unavailable": partial(_fewer, nodes=nodes),
         "max_failures": partial(_fewer, nodes=nodes),
