@@ -135,7 +135,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "+".join(case.scenarios))
 def test_every_fault_ends_as_it_should(case: Case, started: Started, rollout: Rollout) -> None:
     lab = started(case.scenario(), 3 + case.workers)

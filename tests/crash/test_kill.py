@@ -124,7 +124,7 @@ class Fate:
         return min(self.boundaries, key=lambda boundary: (self.kills[boundary], rng.random()))
 
 
-@pytest.mark.sample(len(PARTS))
+@pytest.mark.sample
 @pytest.mark.parametrize(("boundaries", "seed"), [(part, seed) for part in PARTS for seed in SEEDS])
 def test_whenever_it_is_killed_somebody_else_finishes_it(
     boundaries: tuple[str, ...], seed: int, machine: Machine, tmp_path: Path

@@ -227,7 +227,7 @@ def failing(block: Block, pasted: Pasted) -> str:
     )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample
 @pytest.mark.kubectl
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_each_block_of_a_page_does_what_it_is_there_for(

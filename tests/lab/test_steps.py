@@ -62,7 +62,7 @@ def asked_by_kubectl(lab: Lab, words: list[str]) -> None:
     pytest.fail(repr(refusals))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", sorted({*scenario_names()} - {"zincati"}))
 def test_each_step_of_a_scenario_works_as_it_is_printed(name: str, tmp_path: Path) -> None:
     scenario = load_scenario(name)
