@@ -147,7 +147,7 @@ def test_a_single_replica_is_restarted_in_a_copy_without_names(
     assert "ledger" not in file.read_text()
     kinds = [entry["kind"] for entry in plan["warnings"]]
     assert kinds == ["budget-restart"]
-    copy = start_lab(scenario_like(file), speed=60)
+    copy = start_lab(scenario_like(file), speed=120)
     again = rollout(copy, "plan", "-o", "json", "--max-unavailable", "2", *flags).ends(0)
     planned = json.loads(again.stdout)
     assert [entry["kind"] for entry in planned["warnings"]] == kinds

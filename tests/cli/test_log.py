@@ -55,7 +55,7 @@ def test_once_verbose_tells_stages_with_their_time(untouched: Lab, command: Comm
 def test_twice_verbose_tells_requests_and_commands_beside_the_run(
     start_lab: StartLab, command: Command
 ) -> None:
-    ended = command("apply", "--yes", "-vv", lab=start_lab("rollback", nodes=5, speed=40)).ends(
+    ended = command("apply", "--yes", "-vv", lab=start_lab("rollback", nodes=5, speed=120)).ends(
         ExitCode.PARTIAL
     )
     assert any(
@@ -74,7 +74,7 @@ def test_twice_verbose_tells_requests_and_commands_beside_the_run(
 
 def test_no_secret_is_told_by_any_of_it(start_lab: StartLab, command: Command) -> None:
     """Each is used: what is never sent cannot leak."""
-    lab = start_lab("default", nodes=4, speed=40)
+    lab = start_lab("default", nodes=4, speed=120)
     asked = list[str]()
 
     def script(exchange: Exchange) -> None:

@@ -190,7 +190,7 @@ def test_a_command_to_copy_is_one_line_on_any_terminal(mixed: Lab, tmp_path: Pat
 def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(
     width: int, start_lab: StartLab, tmp_path: Path
 ) -> None:
-    lab = start_lab(TINY, nodes=3, speed=5)
+    lab = start_lab(TINY, nodes=3, speed=15)
     sent = list[int]()
 
     def stop_once(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
@@ -211,7 +211,7 @@ def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(
 def test_keys_leave_no_frame_of_a_board_and_are_shown_again_after_it(
     start_lab: StartLab, tmp_path: Path
 ) -> None:
-    lab = start_lab(TINY, nodes=3, speed=5)
+    lab = start_lab(TINY, nodes=3, speed=15)
     screen = shown(
         tmp_path,
         lab.environment,
@@ -233,7 +233,7 @@ def is_stopped(process: subprocess.Popen[bytes]) -> bool:
 def test_ctrl_z_shows_keys_again_until_the_rollout_goes_on(
     start_lab: StartLab, tmp_path: Path
 ) -> None:
-    lab = start_lab(TINY, nodes=3, speed=5)
+    lab = start_lab(TINY, nodes=3, speed=15)
     echoes = list[bool]()
 
     def pause_once(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
@@ -257,7 +257,7 @@ def test_ctrl_z_shows_keys_again_until_the_rollout_goes_on(
 def test_a_terminal_that_becomes_narrower_keeps_no_frame_of_a_board(
     start_lab: StartLab, tmp_path: Path
 ) -> None:
-    lab = start_lab(TINY, nodes=3, speed=5)
+    lab = start_lab(TINY, nodes=3, speed=15)
     screen = shown(
         tmp_path,
         lab.environment,
