@@ -250,15 +250,13 @@ def test_nobody_there_is_an_error() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        *(
-            "prometheus:9090",
-            "ftp://a",
-            "http://",
-            "http://a:port",
-            "http://[a",
-            "http://a b",
-            "http://a\\b",
-        ),
+        "prometheus:9090",
+        "ftp://a",
+        "http://",
+        "http://a:port",
+        "http://[a",
+        "http://a b",
+        "http://a\\b",
         *(
             "http://user:word@a",
             "ftp://user:word@a",

@@ -126,13 +126,11 @@ def test_hosts_that_are_alike_share_a_process(
     "line",
     [
         *("Match exec true", "Match new-criterion x", "CanonicalizeHostname yes"),
-        *(
-            "CanonicalDomains example",
-            "HostName %h.example",
-            "Include ~/%h",
-            "HostName 10.1",
-            "Host a\\*",
-        ),
+        "CanonicalDomains example",
+        "HostName %h.example",
+        "Include ~/%h",
+        "HostName 10.1",
+        "Host a\\*",
         *("Host 'a*'", '"Host" a*', "=Host a*", "Host", 'Match host "a*,b c"', "Tag %n"),
     ],
 )

@@ -305,11 +305,7 @@ def test_the_inventory_hands_the_identities_of_a_configuration_on(
         command = [
             "ssh",
             *told,
-            "-o",
-            "BatchMode=yes",
-            "-p",
-            str(host.port),
-            f"{host.user}@{host.address}",
+            *("-o", "BatchMode=yes", "-p", str(host.port), f"{host.user}@{host.address}"),
             "echo hello",
         ]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)

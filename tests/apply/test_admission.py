@@ -26,16 +26,8 @@ from tests.waiting import wait_until
 
 HALF_A_DAY = 43_200
 APPLY = (
-    *(
-        "apply",
-        "--yes",
-        "-o",
-        "json",
-        "--control-plane",
-        "exclude",
-        "--set",
-        "waves.health-checks=1",
-    ),
+    *("apply", "--yes", "-o", "json", "--control-plane", "exclude"),
+    *("--set", "waves.health-checks=1"),
     *("--settle-timeout", "3s", "--set", "drain.prefer-no-schedule-taint=false"),
 )
 WAITS = """

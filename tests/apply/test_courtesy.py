@@ -25,15 +25,8 @@ NODE = "worker-1"
 
 
 ALONE = (
-    "--yes",
-    "-o",
-    "json",
-    "--node",
-    NODE,
-    "--settle-timeout",
-    "20s",
-    "--set",
-    "waves.health-checks=1",
+    *("--yes", "-o", "json", "--node", NODE, "--settle-timeout", "20s"),
+    *("--set", "waves.health-checks=1"),
 )
 
 

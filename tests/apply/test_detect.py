@@ -30,24 +30,15 @@ COMMAND = ("--set", f"detect.command={SENTINEL}")
 
 
 EVERY = (
-    "--set",
-    "detect.sources=update-engine,annotation,reboot-required",
-    "--set",
-    "detect.sources=rpm-ostree,command",
+    *("--set", "detect.sources=update-engine,annotation,reboot-required"),
+    *("--set", "detect.sources=rpm-ostree,command"),
     *COMMAND,
 )
 
 
 QUICK = (
-    "--yes",
-    "-o",
-    "json",
-    "--set",
-    "waves.health-checks=1",
-    "--ready-timeout",
-    "5s",
-    "--max-failures",
-    "9",
+    *("--yes", "-o", "json", "--set", "waves.health-checks=1", "--ready-timeout", "5s"),
+    *("--max-failures", "9"),
 )
 
 

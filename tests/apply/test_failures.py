@@ -21,14 +21,7 @@ from tests.state import inflict, unlock
 from tests.waiting import wait_until
 
 APPLY = (
-    "apply",
-    "--yes",
-    "-o",
-    "json",
-    "--control-plane",
-    "exclude",
-    "--settle-timeout",
-    "20s",
+    *("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "20s"),
     *ONE_LOOK,
 )
 
@@ -38,25 +31,15 @@ def test_one_that_is_away_uses_up_the_limit_and_is_told_of_with_all_there_is_to_
 ) -> None:
     lab = started("never-returns", 7)
     flags = (
-        "--max-failures",
-        "9",
-        "--max-unavailable",
-        "1",
-        "--reboot-timeout",
-        "3s",
-        "--settle-timeout",
-        "2s",
+        *("--max-failures", "9", "--max-unavailable", "1", "--reboot-timeout", "3s"),
+        *("--settle-timeout", "2s"),
     )
     ended = rollout(
         lab,
         *APPLY,
         *flags,
-        "--set",
-        "drain.prefer-no-schedule-taint=false",
-        "--node",
-        "worker-2",
-        "--node",
-        "worker-3",
+        *("--set", "drain.prefer-no-schedule-taint=false", "--node", "worker-2"),
+        *("--node", "worker-3"),
     )
     assert ended.code == 4
     assert ended.summary["not_started"] == ["worker-3"]
@@ -119,12 +102,7 @@ def test_failures_add_up_over_an_interruption_and_anew_once_they_have_stopped_it
         lab,
         tmp_path,
         *APPLY,
-        "--max-failures",
-        "2",
-        "--max-unavailable",
-        "1",
-        "--reboot-timeout",
-        "1s",
+        *("--max-failures", "2", "--max-unavailable", "1", "--reboot-timeout", "1s"),
     )
     assert process.stdout is not None
     next(line for line in process.stdout if '"node_finished"' in line)

@@ -16,28 +16,11 @@ from rollout.lab.scenario import HostSelection, Scenario, load_scenario
 from tests.apply.conftest import ONE_LOOK, Rollout, Started
 
 QUICK = (
-    *(
-        "--yes",
-        "-o",
-        "json",
-        "--max-unavailable",
-        "2",
-        "--max-failures",
-        "9",
-        "--control-plane",
-        "exclude",
-    ),
-    *(
-        "--drain-timeout",
-        "8s",
-        "--reboot-timeout",
-        "6s",
-        "--ready-timeout",
-        "8s",
-        "--settle-timeout",
-        "20s",
-        *ONE_LOOK,
-    ),
+    *("--yes", "-o", "json", "--max-unavailable", "2", "--max-failures", "9"),
+    *("--control-plane", "exclude"),
+    *("--drain-timeout", "8s", "--reboot-timeout", "6s", "--ready-timeout", "8s"),
+    *("--settle-timeout", "20s"),
+    *ONE_LOOK,
 )
 # An outage takes two seconds of real time here, whatever else the machine is doing meanwhile.
 PATIENT = ("--drain-timeout", "30s", "--reboot-timeout", "30s", "--ready-timeout", "30s")
@@ -244,14 +227,8 @@ def assert_untouched(lab: Lab) -> None:
 
 
 WITH_A_LOCK = (
-    "--set",
-    "lock.duration=6s",
-    "--drain-timeout",
-    "60s",
-    "--reboot-timeout",
-    "60s",
-    "--ready-timeout",
-    "60s",
+    *("--set", "lock.duration=6s", "--drain-timeout", "60s", "--reboot-timeout", "60s"),
+    *("--ready-timeout", "60s"),
 )
 
 

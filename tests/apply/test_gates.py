@@ -153,10 +153,7 @@ def test_a_pod_that_must_not_be_disturbed_keeps_its_node_from_being_begun(
     }
     lab.call(lambda: lab.store.create(PODS, pod))
     blocking = (
-        "--set",
-        "gates.blocking-pod-selector=job in (backup)",
-        "--set",
-        "gates.timeout=2s",
+        *("--set", "gates.blocking-pod-selector=job in (backup)", "--set", "gates.timeout=2s"),
         "--force",
     )
     ended = rollout(lab, *QUICK, *blocking, "--node", "worker-1", "--node", "worker-2").ends(4)
@@ -230,11 +227,7 @@ def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path
     leader, follower = pty.openpty()
     arguments = [
         *QUICK[:2],
-        "--control-plane",
-        "exclude",
-        "--max-unavailable",
-        "1",
-        "--interactive",
+        *("--control-plane", "exclude", "--max-unavailable", "1", "--interactive"),
     ]
     process = start_on_terminal(tmp_path, {"TERM": "xterm", **lab.environment}, arguments, follower)
     os.close(follower)

@@ -156,14 +156,7 @@ def test_the_plan_names_the_rule_that_never_lets_go_and_the_drain_waits_for_it_i
     assert found == {(pod["spec"]["nodeName"], "budget-never", RULE) for pod in pods}
     assert "[[critical]]" in rollout(lab, "plan", "-o", "wide", *file).stdout
     forced = (
-        "apply",
-        "--yes",
-        "--node",
-        node,
-        "--allow",
-        "blocked",
-        "--drain-timeout",
-        "2s",
+        *("apply", "--yes", "--node", node, "--allow", "blocked", "--drain-timeout", "2s"),
         *file,
     )
     ended = rollout(lab, *forced).ends(ExitCode.PARTIAL)

@@ -42,14 +42,7 @@ CHECKS = (
 
 
 APPLY = (
-    "apply",
-    "--yes",
-    "-o",
-    "json",
-    "--node",
-    "worker-1",
-    "--set",
-    "waves.health-checks=1",
+    *("apply", "--yes", "-o", "json", "--node", "worker-1", "--set", "waves.health-checks=1"),
     *CHECKS,
 )
 

@@ -21,14 +21,7 @@ from tests.state import inflict
 from tests.waiting import wait_until
 
 APPLY = (
-    "apply",
-    "--yes",
-    "-o",
-    "json",
-    "--control-plane",
-    "exclude",
-    "--settle-timeout",
-    "5s",
+    *("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "5s"),
     *ONE_LOOK,
 )
 BAD = "4230.2.0"
@@ -131,13 +124,7 @@ def test_a_saved_plan_and_a_resume_leave_it_out_too(
     roll_back_everywhere(lab)
     rollout(
         lab,
-        "plan",
-        "--out",
-        str(saved),
-        "--control-plane",
-        "exclude",
-        "--node",
-        "worker-2,worker-3",
+        *("plan", "--out", str(saved), "--control-plane", "exclude", "--node", "worker-2,worker-3"),
     )
     hold(lab, rollout)
     resumed = rollout(lab, "resume", "--yes", "-o", "json")

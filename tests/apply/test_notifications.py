@@ -82,14 +82,8 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
 def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("budget-never", 7)
     flags = (
-        "--allow",
-        "blocked",
-        "--drain-timeout",
-        "5s",
-        "--settle-timeout",
-        "1s",
-        "--set",
-        "notify.held-after=1s",
+        *("--allow", "blocked", "--drain-timeout", "5s", "--settle-timeout", "1s"),
+        *("--set", "notify.held-after=1s"),
     )
     ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", *flags).ends(4)
     note = inbox.one("held")
@@ -257,13 +251,7 @@ def test_secrets_stand_nowhere(inbox: Inbox, started: Started, tmp_path: Path) -
     planned = invoked(tmp_path, environment, ["plan", "--out", "saved.plan", "-v"])
     gate = "sh -c 'env >> gate-environment'"
     flags = (
-        "--set",
-        "output.journal=journal",
-        "-v",
-        "-o",
-        "json",
-        "--set",
-        f"gates.command={gate}",
+        *("--set", "output.journal=journal", "-v", "-o", "json", "--set", f"gates.command={gate}"),
     )
     process = start(tmp_path, environment, ["apply", "saved.plan", *flags])
     inbox.wait_for("wave-done")

@@ -14,14 +14,7 @@ from tests.security.hands import at_phase, set_well
 from tests.state import is_cordoned, marks_of, rebooted, unlock
 
 APPLY = (
-    "apply",
-    "--yes",
-    "-o",
-    "json",
-    "--settle-timeout",
-    "3s",
-    "--set",
-    "gates.timeout=3s",
+    *("apply", "--yes", "-o", "json", "--settle-timeout", "3s", "--set", "gates.timeout=3s"),
     *ONE_LOOK,
 )
 

@@ -189,14 +189,7 @@ def test_killed_it_is_gone_on_with_by_the_pools_of_the_record(
     process = command(
         lab,
         tmp_path,
-        "apply",
-        "--yes",
-        "-o",
-        "json",
-        "-c",
-        str(settings),
-        "--set",
-        "lock.duration=2s",
+        *("apply", "--yes", "-o", "json", "-c", str(settings), "--set", "lock.duration=2s"),
     )
     killed_once(process, signal.SIGKILL, finished=1)
     inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), "worker-3")

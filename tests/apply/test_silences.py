@@ -72,10 +72,8 @@ def alertmanager() -> Iterator[Alertmanager]:
 
 def flags(alertmanager: Alertmanager) -> tuple[str, ...]:
     return (
-        "--set",
-        f"alerts.alertmanager-url={alertmanager.url}",
-        "--set",
-        "alerts.silence=instance",
+        *("--set", f"alerts.alertmanager-url={alertmanager.url}"),
+        *("--set", "alerts.silence=instance"),
     )
 
 

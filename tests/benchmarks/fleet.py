@@ -122,12 +122,7 @@ def measure_apply(lab: LabProcess, limit: str, profile: Path | None) -> None:
     output = lab.directory / "apply.json"
     words = program(
         profile and profile / f"apply-{limit}",
-        "apply",
-        "--yes",
-        "-o",
-        "json",
-        "--max-unavailable",
-        limit,
+        *("apply", "--yes", "-o", "json", "--max-unavailable", limit),
     )
     cost = measured(lab, words, output)
     show(f"apply, limit {limit}", cost, lab.cpu - before)

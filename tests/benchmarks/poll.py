@@ -68,14 +68,7 @@ def lab(folder: Path, hosts: int) -> Iterator[Site]:
     """A lab of that many hosts, up and serving."""
     command = [
         sys.executable,
-        "-m",
-        "rollout",
-        "lab",
-        "up",
-        "--nodes",
-        str(hosts),
-        "--dir",
-        str(folder),
+        *("-m", "rollout", "lab", "up", "--nodes", str(hosts), "--dir", str(folder)),
     ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -139,13 +132,7 @@ def ansible_poll(ansible: Path, site: Site, count: int) -> Cost:
     """Ask the first hosts by `ansible -m raw`, with as many forks as we have connections."""
     command = (
         ansible,
-        "-i",
-        site.inventory,
-        f"all[0:{count - 1}]",
-        "-m",
-        "raw",
-        "-a",
-        PROBE_COMMAND,
+        *("-i", site.inventory, f"all[0:{count - 1}]", "-m", "raw", "-a", PROBE_COMMAND),
     )
     environment = os.environ | {
         "ANSIBLE_SSH_ARGS": f"-o ControlMaster=no -o UserKnownHostsFile={site.known_hosts}",

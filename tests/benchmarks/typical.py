@@ -231,11 +231,7 @@ def roll_by_hand(lab: LabProcess) -> list[str]:
         run(
             lab,
             KUBECTL,
-            "drain",
-            name,
-            "--ignore-daemonsets",
-            "--delete-emptydir-data",
-            "--timeout=600s",
+            *("drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s"),
         )
         before = run(lab, KUBECTL, "get", "node", name, "-o", BOOT_OF)
         ssh(lab, name)

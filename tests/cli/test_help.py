@@ -20,16 +20,14 @@ from tests.cli.conftest import Command
 from tests.docs.test_blocks import path_with_program
 
 CLIENTS = (
-    *(
-        "kubernetes",
-        "paramiko",
-        "cryptography",
-        "rich",
-        "pydantic",
-        "urllib3",
-        "prometheus_client",
-        "jinja2",
-    ),
+    "kubernetes",
+    "paramiko",
+    "cryptography",
+    "rich",
+    "pydantic",
+    "urllib3",
+    "prometheus_client",
+    "jinja2",
     *("ansible", "ansible_runner", "aiohttp", "asyncssh"),
 )
 

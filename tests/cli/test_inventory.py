@@ -69,12 +69,7 @@ def test_ansible_inventory_reads_groups_and_variables_and_reaches_the_hosts(
     shown = ansible(
         mixed,
         home,
-        "ansible",
-        "needs_no_reboot",
-        "-m",
-        "raw",
-        "-a",
-        "cat /proc/sys/kernel/random/boot_id",
+        *("ansible", "needs_no_reboot", "-m", "raw", "-a", "cat /proc/sys/kernel/random/boot_id"),
     )
     boots = {name: machine.boot_id in shown for name, machine in mixed.machines.items()}
     assert boots == {name: name in ("worker-2", "worker-3") for name in mixed.machines}

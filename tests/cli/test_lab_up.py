@@ -24,16 +24,8 @@ def test_each_host_reports_and_asks(scenario: str, tmp_path: Path) -> None:
     with scripted(deny) as server:
         lock = f"{server.url}/lock/"
         words = (
-            "lab",
-            "up",
-            "--scenario",
-            scenario,
-            "--nodes",
-            "3",
-            "--speed",
-            "50",
-            "--fleetlock",
-            lock,
+            *("lab", "up", "--scenario", scenario, "--nodes", "3", "--speed", "50"),
+            *("--fleetlock", lock),
         )
         process = start(tmp_path, {}, words)
         try:

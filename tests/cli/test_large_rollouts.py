@@ -80,12 +80,7 @@ def one_pass(lab: Lab, scratch: Path) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [
                 *PROGRAM,
-                "operate",
-                "--once",
-                "--active-deadline",
-                "6h",
-                "-o",
-                "json",
+                *("operate", "--once", "--active-deadline", "6h", "-o", "json"),
                 *rules,
                 *hurried,
             ],

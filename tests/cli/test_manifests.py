@@ -212,12 +212,8 @@ def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home
     text = '[waves]\nmax-unavailable = 2\n[fleetlock]\nslots = 2\ngroup = ["workers=1"]\n'
     (home / "cluster.toml").write_text(text)
     where = (
-        "--cluster-ip",
-        "10.96.0.15",
-        "--tls-secret",
-        "lock-tls",
-        "--hosts-network",
-        "10.1.0.0/16",
+        *("--cluster-ip", "10.96.0.15", "--tls-secret", "lock-tls"),
+        *("--hosts-network", "10.1.0.0/16"),
     )
     ended = command("manifests", "fleetlock", *IMAGE, *where, "--config", "cluster.toml")
     documents = printed(ended)

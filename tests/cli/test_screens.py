@@ -292,12 +292,8 @@ def test_the_next_command_is_about_the_same_cluster_and_the_same_nodes(
     command: Command, mixed: Lab
 ) -> None:
     words = (
-        "--context",
-        "rollout-lab",
-        "--exclude",
-        "worker-[12]",
-        "--set",
-        "detect.sources=update-engine,annotation",
+        *("--context", "rollout-lab", "--exclude", "worker-[12]"),
+        *("--set", "detect.sources=update-engine,annotation"),
     )
     for asked in ("status", "plan"):
         shown = command(asked, *words, lab=mixed).stdout

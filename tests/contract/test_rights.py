@@ -97,12 +97,8 @@ def test_an_operating_process_does_its_work_with_them(played: Played, tmp_path: 
     own = account(played, tmp_path, "deployment")
     before = played.reboots
     ways = (
-        "--strategy",
-        "rolling",
-        "--set",
-        "drain.exclude-from-load-balancers=500ms",
-        "--set",
-        "labels.fluo=true",
+        *("--strategy", "rolling", "--set", "drain.exclude-from-load-balancers=500ms"),
+        *("--set", "labels.fluo=true"),
     )
     ask_for_reboots(played)
     process = started(

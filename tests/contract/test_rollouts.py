@@ -108,28 +108,17 @@ def test_limit_taint_labels_and_events(
 ) -> None:
     before = played.reboots
     ways = (
-        "--strategy",
-        strategy,
-        "--max-unavailable",
-        str(limit),
-        "--set",
-        "drain.exclude-from-load-balancers=200ms",
+        *("--strategy", strategy, "--max-unavailable", str(limit)),
+        *("--set", "drain.exclude-from-load-balancers=200ms"),
     )
     with watched(played) as seen:
         code, lines, told = run(
             played,
             tmp_path,
-            *(
-                "apply",
-                "--yes",
-                "--allow",
-                "idle",
-                "-o",
-                "json",
-                *ways,
-                "--set",
-                "labels.fluo=true",
-            ),
+            *("apply", "--yes", "--allow", "idle", "-o", "json"),
+            *ways,
+            "--set",
+            "labels.fluo=true",
             *selector(played),
         )
     assert code == 0, told

@@ -79,51 +79,35 @@ def _etcd(directory: Path, port: int, peers: int) -> Sequence[str]:
     client = f"http://127.0.0.1:{port}"
     peer = f"http://127.0.0.1:{peers}"
     return (
-        "etcd",
-        f"--data-dir={directory / 'etcd'}",
-        f"--listen-client-urls={client}",
-        f"--advertise-client-urls={client}",
-        f"--listen-peer-urls={peer}",
-        f"--initial-advertise-peer-urls={peer}",
-        f"--initial-cluster=default={peer}",
+        *("etcd", f"--data-dir={directory / 'etcd'}", f"--listen-client-urls={client}"),
+        *(f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}"),
+        *(f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}"),
         "--unsafe-no-fsync",
     )
 
 
 def _api_server(directory: Path, store: int, port: int, key: Path) -> Sequence[str]:
     return (
-        "kube-apiserver",
-        f"--etcd-servers=http://127.0.0.1:{store}",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={port}",
-        f"--cert-dir={directory / 'certificates'}",
+        *("kube-apiserver", f"--etcd-servers=http://127.0.0.1:{store}", "--bind-address=127.0.0.1"),
+        *(f"--secure-port={port}", f"--cert-dir={directory / 'certificates'}"),
         "--service-account-issuer=https://kubernetes.default.svc",
-        f"--service-account-key-file={key}",
-        f"--service-account-signing-key-file={key}",
-        f"--token-auth-file={directory / 'tokens.csv'}",
-        "--authorization-mode=RBAC",
-        "--service-cluster-ip-range=10.96.0.0/24",
-        "--allow-privileged=true",
+        *(f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}"),
+        *(f"--token-auth-file={directory / 'tokens.csv'}", "--authorization-mode=RBAC"),
+        *("--service-cluster-ip-range=10.96.0.0/24", "--allow-privileged=true"),
     )
 
 
 def _controllers(plane: ControlPlane, key: Path) -> Sequence[str]:
     return (
-        "kube-controller-manager",
-        f"--kubeconfig={plane.kubeconfig}",
-        f"--service-account-private-key-file={key}",
-        "--leader-elect=false",
-        "--secure-port=0",
-        "--node-monitor-period=1s",
-        "--node-monitor-grace-period=8s",
+        *("kube-controller-manager", f"--kubeconfig={plane.kubeconfig}"),
+        *(f"--service-account-private-key-file={key}", "--leader-elect=false", "--secure-port=0"),
+        *("--node-monitor-period=1s", "--node-monitor-grace-period=8s"),
     )
 
 
 def _scheduler(plane: ControlPlane) -> Sequence[str]:
     return (
-        "kube-scheduler",
-        f"--kubeconfig={plane.kubeconfig}",
-        "--leader-elect=false",
+        *("kube-scheduler", f"--kubeconfig={plane.kubeconfig}", "--leader-elect=false"),
         "--secure-port=0",
     )
 

@@ -39,12 +39,7 @@ STRATEGIES = {
     "rolling": ("--strategy", "rolling"),
     "pools": ("--config", str(POOLS)),
     "courtesy": (
-        "--set",
-        "labels.fluo=true",
-        "--set",
-        "drain.delay=200ms",
-        "--set",
-        "reboot.delay=200ms",
+        *("--set", "labels.fluo=true", "--set", "drain.delay=200ms", "--set", "reboot.delay=200ms"),
     ),
 }
 RUN = "node-rollout.dev/run"
@@ -190,11 +185,7 @@ def command(running: Lab, strategy: str) -> tuple[str, ...]:
         # of one that had begun nothing: there is nothing to go on with
         running.call(lambda: running.store.remove(LEASES, "node-rollout", "kube-system"))
     return (
-        "apply",
-        "--max-unavailable",
-        str(LIMIT),
-        "--set",
-        "waves.health-checks=1",
+        *("apply", "--max-unavailable", str(LIMIT), "--set", "waves.health-checks=1"),
         *STRATEGIES[strategy],
         *flags,
     )

@@ -26,27 +26,9 @@ pytestmark = pytest.mark.slow  # the output of a lab
 FEW = 6
 # All that can be tried is tried, and nothing is waited for long.
 PATIENCE = (
-    *(
-        "--set",
-        "ssh.probe-timeout=3s",
-        "--drain-timeout",
-        "3s",
-        "--reboot-timeout",
-        "10s",
-        "--ready-timeout",
-        "5s",
-    ),
-    *(
-        "--settle-timeout",
-        "2s",
-        "--max-unavailable",
-        "50%",
-        "--max-failures",
-        "100%",
-        "--allow",
-        "blocked",
-        "--force",
-    ),
+    *("--set", "ssh.probe-timeout=3s", "--drain-timeout", "3s", "--reboot-timeout", "10s"),
+    *("--ready-timeout", "5s", "--settle-timeout", "2s", "--max-unavailable", "50%"),
+    *("--max-failures", "100%", "--allow", "blocked", "--force"),
 )
 # Its user may not begin one; none of its hosts has an update.
 WITHOUT_A_RUN = {"no-rights", "behind"}
@@ -122,14 +104,8 @@ def test_the_journal_of_a_run_has_the_lines_that_it_prints(
     """In their order, to the letter; but for the first of each, which says what the rest is."""
     lab = start_lab("rollback", nodes=6, speed=120)
     words = (
-        "apply",
-        "--yes",
-        "--max-failures",
-        "3",
-        "--set",
-        "output.journal=run.jsonl",
-        "-o",
-        "json",
+        *("apply", "--yes", "--max-failures", "3", "--set", "output.journal=run.jsonl"),
+        *("-o", "json"),
     )
     ended = command(*words, lab=lab)
     journal = lab.directory.parent / "home" / "run.jsonl"

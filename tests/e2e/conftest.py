@@ -110,11 +110,7 @@ def play(machines: Machines, known_hosts: Path, tmp_path: Path) -> Play:
         program = str(Path(sys.executable).with_name("ansible-playbook"))
         command = [
             program,
-            "-i",
-            f"{machines[name].address},",
-            "-u",
-            "core",
-            str(PLAYBOOKS / playbook),
+            *("-i", f"{machines[name].address},", "-u", "core", str(PLAYBOOKS / playbook)),
             *arguments,
         ]
         ended = subprocess.run(

@@ -136,13 +136,8 @@ class Machine:
             layer.mkdir(parents=True)
         upper, work, root = layers
         _run(
-            "mount",
-            "-t",
-            "overlay",
-            self._container,
-            "-o",
-            f"lowerdir={shared_root},upperdir={upper},workdir={work}",
-            str(root),
+            *("mount", "-t", "overlay", self._container),
+            *("-o", f"lowerdir={shared_root},upperdir={upper},workdir={work}", str(root)),
         )
         network = "".join(
             f"Address={address}/24\n" for address in (self.address, self.inner_address)
@@ -154,14 +149,8 @@ class Machine:
         (root / "etc/hosts").write_text(f"127.0.0.1 localhost {self.name}\n")
         (root / "etc/machine-id").write_text(f"{self.machine_id}\n")
         _run(
-            "ssh-keygen",
-            "-q",
-            "-t",
-            "ed25519",
-            "-N",
-            "",
-            "-f",
-            str(root / "etc/ssh/ssh_host_ed25519_key"),
+            *("ssh-keygen", "-q", "-t", "ed25519", "-N", ""),
+            *("-f", str(root / "etc/ssh/ssh_host_ed25519_key")),
         )
         for user in users:
             folder = root / "home" / user / ".ssh"
@@ -276,19 +265,9 @@ class Machine:
 
     def _command(self) -> list[str]:
         nspawn = [
-            *(
-                "systemd-nspawn",
-                "--quiet",
-                "--boot",
-                "--register=no",
-                "--keep-unit",
-                f"--directory={self.root}",
-            ),
-            *(
-                f"--machine={self._container}",
-                f"--hostname={self.name}",
-                f"--network-bridge={self._bridge}",
-            ),
+            *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit"),
+            *(f"--directory={self.root}", f"--machine={self._container}"),
+            *(f"--hostname={self.name}", f"--network-bridge={self._bridge}"),
             *("--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=read-only"),
         ]
         # In a control group of its own before it starts: machines that share one kill each other's

@@ -17,10 +17,7 @@ def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) ->
     machine.
     """
     flags = (
-        "--max-unavailable",
-        "2",
-        "--set",
-        f"reboot.pre-playbook={PLAYBOOKS / 'pre_reboot.yml'}",
+        *("--max-unavailable", "2", "--set", f"reboot.pre-playbook={PLAYBOOKS / 'pre_reboot.yml'}"),
     )
     ended = rollout("apply", "--yes", *ANSIBLE, *flags).ends(0)
     assert sorted(ended.summary["succeeded"]) == sorted(NAMES)

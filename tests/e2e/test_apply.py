@@ -37,10 +37,8 @@ def test_host_that_does_not_come_back(
     lost = machines["worker-1"]
     lost.stay_off_after_shutdown()
     workers = (
-        "-l",
-        "!node-role.kubernetes.io/control-plane",
-        "--set",
-        "drain.prefer-no-schedule-taint=false",
+        *("-l", "!node-role.kubernetes.io/control-plane"),
+        *("--set", "drain.prefer-no-schedule-taint=false"),
     )
     ended = rollout("apply", "--yes", "--reboot-timeout", "8s", *workers, *JSON).ends(4)
     assert [failed["node"] for failed in ended.summary["failed"]] == ["worker-1"]
@@ -97,10 +95,7 @@ def test_a_marker_file_goes_with_the_boot(
     machine = machines["worker-1"]
     machine.clear()
     flags = (
-        "--set",
-        "detect.sources=update-engine,reboot-required,rpm-ostree",
-        "--node",
-        "worker-1",
+        *("--set", "detect.sources=update-engine,reboot-required,rpm-ostree", "--node", "worker-1"),
     )
     assert (
         json.loads(rollout("status", "-o", "json", *flags).stdout)["nodes"][0]["needs_reboot"]

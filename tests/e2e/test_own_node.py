@@ -71,16 +71,8 @@ class Pods:
         """The real program to its end, in a pod of this name."""
         ended = subprocess.run(
             [
-                "unshare",
-                "--mount",
-                "--uts",
-                "sh",
-                "-c",
-                POD,
-                "sh",
-                sys.executable,
-                "-m",
-                "rollout",
+                *("unshare", "--mount", "--uts", "sh", "-c", POD, "sh", sys.executable),
+                *("-m", "rollout"),
                 *arguments,
             ],
             env={

@@ -122,15 +122,7 @@ class Pod:
         program = [sys.executable, "-m", "rollout", *self._container["args"]]
         return subprocess.Popen(
             [
-                "unshare",
-                "--mount",
-                "--pid",
-                "--fork",
-                "--mount-proc",
-                "sh",
-                "-c",
-                POD,
-                "sh",
+                *("unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", POD, "sh"),
                 *program,
             ],
             cwd=ROOT,

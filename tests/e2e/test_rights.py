@@ -137,14 +137,8 @@ def test_a_refusal_is_seen(rollout: Rollout, machines: Machines) -> None:
     go first.
     """
     refused = rollout(
-        "apply",
-        "--yes",
-        "--node",
-        "worker-4",
-        "--set",
-        "reboot.command=systemctl reboot",
-        "-o",
-        "json",
+        *("apply", "--yes", "--node", "worker-4", "--set", "reboot.command=systemctl reboot"),
+        *("-o", "json"),
     ).ends(4)
     assert refused.summary["failed"][0]["outcome"] == "reboot-refused"
     rollout(

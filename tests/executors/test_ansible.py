@@ -24,13 +24,7 @@ from tests.state import write
 
 PROGRAMS = Path(sys.executable).parent
 APPLY = (
-    "apply",
-    "--yes",
-    "-o",
-    "json",
-    "--control-plane",
-    "exclude",
-    "--disable-eviction",
+    *("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--disable-eviction"),
     "--force",
 )
 
@@ -163,12 +157,8 @@ def test_playbooks_around_each_reboot(ansible: Program, with_faults: StartLab) -
     (ansible.home / "before.yml").write_text(AROUND.replace("FAILING", "worker-2"))
     (ansible.home / "after.yml").write_text(AROUND.replace("FAILING", "worker-3"))
     flags = (
-        "--set",
-        "reboot.pre-playbook=before.yml",
-        "--set",
-        "reboot.post-playbook=after.yml",
-        "--max-unavailable",
-        "3",
+        *("--set", "reboot.pre-playbook=before.yml", "--set", "reboot.post-playbook=after.yml"),
+        *("--max-unavailable", "3"),
     )
     ended = ansible.run(
         lab, *APPLY, *flags, "--node", "worker-1,worker-2,worker-3", "--max-failures", "9"
@@ -233,13 +223,7 @@ def test_rollout_may_be_process_1(ansible: Program, with_faults: StartLab) -> No
     command = [
         *unshare,
         sys.executable,
-        "-m",
-        "rollout",
-        "status",
-        "-o",
-        "json",
-        "--executor",
-        "ansible",
+        *("-m", "rollout", "status", "-o", "json", "--executor", "ansible"),
     ]
     environment = {
         "PATH": os.environ["PATH"],

@@ -25,21 +25,11 @@ pytestmark = pytest.mark.sample
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "20s")
 TWO = (
     *APPLY,
-    "--node",
-    "worker-1,worker-2",
-    "--max-unavailable",
-    "2",
-    "--disable-eviction",
-    "--force",
+    *("--node", "worker-1,worker-2", "--max-unavailable", "2", "--disable-eviction", "--force"),
 )
 EVERYTHING = (
     *APPLY,
-    "--max-unavailable",
-    "100%",
-    "--max-failures",
-    "100%",
-    "--disable-eviction",
-    "--force",
+    *("--max-unavailable", "100%", "--max-failures", "100%", "--disable-eviction", "--force"),
 )
 
 
@@ -181,10 +171,8 @@ def test_every_source_is_asked_in_the_same_way(program: Program, with_faults: St
     lab = with_faults(12, scenario_name="sources")
     command = "test -e /etc/needs-restart && echo '{{ needs }} a \"restart\"'"
     detect = (
-        "--set",
-        "detect.sources=annotation,reboot-required,rpm-ostree,command",
-        "--set",
-        f"detect.command={command}",
+        *("--set", "detect.sources=annotation,reboot-required,rpm-ostree,command"),
+        *("--set", f"detect.command={command}"),
     )
     ended = program.run(lab, "status", "-o", "json", *detect)
     rows = {row["node"]: row for row in json.loads(ended.stdout)["nodes"]}
@@ -201,9 +189,6 @@ def test_every_source_is_asked_in_the_same_way(program: Program, with_faults: St
     applied = program.run(
         lab,
         *APPLY,
-        "--set",
-        "detect.sources=rpm-ostree,reboot-required",
-        "--node",
-        "worker-4,worker-6",
+        *("--set", "detect.sources=rpm-ostree,reboot-required", "--node", "worker-4,worker-6"),
     ).ends(0)
     assert set(applied.summary["succeeded"]) == {"worker-4", "worker-6"}

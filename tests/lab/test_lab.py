@@ -110,14 +110,7 @@ def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
 def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
     command = [
         sys.executable,
-        "-m",
-        "rollout",
-        "lab",
-        "up",
-        "--nodes",
-        "2",
-        "--dir",
-        str(tmp_path / "a lab"),
+        *("-m", "rollout", "lab", "up", "--nodes", "2", "--dir", str(tmp_path / "a lab")),
     ]
     with subprocess.Popen(
         command,

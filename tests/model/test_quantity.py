@@ -126,10 +126,7 @@ NAMES = ("plain", "a b", "%h", "a\\b", "it's", 'a "b"', "100%", "$HOME", "a\tb")
 def test_the_client_reads_the_file_that_is_meant(name: str, tmp_path: Path) -> None:
     """Of a list of files, where spaces separate them."""
     options = [
-        "-o",
-        f"UserKnownHostsFile={ssh_path(str(tmp_path / name))}",
-        "-o",
-        "LogLevel=DEBUG3",
+        *("-o", f"UserKnownHostsFile={ssh_path(str(tmp_path / name))}", "-o", "LogLevel=DEBUG3"),
     ]
     asked = subprocess.run(
         ["ssh", "-F", "none", *options, "-o", "ProxyCommand=exit", "-G", "host.example"],

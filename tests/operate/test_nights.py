@@ -18,14 +18,8 @@ from tests.ended import Ended
 from tests.operate.conftest import assert_untouched
 
 ONCE = (
-    "operate",
-    "--once",
-    "-o",
-    "json",
-    "--settle-timeout",
-    "5s",
-    "--set",
-    "waves.health-checks=1",
+    *("operate", "--once", "-o", "json", "--settle-timeout", "5s"),
+    *("--set", "waves.health-checks=1"),
 )
 
 

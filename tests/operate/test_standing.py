@@ -340,12 +340,8 @@ def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(
 ) -> None:
     lab = started("default", 4)
     gate = (
-        "--set",
-        "gates.command=sleep 1000",
-        "--set",
-        "gates.timeout=1h",
-        "--active-deadline",
-        "3s",
+        *("--set", "gates.command=sleep 1000", "--set", "gates.timeout=1h"),
+        *("--active-deadline", "3s"),
     )
     with operating(lab, tmp_path, *OFTEN, *gate) as (_, port):
         until(port, lambda seen: sum(passes(seen).values()) >= 2)

@@ -28,14 +28,12 @@ NIGHT = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 RUN = "0123456789abcdef"
 # Seconds from a node's beginning to each phase, and to its end.
 WAY = (
-    *(
-        (0, "pending"),
-        (5, "cordoned"),
-        (6, "draining"),
-        (66, "drained"),
-        (70, "rebooting"),
-        (190, "booted"),
-    ),
+    (0, "pending"),
+    (5, "cordoned"),
+    (6, "draining"),
+    (66, "drained"),
+    (70, "rebooting"),
+    (190, "booted"),
     *((220, "ready"), (225, "done")),
 )
 LENGTH = 225

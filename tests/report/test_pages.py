@@ -182,13 +182,11 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
     for text in (
         "incomplete: of 3 planned nodes, 2 succeeded, 1 failed",
         *("prod.example:6443", "by ann@laptop/12 at 22:00:00, rollout 1.2.3", "--window 22:00 5m"),
-        *(
-            "drain-failed in phase draining",
-            "it went wrong",
-            "last SSH error: refused",
-            "console: lab://2",
-            "look",
-        ),
+        "drain-failed in phase draining",
+        "it went wrong",
+        "last SSH error: refused",
+        "console: lab://2",
+        "look",
         *("sudo asks", "shop/ledger-0", "needs 2 healthy, has 2", "deployment shop/cart"),
         *("Where the time went", "estimated 10m00s, took 7m52s", "3975.2.0 → 4081.2.1"),
         *("waiting for the API server", "window open", "an eviction was blocked"),
@@ -262,19 +260,17 @@ def test_hostile_words_are_words_in_markdown(text: str) -> None:
 
 ODD: st.SearchStrategy[Any] = st.sampled_from(
     [
-        *(
-            None,
-            True,
-            -1,
-            0,
-            2**70,
-            1.5,
-            "",
-            "x",
-            "9999-12-31T23:59:59Z",
-            "2026-03-04T21:00:00Z",
-            "\x1b[2J",
-        ),
+        None,
+        True,
+        -1,
+        0,
+        2**70,
+        1.5,
+        "",
+        "x",
+        "9999-12-31T23:59:59Z",
+        "2026-03-04T21:00:00Z",
+        "\x1b[2J",
         *([], ["none"], [3], [[]], {}, {"a": {}}, {"\x1b": 1}),
     ]
 )

@@ -60,10 +60,8 @@ def test_a_held_eviction_has_its_budget_and_its_time() -> None:
     told = report(
         *(begun(), planned(plan([["worker-1"]])), wave(1, 1, ["worker-1"], 2), *steps[:3]),
         *(held("worker-1", "shop/ledger-0", 10, 11), held("worker-1", "shop/ledger-1", 12, 13)),
-        *(
-            held("worker-1", "shop/ledger-0", 10, 41, has=1),
-            released("worker-1", "shop/ledger-0", 10, 60),
-        ),
+        held("worker-1", "shop/ledger-0", 10, 41, has=1),
+        released("worker-1", "shop/ledger-0", 10, 60),
         *(finished("worker-1", 100, "drain-failed"), ended(101)),
     )
     first, second = told.holds
@@ -82,11 +80,9 @@ def test_a_held_eviction_has_its_budget_and_its_time() -> None:
 def with_a_skipped_node() -> RunReport:
     lists = {"succeeded": ["worker-1"], "skipped": ["worker-2"], "left_out": {"paused": 1}}
     return report(
-        *(
-            begun(),
-            planned(plan([["worker-1", "worker-2"]])),
-            wave(1, 1, ["worker-1", "worker-2"], 2),
-        ),
+        begun(),
+        planned(plan([["worker-1", "worker-2"]])),
+        wave(1, 1, ["worker-1", "worker-2"], 2),
         *way("worker-1", 2),
         finished("worker-2", 3, "skipped", phase="pending", message="paused by ops"),
         finished("worker-1", 2 + LENGTH),

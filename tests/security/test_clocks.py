@@ -83,11 +83,7 @@ def test_no_host_is_rebooted_under_a_pod_in_its_grace(
         lab,
         "apply",
         *QUICK,
-        "--node",
-        node,
-        "--yes",
-        "--set",
-        "drain.skip-wait-for-delete-timeout=60",
+        *("--node", node, "--yes", "--set", "drain.skip-wait-for-delete-timeout=60"),
     ).ends(0)
     score = lab.scoreboard()
     assert score.clean, score
@@ -109,10 +105,7 @@ def test_a_pod_that_is_overdue_by_the_servers_clock_is_found_by_any(
             rollout(
                 lab,
                 *asked,
-                "--set",
-                "drain.skip-wait-for-delete-timeout=7200",
-                "--drain-timeout",
-                "30m",
+                *("--set", "drain.skip-wait-for-delete-timeout=7200", "--drain-timeout", "30m"),
             )
         )
         == []

@@ -36,13 +36,8 @@ from tests.state import inflict, node_of, unlock, untouched
 
 NODES_IN_ALL = 4  # a control-plane node and three workers
 TEXT = (
-    "--yes",
-    "--control-plane",
-    "exclude",
-    "--max-unavailable",
-    "3",
-    "--set",
-    "waves.health-checks=1",
+    *("--yes", "--control-plane", "exclude", "--max-unavailable", "3"),
+    *("--set", "waves.health-checks=1"),
 )
 JSON = (*TEXT, "-o", "json")
 

@@ -23,16 +23,8 @@ from tests.security.test_saved_plans import serving
 from tests.state import rebooted, record, unlock, write
 
 ONCE = (
-    *(
-        "operate",
-        "--once",
-        "-o",
-        "json",
-        "--max-unavailable",
-        "1",
-        "--set",
-        "waves.health-checks=1",
-    ),
+    *("operate", "--once", "-o", "json", "--max-unavailable", "1"),
+    *("--set", "waves.health-checks=1"),
     *("--set", "lock.duration=2s", "--control-plane", "exclude"),
 )
 APPLY = ("apply", "--yes", *ONCE[2:])

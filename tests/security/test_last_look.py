@@ -209,10 +209,7 @@ def test_a_node_that_somebody_cordons_before_its_turn_is_skipped(
     at_phase(lab, "draining", lambda _node: cordon_for_good(lab, "worker-2"), node="worker-1")
     ended = rollout(
         lab,
-        "apply",
-        "--yes",
-        "-o",
-        "json",
+        *("apply", "--yes", "-o", "json"),
         *(flag for n in (1, 2, 3) for flag in ("--node", f"worker-{n}")),
     )
     assert ended.outcomes == {"worker-1": "succeeded", "worker-3": "succeeded"}, ended.stderr

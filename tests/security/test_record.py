@@ -155,12 +155,8 @@ def test_a_record_that_goes_after_it_was_read_is_not_made_anew(
         gate = tmp_path / "gate.py"
         gate.write_text(WAITS)
         words = (
-            "resume",
-            "--yes",
-            "--force-unlock",
-            run_of(lab),
-            "--set",
-            f"gates.command={sys.executable} {gate} {tmp_path}",
+            *("resume", "--yes", "--force-unlock", run_of(lab)),
+            *("--set", f"gates.command={sys.executable} {gate} {tmp_path}"),
         )
         process = command(lab, tmp_path, *words)
         wait_until(asked.exists)

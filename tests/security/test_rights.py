@@ -93,10 +93,8 @@ SCENARIO = Path(__file__).with_name("rights.yaml")
 
 
 GATES = (
-    "--set",
-    "drain.exclude-from-load-balancers=100ms",
-    "--set",
-    "gates.blocking-pod-selector=app=nobody",
+    *("--set", "drain.exclude-from-load-balancers=100ms"),
+    *("--set", "gates.blocking-pod-selector=app=nobody"),
 )
 
 
@@ -164,22 +162,18 @@ COURTESY = ("--set", "labels.fluo=true")
 
 # What reboots nothing. A pause of all nodes is written where the memory is.
 QUIET = (
-    *(
-        ("doctor",),
-        ("status",),
-        ("plan", "--explain", "worker-1"),
-        ("plan", "--set", "drain.wait-for-completion=job-name"),
-        ("inventory", "--list"),
-        ("check-update",),
-    ),
+    ("doctor",),
+    ("status",),
+    ("plan", "--explain", "worker-1"),
+    ("plan", "--set", "drain.wait-for-completion=job-name"),
+    ("inventory", "--list"),
+    ("check-update",),
     *(("pause", "worker-1"), ("unpause", "worker-1"), ("pause", "--all"), ("unpause", "--all")),
-    *(
-        ("release", "--all"),
-        ("status", "--run"),
-        ("history",),
-        ("resume", "--yes"),
-        ("abort", "--yes"),
-    ),
+    ("release", "--all"),
+    ("status", "--run"),
+    ("history",),
+    ("resume", "--yes"),
+    ("abort", "--yes"),
     ("known-hosts", "--out", "known_hosts", "--yes"),
     ("fleetlock", "status"),
 )
@@ -304,13 +298,7 @@ def test_each_printed_right_is_used_and_no_other(
     killed_at(
         quiet_lab,
         tmp_path,
-        "draining",
-        "apply",
-        "--yes",
-        "-o",
-        "json",
-        "--allow",
-        "idle",
+        *("draining", "apply", "--yes", "-o", "json", "--allow", "idle"),
         *QUICK_LOCK,
     )
     run_there("status", "--run").ends(ExitCode.OK)

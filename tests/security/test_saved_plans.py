@@ -101,10 +101,7 @@ def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(
     lab = start_lab("default", nodes=5)
     with serving() as theirs:
         flags = (
-            "apply",
-            "--yes",
-            "-o",
-            "json",
+            *("apply", "--yes", "-o", "json"),
             *ONE,
             "--set",
             f"alerts.prometheus-url={theirs.url}",
@@ -137,14 +134,8 @@ def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(
 
 
 WEAK = (
-    *(
-        "--disable-eviction",
-        "--force",
-        "--pod-selector",
-        "app!=db",
-        "--set",
-        "drain.skip-wait-for-delete-timeout=5",
-    ),
+    *("--disable-eviction", "--force", "--pod-selector", "app!=db"),
+    *("--set", "drain.skip-wait-for-delete-timeout=5"),
     *("--allow", "kured", "--max-unavailable", "3", "--max-failures", "50%", "--allow", "cordoned"),
 )
 

@@ -103,14 +103,8 @@ def test_a_gate_command_inherits_no_secret_and_may_run_rollout(untouched: Lab, h
     (home / "gate.py").write_text(GATE)
     command = shlex.join([sys.executable, "gate.py"])
     flags = (
-        "apply",
-        "--yes",
-        "-o",
-        "json",
-        "--node",
-        "worker-1",
-        "--set",
-        f"gates.command={command}",
+        *("apply", "--yes", "-o", "json", "--node", "worker-1"),
+        *("--set", f"gates.command={command}"),
     )
     ended = rollout(home, *flags, **untouched.environment, **SECRETS)
     assert ended.summary["skipped"] == ["worker-1"], ended.stderr

@@ -295,14 +295,8 @@ def ssh_trusts(server: tuple[Sshd, Path], known: Path, checking: HostKeyChecking
     strict = "yes" if checking is HostKeyChecking.STRICT else "accept-new"
     files = ("-o", f"UserKnownHostsFile={known}", "-o", "GlobalKnownHostsFile=none")
     asked = (
-        "-F",
-        "none",
-        "-o",
-        f"StrictHostKeyChecking={strict}",
-        "-o",
-        "UpdateHostKeys=no",
-        "-o",
-        "BatchMode=yes",
+        *("-F", "none", "-o", f"StrictHostKeyChecking={strict}", "-o", "UpdateHostKeys=no"),
+        *("-o", "BatchMode=yes"),
     )
     where = ("-i", str(server[1]), "-p", str(server[0].port), "127.0.0.1", "true")
     return (

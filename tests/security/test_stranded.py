@@ -66,14 +66,8 @@ def test_a_begun_node_without_a_host_stays_begun(
 def test_it_uses_up_what_may_be_away(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 6)
     one = (
-        "--set",
-        "lock.duration=3s",
-        "--max-unavailable",
-        "1",
-        "--max-failures",
-        "9",
-        "--settle-timeout",
-        "2s",
+        *("--set", "lock.duration=3s", "--max-unavailable", "1", "--max-failures", "9"),
+        *("--settle-timeout", "2s"),
     )
     node = stopped_at(lab, tmp_path, "draining", *one)
     inventory = without(lab, tmp_path, node)

@@ -106,10 +106,8 @@ def test_checks_on_the_node_are_waited_for_before_and_after(started: Started, se
     """
     lab = started("default", 4)
     flags = (
-        "--set",
-        "gates.before-reboot-annotations=check.example/before",
-        "--set",
-        "gates.after-reboot-annotations=check.example/after",
+        *("--set", "gates.before-reboot-annotations=check.example/before"),
+        *("--set", "gates.after-reboot-annotations=check.example/after"),
     )
     server = serve(lab, *flags)
     client = Client(lab, workers(lab)[0])
@@ -216,12 +214,8 @@ def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(
     """It is not away: nothing proves that another may go in its place."""
     lab = started("default", 5)
     flags = (
-        "--set",
-        "gates.after-reboot-annotations=check.example/after",
-        "--set",
-        "gates.hook-timeout=2s",
-        "--max-unavailable",
-        "3",
+        *("--set", "gates.after-reboot-annotations=check.example/after"),
+        *("--set", "gates.hook-timeout=2s", "--max-unavailable", "3"),
     )
     server = serve(lab, *flags)
     client, other = [Client(lab, name) for name in workers(lab)[:2]]

@@ -30,14 +30,8 @@ STOPS = (("--set", "waves.stop=finish"), ("--set", "waves.stop=revert"))
 STRATEGIES = (("--strategy", "waves"), ("--strategy", "rolling"), ("--config", str(POOLS)))
 # Real seconds: short where the lab's time is fast.
 HASTE = (
-    "--drain-timeout",
-    "4s",
-    "--reboot-timeout",
-    "3s",
-    "--ready-timeout",
-    "3s",
-    "--settle-timeout",
-    "3s",
+    *("--drain-timeout", "4s", "--reboot-timeout", "3s", "--ready-timeout", "3s"),
+    *("--settle-timeout", "3s"),
 )
 # Their conditions have to be gone at the end, too.
 CONDITIONS = ("--set", "labels.conditions=true")

@@ -275,10 +275,8 @@ _CHECKS = (
     (),
     (),
     (
-        "--set",
-        "gates.after-reboot-annotations=example.com/well",
-        "--set",
-        "gates.hook-timeout=500ms",
+        *("--set", "gates.after-reboot-annotations=example.com/well"),
+        *("--set", "gates.hook-timeout=500ms"),
     ),
 )
 
@@ -312,10 +310,7 @@ class Nights(Tale):
         self.begin_on(WORKERS + MEMBERS_IN_ALL, limit, pace, flags, workloads)
         self.witness.counts_cordons = True
         self.flags = (
-            "--max-unavailable",
-            str(limit),
-            "--max-failures",
-            failures,
+            *("--max-unavailable", str(limit), "--max-failures", failures),
             *self.operators.flags,
         )
         for node in left:

@@ -203,11 +203,7 @@ def test_a_drained_node_is_empty_and_comes_back(lab: Lab) -> None:
     )
     drained = kubectl(
         lab,
-        "drain",
-        worker,
-        "--ignore-daemonsets",
-        "--delete-emptydir-data",
-        "--force",
+        *("drain", worker, "--ignore-daemonsets", "--delete-emptydir-data", "--force"),
         "--timeout=60s",
     )
     assert drained.returncode == 0, drained.stderr
