@@ -22,9 +22,9 @@ class ExitCode(IntEnum):
 
 
 class RolloutError(Exception):
-    """`see` are commands to run or logs to read, `details` more lines to print.
+    """`see`, commands to run or logs to read, comes before `hint`.
 
-    With `see`, `hint` becomes `See: kubectl get node web-1; Uncordon it.`
+    As in `See: kubectl get node web-1; Uncordon it.`
     """
 
     exit_code = ExitCode.ERROR
@@ -82,7 +82,7 @@ class DenierKind(StrEnum):
 
 
 class AdmissionDenial(Struct, frozen=True):
-    """`message` is empty if the denial gave no reason."""
+    """By the webhook or policy of this name; `message` is empty without a reason."""
 
     kind: DenierKind
     name: str
@@ -92,7 +92,7 @@ class AdmissionDenial(Struct, frozen=True):
 class ApiError(RolloutError):
     """The API server answered with a failure, or did not answer (`status` 0).
 
-    `retry_after` is in seconds. `denial`: a webhook or policy refused, and chose the status.
+    `retry_after` is in seconds. The author of a `denial` chose the status.
     """
 
     def __init__(

@@ -93,14 +93,14 @@ class HostShell(Protocol):
         self,
         host: Host,
         question: str,
-        agreed: Callable[[CommandResult], bool],
+        accepts: Callable[[CommandResult], bool],
         command: str,
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `command` if `agreed` accepts the result of `question`; else return None.
+        """Run `command` if the result of `question` is accepted; else return None.
 
-        The result of `question` must name the host's boot. `command` reaches only that boot.
+        That result must have the host's boot ID: `command` runs only in the same boot.
         """
         ...
 
@@ -118,12 +118,12 @@ class HostExecutor(HostShell, Protocol):
         ...
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
-        """Prepare for many commands to these hosts until the exit; may do nothing."""
+        """Prepare for many commands to these hosts, or do nothing."""
         ...
 
 
 class Event(Protocol):
-    """A `threading.Event`, a request to stop, or news from a watch."""
+    """Something to wait for, such as a `threading.Event` or news from a watch."""
 
     def wait(self, seconds: float, /) -> bool:
         """Wait at most `seconds`; return whether it has happened."""

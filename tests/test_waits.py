@@ -44,7 +44,7 @@ def test_nothing_waits_but_by_its_clock() -> None:
 
 
 def test_waits_are_as_many_times_shorter_as_they_are_hurried() -> None:
-    clock = SystemClock(hurried=100)
+    clock = SystemClock(speedup=100)
     began = time.monotonic()
     clock.sleep(3)
     assert not clock.wait(threading.Event(), 3)

@@ -19,25 +19,25 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 class SystemClock:
     """This machine's clock."""
 
-    def __init__(self, hurried: float = 1.0) -> None:
-        """Tests divide all waits by `hurried`."""
-        self._hurried = hurried
+    def __init__(self, speedup: float = 1.0) -> None:
+        """`speedup` divides all waits, for tests."""
+        self._speedup = speedup
 
     def now(self) -> datetime:
         """Return the wall time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds with suspends: a laptop that slept has lost its Lease."""
+        """Return seconds that count suspends, because a Lease expires meanwhile."""
         return time.clock_gettime(_CLOCK)
 
     def sleep(self, seconds: float) -> None:
         """Sleep."""
-        time.sleep(seconds / self._hurried)
+        time.sleep(seconds / self._speedup)
 
     def wait(self, event: Event, seconds: float) -> bool:
         """Wait for an event; return whether it happened."""
-        return event.wait(seconds / self._hurried)
+        return event.wait(seconds / self._speedup)
 
 
 class _DatedAnswer(NamedTuple):
@@ -65,7 +65,7 @@ class ServerTime:
         if date is None or is_from_cache:
             return
         with self._lock:
-            # Threads may note answers in another order.
+            # Another thread may have noted a later answer.
             if self._latest is None or self._latest.arrival <= arrival:
                 self._latest = _DatedAnswer(date, arrival)
 
@@ -79,7 +79,7 @@ class ServerTime:
 
 
 def _parse_date(written: str) -> datetime | None:
-    """As in `Mon, 30 Nov 2026 01:08:51 GMT`; None if invalid."""
+    """Parse `Mon, 30 Nov 2026 01:08:51 GMT`; None if invalid."""
     try:
         date = parsedate_to_datetime(written)
     except (ValueError, OverflowError):

@@ -1,7 +1,7 @@
 """HTTP requests with one deadline and a limit on the answer.
 
-A library's timeout counts between two bytes. Redirects are not followed: the request may hold a
-secret.
+A library's timeout starts anew with each byte, so it is no deadline. Redirects are not followed,
+because the request may hold a secret.
 """
 
 import re
@@ -85,7 +85,7 @@ def _send(
     """Return status and body, which is cut one byte beyond `bounds.largest`."""
     with opener.open(request, timeout=bounds.seconds) as response:
         body = response.read(bounds.largest + 1) if bounds.largest else b""
-        # `length` is what is left of the announced one.
+        # `length` is what is left to read.
         is_complete = not response.length
         is_too_large = len(body) > bounds.largest
         if bounds.largest and not is_complete and not is_too_large:
@@ -132,7 +132,7 @@ class _AbortableHandler(urllib.request.AbstractHTTPHandler):
     def _connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
         """Connect, then close at once if `abort` was called meanwhile."""
         connection = socket.create_connection(address, self._timeout)
-        # TLS takes over the first descriptor.
+        # A second descriptor, because TLS takes over the first.
         self._socket = connection.dup()
         if self._is_aborted:
             self.abort()

@@ -32,12 +32,7 @@ _REFUSED_KINDS = {
     stat.S_IFBLK: "a device",
 }
 # Opening must not wait for a pipe's writer.
-_OPEN_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Trust(Enum):
@@ -91,19 +86,19 @@ def check_tree(path: Path) -> None:
         if not is_folder:
             check_input(entry)
         if not _is_opened_by_shell(entry):
-            # The folders of a child are already checked: a collection has thousands of files.
+            # A child's folders are already checked, and a collection has thousands of children.
+            # A link may lead to other folders.
             is_child = entry != path and not entry.is_symlink()
-            _raise_if_distrusted(
-                entry, find_entry_writers(entry) if is_child else find_writers(entry)
-            )
+            find = find_entry_writers if is_child else find_writers
+            _raise_if_distrusted(entry, find(entry))
         if is_folder and (real_folder := entry.resolve()) not in checked:
             checked.add(real_folder)
-            # Ansible skips hidden files; editors leave broken links.
-            pending += (
-                child
-                for child in entry.iterdir()
-                if child.exists() and not child.name.startswith(".")
-            )
+            pending += filter(_is_read_by_ansible, entry.iterdir())
+
+
+def _is_read_by_ansible(entry: Path) -> bool:
+    # Editors leave hidden files and broken links.
+    return not entry.name.startswith(".") and entry.exists()
 
 
 def _raise_if_distrusted(path: Path, distrust: Distrust | None) -> None:
@@ -112,7 +107,7 @@ def _raise_if_distrusted(path: Path, distrust: Distrust | None) -> None:
 
 
 def _check_kind(path: Path, state: os.stat_result) -> None:
-    """Raise `OSError` unless the file is regular, handed over or the null device."""
+    """Raise `OSError` unless the file is regular, the shell's pipe, or the null device."""
     kind = stat.S_IFMT(state.st_mode)
     if kind == stat.S_IFIFO and _is_opened_by_shell(path):
         return

@@ -39,7 +39,7 @@ def hint_of(error: Exception, otherwise: str = "") -> str:
 
 
 def find_writers(path: Path) -> Distrust | None:
-    """Return how others could replace or write the operator's file or folder, if they could.
+    """Return how others could replace or write the operator's file or folder, or None.
 
     Each folder and link on the way counts, as for sshd's StrictModes. Anyone may own them, as in
     containers. Read-only mounts are trusted, as Kubernetes mounts Secrets and ConfigMaps. Mount
@@ -49,12 +49,12 @@ def find_writers(path: Path) -> Distrust | None:
 
 
 def find_entry_writers(entry: Path) -> Distrust | None:
-    """Do what `find_writers` does, for an entry whose folder is already checked."""
+    """Return the same for an entry alone, without the folders and links on the way."""
     return _find_replacer(entry) or _find_direct_writers(entry)
 
 
 def find_other_owner(path: Path) -> Distrust | None:
-    """Return a distrust if the file belongs to neither this user nor root."""
+    """Distrust a file that belongs to neither this user nor root."""
     state = path.stat()
     if not _is_foreign(state):
         return None
@@ -92,13 +92,13 @@ def _walk(path: Path) -> Iterator[Path]:
         if links > MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         target = entry.readlink()
-        # Back to `/` for an absolute target; a relative one has no anchor.
-        folder /= target.anchor
-        remaining.extend(part for part in reversed(target.parts) if part != target.anchor)
+        if target.is_absolute():
+            folder = Path("/")
+        remaining.extend(part for part in reversed(target.parts) if part != "/")
 
 
 def _find_replacer(entry: Path) -> Distrust | None:
-    """Return a distrust if the owner may replace the entry: in a sticky folder, such as /tmp."""
+    """Distrust an entry that its owner may replace, as in a sticky folder such as /tmp."""
     state = entry.lstat()
     folder = entry.parent
     if not _is_foreign(state) or not _is_open_to_others(folder.lstat()):
@@ -130,13 +130,13 @@ def _find_direct_writers(entry: Path) -> Distrust | None:
 
 
 def _why_writable(entry: Path, state: os.stat_result) -> str:
-    """As in: `others can write to the directory /srv (mode 0777)`."""
+    """Return `others can write to the directory /srv (mode 0777)`."""
     mode = stat.S_IMODE(state.st_mode)
     return f"others can write to {_directory_prefix(state)}{entry} (mode {mode:04o})"
 
 
 def _how_to_close(entry: Path, state: os.stat_result) -> str:
-    """As in: `Run: chmod go-w /srv`."""
+    """Return `Run: chmod go-w /srv`."""
     others = "o" if state.st_mode & stat.S_IWOTH else ""
     group = "g" if _is_open_to_group(state) else ""
     command = f"chmod {group}{others}-w {shell_word(str(entry))}"

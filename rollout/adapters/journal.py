@@ -23,7 +23,7 @@ from rollout.model.text import is_run_id
 
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
-# As `json_line` writes.
+# As `json_line` writes a record.
 _LINE_BEGINS = '{"type":"'
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE = 0.01
@@ -40,14 +40,14 @@ class JournalFile:
         self._is_regular_file = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._is_regular_file:
             self._lock_file()
-        # Under the lock: its last holder may have written.
+        # Once locked, because the last holder of the lock may have written.
         size = os.fstat(self._file).st_size
         self._ends_in_half_line = False
         if self._is_regular_file and size > 0:
             self._ends_in_half_line = os.pread(self._file, 1, size - 1) != b"\n"
 
     def _lock_file(self) -> None:
-        """Lock the file for `is_being_written`, which itself holds the lock for a moment."""
+        """Lock the file, so that `is_being_written`, which takes the lock briefly, sees it."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,7 +122,7 @@ def read_server(path: Path) -> str:
 
 
 def is_same_server(address: str, other: str) -> bool:
-    """Whether both addresses are of one API server."""
+    """Whether both addresses are of one API server; an unknown one is empty."""
     return bool(address) and address.rstrip("/") == other.rstrip("/")
 
 

@@ -38,9 +38,9 @@ def user_name(uid: int) -> str:
 
 
 class OutputPlace(Struct, frozen=True):
-    """An entry of a folder, which may not exist. Each method does `check_not_planted`."""
+    """A file to write, or a folder on the way to it; neither need exist."""
 
-    # A descriptor.
+    # The descriptor of the folder that has the entry.
     folder: int
     name: str
     path: Path
@@ -50,7 +50,7 @@ class OutputPlace(Struct, frozen=True):
         self.checked_state()
 
     def checked_state(self) -> os.stat_result | None:
-        """Return the entry's status (a link's own), or None if there is none."""
+        """Check the same; return the entry's status (a link's own), or None without one."""
         try:
             state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_in_proc)
         except FileNotFoundError:
@@ -64,13 +64,13 @@ class OutputPlace(Struct, frozen=True):
             raise PermissionError(errno.EACCES, f"{subject} {reason}")
         return state
 
-    def open(self, flags: int, mode: int = _OWNER_ONLY) -> int:
-        """Open the file, then check it; `flags` must not truncate it before."""
+    def open(self, flags: int) -> int:
+        """Open the file, then check it again, so `flags` must not truncate it."""
         self.checked_state()
         # Opening someone's pipe must not block.
         non_blocking = os.O_NONBLOCK if self._is_shared else 0
         flags |= self._no_link | non_blocking | os.O_CLOEXEC
-        descriptor = os.open(self.name, flags, mode, dir_fd=self.folder)
+        descriptor = os.open(self.name, flags, _OWNER_ONLY, dir_fd=self.folder)
         try:
             if self._is_shared:
                 os.set_blocking(descriptor, True)
@@ -183,7 +183,7 @@ def output_file(written: str) -> Path:
 
 def names_folder(written: str) -> bool:
     """Whether the text ends in a slash, which `Path` would drop."""
-    return written.endswith((os.sep, os.altsep or os.sep))
+    return written.endswith("/")
 
 
 def check_output_folder(path: Path) -> None:
@@ -208,7 +208,7 @@ def make_folder(path: Path) -> None:
 def check_output_file(path: Path | None) -> None:
     """Raise `InputError` if there is no such folder, or the file may be another user's.
 
-    For use before work that would be lost.
+    Call it before the work whose result the file will hold.
     """
     if path is None:
         return
@@ -282,7 +282,7 @@ def needing_temporary_folder(subject: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        # Only the error of `tempfile` has no file name.
+        # About the caller's own files: the error of `tempfile` has no file name.
         if error.filename is not None:
             raise
         raise InputError(

@@ -1,7 +1,4 @@
-"""Serves metrics, probes and pages over HTTP, or pushes metrics to a Pushgateway.
-
-A push replaces its group; the last success has its own, to survive a failed pass.
-"""
+"""Serves metrics, probes and pages over HTTP, or pushes metrics to a Pushgateway."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,14 +30,16 @@ _BOUNDS = Bounds(seconds=5.0, largest=100_000)
 def serve_metrics(
     address: str, collectors: Iterable[Collector], is_ready: Callable[[], bool], pages: Pages
 ) -> Iterator[str]:
-    """Serve metrics and pages; yield their URL. Raises `InputError`."""
-    # A scrape with ?name[]= needs the names of the metrics.
+    """Serve metrics, probes and pages; yield their URL. Raises `InputError`."""
+    # Described metrics can be selected: /metrics?name[]=NAME.
     registry = CollectorRegistry(auto_describe=True)
     for collector in collectors:
         registry.register(collector)
+    # Registers itself: CPU time and memory of this process.
     ProcessCollector(registry=registry)
+    metrics = make_wsgi_app(registry)
     page_server = page_application(pages, other_paths="/metrics /healthz /readyz")
-    with serve_http(address, _application(make_wsgi_app(registry), is_ready, page_server)) as url:
+    with serve_http(address, _application(metrics, is_ready, page_server)) as url:
         yield url
 
 
@@ -95,9 +94,10 @@ class Pushgateway:
         push = push_to_gateway if is_whole else pushadd_to_gateway
         push(self.url, JOB, metrics, group, handler=self._request_sender)
         if last_success:
+            # In its own group, so that the push of a failed pass does not replace it.
+            success_group = {**group, "last": "success"}
             success = _FixedCollector(last_success)
-            group["last"] = "success"
-            push_to_gateway(self.url, JOB, success, group, handler=self._request_sender)
+            push_to_gateway(self.url, JOB, success, success_group, handler=self._request_sender)
 
     def _request_sender(
         self,

@@ -1,7 +1,7 @@
 """Sends notifications to the operator's URLs without delaying the work.
 
-A URL is a secret: only its scheme is shown, and a webhook's host. Another service's may be the
-token.
+A URL is a secret: only its scheme is shown, and a webhook's host. For another service, the host
+may be the token.
 """
 
 import logging
@@ -35,6 +35,7 @@ _LOG = logging.getLogger("rollout.notify")
 # Seconds before each attempt.
 _ATTEMPT_PAUSES = (0.0, 1.0, 4.0)
 _CLOSE_SECONDS = 5.0
+_END_OF_QUEUE = None
 
 
 class DeliveryError(Exception):
@@ -55,7 +56,7 @@ class Destination:
     deliver_or_raise: Callable[[Note], None] = field(repr=False)
 
     def send(self, note: Note) -> None:
-        """Deliver, or raise `DeliveryError`: other errors' messages may hold the URL."""
+        """Deliver, or raise `DeliveryError` in place of errors that may quote the URL."""
         try:
             self.deliver_or_raise(note)
         except DeliveryError:
@@ -81,7 +82,6 @@ def _webhook_delivery(parts: Url) -> Callable[[Note], None]:
 
 
 def _apprise_delivery(url: str, name: str) -> Callable[[Note], None]:
-    """Apprise says why it failed only in its log, which may hold secrets."""
     plugin = _import_apprise_silenced().Apprise.instantiate(url)
     if plugin is None:
         raise UsageError(
@@ -96,6 +96,7 @@ def _apprise_delivery(url: str, name: str) -> Callable[[Note], None]:
             body=note.body, title=note.title, notify_type=note.level.value, body_format="text"
         )
         if not is_delivered:
+            # Apprise says which only in its log, which may hold secrets.
             raise DeliveryError("it was not accepted, or the service cannot be reached")
 
     return deliver
@@ -159,9 +160,9 @@ class Outbox:
         """Send what is queued within `seconds`, and warn of the rest."""
         deadline = time.monotonic() + seconds
         for queue in self._queues:
-            queue.put(None)
+            queue.end_when_empty()
         for queue in self._queues:
-            queue.end(deadline)
+            queue.await_end(deadline)
 
 
 class _DeliveryQueue:
@@ -178,12 +179,14 @@ class _DeliveryQueue:
         )
         self._thread.start()
 
-    def put(self, note: Note | None) -> None:
-        """Queue a notification; None ends the thread."""
+    def put(self, note: Note) -> None:
         self._waiting.put(note)
 
-    def end(self, deadline: float) -> None:
-        """Wait for the thread until the deadline, after which it does no more."""
+    def end_when_empty(self) -> None:
+        self._waiting.put(_END_OF_QUEUE)
+
+    def await_end(self, deadline: float) -> None:
+        """Wait for the thread until the deadline, after which it sends no more."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             self._warn_once(
@@ -194,7 +197,7 @@ class _DeliveryQueue:
     def _send_all(self) -> None:
         while not self._ended.is_set():
             note = self._waiting.get()
-            if note is None:
+            if note is _END_OF_QUEUE:
                 return
             self._send_with_retries(note)
 

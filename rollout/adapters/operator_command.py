@@ -84,12 +84,12 @@ class OperatorCommand(Struct, frozen=True):
         self, process: subprocess.Popen[bytes], seconds: float, is_stopped: Callable[[], bool]
     ) -> str:
         """Wait for the end of the process, or end it; return why it failed, or empty."""
-        end = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while process.poll() is None:
             if is_stopped():
                 _terminate(process)
                 return f"{self._title} was stopped before it ended"
-            if time.monotonic() >= end:
+            if time.monotonic() >= deadline:
                 _terminate(process)
                 return f"{self._title} did not end within {self.timeout_setting} {seconds:g}s"
             with suppress(subprocess.TimeoutExpired):
@@ -103,14 +103,11 @@ def _terminate(process: subprocess.Popen[bytes]) -> None:
     """End the process and all that it started."""
     # `start_new_session` made it the leader of its group.
     signal_group(process.pid, signal.SIGTERM)
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(_TERMINATION_SECONDS)
-    except subprocess.TimeoutExpired:
-        signal_group(process.pid)
-        process.wait()
-        return
-    # Children may ignore SIGTERM.
+    # Some may ignore SIGTERM.
     signal_group(process.pid)
+    process.wait()
 
 
 def _read_tail(output: IO[bytes]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rollout.adapters.secrets import child_environment
 
-# Process groups to kill at exit, because a daemon thread that waits for one cannot.
+# Process groups to kill at exit, which a daemon thread that waits for one cannot do.
 _RUNNING = set[int]()
 
 
@@ -68,6 +68,6 @@ def signal_group(group: int, number: signal.Signals = signal.SIGKILL) -> None:
 
 @atexit.register
 def kill_programs() -> None:
-    """Kill all running programs; `os._exit` does not do so."""
+    """Kill all running programs, also before `os._exit`, which skips `atexit`."""
     for group in tuple(_RUNNING):
         signal_group(group)

@@ -162,7 +162,7 @@ def roles(installation: Installation) -> tuple[Json, ...]:
     rights = rights_of(installation.lease_namespace, installation.policy)
     by_namespace: dict[str, list[Right]] = {"": []}
     for right in rights:
-        # An access review names a Namespace as its own namespace. Only a ClusterRole can grant it.
+        # Access to a Namespace is reviewed within it, but only a ClusterRole can grant it.
         namespace = "" if right.resource == "namespaces" else right.namespace
         by_namespace.setdefault(namespace, []).append(right)
     return tuple(

@@ -10,7 +10,15 @@ from rollout.model.quantity import Duration
 from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
 from rollout.model.text import counted, joined, printable, shell_word, shortened
 from rollout.wording.drain import why_fits_nowhere, why_not_evicted
-from rollout.wording.words import Words, cause_of, fix_of, rollout_name, text, words
+from rollout.wording.words import (
+    Words,
+    cause_of,
+    fix_of,
+    rollout_name,
+    text,
+    unavailable_limit,
+    words,
+)
 
 _ABORT = "`rollout abort` uncordons it once that rollout has ended"
 _OR_ALLOW = "or use --allow unhealthy"
@@ -28,17 +36,17 @@ def blocker(node: str, subject: str, finding: findings.BlockerFinding) -> Blocke
 
 @words.register
 def _away_not_ready(_finding: findings.AwayNotReady) -> Words:
-    return Words("is not Ready", "find out why with `kubectl describe node`")
+    return Words("is not Ready", fix="find out why with `kubectl describe node`")
 
 
 @words.register
 def _away_failed(finding: findings.AwayFailed) -> Words:
-    return Words(f"failed in {rollout_name(finding.run_id)} and is still cordoned", _ABORT)
+    return Words(f"failed in {rollout_name(finding.run_id)} and is still cordoned", fix=_ABORT)
 
 
 @words.register
 def _away_started(finding: findings.AwayStarted) -> Words:
-    return Words(f"is still cordoned by {rollout_name(finding.run_id)}", _ABORT)
+    return Words(f"is still cordoned by {rollout_name(finding.run_id)}", fix=_ABORT)
 
 
 @words.register
@@ -46,30 +54,28 @@ def _away_cordoned(finding: findings.AwayCordoned) -> Words:
     wait = "wait until it is uncordoned, at most an hour"
     if not finding.since:
         cause = "was cordoned by someone else (the cordon's taint is still missing)"
-        return Words(cause, f"{wait} after it has the taint")
-    return Words(f"was cordoned by someone else at {printable(finding.since)}", wait)
+        return Words(cause, fix=f"{wait} after it has the taint")
+    return Words(f"was cordoned by someone else at {printable(finding.since)}", fix=wait)
 
 
 @words.register
 def _away_maintained(finding: findings.AwayMaintained) -> Words:
     since = f" at {printable(finding.since)}" if finding.since else ""
-    condition = f"has the condition {finding.condition}, which someone else set{since}"
-    return Words(condition, "wait until that condition is False")
+    cause = f"has the condition {finding.condition}, which someone else set{since}"
+    return Words(cause, fix="wait until that condition is False")
 
 
 @words.register
 def _limit_used_up(finding: findings.LimitUsedUp) -> Words:
-    limit = f"--max-unavailable {finding.limit}"
-    if finding.pool:
-        limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
+    limit = unavailable_limit(finding.limit, finding.pool)
     away = words(finding.away)
-    return Words(f"{away.cause}, and uses up {limit}", f"{away.fix}, or raise the limit")
+    return Words(f"{away.cause}, and uses up {limit}", fix=f"{away.fix}, or raise the limit")
 
 
 @words.register
 def _control_plane_away(finding: findings.ControlPlaneAway) -> Words:
     away = words(finding.away)
-    return Words(f"{away.cause}, {_AND_NO_OTHER}", f"{away.fix}, {_OR_ALLOW}")
+    return Words(f"{away.cause}, {_AND_NO_OTHER}", fix=f"{away.fix}, {_OR_ALLOW}")
 
 
 @words.register
@@ -77,7 +83,7 @@ def _static_pod_unready(finding: findings.StaticPodUnready) -> Words:
     since = f" since {finding.since}" if finding.since else ""
     return Words(
         f"is not Ready on {finding.node}{since}, {_AND_NO_OTHER}",
-        f"find out why with `kubectl describe pod`, {_OR_ALLOW}",
+        fix=f"find out why with `kubectl describe pod`, {_OR_ALLOW}",
     )
 
 
@@ -90,12 +96,14 @@ def _etcd_majority_lost(finding: findings.EtcdMajorityLost) -> Words:
     noun = "member" if len(finding.lacking) == 1 else "members"
     repair = f"fix the {noun} on {', '.join(finding.lacking)}" if finding.lacking else ""
     growth = "add a member" if finding.is_too_small else ""
-    return Words(cause, f"{joined(' and ', repair, growth)}, {_OR_ALLOW}")
+    return Words(cause, fix=f"{joined(' and ', repair, growth)}, {_OR_ALLOW}")
 
 
 @words.register
 def _last_api_server(_finding: findings.LastApiServer) -> Words:
-    return Words("is the only API server that is Ready", f"start another API server, {_OR_ALLOW}")
+    return Words(
+        "is the only API server that is Ready", fix=f"start another API server, {_OR_ALLOW}"
+    )
 
 
 @words.register
@@ -104,8 +112,8 @@ def _copies_lacking(finding: findings.CopiesLacking) -> Words:
         nodes = ", ".join(finding.away)
         verb = "is" if len(finding.away) == 1 else "are"
         cause = f"would not have enough healthy replicas while {nodes} {verb} also unavailable"
-        return Words(cause, f"wait until {nodes} {verb} available again, {_OR_ALLOW}")
-    return Words(finding.problem, f"{finding.fix}, {_OR_ALLOW}")
+        return Words(cause, fix=f"wait until {nodes} {verb} available again, {_OR_ALLOW}")
+    return Words(finding.problem, fix=f"{finding.fix}, {_OR_ALLOW}")
 
 
 @words.register
@@ -120,7 +128,7 @@ def _coordinator_active(finding: findings.CoordinatorActive) -> Words:
     # MCO's Deployments do not show paused pools, so the blocker stays.
     conjunction = "and then" if coordinator.rival == Rival.MCO else "or"
     ignore = f"{conjunction} ignore it with --allow {coordinator.rival}"
-    return Words(cause, f"{_how_to_stop(coordinator)}, {ignore}")
+    return Words(cause, fix=f"{_how_to_stop(coordinator)}, {ignore}")
 
 
 def _how_to_stop(coordinator: Coordinator) -> str:
@@ -156,7 +164,7 @@ def _stuck_terminating(finding: findings.StuckTerminating) -> Words:
     stuck = stuck_terminating(finding.overdue, finding.finalizers)
     cause = f"{stuck}, which exceeds --drain-timeout"
     setting = f"--set drain.skip-wait-for-delete-timeout={round(finding.timeout)}"
-    return Words(cause, f"see what blocks its deletion, or skip it with {setting}")
+    return Words(cause, fix=f"see what blocks its deletion, or skip it with {setting}")
 
 
 def stuck_terminating(overdue: Duration, finalizers: Sequence[str]) -> str:
@@ -170,7 +178,7 @@ def _several_budgets(finding: findings.SeveralBudgets) -> Words:
     selected = f"is selected by {len(finding.budgets)} PDBs ({names})"
     return Words(
         f"{selected}; the API server refuses to evict such a pod",
-        "delete all but one of these PDBs, or use --disable-eviction",
+        fix="delete all but one of these PDBs, or use --disable-eviction",
     )
 
 
@@ -178,7 +186,7 @@ def _several_budgets(finding: findings.SeveralBudgets) -> Words:
 def _budget_uncounted(finding: findings.BudgetUncounted) -> Words:
     cause = f"allows no eviction because its controller cannot count its pods ({finding.error})"
     scalable = "make it select only pods whose controllers have a scale subresource"
-    return Words(cause, _fixes("set minAvailable to a number", scalable))
+    return Words(cause, fix=_fixes("set minAvailable to a number", scalable))
 
 
 @words.register
@@ -187,7 +195,7 @@ def _budget_unscaled(finding: findings.BudgetUnscaled) -> Words:
         f"{rule_of(finding.budget)} never allows an eviction: its pods' controllers have no scale"
         " subresource to calculate it from"
     )
-    return Words(cause, _fixes(f"set minAvailable to {finding.min_available}"))
+    return Words(cause, fix=_fixes(f"set minAvailable to {finding.min_available}"))
 
 
 @words.register
@@ -207,7 +215,7 @@ def _budget_never(finding: findings.BudgetNever) -> Words:
     growth = ""
     if finding.replicas:
         growth = "add a replica" if finding.replicas == 1 else f"add {finding.replicas} replicas"
-    return Words(cause, _fixes(growth, restart, _relaxation(budget, finding.healthy, away=1)))
+    return Words(cause, fix=_fixes(growth, restart, _relaxation(budget, finding.healthy, away=1)))
 
 
 _SURGE_OBSTACLES = {
@@ -238,7 +246,7 @@ def _budget_unhealthy(finding: findings.BudgetUnhealthy) -> Words:
         f" {shortened(finding.unready, 1)} {has} not been ready since {finding.since}"
     )
     policy = "set its unhealthyPodEvictionPolicy to AlwaysAllow" if finding.is_policy_enough else ""
-    return Words(cause, _fixes(f"make {them} ready", policy))
+    return Words(cause, fix=_fixes(f"make {them} ready", policy))
 
 
 @words.register
@@ -253,7 +261,7 @@ def _fits_nowhere(finding: findings.FitsNowhere) -> Words:
     )
     room = "make room on other nodes" if isinstance(finding.obstacle, NoRoom) else ""
     relaxation = _relaxation(finding.budget, finding.healthy, away=len(lost))
-    return Words(cause, _fixes(room, relaxation))
+    return Words(cause, fix=_fixes(room, relaxation))
 
 
 def rule_of(budget: Budget) -> str:
@@ -276,5 +284,6 @@ def _fixes(*clauses: str) -> str:
 def _relaxation(budget: Budget, healthy: int, *, away: int) -> str:
     if budget.max_unavailable:
         return f"raise its maxUnavailable to {away}"
+    # A critical rule is a setting, whose keys have hyphens.
     field = "min-available" if budget.critical else "minAvailable"
     return f"lower its {field} to {max(0, healthy - away)}"

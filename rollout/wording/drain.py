@@ -39,7 +39,7 @@ def _static_pod(_finding: findings.StaticPod) -> Words:
 @words.register
 def _daemon_set_gone(finding: findings.DaemonSetGone) -> Words:
     gone = f"its DaemonSet {finding.daemon_set} no longer exists"
-    return Words(f"{gone}, so nothing would replace it", "use --force to evict it")
+    return Words(f"{gone}, so nothing would replace it", fix="use --force to evict it")
 
 
 @words.register
@@ -49,12 +49,14 @@ def _completing_pod(_finding: findings.CompletingPod) -> Words:
 
 @words.register
 def _local_storage(_finding: findings.LocalStorage) -> Words:
-    return Words("has emptyDir data that would be lost", "use --delete-emptydir-data to evict it")
+    return Words(
+        "has emptyDir data that would be lost", fix="use --delete-emptydir-data to evict it"
+    )
 
 
 @words.register
 def _unmanaged_pod(_finding: findings.UnmanagedPod) -> Words:
-    return Words("has no controller, so nothing would replace it", "use --force to evict it")
+    return Words("has no controller, so nothing would replace it", fix="use --force to evict it")
 
 
 def why_not_evicted(reasons: Sequence[findings.PodFinding]) -> str:
@@ -76,12 +78,14 @@ def _still_running(finding: StillRunning) -> Words:
     pods = [f"{name} ({ran} so far)" if ran else name for name, ran in finding.ran.items()]
     timeout = f"drain.wait-for-completion-timeout {finding.timeout}"
     cause = f"{shortened(pods, _MOST_PODS)} did not complete within {timeout}"
-    return Words(cause, "raise this timeout, or set drain.wait-for-completion-fallback to evict")
+    return Words(
+        cause, fix="raise this timeout, or set drain.wait-for-completion-fallback to evict"
+    )
 
 
 @words.register
 def _restarting(finding: findings.Restarting) -> Words:
-    """The words are `kubectl rollout status`'s."""
+    """Say it in the words of `kubectl rollout status`."""
     name = f"Deployment {finding.deployment}"
     progress = finding.progress
     available = f"{progress.available} of {progress.updated} updated replicas are available"

@@ -7,7 +7,7 @@ from rollout.model.detection import UPDATE_SOURCES, Source
 from rollout.model.host import UpdateStanding
 from rollout.model.memory import NodeFailures
 from rollout.model.progress import Outcome
-from rollout.model.rivals import SELF_REBOOTS, Rival, SelfReboot
+from rollout.model.rivals import SELF_REBOOTS, STOPPED_BY_SETTING, Rival, SelfReboot
 from rollout.model.text import counted, excerpt, joined, shell_word, shortened
 from rollout.model.timestamps import elapsed, seconds_since
 from rollout.model.update_checks import CheckState, service_text
@@ -63,33 +63,33 @@ def _left_cordoned(finding: findings.LeftCordoned) -> Words:
 def _cordoned_by_other(finding: findings.CordonedByOther) -> Words:
     if finding.mark is None:
         fix = "--allow cordoned reboots it anyway and leaves it cordoned"
-        return Words("cordoned manually", fix, note="")
+        return Words("cordoned manually", fix=fix, note="")
     mark = words(finding.mark)
-    return Words(f"cordoned; {mark.cause}", mark.fix, note=mark.cause)
+    return Words(f"cordoned; {mark.cause}", fix=mark.fix, note=mark.cause)
 
 
 @words.register
 def _maintained_by_other(finding: findings.MaintainedByOther) -> Words:
-    condition = f"someone else has set its condition {finding.condition} to True"
-    return Words(condition, "wait until it is False", note=finding.condition)
+    cause = f"someone else has set its condition {finding.condition} to True"
+    return Words(cause, fix="wait until it is False", note=finding.condition)
 
 
 @words.register
 def _unknown_mark(finding: findings.UnknownMark) -> Words:
     annotation = f"its annotation {finding.annotation}"
-    return Words(f"{annotation} is unknown to this version of rollout", _OTHER_VERSION)
+    return Words(f"{annotation} is unknown to this version of rollout", fix=_OTHER_VERSION)
 
 
 @words.register
 def _missing_mark(finding: findings.MissingMark) -> Words:
-    return Words(f"its annotation {finding.annotation} is missing", _OTHER_VERSION)
+    return Words(f"its annotation {finding.annotation} is missing", fix=_OTHER_VERSION)
 
 
 @words.register
 def _invalid_mark(finding: findings.InvalidMark) -> Words:
     value = finding.value[:_MOST_CHARACTERS]
     cause = f"its annotation {finding.annotation} has the invalid value {value!r}"
-    return Words(cause, _OTHER_VERSION)
+    return Words(cause, fix=_OTHER_VERSION)
 
 
 @words.register
@@ -115,15 +115,15 @@ def _no_host(_finding: findings.NoHost) -> Words:
 
 @words.register
 def _probe_failed(finding: findings.ProbeFailed) -> Words:
-    return Words(finding.message, finding.hint, brief=finding.brief)
+    return Words(finding.message, fix=finding.hint, brief=finding.brief)
 
 
 @words.register
 def _reboot_not_needed(finding: findings.RebootNotNeeded) -> Words:
     cause = "; ".join(finding.answers) or "no detection source is configured for it"
     if finding.detect_flag:
-        return Words(cause, f"to use its reboot-needed annotation, add {finding.detect_flag}")
-    return Words(cause, "--allow idle reboots it anyway" if finding.may_reboot_idle else "")
+        return Words(cause, fix=f"to use its reboot-needed annotation, add {finding.detect_flag}")
+    return Words(cause, fix="--allow idle reboots it anyway" if finding.may_reboot_idle else "")
 
 
 @words.register
@@ -131,9 +131,9 @@ def _sources_silent(finding: findings.SourcesSilent) -> Words:
     cause = "; ".join(finding.answers)
     if finding.unasked_sources:
         others = ", ".join(finding.unasked_sources)
-        return Words(cause, f"it has {others}: add {finding.detect_flag}")
+        return Words(cause, fix=f"it has {others}: add {finding.detect_flag}")
     if finding.lacks_engine:
-        return Words(cause, f"add another source to detect.sources: {_OTHER_SOURCES}")
+        return Words(cause, fix=f"add another source to detect.sources: {_OTHER_SOURCES}")
     return Words(cause)
 
 
@@ -152,7 +152,7 @@ def _no_previous_version(finding: findings.NoPreviousVersion) -> Words:
 def _previous_version_unknown(finding: findings.PreviousVersionUnknown) -> Words:
     rule = f"{finding.user} ALL=(root) NOPASSWD: ALL"
     rights = f"if {finding.user} cannot run commands as root, add to /etc/sudoers.d"
-    return Words(finding.answer, f"check why on the host; {rights}: {rule}")
+    return Words(finding.answer, fix=f"check why on the host; {rights}: {rule}")
 
 
 @words.register
@@ -166,7 +166,7 @@ def _held_version(finding: findings.HeldVersion) -> Words:
     is_held_by_someone = bool(finding.by)
     if is_held_by_someone:
         cause = f"version {finding.version} has been held by {finding.by} since {finding.at}"
-        return Words(cause, _release_commands(finding.version))
+        return Words(cause, fix=_release_commands(finding.version))
     if not finding.nodes:
         nodes = "nodes that later succeeded"
     else:
@@ -175,7 +175,7 @@ def _held_version(finding: findings.HeldVersion) -> Words:
     cause = (
         f"version {finding.version} is held: it failed on {nodes}, most recently at {finding.at}"
     )
-    return Words(cause, _release_commands(finding.version))
+    return Words(cause, fix=_release_commands(finding.version))
 
 
 @words.register
@@ -184,13 +184,13 @@ def _uncounted_version(finding: findings.UncountedVersion) -> Words:
         f"version {finding.version} is held: its failures cannot be recorded because"
         f" {finding.others} other versions are already held; release some of them"
     )
-    return Words(cause, _release_commands(finding.version))
+    return Words(cause, fix=_release_commands(finding.version))
 
 
 @words.register
 def _maybe_held_version(finding: findings.MaybeHeldVersion) -> Words:
     held = words(finding.held)
-    return Words(f"{held.cause}; it may be the version staged on this node", held.fix)
+    return Words(f"{held.cause}; it may be the version staged on this node", fix=held.fix)
 
 
 def _release_commands(version: str) -> str:
@@ -228,7 +228,7 @@ def _failures_clause(failed: Mapping[str, str]) -> str:
 def _node_resting(finding: findings.NodeResting) -> Words:
     failure = failure_clause(finding.failures)
     cause = f"it {failure}; it will not be rebooted again until {finding.until}"
-    return Words(cause, f"`rollout release --node {finding.node}` ends this")
+    return Words(cause, fix=f"`rollout release --node {finding.node}` ends this")
 
 
 def failure_clause(failures: NodeFailures, when: str = "") -> str:
@@ -254,7 +254,7 @@ def _no_sudo(finding: findings.NoSudo) -> Words:
 
 @words.register
 def _shutdown_inhibited(finding: findings.ShutdownInhibited) -> Words:
-    return Words(f"its shutdown is blocked by {finding.holder}", "see systemd-inhibit --list")
+    return Words(f"its shutdown is blocked by {finding.holder}", fix="see systemd-inhibit --list")
 
 
 @words.register
@@ -264,7 +264,7 @@ def _reboot_blocked(finding: findings.RebootBlocked) -> Words:
 
 @words.register
 def _shutdown_scheduled(finding: findings.ShutdownScheduled) -> Words:
-    return Words(finding.schedule, "`shutdown -c` on the host cancels it")
+    return Words(finding.schedule, fix="`shutdown -c` on the host cancels it")
 
 
 _MEANING_OF_MARK = {
@@ -289,13 +289,13 @@ def _rival_mark(finding: findings.RivalMark) -> Words:
     # Commands come last, to be copied.
     cleanup = f"or, if {finding.rival} is no longer installed, run: {'; '.join(finding.commands)}"
     fix = f"use --allow {finding.rival}, {cleanup}"
-    return Words(f"{_MEANING_OF_MARK[finding.rival]}: {state}", fix)
+    return Words(f"{_MEANING_OF_MARK[finding.rival]}: {state}", fix=fix)
 
 
 @words.register
 def _rival_pod(finding: findings.RivalPod) -> Words:
     cause = f"the system-upgrade-controller is upgrading it (pod {finding.pod})"
-    return Words(cause, f"wait until that pod has ended, or use --allow {finding.rival}")
+    return Words(cause, fix=f"wait until that pod has ended, or use --allow {finding.rival}")
 
 
 @words.register
@@ -310,25 +310,27 @@ def _rival_on_host(finding: findings.RivalOnHost) -> Words:
             stop = f"make Zincati use `rollout fleetlock serve`, run `{mask}` on the host"
         case SelfReboot():
             cause, stop = SELF_REBOOTS[finding.rival]
-            stop = f"run `{stop}` on it" if stop.startswith("sudo") else stop
+            if finding.rival not in STOPPED_BY_SETTING:
+                stop = f"run `{stop}` on it"
         case _:
             raise NotImplementedError(finding.rival)
-    return Words(cause, f"{stop}, or use --allow {finding.rival}")
+    return Words(cause, fix=f"{stop}, or use --allow {finding.rival}")
 
 
 @words.register
 def _own_node_only(finding: findings.OwnNodeOnly) -> Words:
-    place = f"{_own_pod(finding.pod)}, which cannot be scheduled on another node"
-    return Words(f"{place}: run rollout from outside the cluster")
+    cause = f"{_rollout_runs_here(finding.pod)}, which cannot be scheduled on another node"
+    return Words(f"{cause}: run rollout from outside the cluster")
 
 
 @words.register
 def _own_node_deferred(finding: findings.OwnNodeDeferred) -> Words:
-    return Words(f"{_own_pod(finding.pod)}: the next run reboots it, from another node")
+    return Words(f"{_rollout_runs_here(finding.pod)}: the next run reboots it, from another node")
 
 
-def _own_pod(pod: str) -> str:
-    return f"rollout itself runs on this node, in {f'the pod {pod}' if pod else 'a pod'}"
+def _rollout_runs_here(pod_name: str) -> str:
+    pod = f"the pod {pod_name}" if pod_name else "a pod"
+    return f"rollout itself runs on this node, in {pod}"
 
 
 @words.register
@@ -361,5 +363,5 @@ def _last_check(update: UpdateStanding, now: datetime | None) -> str:
 
 
 def rescue_text(problem: str, output: Sequence[str]) -> str:
-    """Return how `reboot.rescue` ended; the arguments are as in `CommandEnd`."""
+    """Return how `reboot.rescue` ended; without a `problem` it succeeded."""
     return joined(": ", problem or "reboot.rescue succeeded", "; ".join(output))

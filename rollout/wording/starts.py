@@ -2,12 +2,13 @@ from collections.abc import Sequence
 
 from rollout.model import finding as findings
 from rollout.model.text import counted, shortened
-from rollout.wording.words import Words, words
+from rollout.wording.words import Words, unavailable_limit, words
 
 _MOST_FREEZES = 2
 _MOST_PODS = 3
 _MOST_ALERTS = 3
 _MOST_NODES = 5
+_NO_WINDOW_OPENS = "no window opens in the next two years"
 
 
 @words.register
@@ -17,7 +18,7 @@ def _window_closed(finding: findings.WindowClosed) -> Words:
 
 @words.register
 def _no_window_ahead(finding: findings.NoWindowAhead) -> Words:
-    return Words(f"{_why_closed(finding.freezes)}; {_next_window('')}")
+    return Words(f"{_why_closed(finding.freezes)}; {_NO_WINDOW_OPENS}")
 
 
 @words.register
@@ -35,7 +36,7 @@ def _why_closed(freezes: Sequence[str]) -> str:
 
 
 def _next_window(opens: str) -> str:
-    return f"the next window opens {opens}" if opens else "no window opens in the next two years"
+    return f"the next window opens {opens}" if opens else _NO_WINDOW_OPENS
 
 
 @words.register
@@ -52,7 +53,7 @@ def _deadline_too_near(finding: findings.DeadlineTooNear) -> Words:
 
 @words.register
 def _memory_unreadable(finding: findings.MemoryUnreadable) -> Words:
-    return Words(finding.problem, "`rollout doctor` shows a fix")
+    return Words(finding.problem, fix="`rollout doctor` shows a fix")
 
 
 @words.register
@@ -110,7 +111,7 @@ def _object_health_unknown(finding: findings.ObjectHealthUnknown) -> Words:
 @words.register
 def _gate_timeout(finding: findings.GateTimeout) -> Words:
     held = words(finding.held)
-    return Words(f"{held.cause}, even after gates.timeout {finding.timeout}", held.fix)
+    return Words(f"{held.cause}, even after gates.timeout {finding.timeout}", fix=held.fix)
 
 
 @words.register
@@ -146,9 +147,7 @@ def _failure_limit(finding: findings.FailureLimit) -> Words:
 
 @words.register
 def _unavailable_limit(finding: findings.UnavailableLimit) -> Words:
-    limit = f"--max-unavailable {finding.limit}"
-    if finding.pool:
-        limit = f"max-unavailable {finding.limit} of the pool {finding.pool}"
+    limit = unavailable_limit(finding.limit, finding.pool)
     return Words(f"{limit} is used up by {shortened(finding.nodes, _MOST_NODES)}")
 
 

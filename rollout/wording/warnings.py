@@ -10,7 +10,7 @@ from rollout.wording.drain import why_fits_nowhere
 from rollout.wording.words import Words, cause_of, words
 
 _MOST_USERS = 3
-# One string: clusters have tens of thousands of such pods.
+# One string for tens of thousands of pods, to save memory.
 _LOCAL_STORAGE_IS_LOST = (
     "emptyDir data will be lost (to refuse such pods, use --no-delete-emptydir-data)"
 )

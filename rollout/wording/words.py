@@ -5,6 +5,7 @@ from functools import singledispatch
 from msgspec import Struct
 
 from rollout.model.finding import Finding
+from rollout.model.quantity import Count
 from rollout.model.text import printable
 
 
@@ -15,9 +16,9 @@ class Words(Struct, frozen=True):
     cause: str
     # What to do, or empty.
     fix: str = ""
-    # The cause without particulars such as host keys; None for `cause`.
+    # The cause without particulars such as host keys; None if it is the same.
     brief: str | None = None
-    # What a table's state does not say; None for `brief`.
+    # What a table adds to the state, if anything; None if it is the brief cause.
     note: str | None = None
 
 
@@ -37,7 +38,7 @@ def brief_of(finding: Finding) -> str:
 
 
 def note_of(finding: Finding) -> str:
-    """Return what a table's state does not say, or empty."""
+    """Return what a table adds to the state, or empty."""
     phrase = words(finding)
     return brief_of(finding) if phrase.note is None else phrase.note
 
@@ -50,6 +51,13 @@ def text(finding: Finding) -> str:
     """Return the cause, and the fix in parentheses."""
     phrase = words(finding)
     return f"{phrase.cause} ({phrase.fix})" if phrase.fix else phrase.cause
+
+
+def unavailable_limit(limit: Count | int, pool: str) -> str:
+    """Return the setting with this limit, of a pool or (if empty) the rollout."""
+    if pool:
+        return f"max-unavailable {limit} of the pool {pool}"
+    return f"--max-unavailable {limit}"
 
 
 def rollout_name(run_id: str) -> str:

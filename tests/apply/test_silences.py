@@ -134,7 +134,7 @@ def test_a_silence_is_renewed_while_its_node_is_under_way_and_had_again_after_an
 ) -> None:
     told: list[str] = []
     with NodeSilences(
-        alertmanager.url, "node", {}, SystemClock(hurried=2400), told.append
+        alertmanager.url, "node", {}, SystemClock(speedup=2400), told.append
     ) as silences:
         silences.notify(step("refused", Phase.PENDING))
         silences.notify(step("w-1", Phase.PENDING))

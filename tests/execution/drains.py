@@ -39,7 +39,7 @@ class FasterClock(SystemClock):
     """Time that passes `speed` times as fast."""
 
     def __init__(self, speed: float) -> None:
-        super().__init__(hurried=speed)
+        super().__init__(speedup=speed)
         self._speed, self._began = speed, super().monotonic()
 
     def monotonic(self) -> float:

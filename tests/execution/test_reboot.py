@@ -116,13 +116,13 @@ class Answers:
         self,
         host: Host,
         question: str,
-        agreed: Callable[[CommandResult], bool],
+        accepts: Callable[[CommandResult], bool],
         command: str,
         *,
         timeout: float,
     ) -> CommandResult | None:
         answer = self.run(host, question, timeout=timeout)
-        if not agreed(answer):
+        if not accepts(answer):
             return None
         self.rebooted += 1
         return CommandResult(0, "", "")
@@ -230,16 +230,16 @@ class FailingRequests(Answers):
         self,
         host: Host,
         question: str,
-        agreed: Callable[[CommandResult], bool],
+        accepts: Callable[[CommandResult], bool],
         command: str,
         *,
         timeout: float,
     ) -> CommandResult | None:
         if not self.failures:
-            return super().run_if(host, question, agreed, command, timeout=timeout)
+            return super().run_if(host, question, accepts, command, timeout=timeout)
         error, *self.failures = self.failures
         if self.is_sent:
-            assert agreed(self.run(host, question, timeout=timeout))
+            assert accepts(self.run(host, question, timeout=timeout))
         raise error
 
 

@@ -214,7 +214,7 @@ class Hanging:
         runner = WaveRunner(
             run_and_report=self.run_and_report,
             read_room=self.read_room,
-            clock=SystemClock(hurried=20),
+            clock=SystemClock(speedup=20),
             stop_rule=StopRule(StopRequest(), ledger, failure_limit=1),
             settle_timeout=1,
             ledger=ledger,

@@ -81,18 +81,18 @@ class AnsibleExecutor:
         self,
         host: Host,
         question: str,
-        agreed: Callable[[CommandResult], bool],
+        accepts: Callable[[CommandResult], bool],
         command: str,
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `command` if `agreed` accepts the answer to `question`, in the same boot.
+        """Run `command` if the answer to `question` is accepted, in the same boot.
 
         If the host has rebooted in between, the result is a success that only says so.
         """
         answer = self.run(host, question, timeout=timeout)
         boot = parse_boot(answer)
-        if not agreed(answer) or boot is None:
+        if not accepts(answer) or boot is None:
             return None
         try:
             return self.run(host, _only_in_boot(boot.boot_id, command), timeout=timeout)

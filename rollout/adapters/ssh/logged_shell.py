@@ -49,15 +49,15 @@ class LoggedShell:
         self,
         host: Host,
         question: str,
-        agreed: Callable[[CommandResult], bool],
+        accepts: Callable[[CommandResult], bool],
         command: str,
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run a command if `agreed` accepts the answer to a question."""
+        """Run a command if the answer to a question is accepted."""
         name = f"{_name_of(question)}, then {_name_of(command)}"
         shell = self._shell
-        ask = partial(shell.run_if, host, question, agreed, command=command, timeout=timeout)
+        ask = partial(shell.run_if, host, question, accepts, command=command, timeout=timeout)
         return _ask_and_log(host, name, ask)
 
     def run_on_all(

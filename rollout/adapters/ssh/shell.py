@@ -75,15 +75,15 @@ class ParamikoShell:
         self,
         host: Host,
         question: str,
-        agreed: Callable[[CommandResult], bool],
+        accepts: Callable[[CommandResult], bool],
         command: str,
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """Run `command` on the same connection if `agreed` accepts the answer to `question`."""
+        """Run `command` on the same connection if the answer to `question` is accepted."""
 
         def converse(connection: Connection, deadline: float) -> CommandResult | None:
-            if not agreed(connection.run(question, deadline)):
+            if not accepts(connection.run(question, deadline)):
                 return None
             return connection.run(command, deadline)
 

@@ -49,13 +49,13 @@ class RememberingShell:
         self,
         host: Host,
         question: str,
-        agreed: Callable[[CommandResult], bool],
+        accepts: Callable[[CommandResult], bool],
         command: str,
         *,
         timeout: float,
     ) -> CommandResult | None:
         return self._remember_error(
-            lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout)
+            lambda: self.shell.run_if(host, question, accepts, command, timeout=timeout)
         )
 
     def _remember_error(self, run: Callable[[], T]) -> T:
