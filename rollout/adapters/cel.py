@@ -1,7 +1,7 @@
 """Checks and evaluates CEL expressions.
 
-https://github.com/cel-expr/cel-python blocks all threads during an evaluation, so expressions are
-evaluated in a process with limits on time and memory.
+https://github.com/cel-expr/cel-python blocks all threads, so a process with limits on time and
+memory evaluates expressions.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from rollout.adapters.programs import run_program
+from rollout.adapters.programs import run_program, worker_program
 from rollout.errors import GateError, UsageError
 from rollout.model.json_text import DECODE_ERRORS
 
@@ -26,8 +26,7 @@ _LONGEST_EXPRESSION = 2000
 _EVALUATION_SECONDS = 10.0
 _ERROR_CODES = re.compile(r"^([A-Z_]+: )?(ERROR: <input>:)?| \[[A-Z_]+\]\Z")
 _MOST_MEMORY = 1 << 30
-# -P ignores modules in the current folder, which may be anyone's.
-_PROGRAM = (sys.executable, "-P", "-c", "from rollout.adapters.cel import work; work()")
+_PROGRAM = worker_program(__name__)
 
 
 class _Task(msgspec.Struct):
@@ -86,7 +85,7 @@ def _evaluate_by_child(expression: str, body: bytes) -> _Answer:
 
 
 def work() -> None:
-    """Evaluate the task on stdin, as the program of the child process."""
+    """Evaluate the task on stdin, in the child process."""
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
     try:

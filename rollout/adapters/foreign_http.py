@@ -1,7 +1,7 @@
 """HTTP requests with one deadline and a limit on the answer.
 
-A library's timeout starts anew with each byte, so it is no deadline. Redirects are not followed,
-because the request may hold a secret.
+Libraries' timeouts start anew with each byte. Redirects are not followed, because the request may
+hold a secret.
 """
 
 import re

@@ -86,8 +86,8 @@ def check_tree(path: Path) -> None:
         if not is_folder:
             check_input(entry)
         if not _is_opened_by_shell(entry):
-            # A child's folders are already checked, and a collection has thousands of children.
-            # A link may lead to other folders.
+            # A child's folders are already checked, unless it is a link. Without this, a
+            # collection's thousands of files would be slow.
             is_child = entry != path and not entry.is_symlink()
             find = find_entry_writers if is_child else find_writers
             _raise_if_distrusted(entry, find(entry))

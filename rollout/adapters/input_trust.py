@@ -41,15 +41,15 @@ def hint_of(error: Exception, otherwise: str = "") -> str:
 def find_writers(path: Path) -> Distrust | None:
     """Return how others could replace or write the operator's file or folder, or None.
 
-    Each folder and link on the way counts, as for sshd's StrictModes. Anyone may own them, as in
-    containers. Read-only mounts are trusted, as Kubernetes mounts Secrets and ConfigMaps. Mount
-    points are trusted, too, because a user who mounts a volume decides who shares it.
+    Folders and links on the way count, as for sshd's StrictModes, but anyone may own them, as in
+    containers. Read-only mounts, such as Secrets, and mount points are trusted: who mounts a volume
+    decides who shares it.
     """
     return next(filter(None, map(find_entry_writers, _walk(path))), None)
 
 
 def find_entry_writers(entry: Path) -> Distrust | None:
-    """Return the same for an entry alone, without the folders and links on the way."""
+    """Return the same without the folders and links on the way."""
     return _find_replacer(entry) or _find_direct_writers(entry)
 
 

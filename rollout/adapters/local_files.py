@@ -208,7 +208,7 @@ def make_folder(path: Path) -> None:
 def check_output_file(path: Path | None) -> None:
     """Raise `InputError` if there is no such folder, or the file may be another user's.
 
-    Call it before the work whose result the file will hold.
+    Call it before long work.
     """
     if path is None:
         return

@@ -35,7 +35,7 @@ def serve_metrics(
     registry = CollectorRegistry(auto_describe=True)
     for collector in collectors:
         registry.register(collector)
-    # Registers itself: CPU time and memory of this process.
+    # Registers itself.
     ProcessCollector(registry=registry)
     metrics = make_wsgi_app(registry)
     page_server = page_application(pages, other_paths="/metrics /healthz /readyz")
@@ -94,7 +94,7 @@ class Pushgateway:
         push = push_to_gateway if is_whole else pushadd_to_gateway
         push(self.url, JOB, metrics, group, handler=self._request_sender)
         if last_success:
-            # In its own group, so that the push of a failed pass does not replace it.
+            # In a group of its own, which a failed pass does not replace.
             success_group = {**group, "last": "success"}
             success = _FixedCollector(last_success)
             push_to_gateway(self.url, JOB, success, success_group, handler=self._request_sender)

@@ -1,7 +1,7 @@
 """Sends notifications to the operator's URLs without delaying the work.
 
-A URL is a secret: only its scheme is shown, and a webhook's host. For another service, the host
-may be the token.
+A URL is a secret: only its scheme is shown, and a webhook's host. Another service's host may be a
+token.
 """
 
 import logging

@@ -83,7 +83,7 @@ class OperatorCommand(Struct, frozen=True):
     def _await_exit(
         self, process: subprocess.Popen[bytes], seconds: float, is_stopped: Callable[[], bool]
     ) -> str:
-        """Wait for the end of the process, or end it; return why it failed, or empty."""
+        """Return why the process failed or was ended, or empty."""
         deadline = time.monotonic() + seconds
         while process.poll() is None:
             if is_stopped():
@@ -100,8 +100,7 @@ class OperatorCommand(Struct, frozen=True):
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """End the process and all that it started."""
-    # `start_new_session` made it the leader of its group.
+    # `start_new_session` made it the leader of a group with all that it started.
     signal_group(process.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(_TERMINATION_SECONDS)

@@ -11,7 +11,7 @@ POD_VARIABLE = "ROLLOUT_POD_NAME"
 NAMESPACE_VARIABLE = "ROLLOUT_POD_NAMESPACE"
 OWN_POD_VARIABLES = (NODE_VARIABLE, POD_VARIABLE, NAMESPACE_VARIABLE)
 
-# Each pod has at least one: the kubelet sets the first, even without a service account.
+# The kubelet sets the first in each pod, even without a service account.
 _POD_VARIABLES = ("KUBERNETES_SERVICE_HOST", *OWN_POD_VARIABLES)
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rollout.adapters.secrets import child_environment
 
-# Process groups to kill at exit, which a daemon thread that waits for one cannot do.
+# Process groups to kill at exit, which a waiting daemon thread cannot do.
 _RUNNING = set[int]()
 
 
@@ -40,8 +40,14 @@ def run_program(
     return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
 
 
+def worker_program(module: str) -> tuple[str, ...]:
+    """Return a program that calls `work` of a module."""
+    # -P ignores modules in the current folder, which may be anyone's.
+    return (sys.executable, "-P", "-c", f"from {module} import work; work()")
+
+
 def module_environment() -> dict[str, str]:
-    """Return the environment of a child process that has the modules of this process."""
+    """Return an environment for a child process that needs this process's modules."""
     return child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 

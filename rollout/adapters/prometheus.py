@@ -28,14 +28,17 @@ class _Server(NamedTuple):
 
 
 PROMETHEUS = _Server(
-    "Prometheus",
-    "http://prometheus.monitoring:9090",
-    f"It would be saved with the plan. Put a token into the environment variable {TOKEN_VARIABLE}.",
+    name="Prometheus",
+    example="http://prometheus.monitoring:9090",
+    login_hint=(
+        "It would be saved with the plan. Put a token into the environment variable"
+        f" {TOKEN_VARIABLE}."
+    ),
 )
 ALERTMANAGER = _Server(
-    "Alertmanager",
-    "http://alertmanager.monitoring:9093",
-    "rollout does not log in to Alertmanager: name a URL that needs no login.",
+    name="Alertmanager",
+    example="http://alertmanager.monitoring:9093",
+    login_hint="rollout does not log in to Alertmanager: name a URL that needs no login.",
 )
 
 
@@ -50,7 +53,7 @@ class _Sample(msgspec.Struct, frozen=True):
 
     @property
     def is_firing(self) -> bool:
-        """As kured sees it; `ValueError` if the value is no number."""
+        """Whether it is firing for kured; `ValueError` if the value is no number."""
         _, value = self.value
         is_alert = bool(self.name) and float(value) != 0
         return is_alert and self.metric.get("alertstate") == "firing"
@@ -91,17 +94,17 @@ class PrometheusAlerts:
     """Reads the firing alerts."""
 
     def __init__(
-        self, url: str, *, matchers: Sequence[str] = (), token: str = "", alertmanager: str = ""
+        self, url: str, *, matchers: Sequence[str] = (), token: str = "", alertmanager_url: str = ""
     ) -> None:
-        """`alertmanager` is a URL, which never gets the token; if empty, no alert is silenced."""
+        """Alertmanager never gets the token. Without its URL no alert is silenced."""
         self._url = f"{check_url(url).rstrip('/')}/api/v1/query"
         selector = "{" + ",".join(matchers) + "}" if matchers else ""
         self._parameters = urlencode({"query": f"ALERTS{selector}"})
         self._token = token
         self._known_alerts_url = ""
-        if alertmanager:
-            alertmanager = check_url(alertmanager, ALERTMANAGER)
-            self._known_alerts_url = f"{alertmanager.rstrip('/')}/api/v2/alerts"
+        if alertmanager_url:
+            checked_url = check_url(alertmanager_url, ALERTMANAGER)
+            self._known_alerts_url = f"{checked_url.rstrip('/')}/api/v2/alerts"
 
     def read_active(self) -> tuple[str, ...]:
         """Return the alerts' sorted names, or raise `GateError`."""
@@ -147,7 +150,8 @@ class PrometheusAlerts:
 
 
 def _is_silenced(sample: _Sample, known: Iterable[_KnownAlert]) -> bool:
-    # External labels come on top: the sample's own alerts have the fewest others.
+    # An alert has external labels as well. The sample's own have the fewest labels of those that
+    # match.
     matching = [alert for alert in known if sample.labels <= alert.labels.items()]
     fewest = min((len(alert.labels) for alert in matching), default=0)
     own = [alert for alert in matching if len(alert.labels) == fewest]

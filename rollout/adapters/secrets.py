@@ -3,7 +3,7 @@
 import base64
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 # A shorter secret may be part of any word.
@@ -48,9 +48,9 @@ def masked(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def child_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return an environment without rollout's secrets."""
-    return {name: value for name, value in environment.items() if not is_secret(name)}
+def child_environment() -> dict[str, str]:
+    """Return this process's environment without rollout's secrets."""
+    return {name: value for name, value in os.environ.items() if not is_secret(name)}
 
 
 def is_secret(name: str) -> bool:

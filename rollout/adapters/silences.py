@@ -38,17 +38,17 @@ class NodeSilences:
         label: str,
         addresses: Mapping[str, str],
         clock: Clock,
-        say: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
-        """`label`: the alert label with the node's name, or the host's address, as its value.
+        """`label`: the alert label with the node's name or the host's address, and maybe a port.
 
-        The value may end in a port. `addresses` are by node.
+        `addresses` are by node.
         """
         self._api = f"{check_url(url, ALERTMANAGER).rstrip('/')}/api/v2"
         self._label = label
         self._addresses = addresses
         self._clock = clock
-        self._say = say
+        self._warn = warn
         self._id_by_node: dict[str, str] = {}
         self._in_flight: set[str] = set()
         self._is_failing = False
@@ -100,7 +100,7 @@ class NodeSilences:
             self._id_by_node.pop(node, None)
         if not self._is_failing:
             effect = "alerts of nodes that reboot are not silenced"
-            self._say(f"warning: {effect}: Alertmanager {error}")
+            self._warn(f"warning: {effect}: Alertmanager {error}")
         self._is_failing = True
 
     def _post_silence(self, node: str, silence_id: str) -> str:
@@ -148,7 +148,7 @@ class NodeSilences:
                 if error.status == _NOT_FOUND:
                     return
                 effect = f"the silence of {node} ends by itself in {_SILENCE_LENGTH}"
-                self._say(f"warning: {effect}: Alertmanager {error}")
+                self._warn(f"warning: {effect}: Alertmanager {error}")
 
     def _send(self, method: str, path: str, body: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/json"}

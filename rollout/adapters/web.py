@@ -92,7 +92,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             super().process_request(request, client_address)
         except RuntimeError:
-            # No thread could start; the base class closes it.
+            # No thread could start. The base class closes the connection.
             self._note_closed(client)
             raise
 
@@ -125,12 +125,12 @@ class _RequestReader(io.BufferedReader):
         self._bytes_left = _MOST_HEADER_BYTES
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        # One more, to notice a longer line.
+        # One byte more, to notice a longer line.
         most = self._bytes_left + 1
         line = super().readline(most if size is None or size < 0 else min(size, most))
         self._bytes_left -= len(line)
         if self._bytes_left < 0 and len(line) <= _MOST_HEADER_BYTES:
-            # The base class answers with 431, or 414 if the request line alone is too long.
+            # The base class answers 431. It refuses a line that is too long by itself.
             raise LineTooLong("request")
         return line
 

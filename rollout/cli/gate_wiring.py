@@ -43,7 +43,7 @@ def gate_ports(
             token=token_for(
                 alerts.url, alert_settings.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")
             ),
-            alertmanager=alert_settings.alertmanager_url,
+            alertmanager_url=alert_settings.alertmanager_url,
         ).read_active
     command = None
     if settings.gates.command:
@@ -72,7 +72,7 @@ def silences(settings: AlertsSettings, hosts: Mapping[str, Host]) -> "NodeSilenc
         label=settings.silence,
         addresses=addresses,
         clock=system_clock(),
-        say=say,
+        warn=say,
     )
 
 

@@ -96,7 +96,7 @@ def _parse_range(text: str, cron_field: _CronField) -> range:
 
 
 def _parse_number(text: str, part: str, cron_field: _CronField) -> int:
-    """Parse a name or a number of a field's `part`, which an error message quotes."""
+    """Parse a name or a number in a `part`, which an error quotes."""
     number = cron_field.names.get(text.lower())
     if number is not None:
         return number

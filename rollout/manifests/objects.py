@@ -1,8 +1,4 @@
-"""Renders the objects of an installation from `templates/`, in the order of their creation.
-
-Events about Nodes are in `default`: the API server accepts Events about cluster-scoped objects
-only there.
-"""
+"""Renders the objects of an installation from `templates/`, in the order of their creation."""
 
 import json
 import math

@@ -10,8 +10,6 @@ from rollout.model.text import printable
 
 
 class Words(Struct, frozen=True):
-    """The words for one finding."""
-
     # A clause without its subject.
     cause: str
     # What to do, or empty.
@@ -48,7 +46,6 @@ def fix_of(finding: Finding) -> str:
 
 
 def text(finding: Finding) -> str:
-    """Return the cause, and the fix in parentheses."""
     phrase = words(finding)
     return f"{phrase.cause} ({phrase.fix})" if phrase.fix else phrase.cause
 

@@ -100,7 +100,7 @@ def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
             for labels in known
         ]
         url = serve(200, json.dumps(alerts).encode())
-        source = PrometheusAlerts(prometheus, token="s3cret", alertmanager=url)
+        source = PrometheusAlerts(prometheus, token="s3cret", alertmanager_url=url)
         asked.clear()
         active = source.read_active()
         assert asked == ["Bearer s3cret", None]
@@ -109,10 +109,10 @@ def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
     assert counting() == ("DiskFull", "Lag")
     assert counting(known[0], known[2]) == ("DiskFull",)
     assert counting(*known) == ()
-    away = PrometheusAlerts(prometheus, alertmanager=serve(503, b"away"))
+    away = PrometheusAlerts(prometheus, alertmanager_url=serve(503, b"away"))
     with pytest.raises(GateError, match="/api/v2/alerts answers 503: away"):
         away.read_active()
-    other = PrometheusAlerts(prometheus, alertmanager=serve(200, b"{}"))
+    other = PrometheusAlerts(prometheus, alertmanager_url=serve(200, b"{}"))
     with pytest.raises(GateError, match="does not respond like Alertmanager"):
         other.read_active()
     # with no alert there is nothing to be silenced
@@ -124,7 +124,7 @@ def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
                     {"status": "success", "data": {"resultType": "vector", "result": []}}
                 ).encode(),
             ),
-            alertmanager=serve(503, b""),
+            alertmanager_url=serve(503, b""),
         ).read_active()
         == ()
     )
@@ -141,7 +141,7 @@ def test_an_alert_counts_although_a_silenced_one_has_its_labels_and_more(serve: 
     ]
     source = PrometheusAlerts(
         serve(200, json.dumps(firing).encode()),
-        alertmanager=serve(200, json.dumps(alerts).encode()),
+        alertmanager_url=serve(200, json.dumps(alerts).encode()),
     )
     assert source.read_active() == ("DiskFull",)
 

@@ -93,11 +93,10 @@ def parse_event(event: Mapping[str, Any]) -> HostAnswer | None:
         return None
     number = result.get(_COMMAND_NUMBER)
     command_number = number if isinstance(number, int) else None
-    return HostAnswer(host, parse_result(host, result), command_number)
+    return HostAnswer(host, _parse_result(host, result), command_number)
 
 
-def parse_result(host: str, result: Mapping[str, Any]) -> Answer:
-    """Return the answer in a task's result."""
+def _parse_result(host: str, result: Mapping[str, Any]) -> Answer:
     if result.get("unreachable"):
         return unreachable_error(host, str(result.get("msg", "")))
     if "timedout" in result:
@@ -114,7 +113,7 @@ def parse_result(host: str, result: Mapping[str, Any]) -> Answer:
 
 def unreachable_error(host: str, message: str) -> SshError:
     """Return the error for a connection plugin's message."""
-    # A banner above may mention timeouts and permissions, too.
+    # Searched first, because a banner above it may mention timeouts and permissions, too.
     message_end = last_line(message, _LONGEST)
     reason = _UNREACHABLE_PREFIX.sub("", message_end) or "no reason given"
     for text in (message_end, message):

@@ -1,7 +1,7 @@
 """Runs commands on hosts through Ansible.
 
 A run of `probe.yml` asks many hosts one command. Hosts in a reboot share a run of `reboot.yml`,
-which polls a folder for a numbered file with each command. Runs end with this process.
+which polls a folder for files with numbered commands. Runs end with this process.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class AnsibleExecutor:
         self._queues: dict[str, CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """Run a command in the run of an attended host, else in its own of about a second.
+        """Run a command through an attended host's queue, else in a run of about a second.
 
         After `SshUnreachableError` it may have run.
         """
@@ -64,7 +64,7 @@ class AnsibleExecutor:
             else:
                 answer = self._run_alone(host, command, timeout)
         except OSError as error:
-            # Such as a full disk: it may have room again.
+            # To be retried: a full disk may have room again.
             message = f"cannot write the command for Ansible: {error.strerror}"
             raise SshUnreachableError(message) from error
         if isinstance(answer, SshError):
@@ -97,37 +97,37 @@ class AnsibleExecutor:
         try:
             return self.run(host, _only_in_boot(boot.boot_id, command), timeout=timeout)
         except SshTimeoutError as error:
-            # On a connection of its own, the command may not have arrived.
+            # The command has its own connection, so it may not have arrived.
             raise SshUnreachableError(error.message, hint=error.hint) from error
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        """Run a command on all hosts, in one run of `probe.yml`."""
+        """Run a command on hosts with safe names, in one run of `probe.yml`."""
         safe_hosts = dict[str, Host]()
-        for name, host in hosts.items():
+        for node, host in hosts.items():
             if has_safe_names(host):
-                safe_hosts[name] = host
-            else:
-                why = f"{host.name!r}: this name, address or user cannot be given to ssh"
-                yield name, SshError(why)
+                safe_hosts[node] = host
+                continue
+            message = f"{host.name!r}: this name, address or user cannot be given to ssh"
+            yield node, SshError(message)
         if safe_hosts:
             yield from self._run_probe(safe_hosts, command, timeout, concurrency)
 
     def _run_probe(
         self, hosts: Mapping[str, Host], command: str, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        # From Ansible's names to those in `hosts`.
-        waiting = {host.name: name for name, host in hosts.items()}
-        forks = min(concurrency, len(waiting))
-        limit = math.ceil(len(waiting) / forks) * timeout + _LOADING_SECONDS
+        # By the names that Ansible has for hosts.
+        unanswered = {host.name: node for node, host in hosts.items()}
+        forks = min(concurrency, len(unanswered))
+        limit = math.ceil(len(unanswered) / forks) * timeout + _LOADING_SECONDS
         deadline = time.monotonic() + limit
         # None follows the last event.
         events: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         run = PlaybookRun(
             self._settings,
             find_playbooks() / "probe.yml",
-            [hosts[name] for name in waiting.values()],
+            [hosts[node] for node in unanswered.values()],
             forks=forks,
             listener=events.put,
             on_end=lambda: events.put(None),
@@ -135,18 +135,18 @@ class AnsibleExecutor:
         try:
             run.start({"rollout_question": command, "rollout_seconds": math.ceil(timeout)})
             why = f"it did not end within {limit:.0f} s"
-            # Empty at the deadline.
+            # `get` raises Empty at the deadline.
             with suppress(Empty):
-                while waiting:
+                while unanswered:
                     event = events.get(timeout=max(0.0, deadline - time.monotonic()))
                     if event is None:
                         why = run.last_output
                         break
                     host_answer = parse_event(event)
-                    if host_answer and host_answer.host in waiting:
-                        yield waiting.pop(host_answer.host), host_answer.answer
-            for _, name in sorted(waiting.items()):
-                yield name, SshUnreachableError(f"Ansible gave no response: {why}")
+                    if host_answer and host_answer.host in unanswered:
+                        yield unanswered.pop(host_answer.host), host_answer.answer
+            for _, node in sorted(unanswered.items()):
+                yield node, SshUnreachableError(f"Ansible gave no response: {why}")
         finally:
             run.cancel()
 
@@ -154,7 +154,7 @@ class AnsibleExecutor:
     def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
         """Have these hosts share a run of `reboot.yml`, which the first command starts.
 
-        Hosts beyond 200, and hosts with unsafe names, keep a run for each command.
+        Beyond 200 hosts, and with unsafe names, each command has its own run.
         """
         attended = [host for host in hosts if has_safe_names(host)][:_MOST_HOSTS_OF_QUEUE]
         queue = CommandQueue(self._settings, attended)
@@ -207,7 +207,7 @@ class CommandQueue:
             commands = self._commands[host.name]
             number = commands.next_number
             _write_command(commands.folder, number, command, math.ceil(timeout))
-            # The playbook waits for each number, so one that could not be written is used again.
+            # Only now: the playbook waits for each number, so an unwritten one is used again.
             commands.next_number += 1
             commands.answers[number] = answer
             is_loaded = self._is_loaded
@@ -215,7 +215,7 @@ class CommandQueue:
         try:
             return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
-            # Replaces the command if it has not started.
+            # Instead of a command that has not started.
             _write_command(commands.folder, number, "true", 1)
             return SshTimeoutError(f"Ansible gave no response within {timeout:.3g} s")
 
@@ -259,7 +259,7 @@ class CommandQueue:
         return run
 
     def _make_folders(self, parent: Path) -> dict[str, _HostCommands]:
-        """Make a folder for the commands of each host; return them by the host's name."""
+        """Make a folder for each host's commands."""
         commands = dict[str, _HostCommands]()
         for host in self._hosts:
             # The playbook builds the same name: a host's own may have any character.
@@ -296,9 +296,7 @@ class CommandQueue:
 def _write_command(folder: Path, number: int, command: str, timeout: int) -> None:
     """Write a command in one step: the playbook polls the folder."""
     partial = folder / f".{number}"
-    try:
+    # An ended run has removed its folder.
+    with suppress(FileNotFoundError):
         partial.write_text(json.dumps({"command": command, "seconds": timeout}), encoding="utf-8")
         partial.replace(folder / str(number))
-    except FileNotFoundError:
-        # The run has removed its folder.
-        return

@@ -35,10 +35,9 @@ _ERROR_STARTS = ("[ERROR]", "ERROR!", "fatal:")
 _CHECK_SECONDS: Final = 0.5
 _LONGEST_FAILURE: Final = 300
 _LONGEST_OUTPUT: Final = 400
-# For `python -c`, with PARENT PROGRAM [ARGUMENT]…: becomes a program that is killed when its parent
-# ends. Ansible would survive a killed rollout: ansible-runner makes it ignore the loss of its
-# terminal. Elsewhere than on Linux it ends when no commands come. PARENT is compared, because
-# process 1 may be one in a container.
+# For `python -c`, with PARENT PROGRAM [ARGUMENT]…: becomes a program that the kernel kills with its
+# parent, because ansible-runner has Ansible survive a killed rollout. Elsewhere than on Linux it
+# ends when no commands come. PARENT is compared, because process 1 may be a container's.
 _TIED_TO_PARENT: Final = """
 import ctypes, os, signal, sys
 if sys.platform.startswith("linux"):
@@ -200,7 +199,7 @@ class AnsiblePlaybooks:
         check: Callable[[], None],
         notice: Callable[[str], None],
     ) -> str:
-        """As `NodePlaybooks.run`."""
+        """Run the occasion's playbook, if any; return why it failed, or empty."""
         file = self._files.get(occasion)
         if file is None:
             return ""
@@ -221,14 +220,14 @@ class AnsiblePlaybooks:
                 run.start(variables)
             except OSError as error:
                 return f"cannot write the files of its run: {error.strerror}"
-            end = time.monotonic() + timeout
+            deadline = time.monotonic() + timeout
             while not run.wait(_CHECK_SECONDS):
                 check()
-                if time.monotonic() >= end:
+                if time.monotonic() >= deadline:
                     return f"it did not end within gates.hook-timeout {timeout:g}s"
         finally:
             run.cancel()
-        # Also after rescued failures, and without a matching host.
+        # 0 also after rescued failures, and without a matching host.
         if run.status == 0:
             return ""
         return failures[0] if failures else run.last_output

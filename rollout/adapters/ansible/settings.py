@@ -169,7 +169,7 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
             path = path / "ansible.cfg" if path.is_dir() else path
             if _is_readable(path):
                 return _check_file(path, _CONFIG_HINT)
-        # Nobody named this file: someone may have planted it.
+        # Nobody named this file, so someone may have planted it.
         in_folder = self.folder / "ansible.cfg"
         if _is_readable(in_folder):
             _check_not_planted(in_folder)
@@ -218,13 +218,10 @@ def _check_not_planted(config: Path) -> None:
         )
 
 
-def check_inventory(path: Path, current: Path) -> None:
-    """Check an inventory with the variables that Ansible loads for it. Raises `OSError`.
-
-    `current` is the folder that Ansible runs in, whose variables it loads as a playbook's.
-    """
+def check_inventory(path: Path, working_folder: Path) -> None:
+    """Check an inventory, and variables beside it and in the working folder. Raises `OSError`."""
     check_tree(path)
-    for folder in (path if path.is_dir() else path.parent, current):
+    for folder in (path if path.is_dir() else path.parent, working_folder):
         _check_matching_files(folder, _VARIABLES)
 
 

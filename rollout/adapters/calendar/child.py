@@ -14,7 +14,7 @@ import msgspec
 
 from rollout.adapters.calendar.lines import TOO_LONG, OutOfTimeError
 from rollout.adapters.calendar.occurrences import read_occurrences
-from rollout.adapters.programs import module_environment, run_program
+from rollout.adapters.programs import module_environment, run_program, worker_program
 from rollout.errors import UsageError
 from rollout.model.timestamps import Interval
 from rollout.planning.eligibility.windows import join_overlapping
@@ -26,8 +26,7 @@ _CPU_SECONDS = 20
 # For a busy machine, more than the CPU time.
 _LONGEST_WAIT = 600.0
 _MOST_MEMORY = 1 << 30
-# -P ignores modules in the current folder, which may be anyone's.
-_PROGRAM = (sys.executable, "-P", "-c", "from rollout.adapters.calendar.child import work; work()")
+_PROGRAM = worker_program(__name__)
 
 
 class _Task(msgspec.Struct):
@@ -57,7 +56,7 @@ def read_in_child(content: bytes, now: datetime, zone: str) -> Answer:
         )
     except subprocess.TimeoutExpired:
         return Answer(problem=TOO_LONG)
-    # Killed by a signal.
+    # Killed by a signal, as at the limit of CPU time.
     if process.returncode < 0:
         return Answer(problem=TOO_LONG)
     if process.returncode:
@@ -67,10 +66,10 @@ def read_in_child(content: bytes, now: datetime, zone: str) -> Answer:
 
 
 def work() -> None:
-    """Read the calendar of the task on stdin, as the program of the child process."""
+    """Read the calendar of the task on stdin, in the child process."""
     task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Task)
     signal.signal(signal.SIGXCPU, _raise_out_of_time)
-    # One more second, if a library catches the exception.
+    # The kernel kills it a second later, if a library catches the exception.
     _limit(resource.RLIMIT_CPU, task.cpu_seconds, task.cpu_seconds + 1)
     # macOS refuses this limit.
     if sys.platform != "darwin":

@@ -60,7 +60,7 @@ _FoldKey = tuple[datetime, int]
 
 
 class CalendarEvent(Struct, frozen=True, dict=True):
-    """An event of a calendar, which may recur; without a zone, in the calendar's."""
+    """An event, which may recur. Without a zone it is in the calendar's."""
 
     block: Block
     zones: Zones
@@ -77,7 +77,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
             ):
                 line.refuse("an event has no such property, or it is not understood")
         for name in _AT_MOST_ONCE:
-            # Raises an error for two.
+            # Raises an error for a second one.
             self.block.one(name)
         if self.block.one("DTSTART") is None:
             self.block.refuse("an event without DTSTART")
@@ -140,7 +140,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         length_by_clocks = self._first_end - first
         period_ends = self._period_ends()
         for local_begin in self._occurrence_starts(first, period_ends, replaced):
-            # Starts are in order, and may never end.
+            # The starts are in order, and may be endless.
             if local_begin > horizon_end:
                 return
             begin = _to_utc(local_begin, self.zone)
@@ -167,7 +167,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
             for line in (*self.block.all("EXDATE"), *replaced)
             for begin in self.local_times(line)
         }
-        # dateutil's rruleset takes two equal local times for one.
+        # Not by dateutil's rruleset, which would drop one of two equal local times.
         for begin in merge(sorted(dates, key=_fold_key), *rules, key=_fold_key):
             if _fold_key(begin) not in excluded:
                 yield begin
@@ -178,7 +178,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         for line in self.block.all("RRULE"):
             rule = read_rule(line, has_times=not self.is_whole_days)
             starts = rrulestr(rule.text, dtstart=first)
-            # Not in `rule.text`: it may be in another form than DTSTART.
+            # Set here, because dateutil refuses an UNTIL in another form than DTSTART.
             if rule.until:
                 starts = starts.replace(until=self._rule_end(line, rule))
             yield starts

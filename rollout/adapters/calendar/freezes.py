@@ -1,5 +1,3 @@
-"""Reads two years' events from an iCalendar file, as freezes."""
-
 from datetime import datetime
 from pathlib import Path
 
@@ -16,19 +14,19 @@ _HINT = (
 )
 
 
-def read_calendar(path: Path, now: datetime, zone: str) -> tuple[str, ...]:
-    """Return the events around and after `now`, in the form of `gates.freeze`.
+def read_calendar(path: Path, now: datetime, default_zone: str) -> tuple[str, ...]:
+    """Return events as freezes such as `2026-12-24T00:00..2026-12-27T00:00`, or `UsageError`.
 
-    `zone` is for a calendar that names none; empty for this machine's. `UsageError` if the file is
-    invalid.
+    From two days before `now` to two years after it. A calendar without a zone is in the default
+    zone; if that is empty, in this machine's.
     """
     try:
         content = read_input(path, most=_LARGEST, trust=Trust.NOT_WRITABLE_BY_OTHERS)
-        answer = read_in_child(content, now, zone)
+        answer = read_in_child(content, now, default_zone)
     except OSError as error:
         message = f"cannot read the calendar {path}: {error.strerror}"
         raise UsageError(message, hint=hint_of(error, _HINT)) from error
     if answer.problem:
-        problem = f"the calendar {path} cannot be read: {answer.problem}"
-        raise UsageError(problem, hint=answer.hint or _HINT)
+        message = f"the calendar {path} cannot be read: {answer.problem}"
+        raise UsageError(message, hint=answer.hint or _HINT)
     return answer.freezes

@@ -16,10 +16,10 @@ _LISTING_METHODS = ("PUBLISH", "REQUEST")
 _IGNORED_BLOCKS = frozenset({"VTIMEZONE", "VTODO", "VJOURNAL"})
 
 
-def read_occurrences(content: bytes, horizon: Interval, zone: str) -> Iterator[Interval]:
-    """Yield when events that are not canceled take place; by default in this `zone`."""
+def read_occurrences(content: bytes, horizon: Interval, default_zone: str) -> Iterator[Interval]:
+    """Yield when events that are not canceled take place."""
     calendar = read_calendar_block(content)
-    zones = read_zones(calendar, zone)
+    zones = read_zones(calendar, default_zone)
     _check_calendar(calendar)
     events = [CalendarEvent(block, zones) for block in calendar.blocks if block.name == "VEVENT"]
     for event in events:

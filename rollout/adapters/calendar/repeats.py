@@ -63,7 +63,7 @@ class RecurrenceRule(Struct, frozen=True):
 def read_rule(
     line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES, *, has_times: bool = True
 ) -> RecurrenceRule:
-    """Return the rule of a line, or raise `CalendarError`. `has_times`: of DTSTART."""
+    """Return the rule of a line, or raise `CalendarError`. `has_times`: DTSTART is a time."""
     parts = _split_parts(line)
     frequency = parts.get("FREQ", "")
     if frequency not in frequencies:
@@ -120,13 +120,13 @@ def _split_parts(line: ContentLine) -> Mapping[str, str]:
 
 
 def _check_numbers(line: ContentLine, name: str, values: list[str], frequency: str) -> None:
-    numbers = _LISTS[name]
-    if frequency not in numbers.frequencies:
+    valid = _LISTS[name]
+    if frequency not in valid.frequencies:
         line.refuse(f"{name} has no meaning with FREQ={frequency}")
-    back = ", or counted back from the end" if numbers.may_count_back else ""
+    back = ", or counted back from the end" if valid.may_count_back else ""
     for value in values:
-        if not numbers.allows(value):
-            line.refuse(f"{value!r} in {name} is not from {numbers.least} to {numbers.most}{back}")
+        if not valid.allows(value):
+            line.refuse(f"{value!r} in {name} is not from {valid.least} to {valid.most}{back}")
 
 
 def _check_weekdays(line: ContentLine, parts: Mapping[str, str], frequency: str) -> None:

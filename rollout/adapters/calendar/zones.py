@@ -1,7 +1,7 @@
 """The time zones of an iCalendar file: from the IANA database, Windows or the file."""
 
 import os
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
@@ -27,21 +27,14 @@ class Zones(Struct, frozen=True):
 
     def has(self, name: str) -> bool:
         """Whether the time zone is known."""
-        from icalendar.timezone import windows_to_olson  # noqa: PLC0415 - slow to import
-
-        name = name.strip("/")
-        return (
-            name in self.defined
-            or name in windows_to_olson.WINDOWS_TO_OLSON
-            or _is_in_database(name)
-        )
+        return _is_known(name.strip("/"), self.defined)
 
 
-def read_zones(calendar: Block, default: str) -> Zones:
+def read_zones(calendar: Block, default_zone: str) -> Zones:
     """Return a calendar's zones, or raise `CalendarError`.
 
-    A single definition is the calendar's own zone: Outlook defines only its events'. Without a zone
-    it has the `default`, or this machine's if that is empty.
+    Outlook defines only the events' zone, so a single definition is the calendar's zone. Without
+    one it is the default; if that is empty, this machine's.
     """
     blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
     defined = _register(blocks)
@@ -49,12 +42,12 @@ def read_zones(calendar: Block, default: str) -> Zones:
     if line is None and len(blocks) == 1:
         line = blocks[0].one("TZID")
     if line:
-        return Zones(_find_zone(line, Zones(UTC, defined)), defined)
-    return Zones(ZoneInfo(default) if default else _zone_of_machine(), defined)
+        return Zones(_find_zone(line, defined), defined)
+    return Zones(ZoneInfo(default_zone) if default_zone else _zone_of_machine(), defined)
 
 
 def _zone_of_machine() -> tzinfo:
-    """Raise `UsageError` if TZ names no zone, which the C library takes for UTC."""
+    """Return this machine's zone; `UsageError` for an invalid TZ, which C takes for UTC."""
     from dateutil.tz import gettz, tzlocal, tzstr  # noqa: PLC0415 - slow to import
 
     written = os.environ.get("TZ", "").removeprefix(":")
@@ -63,7 +56,7 @@ def _zone_of_machine() -> tzinfo:
         zone = gettz(written)
     except (ValueError, OSError, Warning):
         zone = None
-    # POSIX quotes an abbreviation with digits, as in <+0330>-3:30.
+    # In POSIX a quoted abbreviation is valid, as in <+0330>-3:30, which dateutil may not know.
     if not written or written.startswith("<"):
         return zone or tzlocal()
     # The C library uses any word as an abbreviation, and then dateutil knows it.
@@ -76,11 +69,11 @@ def _zone_of_machine() -> tzinfo:
     return tzstr(written, posix_offset=True) if isinstance(zone, tzstr) else zone
 
 
-def _find_zone(line: ContentLine, zones: Zones) -> tzinfo:
+def _find_zone(line: ContentLine, defined: frozenset[str]) -> tzinfo:
     from icalendar.timezone import tzp  # noqa: PLC0415 - slow to import
 
     name = line.value.strip().strip("/")
-    zone = tzp.timezone(name) if zones.has(name) else None
+    zone = tzp.timezone(name) if _is_known(name, defined) else None
     if zone is None:
         line.refuse(f"the time zone {name!r} is not known")
     return zone
@@ -126,6 +119,13 @@ def _check_parts(block: Block) -> None:
             rule.refuse("it is not understood")
     if not block.blocks:
         block.refuse("a time zone without STANDARD or DAYLIGHT")
+
+
+def _is_known(name: str, defined: frozenset[str]) -> bool:
+    from icalendar.timezone import windows_to_olson  # noqa: PLC0415 - slow to import
+
+    is_windows_name = name in windows_to_olson.WINDOWS_TO_OLSON
+    return name in defined or is_windows_name or _is_in_database(name)
 
 
 def _is_in_database(name: str) -> bool:

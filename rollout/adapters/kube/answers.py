@@ -107,18 +107,20 @@ def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
     if requested.subresource and answer.kind.lower() == requested.subresource:
         return True
     if answer.kind == "Status":
-        # No object is left, or another one was changed.
+        # A deletion leaves no object, and a subresource may change another one.
         may_be_status = method == "DELETE" or bool(requested.subresource)
         return may_be_status and bytes(answer.status) == _SUCCESS
-    kind = answer.kind
+    return answer.api_version == requested.version and _is_of_resource(
+        answer.kind, method, requested
+    )
+
+
+def _is_of_resource(kind: str, method: str, requested: _RequestedObject) -> bool:
     if method == "GET" and not requested.name:
-        if not kind.endswith("List"):
-            return False
-        kind = kind.removesuffix("List")
-    # A custom plural need not follow from its kind.
-    is_custom = method == "GET" and bool(requested.name) and "." in requested.version
-    is_of_resource = is_custom or _plural(kind) == requested.resource
-    return answer.api_version == requested.version and is_of_resource
+        return kind.endswith("List") and _plural(kind.removesuffix("List")) == requested.resource
+    # The plural of a custom resource need not follow from its kind.
+    is_custom = method == "GET" and "." in requested.version
+    return is_custom or _plural(kind) == requested.resource
 
 
 def _requested_object(parts: Sequence[str], version_parts: int) -> _RequestedObject:
@@ -159,7 +161,7 @@ def is_broken_off(error: Exception) -> bool:
 
 
 def _ended_early(error: Exception) -> bool:
-    """Whether a chunk is incomplete: urllib3 cannot parse its length, which is a `ValueError`."""
+    """Whether the last chunk is cut, so that urllib3 cannot parse its length (`ValueError`)."""
     has_no_length = isinstance(error, http.InvalidChunkLength) or isinstance(
         _innermost_error(error), ValueError
     )

@@ -27,7 +27,7 @@ def client_parts() -> SimpleNamespace:
 
 @cache
 def _load_once() -> SimpleNamespace:
-    # Already imported: empty packages save nothing.
+    # Once it is imported, empty packages save nothing.
     if _PACKAGE not in sys.modules:
         try:
             with _in_empty_packages():
@@ -38,7 +38,7 @@ def _load_once() -> SimpleNamespace:
 
 
 def _import_parts() -> SimpleNamespace:
-    # Only with empty packages in place.
+    # Imported here, because the empty packages must be in place.
     from kubernetes.client import configuration, rest  # noqa: PLC0415
 
     return SimpleNamespace(configuration=configuration, rest=rest)

@@ -1,7 +1,7 @@
 """Reads or asks for what a kubeconfig's user logs in with.
 
-Source of the protocol of credential programs: `client.authentication.k8s.io` in the Kubernetes
-reference. The precedence is client-go's.
+The protocol of credential programs is `client.authentication.k8s.io` in the Kubernetes reference,
+the precedence client-go's.
 """
 
 import base64
@@ -223,10 +223,10 @@ def _run_credential_program(
 
 
 def _without_inputs(text: str, program: Program) -> str:
-    """Mask what the program was given: it may repeat secrets."""
+    """Mask the program's arguments and variables, which may be secret."""
     given = [*(program.args or ()), *(item.value or "" for item in program.env or ())]
     parts = {part for value in given for part in (value, *_SEPARATOR.split(value))}
-    # A long secret may contain a short one.
+    # The longest first, because a secret may contain a shorter one.
     secrets = sorted((part for part in parts if not _OPTION.fullmatch(part)), key=len, reverse=True)
     return masked(text, secrets)
 
@@ -237,7 +237,7 @@ def _cluster_information(login: Login) -> dict[str, object]:
     data = cluster.certificate_authority_data
     if cluster.certificate_authority and not data:
         file = Path(cluster.certificate_authority)
-        with certificate_errors(f"certificate authority of {login.cluster_origin}"):
+        with as_kubeconfig_error(f"certificate authority of {login.cluster_origin}"):
             content = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
         data = base64.b64encode(content).decode()
     information: dict[str, object] = msgspec.to_builtins(
@@ -252,8 +252,8 @@ def _cluster_information(login: Login) -> dict[str, object]:
 
 
 @contextmanager
-def certificate_errors(name: str) -> Iterator[None]:
-    """Raise `KubeconfigError` if the named certificate or key cannot be read."""
+def as_kubeconfig_error(subject: str) -> Iterator[None]:
+    """Turn an error of reading a certificate or key, the subject, into a `KubeconfigError`."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -261,7 +261,7 @@ def certificate_errors(name: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.filename:
             why = f"{error.filename}: {error.strerror}"
         raise KubeconfigError(
-            f"the {name} cannot be used: {why}",
+            f"the {subject} cannot be used: {why}",
             hint=hint_of(error, "It must be PEM, and a key without a passphrase."),
         ) from error
 

@@ -1,7 +1,7 @@
 """Decodes and checks kubeconfigs, and chooses a context.
 
-The types are client-go's (`clientcmd/api/v1`), and what it refuses is refused here. Messages
-show no values but names, paths and server addresses: others may be secret.
+The types are client-go's (`clientcmd/api/v1`), and what it refuses is refused here. Messages show
+only names, paths and server addresses: other values may be secret.
 """
 
 import os
@@ -33,7 +33,7 @@ _PROVIDER_PROBLEMS = {
     "gcp": "which kubectl has removed: its `exec` program is now gke-gcloud-auth-plugin",
     "azure": "which kubectl has removed: its `exec` program is now Azure's kubelogin",
 }
-# Left as they are in a header's name by client-go.
+# client-go does not encode these in a header's name.
 _HEADER_NAME = "!#$&'*+-.^_`|~"
 _PATH_FIELDS = ("certificate_authority", "client_certificate", "client_key", "token_file")
 
@@ -41,9 +41,7 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
-class Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A variable of a program's environment."""
-
+class _Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: _Text
     value: str | None = None
 
@@ -54,13 +52,13 @@ class Program(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     command: _Text
     api_version: _Text
     args: tuple[str, ...] | None = None
-    env: tuple[Variable, ...] | None = None
+    env: tuple[_Variable, ...] | None = None
     install_hint: str | None = None
     provide_cluster_info: bool | None = None
     interactive_mode: Literal["Never", "IfAvailable", "Always"] | None = None
 
 
-class AuthProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _AuthProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A login method that was built into kubectl."""
 
     name: _Text
@@ -78,7 +76,7 @@ class UserEntry(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     token_file: str | None = msgspec.field(name="tokenFile", default=None)
     username: str | None = None
     password: str | None = None
-    auth_provider: AuthProvider | None = None
+    auth_provider: _AuthProvider | None = None
     exec: Program | None = None
     impersonate: str | None = msgspec.field(name="as", default=None)
     impersonate_uid: str | None = msgspec.field(name="as-uid", default=None)
@@ -115,14 +113,12 @@ class ClusterEntry(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=Tr
     extensions: tuple[Mapping[str, Any], ...] | None = None
 
 
-class ContextEntry(msgspec.Struct, frozen=True, rename="kebab"):
-    """A context entry."""
-
+class _ContextEntry(msgspec.Struct, frozen=True, rename="kebab"):
     cluster: str | None = None
     user: str | None = None
 
 
-class Entry(msgspec.Struct, frozen=True):
+class _Entry(msgspec.Struct, frozen=True):
     """A named entry of any section, with its field.
 
     Only the context's user is decoded: others' unknown fields do no harm.
@@ -130,16 +126,14 @@ class Entry(msgspec.Struct, frozen=True):
 
     name: str
     cluster: ClusterEntry | None = None
-    context: ContextEntry | None = None
+    context: _ContextEntry | None = None
     user: Mapping[str, Any] | None = None
 
 
-class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
-    """One file, of which several may be merged."""
-
-    clusters: tuple[Entry, ...] | None = None
-    contexts: tuple[Entry, ...] | None = None
-    users: tuple[Entry, ...] | None = None
+class _KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
+    clusters: tuple[_Entry, ...] | None = None
+    contexts: tuple[_Entry, ...] | None = None
+    users: tuple[_Entry, ...] | None = None
     current_context: str | None = None
 
 
@@ -162,7 +156,7 @@ class _MergedKubeconfig:
     def __init__(self, files: tuple[Path, ...]) -> None:
         self.files = files
         self.current: str | None = None
-        self.contexts: dict[str, ContextEntry] = {}
+        self.contexts: dict[str, _ContextEntry] = {}
         # With the files that have them.
         self.clusters: dict[str, tuple[Path, ClusterEntry]] = {}
         self.users: dict[str, tuple[Path, Mapping[str, Any]]] = {}
@@ -171,7 +165,7 @@ class _MergedKubeconfig:
             file = _read_file(path)
             self.current = file.current_context or self.current
             for entry in file.contexts or ():
-                self.contexts[entry.name] = entry.context or ContextEntry()
+                self.contexts[entry.name] = entry.context or _ContextEntry()
             for entry in file.clusters or ():
                 self.clusters[entry.name] = path, entry.cluster or ClusterEntry()
             for entry in file.users or ():
@@ -214,7 +208,7 @@ class _MergedKubeconfig:
         return _with_absolute_paths(_decode_user(content, origin), file), origin
 
     def _names_in_context(self, name: str) -> tuple[str, str | None]:
-        """Return the names of a context's cluster and user, which are defined."""
+        """Return a context's cluster and user, or raise an error if one is not defined."""
         context = self.contexts[name]
         if not context.cluster:
             raise self._choice_error(f"context {name!r} of {self} names no cluster")
@@ -268,7 +262,7 @@ def _decode_user(content: Mapping[str, Any], origin: str) -> UserEntry:
 
 
 def _why_user_unusable(user: UserEntry) -> str:
-    """Return what is wrong with a user, as a sentence's end, or empty."""
+    """Return what is wrong, as in `has a token and a username: only one is allowed`, or empty."""
     has_token = bool(user.token or user.token_file)
     has_certificate = bool(user.client_certificate_data or user.client_certificate)
     has_key = bool(user.client_key_data or user.client_key)
@@ -311,11 +305,12 @@ def service_account_login(context: str | None) -> Login:
             hint="Drop --context, or name a --kubeconfig.",
         )
     host = os.environ["KUBERNETES_SERVICE_HOST"]
+    address = f"[{host}]" if ":" in host else host
     port = os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
     origin = "the pod's service account"
     return Login(
         context="",
-        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        server=f"https://{address}:{port}",
         cluster=ClusterEntry(certificate_authority=str(SERVICE_ACCOUNT.with_name("ca.crt"))),
         user=UserEntry(token_file=str(SERVICE_ACCOUNT)),
         cluster_origin=origin,
@@ -344,7 +339,7 @@ def _require_file(path: Path) -> Path:
     return path
 
 
-def _read_file(path: Path) -> KubeconfigFile:
+def _read_file(path: Path) -> _KubeconfigFile:
     try:
         content = read_yaml(read_input(path, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode())
     except OSError as error:
@@ -356,7 +351,7 @@ def _read_file(path: Path) -> KubeconfigFile:
     if content is None:
         raise KubeconfigError(f"kubeconfig {path} is empty", hint=_CHOOSE_HINT)
     try:
-        file = msgspec.convert(content, KubeconfigFile)
+        file = msgspec.convert(content, _KubeconfigFile)
     except msgspec.ValidationError as error:
         message = f"kubeconfig {path} is not a kubeconfig: {error}"
         raise KubeconfigError(message, hint=_VIEW_HINT) from error
@@ -364,7 +359,7 @@ def _read_file(path: Path) -> KubeconfigFile:
     return file
 
 
-def _check_names_are_unique(file: KubeconfigFile, path: Path) -> None:
+def _check_names_are_unique(file: _KubeconfigFile, path: Path) -> None:
     for section in ("clusters", "contexts", "users"):
         names = [entry.name for entry in getattr(file, section) or ()]
         if len(set(names)) < len(names):

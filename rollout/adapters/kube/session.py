@@ -1,8 +1,8 @@
 """Connections to an API server, with credentials.
 
-Certificates and keys in a kubeconfig stay in memory: OpenSSL takes a key only from a file, which a
-killed process would leave, so it is removed at once. If all are in files, these are read for each
-connection, because they may be replaced. Otherwise everything is read once for each login.
+Certificates and keys that a kubeconfig embeds stay in memory, but OpenSSL takes a key only from a
+file, which is removed at once. If all are in files, each connection reads them, because they may be
+replaced. Otherwise each login reads everything.
 """
 
 import base64
@@ -27,7 +27,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.kube.client_parts import client_parts
-from rollout.adapters.kube.credentials import Credentials, certificate_errors, log_in
+from rollout.adapters.kube.credentials import Credentials, as_kubeconfig_error, log_in
 from rollout.adapters.kube.kubeconfig import (
     Login,
     UserEntry,
@@ -62,13 +62,13 @@ class ApiSession:
     # Empty without a kubeconfig.
     context: str = ""
     impersonation: tuple[tuple[str, str], ...] = ()
-    # Values of Authorization, which change with a token file.
-    sent: set[str] = field(default_factory=set, repr=False)
+    # Several with a token file, which changes.
+    sent_authorizations: set[str] = field(default_factory=set, repr=False)
 
     def with_credentials(self, headers: Mapping[str, str]) -> HTTPHeaderDict:
         """Return the headers with credentials.
 
-        `ApiUnavailableError` if there are none, or a header cannot carry them: later ones may.
+        `ApiUnavailableError`, to be retried, without credentials that a header can carry.
         """
         complete = HTTPHeaderDict(headers)
         try:
@@ -78,7 +78,7 @@ class ApiSession:
                 error.message, status=_UNAUTHORIZED, hint=error.hint
             ) from error
         if authorization:
-            self.sent.add(authorization)
+            self.sent_authorizations.add(authorization)
             complete["authorization"] = authorization
         for name, value in self.impersonation:
             complete.add(name, value)
@@ -86,8 +86,8 @@ class ApiSession:
 
     def without_credentials(self, body: bytes) -> bytes:
         """Return an answer with masked credentials: a server may send them back."""
-        # Without a scheme such as `Bearer`.
-        secrets = [value.split()[-1] for value in self.sent.copy()]
+        # Without `Bearer` or `Basic`. A copy, because other threads add to the set.
+        secrets = [value.split()[-1] for value in self.sent_authorizations.copy()]
         text = masked(body.decode(errors="surrogateescape"), secrets)
         return text.encode(errors="surrogateescape")
 
@@ -98,7 +98,7 @@ def open_session(kubeconfig: Path | None, context: str | None, *, may_ask: bool)
     login = service_account_login(context) if is_pod else find_login(kubeconfig, context)
     impersonation = _impersonation(login)
     credentials = log_in(login, may_ask=may_ask)
-    # Raises an error for what cannot be sent.
+    # Raises an error for credentials that cannot be sent.
     credentials.authorization()
     pool = _make_pool(login, credentials)
     return ApiSession(login.server, pool, credentials, login.context, impersonation)
@@ -124,7 +124,7 @@ def _make_pool(login: Login, credentials: Credentials) -> urllib3.PoolManager:
     configuration.socket_options = _keep_alive_options()
     tls_context = _load_certificates(configuration, login, credentials)
     _choose_proxy(configuration, cluster.proxy_url)
-    # This module's error says what to install.
+    # Ignored, because the error below says what to install.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
     origin = login.cluster_origin if cluster.proxy_url else "the environment"
     message = f"the proxy of {origin} cannot be used"
@@ -159,23 +159,23 @@ def _keep_alive_options() -> list[tuple[int, int, int]]:
 def _load_certificates(
     configuration: Any, login: Login, credentials: Credentials
 ) -> ssl.SSLContext | None:
-    """Set the files with certificates, or return a TLS context if any of them is embedded.
+    """Set the files with certificates, or return a TLS context if any is embedded.
 
-    `KubeconfigError` for unusable ones, before any request.
+    `KubeconfigError` for unusable ones.
     """
     cluster = login.cluster
     user = login.user
     verification = ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE
-    context = create_urllib3_context(cert_reqs=verification)
-    with certificate_errors(f"certificate authority of {login.cluster_origin}"):
+    tls_context = create_urllib3_context(cert_reqs=verification)
+    with as_kubeconfig_error(f"certificate authority of {login.cluster_origin}"):
         authority = _read_pem(cluster.certificate_authority_data, cluster.certificate_authority)
         if authority:
-            # Outside ASCII, there are only comments.
-            context.load_verify_locations(cadata=authority.decode("ascii", errors="ignore"))
+            # Only comments are not ASCII.
+            tls_context.load_verify_locations(cadata=authority.decode("ascii", errors="ignore"))
         elif configuration.verify_ssl:
-            context.load_default_certs()
-    with certificate_errors(f"client certificate or key of {login.user_origin}"):
-        _load_client_certificate(context, user, credentials)
+            tls_context.load_default_certs()
+    with as_kubeconfig_error(f"client certificate or key of {login.user_origin}"):
+        _load_client_certificate(tls_context, user, credentials)
     is_embedded = (
         credentials.certificate
         or cluster.certificate_authority_data
@@ -183,9 +183,9 @@ def _load_certificates(
         or user.client_key_data
     )
     if is_embedded:
-        # As for kubectl, the same authorities sign an HTTPS proxy's.
-        configuration.proxy_ssl_context = context
-        return context
+        # As for kubectl, the same authorities sign the certificate of an HTTPS proxy.
+        configuration.proxy_ssl_context = tls_context
+        return tls_context
     configuration.ssl_ca_cert = cluster.certificate_authority
     configuration.cert_file = user.client_certificate
     configuration.key_file = user.client_key
@@ -317,7 +317,7 @@ class Recovery:
         if error.status == _UNAUTHORIZED and self._was_accepted:
             why = "credentials that the API server accepted before are refused"
             return _as_unavailable(error, why)
-        # A refusal with causes is about the object: final.
+        # A refusal with causes is about the object, so it is final.
         if error.status not in _REFUSAL_STATUSES or error.causes:
             return error
         if time.monotonic() - self._latest_outage <= _STARTING_SECONDS:

@@ -82,9 +82,8 @@ def with_ssh_config(
 ) -> Mapping[str, Host]:
     """Return the hosts with settings from the configuration, or raise `InputError`.
 
-    `path` None means ssh's own files. Only an empty user, port 0 and the address are replaced; with
-    `from_inventory`, the address stays. `announce` gets a message before slow work, and of ignored
-    files.
+    `path` None means ssh's own files. Only an empty user, port 0 and the address are replaced, but
+    no address `from_inventory`. `announce` gets messages of slow work and ignored files.
     """
     files = config_files(path)
     with_defaults = {name: _with_defaults(host) for name, host in hosts.items()}
@@ -148,18 +147,18 @@ def config_files(path: Path | None) -> ConfigFiles | None:
     if path is not None:
         return None if path == NO_FILE else ConfigFiles(path)
     own_file = _OWN_FILE.expanduser()
-    is_home_of_account = own_file == _account_home() / _OWN_FILE.relative_to("~")
+    is_home_of_account = Path.home() == _account_home()
     own = own_file if own_file.is_file() else None
     system = _SYSTEM_FILE if is_home_of_account and _SYSTEM_FILE.is_file() else None
     return ConfigFiles(own, system, Trust.OWNED) if own or system else None
 
 
-def _account_home() -> Path:
+def _account_home() -> Path | None:
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        # ssh refuses to work for a user without an account, as in pods.
-        return NO_FILE
+        # As in pods. ssh then refuses to work.
+        return None
 
 
 def _with_evaluated_settings(
@@ -171,12 +170,12 @@ def _with_evaluated_settings(
 ) -> dict[str, Host]:
     for host in hosts.values():
         _check_ssh_arguments(host)
-    # Before the return: an unreadable file is an error in any case.
+    # Even without hosts, an unreadable file is an error.
     text = files.read_text().encode(errors="surrogateescape")
     if not hosts:
         return {}
     with needing_temporary_folder("ssh"), NamedTemporaryFile() as file:
-        # No pipe: `Match final` has ssh read it twice.
+        # Not a pipe, because `Match final` has ssh read it twice.
         file.write(text)
         file.flush()
         client = Client(Path(file.name), str(files.own or files.system))
@@ -202,16 +201,18 @@ def _configure_hosts(
 ) -> dict[str, Host]:
     """Ask ssh once per kind of name and login, and apply the answers."""
     logins = dict.fromkeys((host.user, host.port) for host in hosts.values())
-    # Any login will do: ssh reads every included file, even in a block that does not match.
-    client.learn_patterns(*next(iter(logins)))
+    # Any login will do, because ssh reads included files even in blocks that do not match.
+    any_user, any_port = next(iter(logins))
+    client.learn_patterns(any_user, any_port)
     # What the files set for every host, because no line names NOBODY.
-    common = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}
+    common_settings = {(user, port): client.ask(NOBODY, user, port) for user, port in logins}
     runs = client.count_runs(host.address for host in hosts.values())
     if runs >= _SLOW_FROM:
         announce(f"ssh evaluates {files} for {runs} hosts, which may take seconds")
 
     def configure(host: Host) -> Host:
-        asked_name, settings = _ask_about_host(host, client, common[host.user, host.port])
+        common = common_settings[host.user, host.port]
+        asked_name, settings = _ask_about_host(host, client, common)
         if from_inventory and asked_name != host.address:
             # As in `ssh -o HostName=ADDRESS NAME`.
             settings = {**settings, "hostname": (host.address,)}
@@ -238,9 +239,9 @@ def _ask_about_host(host: Host, client: Client, common: Settings) -> tuple[str, 
 
     Returns what was asked about, and its settings.
     """
-    # Other names might be options of ssh.
+    # Not about other names, which might be options of ssh.
     if is_address_or_name(host.name) and host.name != host.address:
-        # On failure, ask about the address, which raises the error.
+        # If this fails, so does asking about the address.
         with suppress(InputError):
             settings = client.ask(host.name, host.user, host.port)
             if _has_own_settings(host.name, settings, common):

@@ -178,7 +178,7 @@ class _LoginTransport(ServiceRequestingTransport):
 
 
 @contextmanager
-def _paramiko_errors() -> Iterator[None]:
+def _as_ssh_exception() -> Iterator[None]:
     """Raise `SSHException` for what a host's garbled bytes raise in paramiko's thread."""
     try:
         yield
@@ -224,7 +224,7 @@ class Connection:
             self._socket, self._proxy = connect_through(host.proxy, deadline)
         else:
             self._socket = connect(host.address, host.port, deadline)
-        # paramiko also logs tracebacks of what it raises.
+        # paramiko would also log tracebacks of what it raises.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
         self._transport = _LoginTransport(self._socket)
         self._transport.banner_timeout = _NEVER
@@ -240,7 +240,7 @@ class Connection:
         options.ciphers = _with_first(_FAST_CIPHERS, tuple(options.ciphers))
         known_algorithms = _signature_algorithms(known_types)
         options.key_types = _with_first(known_algorithms, tuple(options.key_types))
-        with _paramiko_errors():
+        with _as_ssh_exception():
             self._transport.start_client()
         key = self._transport.get_remote_server_key()
         return HostKey(key.get_name(), key.asbytes())
@@ -256,14 +256,14 @@ class Connection:
         tried = list[str]()
         for key in keys:
             try:
-                with _paramiko_errors():
+                with _as_ssh_exception():
                     further_methods = self._transport.auth_publickey(user, key)
             except paramiko.AuthenticationException as error:
                 is_unsigned = isinstance(error, UnsignedError)
                 note = " (which the agent does not sign with)" if is_unsigned else ""
                 tried.append(f"{describe(key)}{note}")
-                may_try_next = self._transport.is_active()
-                if may_try_next:
+                is_connected = self._transport.is_active()
+                if is_connected:
                     continue
                 if not self._transport.disconnect_reason.startswith(_TOO_MANY_KEYS):
                     raise
@@ -285,13 +285,13 @@ class Connection:
         self._stage = Stage.RUNNING_COMMAND
         # The host may send as much again before the output is read.
         self._socket.limit(deadline, 2 * _OUTPUT_LIMIT + HANDSHAKE_ALLOWANCE)
-        with _paramiko_errors():
+        with _as_ssh_exception():
             channel = self._open_session()
             try:
                 channel.exec_command(command)
                 return self._read_result(channel)
             finally:
-                # Frees the pipe that polls the channel; the host may be gone.
+                # Frees the pipe that polls the channel. Fails if the host is gone.
                 with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
                     channel.close()
 
@@ -365,7 +365,7 @@ class Connection:
         stdout = bytearray()
         stderr = bytearray()
         while True:
-            # Before reading: data may arrive in between.
+            # Asked before reading, because data may arrive in between.
             has_ended = channel.eof_received or channel.closed
             if channel.recv_ready():
                 stdout += channel.recv(_CHUNK)

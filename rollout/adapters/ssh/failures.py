@@ -27,12 +27,12 @@ _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
 _NOT_SSH = ("banner", "protocol version")
 _CHANNEL_CLOSED = "Channel closed."
 _LONGEST_LINE = 80
-_FORBIDDEN = "Its sshd may forbid commands for this user."
-_BEHIND = (
+_FORBIDDEN_HINT = "Its sshd may forbid commands for this user."
+_NEWER_HOST_HINT = (
     "The host is newer or stricter than rollout's own SSH. Have OpenSSH connect instead: --executor"
     " ansible."
 )
-_OUTDATED = (
+_OLD_HOST_HINT = (
     "The host's sshd is too old: it offers only algorithms that are no longer considered safe."
     " Update it, or allow them in ~/.ssh/config and have OpenSSH connect: --executor ansible."
 )
@@ -97,13 +97,13 @@ def ssh_error(
         return SshTimeoutError(
             message, hint=f"Check {address}, and whether a firewall blocks port {host.port}."
         )
-    # Connecting to a proxy's command always succeeds. It ends here if it cannot reach the host.
+    # A proxy's command can always be started, so it fails here if it does not reach the host.
     if host.proxy and stage is Stage.AGREEING_ON_KEYS:
         message = f"its jump host or proxy ended the connection{cause}"
         hint = f"Try it manually: {shlex.join(host.proxy)}"
         return _unreachable_type(greeting)(message, hint=hint)
     if isinstance(error, ConnectionRefusedError):
-        return SshRefusedError("the connection was refused", hint=_ask_for_sshd(host))
+        return SshRefusedError("the connection was refused", hint=_sshd_hint(host))
     message, hint = _message_and_hint(error, host, stage, greeting=greeting, offer=offer)
     if isinstance(error, OSError) and error.errno in _NO_ROUTE:
         return SshNoRouteError(message, hint=hint)
@@ -125,13 +125,13 @@ def _message_and_hint(
         message = f"the host ended the connection while {stage}"
         return message, "It may be going down; try again."
     if isinstance(error, paramiko.ChannelException):
-        return "the host opens no session", _FORBIDDEN
+        return "the host opens no session", _FORBIDDEN_HINT
     if isinstance(error, OSError):
         return f"{error.strerror or error} while {stage}", "Is there a route to the host?"
-    return _paramiko_message_and_hint(str(error), stage, _ask_for_sshd(host), greeting)
+    return _paramiko_message_and_hint(str(error), stage, _sshd_hint(host), greeting)
 
 
-def _ask_for_sshd(host: Host) -> str:
+def _sshd_hint(host: Host) -> str:
     return f"Is sshd running at {host.address}, port {host.port}?"
 
 
@@ -141,10 +141,13 @@ def _incompatible_message_and_hint(
     if offer is None:
         detail = text.removeprefix("Incompatible ssh peer ")
         detail = detail.removeprefix("Incompatible ssh server ").strip("()")
-        return f"no SSH algorithm in common with {_first_line(greeting)}: {detail}", _BEHIND
+        return (
+            f"no SSH algorithm in common with {_first_line(greeting)}: {detail}",
+            _NEWER_HOST_HINT,
+        )
     offered = excerpt(", ".join(offer.names))
     message = f"no {offer.kind} in common with {_first_line(greeting)}, which offers {offered}"
-    return message, _OUTDATED if offer.is_outdated else _BEHIND
+    return message, _OLD_HOST_HINT if offer.is_outdated else _NEWER_HOST_HINT
 
 
 def _paramiko_message_and_hint(
@@ -155,11 +158,11 @@ def _paramiko_message_and_hint(
         detail = f"but says {_first_line(greeting)}" if greeting else "or closed at once"
         return f"what answers there does not speak SSH, {detail}", sshd_hint
     if text == _CHANNEL_CLOSED:
-        return "the host runs no commands over SSH", _FORBIDDEN
+        return "the host runs no commands over SSH", _FORBIDDEN_HINT
     return f"{text or 'SSH failed'} while {stage}", ""
 
 
 def _first_line(greeting: bytes) -> str:
-    """As in `'SSH-2.0-OpenSSH_9.6'`, with the quotes."""
+    """Return `'SSH-2.0-OpenSSH_9.6'`, with the quotes."""
     line, _, _ = greeting.decode(errors="replace").strip().partition("\n")
     return ascii(line.strip()[:_LONGEST_LINE])

@@ -32,8 +32,9 @@ from rollout.model.host import (
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
-# By Node. Fingerprints under the empty name confirm the key of any host.
+# By Node, or for the key of any host.
 Fingerprints = Mapping[str, frozenset[str]]
+_ANY_HOST = ""
 
 
 class ScannedHost(Struct, frozen=True):
@@ -95,7 +96,7 @@ def _compare(
     if before:
         standing = KeyState.KNOWN if answer in before else KeyState.CHANGED
     fingerprints_of_node = fingerprints.get(node, frozenset())
-    fingerprints_of_any = fingerprints.get("", frozenset())
+    fingerprints_of_any = fingerprints.get(_ANY_HOST, frozenset())
     is_confirmed = answer.fingerprint in fingerprints_of_node | fingerprints_of_any
     return ScannedHost(
         node=node,
@@ -139,7 +140,7 @@ def _without_old_key(line: str, scanned: ScannedHost) -> str | None:
     if not others:
         return None
     if parsed._replace(names=",".join(others)).is_for(own_name):
-        # A pattern, which other hosts may need.
+        # A pattern still matches it, which other hosts may need.
         others += [f"!{spelling}" for spelling in dict.fromkeys((own_name, own_spelling))]
     return line.replace(parsed.names, ",".join(others), 1)
 
@@ -155,7 +156,7 @@ def read_fingerprints(path: Path, nodes: Iterable[str]) -> Fingerprints:
             files = [path / node, *sorted(path.glob(f"{node}.*"))]
             texts[node] = "\n".join(read_known_hosts_text(file) for file in files if file.is_file())
     else:
-        texts[""] = read_known_hosts_text(path)
+        texts[_ANY_HOST] = read_known_hosts_text(path)
     fingerprints = {node: frozenset(_FINGERPRINT.findall(text)) for node, text in texts.items()}
     if not any(fingerprints.values()):
         raise InputError(

@@ -101,7 +101,7 @@ class KeyRing:
                 yield named_keys
                 return
         with _open_agent(identities.agent) as agent_keys:
-            # The agent may hold keys on file.
+            # Once each: the agent may hold keys on file.
             distinct = dict[_PublicKey, paramiko.PKey]()
             for key in self._keys_in_order(identities, agent_keys):
                 distinct.setdefault(_shown_key(key), key)
@@ -123,7 +123,7 @@ class KeyRing:
                 failures.append(error)
         for key, file in keys_with_file:
             yield from _with_certificate(key, file)
-        # Repeats keys, which the caller drops.
+        # The caller drops those already yielded.
         all_of_agent = () if identities.only else agent_keys
         yield from all_of_agent
         has_keys = keys_with_file or all_of_agent
@@ -187,7 +187,6 @@ def _parse_file(file: Path, data: bytes, passphrase: str) -> paramiko.PKey:
     try:
         return _parse_data(data, passphrase=None)
     except TypeError:
-        # Encrypted.
         if not passphrase:
             message = f"key file {file}: it is encrypted"
             raise SshAuthError(message, hint=_unlock_hint(file)) from None
@@ -209,8 +208,6 @@ def _unlock_hint(file: Path) -> str:
 
 def _parse_data(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
     """Return a private key in the format of OpenSSH, PKCS#8, PKCS#1 or SEC 1.
-
-    paramiko alone does not read all of these.
 
     Raises:
         TypeError: the key is encrypted, and there is no passphrase.
@@ -282,7 +279,7 @@ def _unusable_key_error(file: Path, data: bytes) -> SshAuthError:
 
 
 def _is_token_handle(data: bytes) -> bool:
-    """Whether it has OpenSSH's format with a token's type (`sk-…`)."""
+    """Whether the file has OpenSSH's format with a token's type (`sk-…`)."""
     body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))
     with suppress(ValueError):
         start = base64.b64decode(body)[:_TYPE_LENGTH]
@@ -317,8 +314,8 @@ class _AgentCertificate(HeldKey):
 def _open_agent(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
     """Connect to the agent and yield its keys, or none.
 
-    `path` None means `SSH_AUTH_SOCK`. An agent answers one request per connection at a time, so
-    each SSH connection has its own.
+    `path` None means `SSH_AUTH_SOCK`, empty no agent. An agent answers one request per connection
+    at a time, so each SSH connection has its own.
     """
     address = os.environ.get(_AGENT_VARIABLE, "")
     if path is not None:

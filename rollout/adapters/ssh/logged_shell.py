@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from functools import partial
 from typing import TypeVar
 
 from rollout.errors import SshError
@@ -42,8 +41,9 @@ class LoggedShell:
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Run a command."""
-        ask = partial(self._shell.run, host, command, timeout=timeout)
-        return _ask_and_log(host, _name_of(command), ask)
+        return _run_and_log(
+            host, _name_of(command), lambda: self._shell.run(host, command, timeout=timeout)
+        )
 
     def run_if(
         self,
@@ -55,10 +55,11 @@ class LoggedShell:
         timeout: float,
     ) -> CommandResult | None:
         """Run a command if the answer to a question is accepted."""
-        name = f"{_name_of(question)}, then {_name_of(command)}"
-        shell = self._shell
-        ask = partial(shell.run_if, host, question, accepts, command=command, timeout=timeout)
-        return _ask_and_log(host, name, ask)
+        return _run_and_log(
+            host,
+            f"{_name_of(question)}, then {_name_of(command)}",
+            lambda: self._shell.run_if(host, question, accepts, command, timeout=timeout),
+        )
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
@@ -73,10 +74,10 @@ class LoggedShell:
                 yield node, answer
 
 
-def _ask_and_log(host: Host, name: str, ask: Callable[[], T]) -> T:
+def _run_and_log(host: Host, name: str, run: Callable[[], T]) -> T:
     started = time.monotonic()
     try:
-        answer = ask()
+        answer = run()
     except Exception as error:
         _log(host, name, error, started)
         raise

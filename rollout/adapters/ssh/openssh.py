@@ -71,8 +71,9 @@ class Client:
         self._original = original
         self._patterns: HostPatterns | None = None
         self._answers: dict[_AnswerKey, _Answer] = {}
-        self._asking: dict[_AnswerKey, threading.Lock] = {}
-        self._asking_guard = threading.Lock()
+        # So that only threads that need the same answer wait for each other.
+        self._answer_locks: dict[_AnswerKey, threading.Lock] = {}
+        self._lock = threading.Lock()
         done = self._run_ssh(NOBODY, user="", port=0, file=NO_VALUE)
         self._defaults = dict(_parse_settings(done.stdout.decode(errors="surrogateescape")))
         # A name is never a default, and the default user is rollout's.
@@ -107,10 +108,9 @@ class Client:
 
     def _shared_answer(self, key: _AnswerKey, name: str) -> _Answer:
         """Return the kind's answer; ask ssh about `name` if there is none."""
-        with self._asking_guard:
-            asking = self._asking.setdefault(key, threading.Lock())
-        # Holds up only threads that need this answer.
-        with asking:
+        with self._lock:
+            answer_lock = self._answer_locks.setdefault(key, threading.Lock())
+        with answer_lock:
             if key not in self._answers:
                 _, user, port = key
                 self._answers[key] = _Answer(name, self._ask_ssh(name, user, port))

@@ -3,6 +3,7 @@
 Nothing is sent before the host's key is verified.
 """
 
+import math
 import random
 import threading
 import time
@@ -27,6 +28,7 @@ T = TypeVar("T")
 _CONNECT_TIMEOUT = 15.0
 # Between attempts with too many logins in progress.
 _TURNED_AWAY_PAUSES = (0.25, 0.5, 1.0, 2.0)
+_NO_FURTHER_ATTEMPT = math.inf
 
 
 class ParamikoShell:
@@ -54,7 +56,7 @@ class ParamikoShell:
         self._keys = KeyRing(passphrase)
         self._key_file = str(key_file) if key_file is not None else None
         if self._key_file is not None:
-            # A public key's private one may be the agent's.
+            # Raises an error unless the file or the agent has the private key.
             try:
                 with self._keys.open_keys(self._key_file, Identities()):
                     pass
@@ -96,7 +98,7 @@ class ParamikoShell:
         ask = partial(self.run, command=command, timeout=timeout)
         workers = workers_for(len(hosts))
         may_write_known_hosts = self._known_hosts.checking is not HostKeyChecking.STRICT
-        # Only one process may write new keys.
+        # Not in several processes, which would all write new keys.
         if workers == 1 or may_write_known_hosts:
             return side_by_side(hosts, ask, concurrency=concurrency)
         return in_processes(ask, hosts, concurrency=concurrency, workers=workers)
@@ -127,8 +129,7 @@ class ParamikoShell:
         with self._keys.open_keys(host.key_file or self._key_file, host.identities) as keys:
             started = time.monotonic()
             connect_deadline = started + min(timeout, host.connect_timeout or _CONNECT_TIMEOUT)
-            # None follows the last attempt.
-            for pause in (*_TURNED_AWAY_PAUSES, None):
+            for pause in (*_TURNED_AWAY_PAUSES, _NO_FURTHER_ATTEMPT):
                 try:
                     with connected(host, connect_deadline) as connection:
                         key = connection.handshake(known_hosts.key_types(host))
@@ -136,9 +137,9 @@ class ParamikoShell:
                         connection.log_in(host.user, keys)
                         return talk(connection, started + timeout)
                 except TurnedAwayError:
-                    if pause is None or connect_deadline - time.monotonic() <= pause:
+                    if connect_deadline - time.monotonic() <= pause:
                         raise
-                    # Spreads threads that were turned away together.
+                    # Random, to spread threads that were turned away together.
                     time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
         raise AssertionError("the last attempt returns or raises")
 

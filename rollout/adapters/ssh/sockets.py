@@ -95,7 +95,7 @@ class ProxyCommand:
             stdin=stream.fileno(),
             stdout=stream.fileno(),
             stderr=subprocess.PIPE,
-            # The terminal's interrupts do not reach it.
+            # Not the terminal's, so that its interrupts do not end the command.
             start_new_session=True,
         )
         # What it printed, known at its end.
@@ -131,7 +131,7 @@ def connect_through(command: Sequence[str], deadline: float) -> tuple[DeadlineSo
 def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
     """Return a TCP connection to the name's first address that answers.
 
-    Each gets its share of the time: one may drop packets.
+    Each address gets a share of the time, because one may drop packets.
     """
     failure: OSError = TimeoutError("deadline")
     try:

@@ -1,7 +1,7 @@
 """Asks many hosts from several processes, because one interpreter uses one core.
 
-A worker process reads a pickled task from its input, and ends when that ends. A pool of
-`concurrent.futures` would wait after an interrupt.
+A worker reads a pickled task from its input, and ends with that. A pool of `concurrent.futures`
+would wait after an interrupt.
 """
 
 import math
@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from queue import SimpleQueue
 
-from rollout.adapters.programs import module_environment
+from rollout.adapters.programs import module_environment, worker_program
 from rollout.gather.hosts.polling import Answer, side_by_side
 from rollout.model.host import Host
 from rollout.ports import CommandResult
@@ -24,8 +24,7 @@ from rollout.threads import in_background
 _HOSTS_PER_WORKER = 250
 # Each takes about 40 MB.
 _MOST_WORKERS = 4
-# -P ignores modules in the current folder, which may be anyone's.
-_PROGRAM = (sys.executable, "-P", "-c", "from rollout.adapters.ssh.workers import work; work()")
+_PROGRAM = worker_program(__name__)
 
 Ask = Callable[[Host], CommandResult]
 
@@ -92,7 +91,7 @@ def _collect_answers(
 
 
 def work() -> None:
-    """Do the task on standard input in a worker process, then end it."""
+    """Do the task on stdin in a worker process, then end it."""
     ask, hosts, concurrency = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent process
     in_background(_end_with_input, "input")
     for answer in side_by_side(hosts, ask, concurrency=concurrency):
