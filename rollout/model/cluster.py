@@ -168,10 +168,7 @@ _ENDED = (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
 class Pod(Struct, frozen=True, gc=False):
-    """A pod, reduced. Times are RFC 3339, or empty.
-
-    Clusters have hundreds of thousands: a struct takes a quarter of a dataclass's time to make.
-    """
+    """A pod, reduced. Times are RFC 3339, or empty."""
 
     namespace: str
     name: str

@@ -99,8 +99,8 @@ def ineffective_reboots(node: Node) -> int:
     return int(count) if _COUNT.fullmatch(count) else 0
 
 
-def earlier_ineffective_reboots(node: Node, version: str, now: datetime | None) -> int:
-    """Return how many reboots in a row, up to the last, left `version` running.
+def earlier_ineffective_reboots(node: Node, running_version: str, now: datetime | None) -> int:
+    """Return how many reboots in a row, up to the last, left this version running.
 
     0 if the last was over three days ago.
     """
@@ -109,7 +109,7 @@ def earlier_ineffective_reboots(node: Node, version: str, now: datetime | None) 
     # After so long, the node needs its reboot for another reason.
     if at is None or now is None or abs(now - at) > _IN_A_ROW:
         return 0
-    return ineffective_reboots(node) if result.get("version") == version else 0
+    return ineffective_reboots(node) if result.get("version") == running_version else 0
 
 
 class Deferral(Struct, frozen=True):

@@ -45,7 +45,7 @@ def _taints_patch(taints: Sequence[Taint]) -> Patch:
 
 
 def deferral_patch(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
-    """Return the patch that marks a deferred node; None if marked."""
+    """Return the patch that marks a deferred node; None if it is marked."""
     metadata: Patch = {}
     if marks.DEFERRED not in node.annotations:
         details = json_line({"by": by, "at": at}).decode()

@@ -138,7 +138,7 @@ class _Process:
         policy = plan.policy
         selected = self.selected or 0
         if self._can_compute(policy.max_unavailable):
-            self.limit = AwayLimit.of(policy, selected, requested=requested_nodes(plan), nodes=())
+            self.limit = AwayLimit.of(policy, selected, requested_nodes(plan), nodes=())
         if self._can_compute(policy.max_failures):
             self.most_failures = policy.failure_limit(selected)
 

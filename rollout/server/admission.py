@@ -66,7 +66,7 @@ _KIND_BY_REASON = {
 
 def away_limit(nodes: Collection[Node], selection: Selection, policy: Policy) -> AwayLimit:
     pool_by_node = pools_of(policy).pool_by_node(select_nodes(nodes, selection))
-    return AwayLimit.of(policy, len(pool_by_node), requested=pool_by_node, nodes=nodes)
+    return AwayLimit.of(policy, len(pool_by_node), pool_by_node, nodes)
 
 
 class SlotLimits(Struct, frozen=True):

@@ -188,13 +188,14 @@ class Scheduler:
         return any(free.takes(pod.requests) for free in schedulable)
 
     def _nodes_without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
-        """Return None if the pods have no such preference."""
+        """Return the matching nodes without the soft taint; None if the pods do not mind it."""
         if not matching.minds_soft_taint or len(matching.nodes) == 1:
             return None
         if matching.untainted is None:
             nodes = [free for free in matching.nodes if free.name not in self._tainted]
             matching.untainted = MatchingNodes(nodes)
         else:
+            # Only nodes that have lost the taint since the last call are new.
             for name in self._untainted[matching.untainted_read :]:
                 if name in matching.names:
                     matching.untainted.nodes.append(self.nodes[name])

@@ -86,18 +86,19 @@ class AwayLimit(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, policy: Policy, total: int, requested: Mapping[str, str], nodes: Iterable[Node]
+        cls,
+        policy: Policy,
+        total: int,
+        pool_by_requested_node: Mapping[str, str],
+        nodes: Iterable[Node],
     ) -> "AwayLimit":
-        """Return the limits; percentages refer to `total`, or to a pool's requested nodes.
-
-        `requested` has pools by node name; other nodes' labels give theirs.
-        """
-        sizes = Counter(requested.values())
+        """Return the limits; percentages refer to `total`, or to a pool's requested nodes."""
+        sizes = Counter(pool_by_requested_node.values())
         limits = {}
         for pool in policy.pools:
             if pool.max_unavailable is not None:
                 limits[pool.name] = pool.max_unavailable.of(sizes[pool.name])
-        pool_by_node = {**pools_of(policy).pool_by_node(nodes), **requested}
+        pool_by_node = {**pools_of(policy).pool_by_node(nodes), **pool_by_requested_node}
         return cls(policy.max_unavailable.of(total), limits, pool_by_node)
 
     def remaining_beside(self, away: Collection[str]) -> "AwayLimit":
@@ -109,10 +110,7 @@ class AwayLimit(Struct, frozen=True):
     def blockers(
         self, away: Mapping[str, findings.NodeAway], policy: Policy, planned_pools: Collection[str]
     ) -> Iterator[Blocker]:
-        """Yield a blocker for each node away, if these limits have no room for another node.
-
-        They are what remains beside the nodes away.
-        """
+        """Yield the nodes away as blockers, if these remaining limits allow no other."""
         if self.most < 1 and planned_pools:
             for name, reason in away.items():
                 finding = findings.LimitUsedUp(reason, policy.max_unavailable)
@@ -156,14 +154,12 @@ class ControlPlane(Struct, frozen=True):
     ) -> "ControlPlane":
         control_plane = [node for node in nodes if is_control_plane(node, policy)]
         why_away_by_node = {node.name: why_away(node, policy, now) for node in control_plane}
-        static_pods = [
-            pod
-            for pod in pods
-            if pod.mirror
-            and pod.node in why_away_by_node
+        static_pods = list[Pod]()
+        for pod in pods:
             # An installer that has succeeded has done its work; a failed pod should be running.
-            and pod.phase is not PodPhase.SUCCEEDED
-        ]
+            should_run = pod.phase is not PodPhase.SUCCEEDED
+            if pod.mirror and pod.node in why_away_by_node and should_run:
+                static_pods.append(pod)
         static_pods.sort(key=lambda pod: pod.key)
         nodes_with_etcd_pod = {pod.node for pod in static_pods if _is_component(pod, _ETCD)}
         voters = _etcd_voters(control_plane, nodes_with_etcd_pod)
@@ -195,17 +191,17 @@ class ControlPlane(Struct, frozen=True):
     def _find_lost_majority(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         """Yield what etcd would lack. A single member may go: no order of nodes would help."""
         pods = self._pods_by_node(_ETCD)
-        ready = _nodes_with_ready(pods)
+        ready_nodes = _nodes_with_ready(pods)
         voters = self.voters | pods.keys()
-        ready_elsewhere = ready - {node}
+        ready_elsewhere = ready_nodes - {node}
         needed = len(voters) // 2 + 1
-        if node in ready and len(voters) > 1 and len(ready_elsewhere) < needed:
+        if node in ready_nodes and len(voters) > 1 and len(ready_elsewhere) < needed:
             finding = findings.EtcdMajorityLost(
                 node=node,
                 members=len(voters),
                 needed=needed,
                 left=len(ready_elsewhere),
-                lacking=tuple(sorted(voters - ready)),
+                lacking=tuple(sorted(voters - ready_nodes)),
                 is_too_small=len(voters) - 1 < needed,
             )
             yield f"pod/{pods[node].key}", finding
@@ -279,5 +275,5 @@ def copies_taken(node: str, stored: Iterable[StoredData]) -> Mapping[str, int]:
 
 
 def copies_spare(stored: Iterable[StoredData]) -> Mapping[str, int]:
-    """Return how many copies of each data may be away, at least one."""
+    """Return how many copies may be away, at least one: blockers say if none may."""
     return {data.object: max(1, data.spare) for data in stored}

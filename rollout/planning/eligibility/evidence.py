@@ -73,7 +73,7 @@ def make_evidence(
     version = version or _last_proved_version(nodes)
     updated = [node for node in nodes if _proved_version(node) == version]
     proving = [node for node in updated if _is_ready_with(version, node)]
-    names = {node.name for node in proving}
+    proving_names = {node.name for node in proving}
     reboots = _reboot_times(proving)
     if not is_version(version) or not reboots:
         raise InputError(
@@ -84,15 +84,15 @@ def make_evidence(
     failures = memory.versions.get(version)
     if failures and failures.held_by:
         # Someone has found it bad, whatever its reboots have proved.
-        failed |= dict.fromkeys(sorted(names), "this version is held")
+        failed |= dict.fromkeys(sorted(proving_names), "this version is held")
     for node in updated:
-        if node.name not in names:
+        if node.name not in proving_names:
             failed[node.name] = "not Ready, or runs another version"
     return Evidence(
         version=version,
         cluster=cluster,
         made_at=whole_second(now),
-        nodes=tuple(sorted(names)),
+        nodes=tuple(sorted(proving_names)),
         failed=failed,
         first_reboot=whole_second(reboots[0]),
         last_reboot=whole_second(reboots[-1]),
@@ -165,7 +165,7 @@ class ProvenVersions(Struct, frozen=True):
 
     def why_unproven(self, version: str) -> NoEvidence | EvidenceShort | None:
         cluster = self.rules.cluster
-        document = self.documents.get(version) if version else None
+        document = self.documents.get(version)
         if document is None:
             return NoEvidence(version, cluster, tuple(sorted(self.documents)), self.problems)
         nodes = len(set(document.nodes) - set(document.failed))

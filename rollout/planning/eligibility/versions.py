@@ -81,9 +81,9 @@ class KnownImages(Struct, frozen=True):
         present: dict[tuple[Stream, str], set[str]] = {}
         older: set[str] = set()
         for facts in observations:
-            sign = facts.image_sign if isinstance(facts, HostFacts) else None
-            if not isinstance(facts, HostFacts) or sign is None:
+            if not isinstance(facts, HostFacts) or facts.image_sign is None:
                 continue
+            sign = facts.image_sign
             known = present.setdefault((_stream_of_host(facts), facts.running_version), set())
             known.add(sign.current)
             if not sign.fallback_is_newer:
@@ -159,6 +159,7 @@ class KnownVersions(Struct, frozen=True):
         newest = self.newest(facts)
         compared = _compare(facts, newest)
         checks = facts.checks.check_state(longest_silence)
+        # The newest version may have several images, or updates of single packages.
         if compared is UpdateState.UP_TO_DATE and facts.image_sign:
             compared, newest = self._compare_image(facts, facts.image_sign.current)
         elif compared is UpdateState.UP_TO_DATE and not _shows_updates(facts, checks):

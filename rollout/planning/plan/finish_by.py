@@ -97,15 +97,16 @@ def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | Non
     The wave may settle after its window. A rolling wave may go on in the next window.
     """
     reboots = wave.estimate.drain + wave.estimate.reboot
-    least = timedelta(seconds=reboots or _ASSUMED_SECONDS)
+    shortest_opening = timedelta(seconds=reboots or _ASSUMED_SECONDS)
     remaining = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:
         # Each window needs time for the nodes in flight.
-        least = min(least, remaining / len(wave.nodes) * wave.rolling.in_flight)
+        seconds_in_flight = remaining / len(wave.nodes) * wave.rolling.in_flight
+        shortest_opening = min(shortest_opening, seconds_in_flight)
     for opening in schedule.openings_ahead(start):
         begin = max(start, opening.begin)
         available = opening.end - begin
-        if available < least:
+        if available < shortest_opening:
             continue
         if not wave.rolling or available >= remaining:
             return begin + remaining

@@ -140,19 +140,20 @@ T = TypeVar("T")
 _Choice = Callable[[Any, Any], Any]
 
 
-def stricter_policy(standing: Policy, today: Policy, requested: Mapping[str, str]) -> Policy:
+def stricter_policy(
+    standing: Policy, today: Policy, pool_by_requested_node: Mapping[str, str]
+) -> Policy:
     """Return the rules of `standing`, the interrupted rollout, or today's if stricter.
 
-    `requested` has pools by node name. A pool's percentages refer to its own nodes, other
-    percentages to all. If neither is stricter, commands, checks and timeouts are today's, and so
-    are windows and node labels if set; others are from `standing`. The freezes of both count, and
-    only reboot sources that are in both, or today's if none is.
+    A pool's percentages refer to its own nodes, other percentages to all. If neither rule is
+    stricter, one of them is chosen (see `_choices`), or both count, such as freezes.
     """
-    sizes = Counter(requested.values())
+    sizes = Counter(pool_by_requested_node.values())
     pools = list[Pool]()
     for pool in standing.pools:
         pools.append(_merge_pool(pool, standing, today, _choices(sizes[pool.name])))
-    return replace(_merge(standing, today, _choices(len(requested))), pools=tuple(pools))
+    merged = _merge(standing, today, _choices(len(pool_by_requested_node)))
+    return replace(merged, pools=tuple(pools))
 
 
 def _merge(standing: T, today: T, choices: Mapping[str, _Choice]) -> T:
@@ -280,7 +281,7 @@ def _choose_alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
         return other
     if not other.url:
         return one
-    # Without matchers, every alert counts.
+    # Without matchers every alert counts, so both rules do.
     return other if one.matchers == other.matchers else AlertPolicy(other.url)
 
 
