@@ -200,8 +200,7 @@ class Pod(Struct, frozen=True, gc=False):
     # Priority class system-node-critical.
     node_critical: bool = False
     started_at: str = ""
-    # In seconds from the start, or None.
-    active_deadline: int | None = None
+    active_deadline_seconds: int | None = None
 
     @property
     def key(self) -> str:
@@ -307,10 +306,10 @@ class Job(Struct, frozen=True):
     cron_job: str
     # RFC 3339, or empty.
     started_at: str
-    # In seconds from the start, or None.
-    deadline: int | None
-    # In seconds; None until the Job succeeds.
-    took: int | None
+    # From the start.
+    deadline_seconds: int | None
+    # None until the Job succeeds.
+    took_seconds: int | None
 
 
 class VolumeAttachment(Struct, frozen=True):

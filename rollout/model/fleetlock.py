@@ -49,8 +49,7 @@ def is_group(text: str) -> bool:
 def zincati_id(machine_id: str) -> str:
     """Return the 32 hex digits that Zincati sends for this machine; empty if invalid.
 
-    As systemd's app-specific IDs: HMAC-SHA256 of Zincati's application ID, keyed with the machine
-    ID, cut to 16 bytes and marked as a UUID of version 4.
+    As systemd's app-specific IDs: an HMAC-SHA256, cut and marked as a UUID of version 4.
     """
     plain = machine_id.replace("-", "").lower()
     if not _MACHINE_ID.fullmatch(plain):

@@ -100,13 +100,10 @@ def ineffective_reboots(node: Node) -> int:
 
 
 def earlier_ineffective_reboots(node: Node, running_version: str, now: datetime | None) -> int:
-    """Return how many reboots in a row, up to the last, left this version running.
-
-    0 if the last was over three days ago.
-    """
+    """Return how many reboots in a row, up to the last, left this version running."""
     result = last_result(node)
     at = parse_timestamp(result.get("at", ""))
-    # After so long, the node needs its reboot for another reason.
+    # After three days, the node needs its reboot for another reason.
     if at is None or now is None or abs(now - at) > _IN_A_ROW:
         return 0
     return ineffective_reboots(node) if result.get("version") == running_version else 0

@@ -1,8 +1,7 @@
 """The node of this process, which is never drained: that would evict its own pod.
 
-The plan defers the node. At its end, the rollout gives the node a soft taint and a label that keep
-the next pod away, and `operate` evicts its own pod. The next pod, or a person elsewhere, reboots
-the node.
+The plan defers the node. At the end, a soft taint and a label keep the next pod away, and `operate`
+evicts its own pod. The next pod, or a person elsewhere, reboots the node.
 """
 
 from typing import TYPE_CHECKING

@@ -6,8 +6,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from rollout.model.quantity import Duration
+
 # update_engine checks every 45 minutes, and waits at most four hours after a server error.
-LONGEST_SILENCE: Final = 2 * 86_400.0
+LONGEST_SILENCE: Final = Duration(2 * 86_400)
 
 
 class CheckState(StrEnum):
@@ -119,17 +121,17 @@ class UpdateChecks(Struct, frozen=True):
     service: UnitState = UnitState()
     # When it last reached the update server, or None.
     last: datetime | None = None
-    # Seconds since then, or since its start; None if unknown.
-    silence: float | None = None
+    # Since then, or since its start; None if unknown.
+    silence_seconds: float | None = None
     # Its configuration turns updates off.
     is_disabled: bool = False
 
-    def check_state(self, longest_silence: float = LONGEST_SILENCE) -> CheckState:
-        """Return whether the host looks for updates; `longest_silence` is in seconds."""
+    def check_state(self, longest_silence: Duration = LONGEST_SILENCE) -> CheckState:
+        """Return whether the host looks for updates."""
         state = self.service.service_state
         if self.is_disabled and not state.is_off:
             return CheckState.DISABLED
-        is_late = self.silence is not None and self.silence > longest_silence
+        is_late = self.silence_seconds is not None and self.silence_seconds > longest_silence
         return CheckState.STALE if is_late and not state.is_off else state
 
 

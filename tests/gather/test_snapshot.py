@@ -119,8 +119,14 @@ def test_jobs_are_read_only_if_drains_wait_for_them(tmp_path: Path) -> None:
         assert snapshot.read_snapshot(client(tmp_path, server)).jobs == ()
         read = snapshot.read_snapshot(client(tmp_path, server), with_jobs=True)
     assert read.jobs == (
-        Job("uid-running", cron_job="", started_at=BEGAN, deadline=900, took=None),
-        Job("uid-done", cron_job="uid-nightly", started_at=BEGAN, deadline=None, took=2400),
+        Job("uid-running", cron_job="", started_at=BEGAN, deadline_seconds=900, took_seconds=None),
+        Job(
+            "uid-done",
+            cron_job="uid-nightly",
+            started_at=BEGAN,
+            deadline_seconds=None,
+            took_seconds=2400,
+        ),
     )
     assert read.warnings == ()
 

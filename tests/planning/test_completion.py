@@ -36,12 +36,14 @@ def ago(seconds: int) -> str:
 def job_pod(on: str, name: str = "train", deadline: int | None = None) -> Pod:
     owner = OwnerRef("batch/v1", "Job", name, f"uid-{name}")
     labels = {"job-name": name}
-    plain = pod(f"{name}-x", on, labels=labels, started_at=ago(600), active_deadline=deadline)
+    plain = pod(
+        f"{name}-x", on, labels=labels, started_at=ago(600), active_deadline_seconds=deadline
+    )
     return structs.replace(plain, owner=owner)
 
 
 def job(name: str = "train", **changes: object) -> Job:
-    plain = Job(f"uid-{name}", "", started_at=ago(600), deadline=None, took=None)
+    plain = Job(f"uid-{name}", "", started_at=ago(600), deadline_seconds=None, took_seconds=None)
     return replace(plain, **changes)
 
 
@@ -53,7 +55,7 @@ def planned(
 
 
 CRON = {"cron_job": "uid-nightly"}
-PAST = (job("one", took=1500, **CRON), job("two", took=1200, **CRON))
+PAST = (job("one", took_seconds=1500, **CRON), job("two", took_seconds=1200, **CRON))
 
 
 @pytest.mark.parametrize(
@@ -62,11 +64,11 @@ PAST = (job("one", took=1500, **CRON), job("two", took=1200, **CRON))
         (None, (), None),
         (None, (job(),), None),
         (900, (), 300),
-        (None, (job(deadline=1000),), 400),
-        (900, (job(deadline=1000),), 300),
-        (None, (job(deadline=500),), 0),
+        (None, (job(deadline_seconds=1000),), 400),
+        (900, (job(deadline_seconds=1000),), 300),
+        (None, (job(deadline_seconds=500),), 0),
         (None, (job(**CRON), *PAST), 900),
-        (None, (job(deadline=700, **CRON), *PAST), 100),
+        (None, (job(deadline_seconds=700, **CRON), *PAST), 100),
         (None, (job(started_at=ago(5000), **CRON), *PAST), None),
         (None, (job(cron_job="uid-other"), *PAST), None),
     ],
@@ -79,7 +81,7 @@ def test_a_deadline_tells_how_long_a_pod_runs_and_then_the_longest_earlier_job(
 
 
 def test_a_plan_has_the_wait_in_its_estimate() -> None:
-    (wave,) = planned([job_pod("w-0")], [job(deadline=2400 + 600)]).waves
+    (wave,) = planned([job_pod("w-0")], [job(deadline_seconds=2400 + 600)]).waves
     (usual,) = planned([]).waves
     assert wave.nodes[0].wait == 1
     assert wave.nodes[0].wait_seconds == 2400
@@ -111,7 +113,7 @@ def test_a_job_that_is_likely_to_run_too_long_is_a_warning(
 ) -> None:
     completion = replace(COMPLETION, fallback=fallback)
     policy = replace(POLICY, drain=DrainPolicy(completion=completion))
-    plan = planned([job_pod("w-0")], [job(deadline=8 * 3600)], policy)
+    plan = planned([job_pod("w-0")], [job(deadline_seconds=8 * 3600)], policy)
     (found,) = plan.warnings
     assert found.kind is WarningKind.LONG_COMPLETION
     assert found.object == "pod/shop/train-x"
@@ -120,11 +122,11 @@ def test_a_job_that_is_likely_to_run_too_long_is_a_warning(
 
 
 def test_a_job_that_is_likely_to_end_in_time_is_no_warning() -> None:
-    assert planned([job_pod("w-0")], [job(deadline=1200)]).warnings == ()
+    assert planned([job_pod("w-0")], [job(deadline_seconds=1200)]).warnings == ()
 
 
 LONG = [job_pod("w-3", "long"), job_pod("w-5", "longer")]
-DEADLINES = [job("long", deadline=2400), job("longer", deadline=3000)]
+DEADLINES = [job("long", deadline_seconds=2400), job("longer", deadline_seconds=3000)]
 
 
 def test_nodes_with_the_longest_wait_share_the_first_wave() -> None:
@@ -157,6 +159,6 @@ def test_jobs_run_on_while_earlier_nodes_are_drained(
     left: int, drains: int, strategy: Strategy
 ) -> None:
     pods = [job_pod(f"w-{number}", f"job-{number}") for number in range(2)]
-    jobs = [job(f"job-{number}", deadline=left + 600) for number in range(2)]
+    jobs = [job(f"job-{number}", deadline_seconds=left + 600) for number in range(2)]
     plan = planned(pods, jobs, replace(POLICY, strategy=strategy), nodes=2)
     assert plan.estimate.seconds == drains + 2 * REBOOT

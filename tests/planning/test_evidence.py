@@ -7,6 +7,7 @@ import pytest
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.memory import NO_MEMORY, Memory
+from rollout.model.quantity import Duration
 from rollout.planning.eligibility.evidence import (
     Evidence,
     EvidenceRules,
@@ -68,7 +69,7 @@ def test_a_version_that_a_person_or_a_rollback_holds_is_not_proven() -> None:
     held = with_hold(NO_MEMORY, NEW, by="ada", now=NOW)
     document = made(memory=held)
     assert document.failed == {"proven": "this version is held"}
-    rules = EvidenceRules("staging", nodes=1, hours=0, max_age=60)
+    rules = EvidenceRules("staging", nodes=1, hours=0, max_age=Duration(60))
     assert ProvenVersions(rules, {NEW: document}).why_unproven(NEW)
     assert not ProvenVersions(rules, {NEW: made()}).why_unproven(NEW)
 

@@ -22,6 +22,7 @@ from rollout.model.memory import (
 )
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
+from rollout.model.quantity import Duration
 from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import EvidenceRules, ProvenVersions
 from rollout.planning.eligibility.judgement import (
@@ -118,7 +119,7 @@ def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollo
 def test_a_node_that_starts_despite_a_hold_still_needs_evidence(
     despite_hold: dict[str, Any],
 ) -> None:
-    unproven = ProvenVersions(EvidenceRules("staging", nodes=1, hours=0, max_age=0))
+    unproven = ProvenVersions(EvidenceRules("staging", nodes=1, hours=0, max_age=Duration(0)))
     found = why_not_startable("w-1", BAD, EligibilityInputs(NOW, proven=unproven, **despite_hold))
     assert found is not None
     assert found.kind is ExclusionReason.UNPROVEN

@@ -188,7 +188,7 @@ WARNINGS = {
     ),
     WarningKind.LONG_COMPLETION: (
         with_pods(
-            structs.replace(WEB, labels={"job-name": "train"}, active_deadline=9000),
+            structs.replace(WEB, labels={"job-name": "train"}, active_deadline_seconds=9000),
             drain=DrainPolicy(completion=CompletionPolicy(("job-name",))),
         ),
         ("may run for another 2h30m", "1h", "raise drain.wait-for-completion-timeout"),

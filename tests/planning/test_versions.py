@@ -20,6 +20,7 @@ from rollout.model.host import (
     UpdateStatus,
 )
 from rollout.model.plan import WarningKind
+from rollout.model.quantity import Duration
 from rollout.model.update_checks import CheckState, UnitState, UpdateChecks
 from rollout.planning.eligibility import versions
 from rollout.planning.eligibility.versions import KnownVersions
@@ -150,7 +151,7 @@ def test_hosts_of_packages_are_up_to_date_only_if_they_look_for_updates(
     os_id: str, version: str
 ) -> None:
     unknown = running("a", version, "", os_id)
-    checks = UpdateChecks("rpm-ostreed-automatic.timer", RUNNING, silence=60.0)
+    checks = UpdateChecks("rpm-ostreed-automatic.timer", RUNNING, silence_seconds=60.0)
     found = states(unknown, replace(running("b", version, "", os_id), checks=checks))
     assert found == [UpdateState.IDLE, UpdateState.UP_TO_DATE]
 
@@ -225,7 +226,7 @@ DAY = 86_400.0
 
 
 def checked(version: str, service: UnitState, silence: float | None = None) -> HostFacts:
-    checks = UpdateChecks("update-engine", service, silence=silence)
+    checks = UpdateChecks("update-engine", service, silence_seconds=silence)
     return replace(running("a", version), checks=checks)
 
 
@@ -283,8 +284,8 @@ def test_a_service_whose_configuration_turns_updates_off_does_not_check() -> Non
 def test_how_long_a_host_may_go_without_a_check_is_a_setting() -> None:
     host = checked(NEW, RUNNING, 3 * DAY)
     known = KnownVersions.of([node("a")], {"a": host})
-    assert known.standing(node("a"), host, 3 * DAY).is_current
-    assert not known.standing(node("a"), host, 3 * DAY - 1).is_current
+    assert known.standing(node("a"), host, Duration(3 * DAY)).is_current
+    assert not known.standing(node("a"), host, Duration(3 * DAY - 1)).is_current
 
 
 def test_a_host_that_waits_for_its_reboot_is_not_behind() -> None:
@@ -293,7 +294,9 @@ def test_a_host_that_waits_for_its_reboot_is_not_behind() -> None:
         "b": running("b", NEW),
         "c": running("c", OLD),
     }
-    found = versions.update_standings([node(name) for name in observations], observations, DAY)
+    found = versions.update_standings(
+        [node(name) for name in observations], observations, Duration(DAY)
+    )
     assert {name: standing.behind for name, standing in found.items()} == {"b": False, "c": True}
 
 

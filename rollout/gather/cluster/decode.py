@@ -197,7 +197,7 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True
         ready_since=since if ready and is_bound else "",
         node_critical=spec.priority_class_name == _NODE_CRITICAL,
         started_at=wire_pod.status.start_time if with_start else "",
-        active_deadline=spec.active_deadline_seconds,
+        active_deadline_seconds=spec.active_deadline_seconds,
     )
 
 

@@ -36,8 +36,8 @@ def _job(wire_job: _Job) -> Job:
         uid=wire_job.metadata.uid,
         cron_job=cron_job,
         started_at=wire_job.status.start_time,
-        deadline=wire_job.spec.active_deadline_seconds,
-        took=_seconds_taken(wire_job.status),
+        deadline_seconds=wire_job.spec.active_deadline_seconds,
+        took_seconds=_seconds_taken(wire_job.status),
     )
 
 

@@ -69,7 +69,7 @@ def _engine_checks(stdout: Sections, update: UpdateStatus, engine: UnitState) ->
         silence = _seconds_running(engine, stdout.get("clock", ""))
     else:
         silence = _seconds_between(last, _host_time(stdout))
-    return UpdateChecks(UPDATE_ENGINE_UNIT, engine, last=last, silence=silence)
+    return UpdateChecks(UPDATE_ENGINE_UNIT, engine, last=last, silence_seconds=silence)
 
 
 def _rpm_ostree_checks(stdout: Sections, stderr: Sections) -> UpdateChecks:
@@ -91,7 +91,10 @@ def _timer_checks(stdout: Sections, stderr: Sections, name: str) -> UpdateChecks
         return UpdateChecks(f"{name}.service", service)
     last = _last_trigger_time(stdout.get(name, ""))
     return UpdateChecks(
-        f"{name}.timer", timer, last=last, silence=_seconds_between(last, _host_time(stdout))
+        f"{name}.timer",
+        timer,
+        last=last,
+        silence_seconds=_seconds_between(last, _host_time(stdout)),
     )
 
 

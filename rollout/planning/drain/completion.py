@@ -24,16 +24,16 @@ def pods_to_complete(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...
 
 class CompletionForecast(Struct, frozen=True):
     jobs_by_uid: Mapping[str, Job]
-    # Seconds that its longest Job took, by UID.
-    longest_by_cron_job: Mapping[str, int]
+    # How long its longest Job took, by UID.
+    longest_seconds_by_cron_job: Mapping[str, int]
     now: datetime | None
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "CompletionForecast":
         longest = defaultdict[str, int](int)
         for job in snapshot.jobs:
-            if job.cron_job and job.took is not None:
-                longest[job.cron_job] = max(longest[job.cron_job], job.took)
+            if job.cron_job and job.took_seconds is not None:
+                longest[job.cron_job] = max(longest[job.cron_job], job.took_seconds)
         jobs = {job.uid: job for job in snapshot.jobs}
         return cls(jobs, dict(longest), snapshot.read_at)
 
@@ -66,13 +66,13 @@ class CompletionForecast(Struct, frozen=True):
         """
         job = self.jobs_by_uid.get(pod.owner.uid) if pod.owner else None
         limits = list[tuple[int, str]]()
-        if pod.active_deadline is not None:
-            limits.append((pod.active_deadline, pod.started_at))
-        if job and job.deadline is not None:
-            limits.append((job.deadline, job.started_at))
+        if pod.active_deadline_seconds is not None:
+            limits.append((pod.active_deadline_seconds, pod.started_at))
+        if job and job.deadline_seconds is not None:
+            limits.append((job.deadline_seconds, job.started_at))
         if limits:
             return min(self._remaining(seconds, since) for seconds, since in limits)
-        longest = self.longest_by_cron_job.get(job.cron_job) if job else None
+        longest = self.longest_seconds_by_cron_job.get(job.cron_job) if job else None
         if job is None or longest is None:
             return None
         # After its longest time a Job may end at any time, or never.

@@ -1,10 +1,10 @@
 """What a drain does with each pod: evict it, wait for it, leave it, or refuse to drain the node.
 
-The filters are kubectl drain's, flag for flag, with `--ignore-daemonsets` always on. Each
-pod gets all warnings and refusals; kubectl keeps the last and the first. Other differences:
+The filters are kubectl drain's, flag for flag, with `--ignore-daemonsets` always on. Differences:
 
+- Each pod gets all warnings and refusals; kubectl keeps the last and the first.
 - Pods that `--pod-selector` does not select, overdue pods and mirror pods are left.
-- Overdue is by the server's clock, not the local one, so that no pod is left too early.
+- Overdue is by the server's clock, not the local one.
 - Pods of a DaemonSet that is gone, and unmanaged pods, are refused, or evicted with `--force`. A
   controller of any kind counts.
 - Finished pods are evicted, whatever their owner and storage.

@@ -34,8 +34,7 @@ _LONGEST_DRAIN = 3600.0
 def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeAway | None:
     """Return why the node counts as unavailable, or None.
 
-    A node that any rollout has started counts until it is returned, and a failed one while it is
-    cordoned. Other cordons count for an hour by the API server's clock (`now`).
+    Cordons by others count for an hour by the API server's clock (`now`).
     """
     if not node.is_ready:
         return findings.AwayNotReady()

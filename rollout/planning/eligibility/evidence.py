@@ -18,6 +18,7 @@ from rollout.model.json_text import DECODE_ERRORS
 from rollout.model.memory import Memory
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome, Phase
+from rollout.model.quantity import Duration
 from rollout.model.text import excerpt, is_version
 from rollout.model.timestamps import elapsed, parse_timestamp, whole_second
 
@@ -59,8 +60,7 @@ class EvidenceRules(Struct, frozen=True):
     cluster: str
     nodes: int
     hours: int
-    # In seconds.
-    max_age: float
+    max_age: Duration
 
 
 def make_evidence(

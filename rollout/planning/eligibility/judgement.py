@@ -11,6 +11,7 @@ from rollout.model.memory import MOST_NODES_OF_VERSION, NO_MEMORY, Memory
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode, PlanWarning
 from rollout.model.policy import Selection
+from rollout.model.quantity import Duration
 from rollout.model.text import version_numbers
 from rollout.model.update_checks import LONGEST_SILENCE
 from rollout.model.warning_finding import HeldVersionTaken, RestingNodeTaken
@@ -35,8 +36,7 @@ class EligibilityInputs(Struct, frozen=True):
     proven: ProvenVersions | None = None
     own: OwnNode | None = None
     versions: KnownVersions = NO_VERSIONS
-    # In seconds.
-    longest_silence: float = LONGEST_SILENCE
+    longest_silence: Duration = LONGEST_SILENCE
 
 
 def why_not_startable(

@@ -22,6 +22,7 @@ from rollout.model.host import (
 )
 from rollout.model.node_marks import last_result
 from rollout.model.progress import Outcome
+from rollout.model.quantity import Duration
 from rollout.model.timestamps import whole_second
 from rollout.model.update_checks import LONGEST_SILENCE, CheckState
 
@@ -154,7 +155,7 @@ class KnownVersions(Struct, frozen=True):
         return newest if is_ordered and staged < _numbers(newest) else ""
 
     def standing(
-        self, node: Node, facts: HostFacts, longest_silence: float = LONGEST_SILENCE
+        self, node: Node, facts: HostFacts, longest_silence: Duration = LONGEST_SILENCE
     ) -> UpdateStanding:
         newest = self.newest(facts)
         compared = _compare(facts, newest)
@@ -196,7 +197,7 @@ NO_VERSIONS = KnownVersions()
 
 
 def update_standings(
-    nodes: Iterable[Node], observations: Mapping[str, HostObservation], longest_silence: float
+    nodes: Iterable[Node], observations: Mapping[str, HostObservation], longest_silence: Duration
 ) -> Mapping[str, UpdateStanding]:
     """Compare hosts without a staged update with the cluster, by node name."""
     nodes = tuple(nodes)

@@ -1,8 +1,4 @@
-"""Pack nodes into waves, first-fit, by competition for budgets.
-
-Nodes share a wave if their pods can leave within each budget's rounds, and each owner without a
-budget keeps a replica. Nodes that wait for completion go first, to wait together.
-"""
+"""Pack nodes into waves, first-fit, by competition for budgets and other limits."""
 
 import math
 from collections import Counter
@@ -201,7 +197,7 @@ def _merge_smallest(
 
 
 def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[NodeDemand]:
-    """Sort nodes by wait for completion, then by scarcity of their limits."""
+    """Sort nodes by wait for completion, to wait together, then by scarcity of their limits."""
     capacity = limits.allowed_in_all_rounds
     ordered = sorted(demands, key=_by_move_cost)
     usages = {demand.name: limits.usage(demand) for demand in ordered}

@@ -25,7 +25,7 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.policy import Policy, Selection, Strategy
-from rollout.model.quantity import LONGEST
+from rollout.model.quantity import LONGEST, Duration
 from rollout.model.text import natural_key
 from rollout.model.timestamps import whole_second
 from rollout.model.update_checks import LONGEST_SILENCE
@@ -103,7 +103,7 @@ class PlanInputs(Struct, frozen=True):
     taken_up: frozenset[str] = frozenset()
     # None if no evidence is required.
     proven: ProvenVersions | None = None
-    longest_silence: float = LONGEST_SILENCE
+    longest_silence: Duration = LONGEST_SILENCE
 
     @property
     def eligibility(self) -> EligibilityInputs:
@@ -147,7 +147,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     quotas = quotas_of(inputs.pools, included, remaining_limit)
     leaving = {name: drain.leaving for name, drain in drains_by_node.items()}
     owners = UnbudgetedOwners.of(leaving, inputs.snapshot.pods, forecaster.index)
-    # If none may be away now, a blocker says so.
+    # Blockers say if none may be away now.
     most_at_once = max(1, remaining_limit.most)
     layout, simulator = _lay_out(
         inputs, drains, forecaster, owners=owners, quotas=quotas, size=most_at_once

@@ -145,8 +145,7 @@ def stricter_policy(
 ) -> Policy:
     """Return the rules of `standing`, the interrupted rollout, or today's if stricter.
 
-    A pool's percentages refer to its own nodes, other percentages to all. If neither rule is
-    stricter, one of them is chosen (see `_choices`), or both count, such as freezes.
+    A pool's percentages refer to its own nodes, other percentages to all.
     """
     sizes = Counter(pool_by_requested_node.values())
     pools = list[Pool]()
@@ -164,7 +163,7 @@ def _merge(standing: T, today: T, choices: Mapping[str, _Choice]) -> T:
 
 
 def _choices(nodes: int) -> Mapping[str, _Choice]:
-    """Return how to choose each rule; a rule that is not listed stays as it was."""
+    """Return how each rule is chosen; rules that are not listed stay as they were."""
     return {
         "max_unavailable": partial(_fewer, nodes=nodes),
         "max_failures": partial(_fewer, nodes=nodes),
