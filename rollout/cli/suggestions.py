@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rollout.cli.settings.values import NODE_PREFIXES, node_name
+from rollout.cli.settings.values import NODE_PREFIXES, parse_node_name
 
 if TYPE_CHECKING:
     from rollout.cli.settings.reading import CommandSettings
@@ -72,7 +72,7 @@ def _names_on_line(context: typer.Context) -> Iterator[str]:
     for values in context.params.values():
         for value in values if isinstance(values, list | tuple) else ():
             parts = (part for part in str(value).split(",") if part not in ("", *NODE_PREFIXES))
-            yield from map(node_name, parts)
+            yield from map(parse_node_name, parts)
 
 
 def _query_cluster(

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from rollout.cli.commands.help import pages_of
+from rollout.cli.commands.help import man_pages_of
 from rollout.cli.main import root_command
 from tests.cli.conftest import Command
 
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return dict(pages_of(root_command(), "rollout"))
+    return dict(man_pages_of(root_command(), "rollout"))
 
 
 def test_each_command_has_a_page_with_each_of_its_flags(pages: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from rollout.cli.options import argument, option
 from rollout.cli.settings.existing_plan import settings_without_effect
 from rollout.cli.settings.reading import PLANNED, RULES, CommandSettings
 from rollout.cli.settings.rules import require_settings_for
-from rollout.cli.settings.values import os_version
+from rollout.cli.settings.values import parse_os_version
 from rollout.cli.suggestions import proven_versions
 from rollout.cli.terminal import say, show, warn
 from rollout.errors import ExitCode, UsageError
@@ -34,9 +34,9 @@ _ROLLED_BACK = argument(
     "Version to roll back from, as rollout status shows it.",
     "VERSION",
     proven_versions,
-    parser=os_version,
+    parser=parse_os_version,
 )
-# A saved plan does not decide these.
+# A saved plan does not decide these, so they apply to its run.
 _CHANGEABLE = ("nodes.allow",)
 _CONSENT = "Use --yes, or a plan saved with `rollout plan --out FILE`."
 
@@ -117,14 +117,14 @@ def _rehearse(request: "Request", *, asks_server: bool) -> ExitCode:
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
 
-    # Refuses what a run would refuse.
+    # Only for its errors: a run would refuse the same settings.
     gate_wiring.gate_ports(request.settings, request.policy.gates.alerts)
     connections = connect(request.settings)
     refuse_if_locked(connections.api, request.namespace)
     from rollout.cli.stages import execute
 
     # Show what a run without --yes would show.
-    prepared = _prepare_and_show(connections, request, None, asks=True)
+    prepared = _prepare_and_show(connections, request, metrics=None, asks=True)
     return execute.rehearse(prepared, connections.api, asks_server=asks_server)
 
 
@@ -144,7 +144,7 @@ def _run(request: "Request", *, asks: bool) -> ExitCode:
         # Imported late, so that the first request is sent sooner.
         from rollout.cli.stages import execute
 
-        prepared = _prepare_and_show(connections, request, metrics, asks=asks)
+        prepared = _prepare_and_show(connections, request, metrics=metrics, asks=asks)
         if asks:
             _confirm(prepared, wiring.cluster_place(settings, api))
         stop = execute.stop_request(settings)
@@ -160,8 +160,8 @@ def _run(request: "Request", *, asks: bool) -> ExitCode:
 def _prepare_and_show(
     connections: "Connections",
     request: "Request",
-    metrics: "Metrics | None",
     *,
+    metrics: "Metrics | None",
     asks: bool,
 ) -> "PreparedRun":
     """Plan, show the plan, and raise `BlockedError` if it has blockers.
@@ -189,7 +189,7 @@ def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, asks: bool) -> None:
     else:
         place = wiring.cluster_place(request.settings, api)
         show(screens.new_run_text(fresh.prepared, fresh.snapshot, place))
-    # The screen of a fresh plan has these notes.
+    # `new_run_text` shows a fresh plan with these notes, but a saved one without.
     if as_json or isinstance(request.origin, Saved):
         warn(*screens.held_notes(fresh.prepared.plan))
     if fresh.replaced:
@@ -203,7 +203,7 @@ def _only_file(file: Path | None, filename: Path | None) -> Path | None:
 
 
 def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
-    """A saved plan has its own rules: flags are refused, and ignored settings are printed."""
+    """Return the request. For a saved plan, refuse flags, and print which settings it ignores."""
     from rollout.cli.stages.request import Request, Saved, fresh_request
 
     request = fresh_request(settings)
@@ -213,9 +213,10 @@ def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
 
     saved = load_saved(file)
     require_settings_for(settings, saved.policy)
-    hint = "Drop them, or make a new plan with them."
     settings.refuse_typed_settings(
-        PLANNED, why="cannot be used with a saved plan, which has its own rules", hint=hint
+        PLANNED,
+        why="cannot be used with a saved plan, which has its own rules",
+        hint="Drop them, or make a new plan with them.",
     )
     for sentence in settings_without_effect(
         settings, saved.policy, saved.selection, changeable=_CHANGEABLE
@@ -232,4 +233,5 @@ def _confirm(prepared: "PreparedRun", place: str) -> None:
         question = f"{verb} {counted(prepared.plan.summary.nodes, 'node')} in {place}"
         consent.ask(question, start_notes(prepared.plan, prepared.request.policy))
     elif prepared.defers_own_node:
+        # Nothing reboots, but the node is tainted.
         consent.ask("Mark the node that runs this process for the next run")

@@ -45,8 +45,8 @@ def doctor(
     """
     output = settings.output
     request = fresh_request(settings)
-    name = settings.cluster.name or settings.cluster.context or "the cluster"
-    notification_checks = _notification_checks(settings.notify, name, test=notify_test)
+    cluster_name = settings.cluster.name or settings.cluster.context or "the cluster"
+    notification_checks = _notification_checks(settings.notify, cluster_name, test=notify_test)
     cluster_checks, outlook = _check_cluster(request)
     checks = sort_checks((*notification_checks, *cluster_checks))
     from rollout.cli.stages.doctor import find_next_step
@@ -64,7 +64,10 @@ def doctor(
 
 
 def _check_cluster(request: Request) -> "tuple[Sequence[Check], Outlook | None]":
-    """Return the checks; the first error is the last of them, and leaves no outlook."""
+    """Return the checks and what a rollout could do next, or None after an error.
+
+    The first error ends the checks, and becomes the last of them.
+    """
     subject = request.settings.cluster.context or "current context"
     try:
         connections = connect(request.settings)
@@ -78,23 +81,25 @@ def _check_cluster(request: Request) -> "tuple[Sequence[Check], Outlook | None]"
     return check_cluster(connections, request, identity)
 
 
-def _notification_checks(options: NotifySettings, name: str, *, test: bool) -> Iterator[Check]:
+def _notification_checks(
+    settings: NotifySettings, cluster_name: str, *, test: bool
+) -> Iterator[Check]:
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
     note = render_note(
-        Note(event="test", at=at, cluster=name, title="test notification", body=body)
+        Note(event="test", at=at, cluster=cluster_name, title="test notification", body=body)
     )
-    for place in destinations(options.url):
+    for destination in destinations(settings.url):
         try:
             if test:
-                place.send(note)
+                destination.send(note)
         except DeliveryError as error:
             yield warned(
                 CheckName.NOTIFICATIONS,
-                place.name,
+                destination.name,
                 f"the test was not delivered: {error}",
                 Fix("Check its URL in notify.url."),
             )
         else:
             result = "accepted a test" if test else "not tried: --notify-test sends a test"
-            yield passed(CheckName.NOTIFICATIONS, place.name, result)
+            yield passed(CheckName.NOTIFICATIONS, destination.name, result)

@@ -9,7 +9,7 @@ from rollout.cli import wiring
 from rollout.cli.flags import LINES, takes
 from rollout.cli.options import Group, SectionedCommand, argument
 from rollout.cli.settings.reading import SELECTION, CommandSettings
-from rollout.cli.settings.values import node_name
+from rollout.cli.settings.values import parse_node_name
 from rollout.cli.stages.cluster import read_nodes, with_patience
 from rollout.cli.suggestions import node_names
 from rollout.cli.terminal import say
@@ -23,8 +23,9 @@ from rollout.ports import ClusterApi
 from rollout.report.fleetlock import SlotReleaseReport, fleetlock_document, slots_text
 
 _POLL_SECONDS = 0.5
-# The server waits a minute for a host with a new grant to go down.
+# The server first watches for a minute whether a host with a new grant goes down.
 _RELEASE_SECONDS = 120.0
+# While one server replaces another, nobody holds the lock for some seconds.
 _WITHOUT_SERVER_SECONDS = 15.0
 # Hosts ask at any time and reboot by themselves: the order of waves, how long a reboot takes, and
 # nodes to skip cannot be set.
@@ -126,24 +127,26 @@ def release(
     Examples:
       rollout fleetlock release worker-2
     """
-    node = node_name(node)
-    was_held = _release_slot(settings, node)
-    message = f"Nothing to release: {printable(node)} holds no slot."
-    if was_held:
-        message = f"The slot of {printable(node)} is free."
-    settings.output.show(SlotReleaseReport(node=node, released=was_held), lambda: message)
+    # Without the prefix of `node/worker-2`.
+    node = parse_node_name(node)
+    was_released = _release_slot(settings, node)
+    if was_released:
+        text = f"The slot of {printable(node)} is free."
+    else:
+        text = f"Nothing to release: {printable(node)} holds no slot."
+    settings.output.show(SlotReleaseReport(node=node, released=was_released), lambda: text)
 
 
 def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
-    """Return the server that holds the lock; empty if none does."""
+    """Return the server that holds the lock, or empty if none or a rollout does."""
     lease = with_patience(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run) else ""
 
 
 def _release_slot(settings: CommandSettings, node: str) -> bool:
-    """Release the node's slot, and wait until its server has. Return False without a slot.
+    """Mark the node's slot for release, and wait until a server has released it.
 
-    Raises `BlockedError` if no server releases it in time.
+    Return False if the node has no slot. Raise `BlockedError` if no server releases it in time.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
@@ -153,14 +156,13 @@ def _release_slot(settings: CommandSettings, node: str) -> bool:
             raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")
         return False
     run_id = slot.run_id
-
     with_patience(change_slots, api, namespace, partial(Slots.give_up, run_id=run_id))
     say(f"{node}: waiting for its server to return it")
     began = time.monotonic()
     while with_patience(read_slots, api, namespace).of_run(run_id) is not None:
         waited = time.monotonic() - began
         has_no_server = waited > _WITHOUT_SERVER_SECONDS and not _read_lock_holder(api, namespace)
-        if waited > _RELEASE_SECONDS or has_no_server:
+        if has_no_server or waited > _RELEASE_SECONDS:
             raise BlockedError(
                 f"the slot of {node} is marked for release, but no server has released it yet",
                 hint="The next server that starts releases it. If none runs, run: rollout abort",

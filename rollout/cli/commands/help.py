@@ -1,5 +1,5 @@
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ def _complete_command(context: typer.Context, incomplete: str) -> list[str]:
 _EXAMPLES = "Examples:"
 # Tells typer to keep the lines of a paragraph.
 _KEEP_LINES = "\b"
-# More characters than any command's description has.
-_WIDTH = 200
+# More characters than any description has, so that typer does not shorten it.
+_LONGEST_DESCRIPTION = 200
 _PAGES = "Write a man page for every command to this directory"
 
 
@@ -46,7 +46,7 @@ def help(  # noqa: A001 - the command's name
     for word in command or ():
         if not hasattr(target, "commands"):
             raise UsageError(f"{parent.command_path} has no subcommands")
-        target = target.resolve_command(parent, [word])[1]
+        _, target, _ = target.resolve_command(parent, [word])
         parent = typer.Context(target, info_name=word, parent=parent)
     show(target.get_help(parent))
 
@@ -55,35 +55,37 @@ def _write_man_pages(folder: Path, program: Any) -> None:
     from rollout.adapters.local_files import write_whole
 
     folder.mkdir(parents=True, exist_ok=True)
-    pages = pages_of(program, PROGRAM)
+    pages = man_pages_of(program, PROGRAM)
     for name, text in pages.items():
         write_whole(folder / name, text.encode())
     say(f"{len(pages)} man pages are in {folder}. Read one: man -l {folder / f'{PROGRAM}.1'}")
 
 
-def pages_of(program: Any, name: str) -> Mapping[str, str]:
+def man_pages_of(program: Any, name: str) -> Mapping[str, str]:
     """Return man pages by file name, such as rollout-lab-up.1."""
-    return dict(_pages(program, name, None))
+    return dict(_man_pages_below(program, name, parent=None))
 
 
-def _pages(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
+def _man_pages_below(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
+    """Yield the file names and texts of a command and its subcommands."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
-    yield f"{_page_name(path)}.1", _page(path, command, context)
+    yield f"{_page_name(path)}.1", _man_page(path, command, context)
     for name, subcommand in sorted(getattr(command, "commands", {}).items()):
-        yield from _pages(subcommand, f"{path} {name}", context)
+        yield from _man_pages_below(subcommand, f"{path} {name}", context)
 
 
-def _page(path: str, command: Any, context: Any) -> str:
-    """Return the man page of the command at `path`, such as `rollout lab up`.
+def _man_page(path: str, command: Any, context: Any) -> str:
+    """Return the man page, in roff, of the command at `path`, such as `rollout lab up`.
 
     .SH NAME
     rollout\\-plan \\- Show what apply would do
     """
     description, _, examples = (command.help or "").replace(_KEEP_LINES, "").partition(_EXAMPLES)
     description = description.strip()
-    summary = description.partition("\n")[0].partition(". ")[0].rstrip(".")
+    first_line = description.partition("\n")[0]
+    first_sentence = first_line.partition(". ")[0].rstrip(".")
     lines = [f'.TH "{_page_name(path).upper()}" "1" "" "rollout {__version__}" "rollout"']
-    lines += [".SH NAME", f"{_escape(_page_name(path))} \\- {_escape(summary)}"]
+    lines += [".SH NAME", f"{_escape(_page_name(path))} \\- {_escape(first_sentence)}"]
     lines += [
         ".SH SYNOPSIS",
         f".B {_escape(path)}",
@@ -97,7 +99,7 @@ def _page(path: str, command: Any, context: Any) -> str:
         lines.append(".SH COMMANDS")
         for name, subcommand in subcommands.items():
             term = f"{_page_name(f'{path} {name}')}(1)"
-            lines += _terms([(term, subcommand.get_short_help_str(_WIDTH))])
+            lines += _terms([(term, subcommand.get_short_help_str(_LONGEST_DESCRIPTION))])
     if examples:
         lines += [".SH EXAMPLES", *_verbatim(examples.strip("\n"))]
     if command.epilog:
@@ -109,10 +111,11 @@ def _page(path: str, command: Any, context: Any) -> str:
 
 
 def _parameter_sections(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
-    """Groups of commands have no sections, and only options."""
+    """Return the names and helps of the parameters, by the section's title."""
     if hasattr(command, "sections"):
         sections: dict[str, list[tuple[str, str]]] = command.sections(context)
         return sections
+    # A group of commands has only options.
     records = [item.get_help_record(context) for item in command.get_params(context)]
     return {"Options": [record for record in records if record]}
 
@@ -122,7 +125,7 @@ def _paragraphs(text: str) -> Iterator[str]:
         yield from (".PP", _escape(" ".join(paragraph.split())))
 
 
-def _terms(records: Any) -> Iterator[str]:
+def _terms(records: Iterable[tuple[str, str]]) -> Iterator[str]:
     for term, meaning in records:
         yield from (".TP", f".B {_escape(term)}", _escape(meaning))
 

@@ -18,8 +18,11 @@ from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import printable, shortened
 from rollout.report.runs.model import RunReport
 
-_WHICH = "ID of the run or a prefix of it, the path of a journal"
-_RUN = "Show this run as a timeline: its ID or a prefix of it, or the path of a journal."
+_RUN_OF_REPORT = (
+    "ID of the run or a prefix of it, the path of a journal, or - for a pod's log on stdin."
+    " Default: the last run on the current cluster, or else the last run on any cluster."
+)
+_RUN_OF_HISTORY = "Show this run as a timeline: its ID or a prefix of it, or the path of a journal."
 _CHECK = "Check the run against the transition table and the safety rules; exit 1 if it fails"
 _OUT = "Write the report to this .html, .md or .json file; default: Markdown to stdout"
 
@@ -27,7 +30,7 @@ _OUT = "Write the report to this .html, .md or .json file; default: Markdown to 
 @takes()
 def history(
     settings: CommandSettings,
-    run: str = argument("", _RUN, "RUN", run_ids),
+    run: str = argument("", _RUN_OF_HISTORY, "RUN", run_ids),
     check: bool = option(False, _CHECK),
 ) -> None:
     """List the runs of all clusters recorded on this machine, or show one as a timeline.
@@ -54,8 +57,8 @@ def history(
         return
     runs = sorted(_read_all_runs(), key=lambda entry: entry.begun_at)
     login = wiring.find_login(settings)
-    here = login.server if login else ""
-    text = partial(history_text, runs, width=output.width, current_server=here)
+    current_server = login.server if login else ""
+    text = partial(history_text, runs, width=output.width, current_server=current_server)
     output.show(HistoryReport(FORMAT_VERSION, runs), text)
 
 
@@ -89,13 +92,7 @@ def _read_all_runs() -> Iterator[RunReport]:
 @takes()
 def report(
     settings: CommandSettings,
-    run: str = argument(
-        "",
-        f"{_WHICH}, or - for a pod's log on stdin."
-        " Default: the last run on the current cluster, or else the last run on any cluster.",
-        "RUN",
-        run_ids,
-    ),
+    run: str = argument("", _RUN_OF_REPORT, "RUN", run_ids),
     out: Path | None = option(None, _OUT, "FILE", parser=output_file),
 ) -> None:
     """Report on a run: its failures, delays and times, and how it compares with the plan.
@@ -135,9 +132,9 @@ def report(
 
 
 def _read_run(run: str, settings: CommandSettings) -> RecordedRun:
-    """Read a run by a path, the beginning of its ID, or `-` for stdin; the last one if empty.
+    """Read the run with this path or beginning of an ID, from stdin for `-`, or the last run.
 
-    A journal in the settings replaces those on this machine.
+    If the settings name a journal, it is read instead of those on this machine.
     """
     is_path = "/" in run or run.endswith(journal.SUFFIX) or run == str(STDIN)
     if is_path or Path(run).is_file():

@@ -33,7 +33,7 @@ from rollout.report.host_keys import HostKeyRow, HostKeysReport, host_keys_text
 if TYPE_CHECKING:
     from rollout.adapters.ssh.host_keys import ScannedHost
 
-_MODE = 0o644
+_READABLE_BY_ALL = 0o644
 _MOST_NAMES = 5
 
 
@@ -63,7 +63,7 @@ def inventory(
 def _absolute(file: Path | None) -> str:
     if file is None:
         return ""
-    # OpenSSH takes `none` for no file.
+    # Not a file: OpenSSH takes `none` for no file.
     return "none" if str(file) == "none" else str(file.absolute())
 
 
@@ -127,7 +127,7 @@ def known_hosts(
 def _scan(
     hosts: Mapping[str, Host], file: Path | None, fingerprints: Path | None, ssh: SshSettings
 ) -> Sequence["ScannedHost"]:
-    """Ask the hosts for their keys, and compare these with both files, if given."""
+    """Ask the hosts for their keys, and compare them with known_hosts and the fingerprints."""
     from rollout.adapters.ssh import host_keys
 
     known_fingerprints: host_keys.Fingerprints = {}
@@ -147,22 +147,22 @@ def _write_keys(file: Path, content: str, new_count: int) -> None:
     if not new_count:
         say(f"{file} stays as it is")
         return
-    write_whole(file, content.encode(errors="surrogateescape"), mode=_MODE)
+    write_whole(file, content.encode(errors="surrogateescape"), mode=_READABLE_BY_ALL)
     say(f"{counted(new_count, 'key')} written to {file}")
 
 
-def _key_row(host: "ScannedHost") -> HostKeyRow:
+def _key_row(scanned: "ScannedHost") -> HostKeyRow:
     from rollout.adapters.ssh.known_hosts import name_on_file
 
     return HostKeyRow(
-        node=host.node,
-        host=name_on_file(host.host),
-        type=host.key.type if host.key else "",
-        fingerprint=host.key.fingerprint if host.key else "",
-        standing=host.standing,
-        confirmed_by=host.confirmed_by,
-        before=tuple(key.fingerprint for key in host.before),
-        error=host.error,
+        node=scanned.node,
+        host=name_on_file(scanned.host),
+        type=scanned.key.type if scanned.key else "",
+        fingerprint=scanned.key.fingerprint if scanned.key else "",
+        standing=scanned.standing,
+        confirmed_by=scanned.confirmed_by,
+        before=tuple(key.fingerprint for key in scanned.before),
+        error=scanned.error,
     )
 
 
@@ -170,14 +170,14 @@ def _confirm_trusted(
     scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool
 ) -> "list[ScannedHost]":
     """Return the hosts whose keys a fingerprint or the user confirms, or raise `DeclinedError`."""
-    unconfirmed = [
-        host for host in scanned if host.standing is KeyState.NEW and not host.confirmed_by
-    ]
+    new_hosts = [host for host in scanned if host.standing is KeyState.NEW]
+    unconfirmed = [host for host in new_hosts if not host.confirmed_by]
     if unconfirmed and not yes:
         keys = counted(len(unconfirmed), "unconfirmed key")
         hint = f"{keys}: use --fingerprints; or compare them, and use --yes."
         consent.refuse_without_terminal(as_json=as_json, hint=hint)
         consent.ask(f"Trust {keys}")
+    # The user has confirmed the keys that no fingerprint does.
     return [host for host in scanned if host.is_confirmed or host in unconfirmed]
 
 
@@ -202,15 +202,15 @@ def check_update(settings: CommandSettings) -> None:
     targets = ask_hosts(connections, request, nodes)
     concurrency = settings.ssh.probe_concurrency
     names = tuple(node.name for node in targets.among(nodes) if not why_unsupported(node))
-    by_name: dict[str, CheckResult] = {}
+    result_by_node: dict[str, CheckResult] = {}
     with host_progress(error_console(), len(names)) as advance:
         checks = check_hosts(
             names, targets.observations, connections.shell, concurrency=concurrency
         )
         for result in checks:
             advance()
-            by_name[result.node] = result
-    results = [by_name[name] for name in names]
+            result_by_node[result.node] = result
+    results = [result_by_node[name] for name in names]
     document = CheckReport(format_version=FORMAT_VERSION, hosts=results)
     settings.output.show(document, lambda: _check_results_text(results), is_prose=True)
     if not all(result.succeeded for result in results):
@@ -224,7 +224,8 @@ def _check_results_text(results: list[CheckResult]) -> str:
       asked: web-1, web-2
       staged: 4081.2.1: web-3
     """
-    in_order = sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome))
+    outcomes = list(CheckOutcome)
+    in_order = sorted(results, key=lambda result: outcomes.index(result.outcome))
     numbers = Counter(result.outcome for result in in_order)
     counts = ", ".join(f"{number} {outcome}" for outcome, number in numbers.items())
     lines = [f"{counted(len(results), 'host')}: {counts or 'nothing to do'}."]

@@ -62,7 +62,7 @@ Hosts answer SSH, too, as core with the key id_ed25519: addresses and ports are 
 # In bytes. A cluster of 30,000 pods takes about 50 MB.
 _LARGEST_SNAPSHOT = 512 << 20
 _LIMIT = "--max-unavailable"
-_DETECT = "detect.sources="
+_DETECT_SOURCES = "detect.sources="
 _AFTER_DEMO = """
 Next, to type the commands yourself:
     {program} lab up{scenario_flag}
@@ -88,7 +88,7 @@ def lab(invocation: typer.Context) -> None:
 
 
 def _export_lines(lab: "Lab") -> list[str]:
-    """Return lines for a shell: `export KUBECONFIG=rollout-lab/kubeconfig`."""
+    """Return lines such as `export KUBECONFIG=rollout-lab/kubeconfig`."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
     program = _own_path()
     if program:
@@ -196,10 +196,10 @@ def demo(
     program = invocation.find_root().command
     flags = list(flags_of(loaded))
     status = ["status"]
-    for flag in flags:
+    for word in flags:
         # Status must find what the plan finds.
-        if flag.startswith(_DETECT):
-            status += ["--set", flag]
+        if word.startswith(_DETECT_SOURCES):
+            status += ["--set", word]
     if _LIMIT not in flags:
         # Three at once show waves.
         flags += [_LIMIT, "3"]
@@ -238,7 +238,7 @@ def _load_scenario(scenario: str, nodes: int | None) -> "Scenario":
 
     loaded = load_scenario(scenario, read_input)
     if loaded.like:
-        # The lab reads the file without these checks.
+        # Only for its checks: the lab reads the file again, without them.
         load_copy(Path(loaded.like), _read_snapshot)
     return scale(loaded, nodes) if nodes else loaded
 
@@ -250,19 +250,17 @@ def _read_snapshot(path: Path) -> bytes:
 
 
 def _use_lab(lab: "Lab", speed: float) -> None:
-    """Make this process use the lab, with time-outs shorter by its speed.
-
-    The user's settings do not fit the lab, so they are dropped.
-    """
+    """Make this process use the lab, with time-outs shortened by its speed."""
+    # The user's settings do not fit the lab.
     for name in list(os.environ):
         if name.startswith("ROLLOUT_"):
             del os.environ[name]
     os.environ.update(lab.environment, XDG_STATE_HOME=str(lab.directory / "state"))
-    rules = Policy()
+    defaults = Policy()
     timeouts = {
-        "DRAIN": rules.drain.timeout,
-        "REBOOT": rules.reboot_timeout,
-        "READY": rules.ready_timeout,
+        "DRAIN": defaults.drain.timeout,
+        "REBOOT": defaults.reboot_timeout,
+        "READY": defaults.ready_timeout,
     }
     for name, seconds in timeouts.items():
         os.environ[f"ROLLOUT_{name}_TIMEOUT"] = f"{max(1, round(seconds / speed))}s"
@@ -285,7 +283,7 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
     from tabulate import tabulate
 
     hosts_by_reboots = Counter(scores.reboots.values())
-    repeated = sum(hosts for times, hosts in hosts_by_reboots.items() if times > 1)
+    repeated = sum(hosts for reboots, hosts in hosts_by_reboots.items() if reboots > 1)
     updated = sum(versions.now != versions.before for versions in scores.versions.values())
     rows = [
         ("hosts rebooted once", f"{hosts_by_reboots[1]} of {len(scores.reboots)}"),
@@ -314,7 +312,7 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
 
 
 def _own_path() -> Path | None:
-    """Return the program's file if there is one, and the shell does not find it by its name."""
+    """Return the program's file if the shell would not find it by its name; otherwise None."""
     typed = Path(sys.argv[0])
     own = typed if typed.name == PROGRAM else Path(sys.executable).with_name(PROGRAM)
     if not own.exists():

@@ -14,7 +14,7 @@ from rollout.cli.settings.reading import CommandSettings, read_file
 from rollout.cli.settings.rules import read_pod_settings
 from rollout.cli.settings.schema import Executor, Settings
 from rollout.cli.settings.schema import settings as known_settings
-from rollout.cli.settings.values import fitting, matching, read_namespace
+from rollout.cli.settings.values import fitting, matching, parse_namespace
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
 from rollout.manifests.cron import check_schedule
@@ -40,7 +40,7 @@ _IMAGE = re.compile(
     r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
 )
 # A CronJob adds eleven characters to a Job's name, which may have 63.
-_read_name = matching(
+_parse_name = matching(
     "[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?",
     "a name of at most 52 lower-case letters, digits and dashes",
 )
@@ -49,12 +49,12 @@ _MINUTE = 60
 _GRACE_MARGIN = 2 * _MINUTE
 _DEFAULT_DEADLINE = 6 * 60 * _MINUTE
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - compared with the operator's
-# Settings of the pod that this command accepts, besides the output's.
+# Settings of the pod that also this command's flags may set.
 _ACCEPTED = ("ssh.known-hosts", "lock.namespace", "metrics.listen")
 
 
-def fixed_image(value: str) -> str:
-    """Return the name of a container image; raise `ValueError` unless it has a tag or digest."""
+def _parse_image(value: str) -> str:
+    """Return the image's name; raise `ValueError` unless it has a tag or a digest."""
     match = _IMAGE.fullmatch(value)
     if not match:
         raise ValueError(
@@ -67,24 +67,23 @@ def fixed_image(value: str) -> str:
     return value
 
 
-def _cluster_ip(value: str) -> str:
+def _parse_cluster_ip(value: str) -> str:
     """Return the address; raise `ValueError` unless a Service can have it."""
+    message = f"{value!r} is not an IP address. Use an address such as 10.96.0.15 or fd00::15."
     try:
         address = ipaddress.ip_address(value.strip())
     except ValueError:
-        address = None
-    # Kubernetes refuses a zone, and an IPv4 address in IPv6.
-    if address is None or "%" in value or getattr(address, "ipv4_mapped", None):
-        raise ValueError(
-            f"{value!r} is not an IP address. Use an address such as 10.96.0.15 or fd00::15."
-        )
+        raise ValueError(message) from None
+    # Kubernetes refuses an IPv6 address with a zone, such as fe80::1%eth0, or with an IPv4 address.
+    if "%" in value or getattr(address, "ipv4_mapped", None):
+        raise ValueError(message)
     is_special = address.is_loopback or address.is_link_local or address.is_multicast
     if is_special or address.is_unspecified:
         raise ValueError(f"{value!r} cannot be a cluster IP. Use one of the Service network.")
     return str(address)
 
 
-def _network(value: str) -> str:
+def _parse_network(value: str) -> str:
     try:
         network = ipaddress.ip_network(value.strip())
     except ValueError as error:
@@ -94,7 +93,7 @@ def _network(value: str) -> str:
     return str(network)
 
 
-_read_secret_name = fitting(is_object_name, "the name of a Secret")
+_parse_secret_name = fitting(is_object_name, "the name of a Secret")
 
 
 _KIND = argument(InstallationKind.CRONJOB, "What to install; roles prints only the roles.", "KIND")
@@ -102,22 +101,22 @@ _IMAGE_TO_RUN = option(
     None,
     "Image to run, with a tag or digest; an image without a registry must already be on each node",
     "IMAGE",
-    parser=fixed_image,
+    parser=_parse_image,
 )
 _NAMESPACE = option(
-    DEFAULT_NAME, "Namespace of the objects, except the roles", "NAME", parser=read_namespace
+    DEFAULT_NAME, "Namespace of the objects, except the roles", "NAME", parser=parse_namespace
 )
 _NAME = option(
     None,
     f"Name of all objects; default: {DEFAULT_NAME} or {DEFAULT_NAME}-fleetlock",
     "NAME",
-    parser=_read_name,
+    parser=_parse_name,
 )
 _ENV_SECRET = option(
     None,
     "Secret whose keys become environment variables: secret settings, tokens, a passphrase",
     "NAME",
-    parser=_read_secret_name,
+    parser=_parse_secret_name,
 )
 _SCHEDULE = option(
     DEFAULT_SCHEDULE,
@@ -130,19 +129,19 @@ _TLS_SECRET = option(
     None,
     "fleetlock: Secret of type kubernetes.io/tls with the certificate",
     "NAME",
-    parser=_read_secret_name,
+    parser=_parse_secret_name,
 )
 _CLUSTER_IP = option(
     None,
     "fleetlock: cluster IP of the Service, for the configuration of the hosts",
     "ADDRESS",
-    parser=_cluster_ip,
+    parser=_parse_cluster_ip,
 )
 _HOSTS_NETWORK = option(
     None,
     "fleetlock: accept requests only from these addresses; repeatable",
     "CIDR",
-    parser=_network,
+    parser=_parse_network,
 )
 
 
@@ -204,11 +203,11 @@ def _default_name(kind: InstallationKind) -> str:
 
 def _refuse_flags_without_effect(choices: Installation, settings: CommandSettings) -> None:
     """Raise `UsageError` for flags that do not reach the pod, or without an image."""
-    others = [
+    unused = [
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
     ]
     hint = "Write it into the settings file of the pod."
-    settings.refuse_typed_settings(others, why="cannot be used with manifests", hint=hint)
+    settings.refuse_typed_settings(unused, why="cannot be used with manifests", hint=hint)
     kind = choices.kind
     is_for_fleetlock = bool(choices.tls_secret or choices.cluster_ip or choices.networks)
     if is_for_fleetlock and kind is not InstallationKind.FLEETLOCK:
@@ -226,16 +225,19 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
 
 
 def _with_settings(choices: Installation, typed: CommandSettings) -> Installation:
+    """Add the settings file for the pod. Flags, which are `typed`, win over the file."""
     kind = choices.kind
+    is_fleetlock = kind is InstallationKind.FLEETLOCK
     file = read_file(Path(typed.file) if typed.file else None)
-    pod, policy = read_pod_settings(file, serves=kind is InstallationKind.FLEETLOCK)
+    pod, policy = read_pod_settings(file, is_fleetlock=is_fleetlock)
+    lock = typed.lock if "lock.namespace" in typed.typed else pod.lock
     listen = ""
     # The pod of a Job ends too soon to be probed.
-    if kind in (InstallationKind.DEPLOYMENT, InstallationKind.FLEETLOCK):
+    if is_fleetlock or kind is InstallationKind.DEPLOYMENT:
         listen = typed.metrics.listen or pod.metrics.listen
     installation = replace(
         choices,
-        lease_namespace=(typed if "lock.namespace" in typed.typed else pod).lock.namespace,
+        lease_namespace=lock.namespace,
         policy=policy,
         settings=file.text,
         every=round(pod.operate.every),
@@ -243,16 +245,16 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
         listen=listen,
         metrics_port=_metrics_port(kind, listen),
     )
-    if kind in (InstallationKind.ROLES, InstallationKind.FLEETLOCK):
-        # The server's other replicas continue its drains; roles need no deadline.
+    if is_fleetlock or kind is InstallationKind.ROLES:
+        # Neither uses SSH. When a server stops, its other replicas continue its drains.
         return installation
     by_ansible = pod.ssh.executor is Executor.ANSIBLE
-    known_hosts = _read_known_hosts(typed.ssh.known_hosts, by_authority=by_ansible)
+    known_hosts = _read_known_hosts(typed.ssh.known_hosts, accepts_authority=by_ansible)
     return replace(installation, known_hosts=known_hosts, grace=_grace_seconds(pod, policy))
 
 
 def _metrics_port(kind: InstallationKind, listen: str) -> int:
-    """Return the port for Prometheus; 0 if it can reach none."""
+    """Return the port of the metrics, or 0 if Prometheus cannot reach it."""
     from rollout.adapters.web import parse_address
 
     host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
@@ -265,19 +267,19 @@ def _metrics_port(kind: InstallationKind, listen: str) -> int:
 
 
 def _grace_seconds(pod: Settings, policy: Policy) -> int:
-    """Return how long a stopped pod may finish its nodes."""
+    """Return how long a stopped pod may take to finish its nodes, in whole minutes."""
     from rollout.planning.play.pace import slowest_node_seconds
 
     rescue_seconds = pod.reboot.rescue_timeout if pod.reboot.rescue else None
-    playbooks = bool(pod.reboot.pre_playbook) + bool(pod.reboot.post_playbook)
-    slowest = slowest_node_seconds(policy, rescue_seconds, playbooks=playbooks)
+    playbook_count = bool(pod.reboot.pre_playbook) + bool(pod.reboot.post_playbook)
+    slowest = slowest_node_seconds(policy, rescue_seconds, playbooks=playbook_count)
     return math.ceil((slowest + _GRACE_MARGIN) / _MINUTE) * _MINUTE
 
 
-def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
-    """Return the file's text; `UsageError` or `InputError` unless it has the key of a host.
+def _read_known_hosts(file: Path | None, *, accepts_authority: bool) -> str:
+    """Return the file's text. Raise an error unless it has the key of a host.
 
-    `by_authority`: the key of a certificate authority is enough.
+    With `accepts_authority`, the key of a certificate authority is enough.
     """
     from rollout.adapters.ssh.known_hosts import has_host_key
 
@@ -295,7 +297,7 @@ def _read_known_hosts(file: Path | None, *, by_authority: bool) -> str:
             f"{file} holds a private key",
             hint="Name the file with the hosts' public keys: known_hosts.",
         )
-    if not has_host_key(text, by_authority=by_authority):
+    if not has_host_key(text, by_authority=accepts_authority):
         raise InputError(f"{file} has no host in it", hint=fill)
     return text
 

@@ -16,7 +16,12 @@ from rollout.cli import wiring
 from rollout.cli.flags import LINES, takes
 from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import CommandSettings
-from rollout.cli.settings.values import future_time, node_name, one_line, os_version
+from rollout.cli.settings.values import (
+    parse_future_time,
+    parse_node_name,
+    parse_one_line,
+    parse_os_version,
+)
 from rollout.cli.stages.cluster import read_nodes, with_patience
 from rollout.cli.stages.selection import selected_names
 from rollout.cli.suggestions import held_versions, node_names, proven_versions
@@ -56,7 +61,7 @@ def _readable_reason(value: str) -> str:
     if len(value) > _LONGEST_REASON:
         limit = f"at most {_LONGEST_REASON} are stored"
         raise ValueError(f"it has {len(value)} characters; {limit}. Make it shorter.")
-    return one_line(value)
+    return parse_one_line(value)
 
 
 @takes("cluster")
@@ -79,10 +84,10 @@ def pause(
       rollout pause --all --until 2030-01-07T06:00Z
     """
     # Report a wrong time before the first request.
-    future_time(until, wiring.now(), "--until")
+    parse_future_time(until, wiring.now(), "--until")
     api, nodes = _read_nodes_to_change(settings, node, everything=all)
     now = api.server_time() or wiring.now()
-    end = future_time(until, now, "--until")
+    end = parse_future_time(until, now, "--until")
     new = Pause(wiring.operator(), whole_second(now), reason, whole_second(end) if end else "")
     names = [item.name for item in nodes] if not all else []
     if all:
@@ -223,7 +228,7 @@ def _read_nodes_to_change(
     if not (names or everything):
         return api, ()
     nodes = read_nodes(api)
-    selection = Selection(nodes=tuple(map(node_name, names or ())))
+    selection = Selection(nodes=tuple(map(parse_node_name, names or ())))
     selected = selected_names(nodes, nodes, selection)
     return api, [node for node in nodes if node.name in selected]
 
@@ -236,7 +241,7 @@ def hold(
         "Versions, as rollout status shows them.",
         "VERSION",
         proven_versions,
-        parser=os_version,
+        parser=parse_os_version,
     ),
 ) -> None:
     """Keep rollouts from rebooting nodes into these versions, until you release them.
@@ -288,7 +293,7 @@ def release(
       rollout release --node worker-2
     """
     versions = tuple(dict.fromkeys(version or ()))
-    nodes = tuple(dict.fromkeys(map(node_name, node or ())))
+    nodes = tuple(dict.fromkeys(map(parse_node_name, node or ())))
     if bool(versions or nodes) == all:
         hint = "To see what is held, run: rollout status"
         raise UsageError("specify either versions or nodes, or --all", hint=hint)

@@ -8,7 +8,7 @@ from rollout.adapters.local_files import check_output_file, output_file
 from rollout.cli.flags import NODES, PLAN_OR_NODES, takes
 from rollout.cli.options import option
 from rollout.cli.settings.reading import RULES, CommandSettings
-from rollout.cli.settings.values import future_time, node_name, os_version
+from rollout.cli.settings.values import parse_future_time, parse_node_name, parse_os_version
 from rollout.cli.suggestions import node_names
 from rollout.errors import UsageError
 
@@ -39,7 +39,7 @@ _ROLLBACK = option(
     None,
     "Plan the rollback of the nodes that run this version",
     "VERSION",
-    parser=os_version,
+    parser=parse_os_version,
 )
 _ANONYMOUS = option(False, "Hide names and labels in the snapshot")
 
@@ -88,7 +88,7 @@ def plan(
     from rollout.cli.stages import preview
 
     if explain is not None:
-        preview.show_explanation(node_name(explain), request, inputs)
+        preview.show_explanation(parse_node_name(explain), request, inputs)
         return
     new = preview.make_preview(inputs, finish_date, settings.nodes.allow)
     preview.show_preview(connections.api, request, inputs.snapshot, preview=new, saved_to=out)
@@ -142,4 +142,4 @@ def _finish_date(finish_by: str | None, settings: CommandSettings) -> datetime |
         why="is what --finish-by looks for",
         hint="Drop one of the two.",
     )
-    return future_time(finish_by, wiring.now(), "--finish-by")
+    return parse_future_time(finish_by, wiring.now(), "--finish-by")

@@ -239,10 +239,10 @@ def server_policy(settings: Settings) -> Policy:
     counts = [rules.slots for rules in groups_of(server).named.values()] or [server.slots]
     percentages = [count for count in counts if count.is_share]
     if percentages:
-        # Numbers cannot be added to a percentage.
+        # Numbers cannot be added to a percentage, so the largest percentage is the limit.
         limit = max(percentages, key=lambda percentage: percentage.of(100))
     else:
-        # `of` ignores the number of nodes for a plain number.
+        # A plain number is the same `of` any number of nodes.
         limit = Count(sum(count.of(0) for count in counts))
     return replace(policy, max_unavailable=limit)
 
@@ -265,8 +265,8 @@ _SECRET = re.compile(
 )
 
 
-def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Policy]:
-    """Return a pod's settings and policy. `serves`: the pod is a FleetLock server.
+def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settings, Policy]:
+    """Return the settings and the policy of a pod that runs operate or the FleetLock server.
 
     Raises `UsageError` for settings that a pod cannot use, or that may hold a secret.
     """
@@ -287,16 +287,19 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> tuple[Settings, Po
             f"{file.name} cannot be a pod's settings: {reasons}",
             hint="Remove it, or use a separate settings file for the cluster.",
         )
-    # Only the pod has the calendar's file.
-    readable = settings.without_calendar()
-    return settings, server_policy(readable) if serves else policy_of(readable)
+    # The calendar's path is the pod's, so this machine cannot read the file.
+    without_calendar = settings.without_calendar()
+    policy = server_policy(without_calendar) if is_fleetlock else policy_of(without_calendar)
+    return settings, policy
 
 
 def _unfit_settings(settings: CommandSettings) -> Iterator[str]:
+    """Yield each setting that a pod cannot use, with the reason."""
     for name, setting in every_setting().items():
         table, _, key = name.partition(".")
         value = getattr(getattr(settings, table), key.replace("-", "_"))
-        if name not in settings.places or value is None:
+        is_set = name in settings.places and value is not None
+        if not is_set:
             continue
         if name in _UNFIT_FOR_PODS:
             yield f"{name} ({_UNFIT_FOR_PODS[name]})"

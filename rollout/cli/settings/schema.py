@@ -44,8 +44,8 @@ from rollout.cli.settings.values import (
     Time,
     Url,
     Window,
+    check_notify_urls,
     flag,
-    notify_urls,
     setting,
     settings_of,
 )
@@ -480,7 +480,7 @@ class NotifySettings(SettingsTable):
         (),
         "Send notifications to this URL: JSON to https://…, text to an Apprise URL (slack://…,"
         " mailto://…). If the URL contains a secret, set it with the environment variable",
-        check=notify_urls,
+        check=check_notify_urls,
         private_variable="ROLLOUT_NOTIFY",
     )
     on: tuple[NotifyEvent, ...] = setting(

@@ -65,14 +65,14 @@ class Setting(Struct, frozen=True):
         """Convert a text or TOML value. Raises `ValueError` or `UsageError` if it is invalid."""
         if not self.is_list:
             return self._read_item(value)
-        # A dict keeps the order, and drops repeated items.
-        items: dict[Any, None] = {}
-        for item in value if isinstance(value, list) else [value]:
-            texts = [part.strip() for part in self._text(item).split(self.separator)]
-            items |= dict.fromkeys(self._read_item(text) for text in texts if text)
+        items: list[Any] = []
+        for written in value if isinstance(value, list) else [value]:
+            texts = [text.strip() for text in self._text(written).split(self.separator)]
+            items += [self._read_item(text) for text in texts if text]
+        without_repeats = tuple(dict.fromkeys(items))
         if self.check is not None:
-            self.check(tuple(items))
-        return tuple(items)
+            self.check(without_repeats)
+        return without_repeats
 
     def _read_item(self, value: Any) -> Any:
         if self.kind is bool:
@@ -82,6 +82,7 @@ class Setting(Struct, frozen=True):
             return boolean
         text = self._text(value)
         if self.kind is Path and not text:
+            # `Path("")` would be the current directory.
             return self.default
         if self.parse is not None:
             return self.parse(text)
@@ -102,10 +103,13 @@ class Setting(Struct, frozen=True):
         return number
 
     def _text(self, value: Any) -> str:
-        kinds = str if self.kind is Path else str | int | float
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            expected = "expected a string, or a list of strings if the setting is a list"
-            raise ValueError(expected)  # noqa: TRY004 - as any
+        """Return the text of a TOML string or number."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        # A number such as `0o644` is no path.
+        is_text = isinstance(value, str) or (is_number and self.kind is not Path)
+        if not is_text:
+            message = "expected a string, or a list of strings if the setting is a list"
+            raise ValueError(message)
         text = str(value)
         # An empty text means the default, but a blank one is a mistake.
         if text and is_blank(text):

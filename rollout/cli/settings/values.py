@@ -39,43 +39,43 @@ _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 def verbatim_if(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a reader that keeps a text, and calls `check` unless it is empty."""
+    """Return a parser that calls `check` unless the text is empty, and returns the text."""
 
-    def read(value: str) -> str:
+    def parse(value: str) -> str:
         text = value.strip()
         if text:
             check(text)
         return text
 
-    return read
+    return parse
 
 
 def fitting(is_valid: Callable[[str], object], description: str) -> Callable[[str], str]:
-    """Return a reader of valid texts; `description` completes its error."""
+    """Return a parser of valid texts. Its error is: `VALUE is not DESCRIPTION`."""
 
-    def read(value: str) -> str:
+    def parse(value: str) -> str:
         if not is_valid(value):
             raise ValueError(f"{value!r} is not {description}")
         return value
 
-    return read
+    return parse
 
 
 def matching(pattern: str, description: str) -> Callable[[str], str]:
-    """Return a reader of texts that match this pattern."""
+    """Return a parser of texts that match this pattern."""
     return fitting(re.compile(pattern, re.ASCII).fullmatch, description)
 
 
-def positive_duration(value: str) -> Duration:
-    """Raise `ValueError` for zero."""
-    seconds = Duration.parse(value)
-    if not seconds:
+def parse_positive_duration(value: str) -> Duration:
+    """Raises `ValueError` for zero."""
+    duration = Duration.parse(value)
+    if not duration:
         raise ValueError("0s leaves no time at all. Write it as in Kubernetes: 90s, 10m, 1h30m.")
-    return seconds
+    return duration
 
 
-def at_least_one(value: str) -> Count:
-    """Raise `ValueError` for zero."""
+def parse_positive_count(value: str) -> Count:
+    """Raises `ValueError` for zero."""
     count = Count.parse(value)
     if count.is_zero:
         raise ValueError(
@@ -87,7 +87,7 @@ def at_least_one(value: str) -> Count:
 NODE_PREFIXES = ("node/", "nodes/")
 
 
-def node_name(value: str) -> str:
+def parse_node_name(value: str) -> str:
     """Return the name without the kind that kubectl writes: `node/worker-1`."""
     prefix = next(filter(value.startswith, NODE_PREFIXES), "")
     name = value.removeprefix(prefix)
@@ -96,14 +96,14 @@ def node_name(value: str) -> str:
     return name
 
 
-def os_version(value: str) -> str:
+def parse_os_version(value: str) -> str:
     """Raises `ValueError` unless it is an operating system's version."""
     if not is_version(value):
         raise ValueError(f"{value!r} is not a version. Write it as rollout status shows it.")
     return value
 
 
-def label_prefix(value: str) -> str:
+def parse_label_prefix(value: str) -> str:
     """Raises `ValueError` unless it is a label's prefix with its slash."""
     if not value.endswith("/"):
         raise ValueError(f"{value!r} is not a label prefix. Use a prefix such as example.com/")
@@ -111,7 +111,7 @@ def label_prefix(value: str) -> str:
     return value
 
 
-def _evidence_source(value: str) -> None:
+def _check_evidence_source(value: str) -> None:
     if not value.startswith(("http://", "https://")):
         return
     from rollout.adapters.foreign_http import parse_url
@@ -123,7 +123,7 @@ def _evidence_source(value: str) -> None:
         )
 
 
-def one_line(value: str) -> str:
+def parse_one_line(value: str) -> str:
     """Raises `ValueError` unless it is one line of printable text."""
     if not value.strip().isprintable():
         raise ValueError(
@@ -132,37 +132,37 @@ def one_line(value: str) -> str:
     return value.strip()
 
 
-def _prometheus_url(value: str) -> None:
+def _check_prometheus_url(value: str) -> None:
     from rollout.adapters.prometheus import check_url
 
     check_url(value)
 
 
-def _alertmanager_url(value: str) -> None:
+def _check_alertmanager_url(value: str) -> None:
     from rollout.adapters.prometheus import ALERTMANAGER, check_url
 
     check_url(value, ALERTMANAGER)
 
 
-def _expression(value: str) -> None:
+def _check_expression(value: str) -> None:
     from rollout.adapters.cel import check_expression
 
     check_expression(value)
 
 
-def _pushgateway_url(value: str) -> None:
+def _check_pushgateway_url(value: str) -> None:
     from rollout.adapters.metrics import check_push_url
 
     check_push_url(value)
 
 
-def _listen_address(value: str) -> None:
+def _check_listen_address(value: str) -> None:
     from rollout.adapters.web import parse_address
 
     parse_address(value)
 
 
-def _textfile(value: str) -> Path:
+def _parse_textfile(value: str) -> Path:
     path = Path(value)
     if path.suffix != ".prom":
         raise ValueError(
@@ -171,34 +171,35 @@ def _textfile(value: str) -> Path:
     return path
 
 
-def notify_urls(urls: Sequence[str]) -> None:
-    """Raise for unusable URLs. Errors name URLs by their number, because URLs can be secret."""
+def check_notify_urls(urls: Sequence[str]) -> None:
+    """Raises for unusable URLs. Errors name URLs by their number, because URLs can be secret."""
     from rollout.adapters.notify import destinations
 
     destinations(urls)
 
 
-def _reader_of_group(check: Callable[[str], object], example: str) -> Callable[[str], str]:
-    """Return a reader of NAME=VALUE for a group of FleetLock."""
+def _group_parser(check: Callable[[str], object], example: str) -> Callable[[str], str]:
+    """Return a parser of NAME=VALUE for a FleetLock group; `check` checks the value."""
 
-    def read(text: str) -> str:
+    def parse(text: str) -> str:
         name, _, value = (part.strip() for part in text.partition("="))
         if not value or not is_group(name):
             raise ValueError(f"{text!r} names no FleetLock group. Write it as {example}.")
         check(value)
         return f"{name}={value}"
 
-    return read
+    return parse
 
 
-def future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
-    """Read a time, or a duration from `now`. Return None for None.
+def parse_future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
+    """Parse the flag's value, a time or a duration from `now`. Return None for None.
 
     Raises `UsageError` unless the time is in the future.
     """
     if value is None:
         return None
     try:
+        # None if it is not a time.
         time = parse_timestamp(value.strip())
         time = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(value))
     except (UsageError, OverflowError) as error:
@@ -214,40 +215,40 @@ def future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
 
 _ALERT_LABEL = "the name of an alert's label. Use a label such as node or instance."
 AlertLabel = Annotated[str, Setting("LABEL", matching(r"([A-Za-z_]\w{0,99})?", _ALERT_LABEL))]
-Command = Annotated[str, Setting("COMMAND", one_line)]
-Expression = Annotated[str, Setting("CEL", verbatim_if(_expression))]
+Command = Annotated[str, Setting("COMMAND", parse_one_line)]
+Expression = Annotated[str, Setting("CEL", verbatim_if(_check_expression))]
 Freeze = Annotated[str, Setting("FREEZE", verbatim_if(windows.parse_freeze), separator=";")]
 OperatorCommand = Annotated[str, Setting("COMMAND", verbatim_if(split_command))]
-_SELECTOR_OF_GROUP = _reader_of_group(parse_selector, "NAME=SELECTOR: workers=pool=web")
+_SELECTOR_OF_GROUP = _group_parser(parse_selector, "NAME=SELECTOR: workers=pool=web")
 GroupSelector = Annotated[str, Setting("NAME=SELECTOR", _SELECTOR_OF_GROUP, separator=";")]
 GroupSlots = Annotated[
-    str, Setting("NAME=COUNT", _reader_of_group(at_least_one, "NAME=3, or NAME=25%"))
+    str, Setting("NAME=COUNT", _group_parser(parse_positive_count, "NAME=3, or NAME=25%"))
 ]
 Label = Annotated[str, Setting("LABEL", verbatim_if(check_label_name))]
 Annotation = Annotated[str, Setting("ANNOTATION", verbatim_if(check_label_name))]
-LabelPrefix = Annotated[str, Setting("PREFIX", label_prefix)]
-Line = Annotated[str, Setting("NAME", one_line)]
-ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", verbatim_if(_listen_address))]
+LabelPrefix = Annotated[str, Setting("PREFIX", parse_label_prefix)]
+Line = Annotated[str, Setting("NAME", parse_one_line)]
+ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", verbatim_if(_check_listen_address))]
 _MATCHER = 'a label matcher. Use one such as severity="critical", with =, !=, =~ or !~.'
 _READ_MATCHER = verbatim_if(fitting(is_matcher, _MATCHER))
 Matcher = Annotated[str, Setting("MATCHER", _READ_MATCHER, separator=";")]
 Name = Annotated[str, Setting("NAME")]
-read_namespace = matching(_NAMESPACE, "a namespace name. Use a name such as kube-system.")
-Namespace = Annotated[str, Setting("NAMESPACE", read_namespace)]
-NodeName = Annotated[str, Setting("NAME", node_name)]
+parse_namespace = matching(_NAMESPACE, "a namespace name. Use a name such as kube-system.")
+Namespace = Annotated[str, Setting("NAMESPACE", parse_namespace)]
+NodeName = Annotated[str, Setting("NAME", parse_node_name)]
 Pause = Annotated[Duration, Setting("DURATION", Duration.parse)]
 _POOL = "a name. Use at most 63 lower-case letters, digits and dashes, such as web."
 PoolName = Annotated[str, Setting("NAME", matching(_NAMESPACE, _POOL))]
 _PRINCIPAL = "the name of a cluster. Use letters, digits, dots and dashes."
 Principal = Annotated[str, Setting("NAME", matching(r"([A-Za-z0-9][\w.@-]{0,99})?", _PRINCIPAL))]
-PrometheusUrl = Annotated[str, Setting("URL", verbatim_if(_prometheus_url))]
-AlertmanagerUrl = Annotated[str, Setting("URL", verbatim_if(_alertmanager_url))]
-PushgatewayUrl = Annotated[str, Setting("URL", verbatim_if(_pushgateway_url))]
+PrometheusUrl = Annotated[str, Setting("URL", verbatim_if(_check_prometheus_url))]
+AlertmanagerUrl = Annotated[str, Setting("URL", verbatim_if(_check_alertmanager_url))]
+PushgatewayUrl = Annotated[str, Setting("URL", verbatim_if(_check_pushgateway_url))]
 Resource = Annotated[str, Setting("RESOURCE", verbatim_if(ObjectReference.parse))]
 Seconds = Annotated[int, Setting("SECONDS")]
 Selector = Annotated[str, Setting("SELECTOR", verbatim_if(parse_selector), separator=";")]
-EvidenceSource = Annotated[str, Setting("SOURCE", verbatim_if(_evidence_source))]
-Textfile = Annotated[Path, Setting("FILE", _textfile)]
+EvidenceSource = Annotated[str, Setting("SOURCE", verbatim_if(_check_evidence_source))]
+Textfile = Annotated[Path, Setting("FILE", _parse_textfile)]
 _TIME = "a date with a time. Use a time such as 2030-01-07T06:00Z."
 # A duration would start again with each pass.
 Time = Annotated[str, Setting("TIME", verbatim_if(fitting(parse_timestamp, _TIME)))]
@@ -256,8 +257,8 @@ Window = Annotated[str, Setting("WINDOW", verbatim_if(windows.Window.parse), sep
 
 # How values of a type are read if its annotation has no `Setting`.
 _SETTING_BY_TYPE = {
-    Count: Setting("COUNT", at_least_one),
-    Duration: Setting("DURATION", positive_duration),
+    Count: Setting("COUNT", parse_positive_count),
+    Duration: Setting("DURATION", parse_positive_duration),
     Path: Setting("FILE"),
     int: Setting("N"),
 }
@@ -270,7 +271,7 @@ def setting(default: T, help: str, **others: Any) -> T:
 
 
 def flag(default: T, help: str, name: str = "", **others: Any) -> T:
-    """Declare a setting with a flag, by default named like the field."""
+    """Declare a setting with a flag, which has the field's name unless `name` is given."""
     return setting(default, help, flag=name, **others)
 
 
@@ -287,13 +288,13 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
     hints = get_type_hints(table, include_extras=True)
     for item in fields(table):  # type: ignore[arg-type]
         kind = hints[item.name]
-        is_optional = type(None) in get_args(kind)
-        if is_optional:
+        if type(None) in get_args(kind):
             # `Count | None`
             kind, _ = get_args(kind)
-        # `tuple[Window, ...]`
         is_list = get_origin(kind) is tuple
-        kind = get_args(kind)[0] if is_list else kind
+        if is_list:
+            # `tuple[Window, ...]`
+            kind, _ = get_args(kind)
         if get_origin(kind) is Annotated:
             kind, setting_of_type = get_args(kind)
         elif issubclass(kind, Enum):
@@ -303,18 +304,17 @@ def settings_of(table: type[SettingsTable], table_name: str) -> Iterator[tuple[s
         key = item.name.replace("_", "-")
         declared = dict(item.metadata)
         if "flag" in declared:
+            # By default, the flag has the key's name.
             declared["flag"] = declared["flag"] or key
-        yield (
-            key,
-            replace(
-                setting_of_type,
-                kind=kind,
-                name=f"{table_name}.{key}",
-                is_list=is_list,
-                default=item.default,
-                **declared,
-            ),
+        setting = replace(
+            setting_of_type,
+            kind=kind,
+            name=f"{table_name}.{key}",
+            is_list=is_list,
+            default=item.default,
+            **declared,
         )
+        yield key, setting
 
 
 def default_text(value: Any) -> str:

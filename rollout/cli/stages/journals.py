@@ -21,6 +21,8 @@ class NumberedRecord(NamedTuple):
 
 STDIN = Path("-")
 OR_PATH = "A path works, too: a file that `apply --set output.journal=FILE` wrote."
+# Begins with the empty prefix only.
+_WITHOUT_RUN = ""
 
 
 class RecordedRun(Struct, frozen=True):
@@ -30,13 +32,14 @@ class RecordedRun(Struct, frozen=True):
     damaged: int
 
 
-def read_recorded_run(path: Path, run: str = "") -> RecordedRun:
-    """Read the latest run whose ID begins with `run`. Raises `InputError` if there is none."""
+def read_recorded_run(path: Path, id_prefix: str = "") -> RecordedRun:
+    """Read the journal's latest run with such an ID. Raises `InputError` if there is none."""
     from rollout.report.runs.report import report_of
 
-    origin = "the log on stdin" if path == STDIN else printable(str(path))
+    is_log = path == STDIN
+    origin = "the log on stdin" if is_log else printable(str(path))
     try:
-        is_log = path == STDIN
+        # Lines that cannot be read are None.
         lines = tuple(journal.read_log(sys.stdin.buffer) if is_log else journal.read_lines(path))
     except OSError as error:
         raise InputError(f"cannot read the journal {origin}: {error.strerror}") from error
@@ -45,7 +48,7 @@ def read_recorded_run(path: Path, run: str = "") -> RecordedRun:
         for number, record in enumerate(lines, start=1)
         if record is not None
     ]
-    records = _records_of(numbered, run, origin)
+    records = _records_of(numbered, id_prefix, origin)
     damaged = lines.count(None)
     report = report_of(
         [record for _, record in records],
@@ -57,25 +60,28 @@ def read_recorded_run(path: Path, run: str = "") -> RecordedRun:
 
 
 def _records_of(
-    records: Iterable[NumberedRecord], run: str, origin: str
+    records: Iterable[NumberedRecord], id_prefix: str, origin: str
 ) -> Sequence[NumberedRecord]:
-    """Return the records of the latest run whose ID begins with `run`.
+    """Return the records of the latest run whose ID begins with `id_prefix`.
 
     In the log of operate, records of a pass without a run count only if there is no run.
     """
     by_run: dict[str, list[NumberedRecord]] = {}
-    name = ""
-    for number, record in records:
-        if record.get("type") == "run":
-            name = str(record.get("run", ""))
+    run_id = _WITHOUT_RUN
+    for numbered in records:
+        record_type = numbered.record.get("type")
+        if record_type == "run":
+            run_id = str(numbered.record.get("run", ""))
             # A run that is resumed becomes the latest.
-            by_run[name] = by_run.pop(name, [])
-        elif record.get("type") == "version":
-            # A pass begins, and may have no run.
-            name = ""
-        by_run.setdefault(name, []).append(NumberedRecord(number, record))
-    names = [name for name in by_run if name.startswith(run) and (name or len(by_run) == 1)]
-    if not names:
-        which = f" that begins with {run!r}" if run else ""
+            by_run[run_id] = by_run.pop(run_id, [])
+        elif record_type == "version":
+            # A pass of operate begins, and may have no run.
+            run_id = _WITHOUT_RUN
+        by_run.setdefault(run_id, []).append(numbered)
+    if len(by_run) > 1:
+        by_run.pop(_WITHOUT_RUN, None)
+    matching = [run_id for run_id in by_run if run_id.startswith(id_prefix)]
+    if not matching:
+        which = f" that begins with {id_prefix!r}" if id_prefix else ""
         raise InputError(f"no run{which} is recorded in {origin}", hint=OR_PATH)
-    return by_run[names[-1]]
+    return by_run[matching[-1]]
