@@ -15,13 +15,10 @@ _UNBROKEN_ANSWER = _ANSWER.replace(" ", "\N{NO-BREAK SPACE}")
 
 def refuse_without_terminal(*, as_json: bool, hint: str = "Use --yes.") -> None:
     """Raise `DeclinedError` if nobody can be asked."""
-    if as_json or not sys.stdin.isatty():
-        why = (
-            "-o json cannot ask for confirmation"
-            if as_json
-            else "there is no terminal to ask for confirmation"
-        )
-        raise DeclinedError(why, hint=hint)
+    if as_json:
+        raise DeclinedError("-o json cannot ask for confirmation", hint=hint)
+    if not sys.stdin.isatty():
+        raise DeclinedError("there is no terminal to ask for confirmation", hint=hint)
 
 
 def ask(question: str, notes: Sequence[str] = ()) -> None:
@@ -34,7 +31,7 @@ def ask(question: str, notes: Sequence[str] = ()) -> None:
         sys.stderr.flush()
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
-        # End the line of the question first.
+        # The message starts a new line, below the question.
         sys.stderr.write(f"\n{program_name()}: interrupted: nothing was changed\n")
         raise
     if answer.strip() != "yes":

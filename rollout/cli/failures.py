@@ -26,18 +26,18 @@ _DENIED = (
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
-    name = program_name()
+    """Return the exit code, after reporting an error."""
     try:
-        code = program(list(arguments), prog_name=name, standalone_mode=False)
+        code = program(list(arguments), prog_name=program_name(), standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of the output has closed the pipe.
         return ExitCode.ERROR
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nothing above could report it
         flush_or_discard()
-        command = _command_path(name, program, arguments)
+        command_path = _command_path(program, arguments)
         with suppress(OSError):
-            report_error(error, verbose=_is_verbose(arguments), command=command)
+            report_error(error, verbose=_is_verbose(arguments), command_path=command_path)
         return error_exit_code(error)
     finally:
         flush_or_discard()
@@ -45,10 +45,11 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def _command_path(name: str, program: Callable[..., Any], arguments: Sequence[str]) -> str:
-    """Return `rollout plan`; only `rollout` without a known command."""
+def _command_path(program: Callable[..., Any], arguments: Sequence[str]) -> str:
+    """Return `rollout plan`, or `rollout` if the first word is not a command."""
     first_word = next((word for word in arguments if not word.startswith("-")), "")
-    return f"{name} {first_word}" if first_word in getattr(program, "commands", ()) else name
+    is_command = first_word in getattr(program, "commands", ())
+    return f"{program_name()} {first_word}" if is_command else program_name()
 
 
 def _is_verbose(arguments: Sequence[str]) -> bool:
@@ -58,9 +59,9 @@ def _is_verbose(arguments: Sequence[str]) -> bool:
     return any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments)
 
 
-def report_error(error: BaseException, *, verbose: bool, command: str = PROGRAM) -> None:
+def report_error(error: BaseException, *, verbose: bool, command_path: str = PROGRAM) -> None:
     """Write an error to stderr. `verbose` adds its causes, and the traceback of a bug."""
-    lines = list(_message_lines(error, command))
+    lines = list(_message_lines(error, command_path))
     cause = error.__cause__
     while verbose and cause is not None:
         lines.append(f"caused by: {printable(f'{type(cause).__name__}: {cause}')}")
@@ -83,7 +84,7 @@ def error_exit_code(error: BaseException) -> ExitCode:
     return ExitCode.ERROR
 
 
-def _message_lines(error: BaseException, command: str) -> Iterator[str]:
+def _message_lines(error: BaseException, command_path: str) -> Iterator[str]:
     """Yield lines such as these.
 
     rollout: error: there is no terminal to ask for confirmation
@@ -102,7 +103,7 @@ def _message_lines(error: BaseException, command: str) -> Iterator[str]:
     elif isinstance(error, typer.TyperException):
         yield f"{name}: error: {printable(_usage_message(error))}"
         # Errors of the option parser have no context.
-        path = getattr(getattr(error, "ctx", None), "command_path", command)
+        path = getattr(getattr(error, "ctx", None), "command_path", command_path)
         yield f"hint: {_advice_on_flag(error)}See '{path} --help' for usage."
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{name}: interrupted"
@@ -149,12 +150,12 @@ def _advice_on_flag(error: typer.TyperException) -> str:
 
     flag = str(getattr(error, "option_name", ""))
     short = next((item for item in settings().values() if item.short == flag), None)
-    similar = short or settings().get(nearest(flag.lstrip("-")))
-    if similar and not similar.flag:
-        return f"{similar.name} has no flag: write --set {similar.name}=VALUE. "
-    if similar and similar.name in PLANNED and context.command.name == _RESUME:
+    setting = short or settings().get(nearest(flag.lstrip("-")))
+    if setting and not setting.flag:
+        return f"{setting.name} has no flag: write --set {setting.name}=VALUE. "
+    if setting and setting.name in PLANNED and context.command.name == _RESUME:
         return (
-            f"resume keeps the rules of the interrupted rollout, so --{similar.flag} cannot be"
+            f"resume keeps the rules of the interrupted rollout, so --{setting.flag} cannot be"
             " changed now. Drop it, or use rollout abort, then rollout apply. "
         )
     return ""

@@ -31,8 +31,6 @@ _PANELS = {
     "ssh": "SSH",
     "output": "Output and settings",
 }
-
-
 NODE_ARGUMENTS = argument(None, "Only these nodes, as with --node.", "NODE", node_names)
 PLAN_OR_NODES = argument(
     None, "A saved plan (rollout plan --out FILE), or only these nodes.", "FILE|NODE", node_names
@@ -44,8 +42,6 @@ _CONFIG = option(
     None, "Settings file (TOML)", "FILE", "--config", "-c", envvar="ROLLOUT_CONFIG", **_OUTPUT
 )
 _SET = option(None, "Set any setting by its key; repeatable", "KEY=VALUE", "--set", **_OUTPUT)
-
-
 _ONE_DOCUMENT = tuple(word for word in OutputFormat if word is not OutputFormat.NAME)
 LINES = (OutputFormat.TEXT, OutputFormat.WIDE, OutputFormat.JSON)
 """Formats of a command that prints a line of JSON for each event."""
@@ -63,43 +59,45 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of these tables or settings, and of `output`.
 
-    It gets `settings`: of the settings file, variables, `--set` and these flags.
+    The command gets `settings`, merged from the settings file, variables, `--set` and these flags.
 
     of_another: The settings file is for another process, so it is not read.
     arguments: NODE_ARGUMENTS, or PLAN_OR_NODES; a saved plan becomes the command's `file`.
     reads: Settings without a flag whose variables are read, to warn that they have no effect.
     helps: Help that differs for this command, by setting.
     """
+    setting_by_parameter = _shared_settings(names)
+    with_variables = [*setting_by_parameter.values(), *(every_setting()[name] for name in reads)]
+    takes_plan = arguments is PLAN_OR_NODES
+    shared_parameters: list[inspect.Parameter] = []
+    for name, setting in setting_by_parameter.items():
+        text = (helps or {}).get(setting.name, setting.help)
+        shared_parameters.append(_parameter(name, _annotation(setting, text, formats)))
+    shared_parameters.append(_parameter("config", Path | None, _CONFIG))
+    shared_parameters.append(_parameter("set_", list[str] | None, _SET))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        setting_by_parameter = _shared_settings(names)
-        parameters = _own_parameters(command, takes_file=arguments is PLAN_OR_NODES)
-        if arguments is not None:
-            parameters.insert(0, _parameter("nodes_or_file", list[str] | None, arguments))
-        for name, setting in setting_by_parameter.items():
-            text = (helps or {}).get(setting.name, setting.help)
-            parameters.append(_parameter(name, _annotation(setting, text, formats)))
-        parameters.append(_parameter("config", Path | None, _CONFIG))
-        parameters.append(_parameter("set_", list[str] | None, _SET))
-
         @functools.wraps(command)
         def read_settings_and_run(**received: Any) -> None:
             from rollout.cli.log import log_command
 
-            values = {setting: received.pop(name) for name, setting in setting_by_parameter.items()}
+            nodes = received.pop("nodes_or_file", None) or ()
+            if takes_plan:
+                received["file"], nodes = split_file(nodes)
             config = received.pop("config")
             file = SettingsFile(str(config or "")) if of_another else read_file(config)
-            nodes = received.pop("nodes_or_file", None) or ()
-            if arguments is PLAN_OR_NODES:
-                received["file"], nodes = split_file(nodes)
-            typed = _typed_settings(values, assignments(received.pop("set_") or ()), nodes)
-            accepted = [*values, *(item for name, item in every_setting().items() if name in reads)]
-            settings = merge_settings(file, from_environment(os.environ, accepted), typed)
+            assigned = assignments(received.pop("set_") or ())
+            values = {setting: received.pop(name) for name, setting in setting_by_parameter.items()}
+            variables = from_environment(os.environ, with_variables)
+            settings = merge_settings(file, variables, _typed_settings(values, assigned, nodes))
             _check_format(settings.output.format, formats)
             with log_command(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
 
-        _sign(read_settings_and_run, parameters)
+        parameters = _own_parameters(command, takes_plan=takes_plan)
+        if arguments is not None:
+            parameters.insert(0, _parameter("nodes_or_file", list[str] | None, arguments))
+        _sign(read_settings_and_run, [*parameters, *shared_parameters])
         return read_settings_and_run
 
     return decorate
@@ -127,10 +125,10 @@ def _shared_settings(names: Sequence[str]) -> Mapping[str, Setting]:
     return setting_by_parameter
 
 
-def _own_parameters(command: Callable[..., None], *, takes_file: bool) -> list[inspect.Parameter]:
+def _own_parameters(command: Callable[..., None], *, takes_plan: bool) -> list[inspect.Parameter]:
     """Return the command's parameters, except those that `takes` fills."""
     hints = get_type_hints(command)
-    filled_by_takes = {"settings", "file"} if takes_file else {"settings"}
+    filled_by_takes = {"settings", "file"} if takes_plan else {"settings"}
     own = []
     for name, item in inspect.signature(command).parameters.items():
         if name in filled_by_takes:
@@ -145,7 +143,7 @@ def _own_parameters(command: Callable[..., None], *, takes_file: bool) -> list[i
 def _typed_settings(
     values: Mapping[Setting, Any], assigned: SettingValues, nodes: Sequence[str]
 ) -> SettingValues:
-    """Flags and `nodes`, which are arguments, win over `--set`."""
+    """Return flags, `nodes`, which are arguments, and `--set`, which is the weakest."""
     flags = {
         item.name: PlacedValue(value, f"--{item.flag}")
         for item, value in values.items()
@@ -153,8 +151,8 @@ def _typed_settings(
         if value not in (None, [])
     }
     if nodes:
-        by_flag = flags["nodes.node"].value if "nodes.node" in flags else []
-        flags["nodes.node"] = PlacedValue([*by_flag, *nodes], "--node")
+        nodes_by_flag = flags["nodes.node"].value if "nodes.node" in flags else []
+        flags["nodes.node"] = PlacedValue([*nodes_by_flag, *nodes], "--node")
     typed = dict(flags)
     for name, item in assigned.items():
         typed.setdefault(name, item)

@@ -69,15 +69,7 @@ class PlainValue:
     """Reads values by type. Typer would load pydantic, which takes 0.15 s."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        declared = param.type_descriptor.parameter_info
-        kind = param.type_descriptor.annotation
-        setting = Setting(
-            kind=get_args(kind)[0] if get_origin(kind) is list else kind,
-            parse=declared.parser,
-            words=param.type_descriptor.choices or (),
-            least=declared.min,
-            most=LONGEST if declared.max is None else declared.max,
-        )
+        setting = _setting_of(param.type_descriptor)
         is_list = param.multiple or param.nargs == -1
         items = (value or ()) if is_list else [value]
         texts = [item for item in items if isinstance(item, str)]
@@ -89,12 +81,25 @@ class PlainValue:
         try:
             if is_list:
                 return [setting.read(text) for text in texts]
-            return setting.read(value) if texts and kind is not bool else value
+            # Other values have their type already.
+            return setting.read(value) if texts and setting.kind is not bool else value
         except UsageError as error:
             why = f"{error.message}. {error.hint}"
             raise typer.BadParameter(why, ctx=ctx, param=param) from error
         except ValueError as error:
             raise typer.BadParameter(str(error), ctx=ctx, param=param) from error
+
+
+def _setting_of(descriptor: Any) -> Setting:
+    kind = descriptor.annotation
+    declared = descriptor.parameter_info
+    return Setting(
+        kind=get_args(kind)[0] if get_origin(kind) is list else kind,
+        parse=declared.parser,
+        words=descriptor.choices or (),
+        least=declared.min,
+        most=LONGEST if declared.max is None else declared.max,
+    )
 
 
 class Commands(UserDict[str, Any]):
@@ -127,7 +132,7 @@ def _import_command(name: str, description: str) -> Any:
 
 
 class _QuickValues:
-    """Reads values without pydantic, and keeps them as typed during a completion."""
+    """Reads values by `PlainValue`, and keeps them as typed during a completion."""
 
     def parse_args(self, ctx: Any, args: Any) -> Any:
         for parameter in self.get_params(ctx):  # type: ignore[attr-defined]

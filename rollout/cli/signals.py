@@ -42,8 +42,7 @@ def stopped_by_signals(
 ) -> Iterator[None]:
     """In this context, a signal requests the `stop`. For the main thread only.
 
-    `effect` says in a message what the stop does; by default, to a rollout. A live display would
-    overwrite the message, so it shows the stop itself.
+    `effect` says what the stop does, if not to a rollout. A live display shows the stop itself.
     """
     echo = Echo(sys.stderr) if has_live_display else None
     watched = (*_STOP_SIGNALS, signal.SIGTSTP) if echo else _STOP_SIGNALS
@@ -94,10 +93,7 @@ def interrupted_by_signals(
 
 @contextmanager
 def _repeating_dropped_interrupts(pipe: int) -> Iterator[None]:
-    """Report each interruption that the interpreter drops, as in `__del__`, to the pipe's reader.
-
-    `_request_on_signals` then repeats it after `_SECONDS_UNTIL_REPEAT`.
-    """
+    """Have `_request_on_signals` repeat interruptions that the interpreter drops in `__del__`."""
     previous_hook = sys.unraisablehook
 
     def report_dropped(dropped: "sys.UnraisableHookArgs") -> None:
@@ -134,8 +130,7 @@ def _signal_pipe(
 ) -> Iterator[int]:
     """Yield the writing end of a pipe that gets one byte per signal.
 
-    `read_signals` runs in a thread, with the descriptor of the reading end. It has to return at the
-    end of the pipe.
+    `read_signals` reads the other end in a thread, until the pipe ends.
     """
     reading_end, writing_end = os.pipe()
     os.set_blocking(writing_end, False)

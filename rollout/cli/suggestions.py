@@ -26,10 +26,10 @@ _TERMINAL = (0, 2)
 def node_names(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the last name of a list such as `node/a,node/b`, except names already typed."""
     before, comma, last = incomplete.rpartition(",")
-    kind = next((prefix for prefix in NODE_PREFIXES if last.startswith(prefix)), "")
+    prefix = next(filter(last.startswith, NODE_PREFIXES), "")
     typed_names = {*before.split(","), *_names_on_line(context)}
     names = [name for name in _query_cluster(context, _read_node_names) if name not in typed_names]
-    return _starting_with(incomplete, [f"{before}{comma}{kind}{name}" for name in names])
+    return _starting_with(incomplete, [f"{before}{comma}{prefix}{name}" for name in names])
 
 
 def held_versions(context: typer.Context, incomplete: str) -> list[str]:
@@ -70,9 +70,11 @@ def _starting_with(incomplete: str, words: Iterable[str]) -> list[str]:
 
 def _names_on_line(context: typer.Context) -> Iterator[str]:
     for values in context.params.values():
-        for value in values if isinstance(values, list | tuple) else ():
-            parts = (part for part in str(value).split(",") if part not in ("", *NODE_PREFIXES))
-            yield from map(parse_node_name, parts)
+        if not isinstance(values, list | tuple):
+            continue
+        for name in ",".join(map(str, values)).split(","):
+            if name not in ("", *NODE_PREFIXES):
+                yield parse_node_name(name)
 
 
 def _query_cluster(
@@ -146,8 +148,8 @@ def _read_rebooted_versions(api: "ClusterApi", _namespace: str) -> Iterable[str]
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.node_marks import last_result
 
-    results = [last_result(node) for node in read_nodes(api)]
-    return sorted({result["version"] for result in results if result.get("version")})
+    versions = {last_result(node).get("version", "") for node in read_nodes(api)}
+    return sorted(versions - {""})
 
 
 @contextmanager

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
-_WRITTEN_AT_ONCE = 1_000_000
+_CHARACTERS_AT_ONCE = 1_000_000
 try:
     from termios import error as _terminal_error
 except ImportError:
@@ -104,9 +104,9 @@ def show_document(document: object, *, as_yaml: bool = False) -> None:
 
     data = document if isinstance(document, bytes) else json_document(document)
     text = (yaml_document(data) if as_yaml else data).decode()
-    # In parts: each copy of a plan of thousands of nodes takes tens of megabytes.
-    for start in range(0, len(text), _WRITTEN_AT_ONCE):
-        sys.stdout.write(text[start : start + _WRITTEN_AT_ONCE])
+    # In parts, because writing copies the text, which may have tens of megabytes.
+    for start in range(0, len(text), _CHARACTERS_AT_ONCE):
+        sys.stdout.write(text[start : start + _CHARACTERS_AT_ONCE])
     if not text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
@@ -136,8 +136,7 @@ class Echo:
     def __init__(self, stream: TextIO) -> None:
         # None if the stream is no terminal.
         self._descriptor = stream.fileno() if stream.isatty() else None
-        # Whether to turn the echo on again.
-        self._had_echo = False
+        self._is_off = False
 
     def __enter__(self) -> Self:
         self.turn_off()
@@ -147,28 +146,25 @@ class Echo:
         self.turn_on()
 
     def turn_off(self) -> None:
+        self._switch(on=False)
+
+    def turn_on(self) -> None:
+        """Turn the echo on again if this object has turned it off."""
+        if self._is_off:
+            self._switch(on=True)
+
+    def _switch(self, *, on: bool) -> None:
         with suppress(ImportError, *_LOST_TERMINAL):
             import termios
 
             if self._descriptor is None or not _is_foreground(self._descriptor):
                 return
             attributes = termios.tcgetattr(self._descriptor)
-            if attributes[_LOCAL_MODES] & termios.ECHO:
-                self._had_echo = True
-                attributes[_LOCAL_MODES] &= ~termios.ECHO
+            was_on = bool(attributes[_LOCAL_MODES] & termios.ECHO)
+            if was_on != on:
+                attributes[_LOCAL_MODES] ^= termios.ECHO
                 termios.tcsetattr(self._descriptor, termios.TCSANOW, attributes)
-
-    def turn_on(self) -> None:
-        with suppress(ImportError, *_LOST_TERMINAL):
-            import termios
-
-            if self._descriptor is None or not _is_foreground(self._descriptor):
-                return
-            if self._had_echo:
-                self._had_echo = False
-                attributes = termios.tcgetattr(self._descriptor)
-                attributes[_LOCAL_MODES] |= termios.ECHO
-                termios.tcsetattr(self._descriptor, termios.TCSANOW, attributes)
+                self._is_off = not on
 
     def pause_process(self) -> None:
         self.turn_on()
@@ -182,7 +178,7 @@ def _is_foreground(descriptor: int) -> bool:
     try:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     except OSError:
-        # Only the controlling terminal stops it.
+        # It is not the controlling terminal, and only that one stops background processes.
         return True
 
 
@@ -234,11 +230,13 @@ def flush_or_discard() -> None:
 
 
 def discard_lost_terminals() -> None:
-    """Discard output to a terminal that is gone after a broken login, so that it does not fail."""
+    """Discard output to a terminal that a broken login has closed, so that writing cannot fail."""
     for descriptor in (_STDOUT, _STDERR):
         status = os.fstat(descriptor)
         is_device = stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) != _MEMORY_DEVICES
-        if is_device and not os.isatty(descriptor):
+        # A closed terminal is still a device, but `isatty` fails.
+        is_closed_terminal = is_device and not os.isatty(descriptor)
+        if is_closed_terminal:
             _redirect_to_null(descriptor)
 
 

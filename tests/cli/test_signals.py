@@ -36,7 +36,7 @@ def test_a_signal_that_is_sent_twice_at_once_asks_once(
 def test_a_terminal_that_is_lost_changes_nothing() -> None:
     controller, terminal = pty.openpty()
     with os.fdopen(terminal, "w") as stream, Echo(stream) as echo:
-        echo._had_echo = True
+        echo._is_off = True
         os.close(controller)
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, terminal)

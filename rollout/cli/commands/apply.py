@@ -112,7 +112,7 @@ def _run_or_rehearse(request: "Request", *, asks: bool, dry_run: DryRun | None) 
 
 
 def _rehearse(request: "Request", *, asks_server: bool) -> ExitCode:
-    """Show what a run would do, and leave the metrics of the last run as they are."""
+    """Show what a run would do. The metrics stay those of the last run."""
     from rollout.cli import gate_wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
@@ -189,7 +189,7 @@ def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, asks: bool) -> None:
     else:
         place = wiring.cluster_place(request.settings, api)
         show(screens.new_run_text(fresh.prepared, fresh.snapshot, place))
-    # `new_run_text` shows a fresh plan with these notes, but a saved one without.
+    # The text of a fresh plan has these notes already.
     if as_json or isinstance(request.origin, Saved):
         warn(*screens.held_notes(fresh.prepared.plan))
     if fresh.replaced:
@@ -203,7 +203,7 @@ def _only_file(file: Path | None, filename: Path | None) -> Path | None:
 
 
 def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
-    """Return the request. For a saved plan, refuse flags, and print which settings it ignores."""
+    """For a saved plan, refuse flags, and print which settings have no effect."""
     from rollout.cli.stages.request import Request, Saved, fresh_request
 
     request = fresh_request(settings)

@@ -64,10 +64,7 @@ def doctor(
 
 
 def _check_cluster(request: Request) -> "tuple[Sequence[Check], Outlook | None]":
-    """Return the checks and what a rollout could do next, or None after an error.
-
-    The first error ends the checks, and becomes the last of them.
-    """
+    """Return the checks and the outlook. The first error is the last check, and leaves None."""
     subject = request.settings.cluster.context or "current context"
     try:
         connections = connect(request.settings)
@@ -81,15 +78,13 @@ def _check_cluster(request: Request) -> "tuple[Sequence[Check], Outlook | None]"
     return check_cluster(connections, request, identity)
 
 
-def _notification_checks(
-    settings: NotifySettings, cluster_name: str, *, test: bool
-) -> Iterator[Check]:
+def _notification_checks(options: NotifySettings, cluster: str, *, test: bool) -> Iterator[Check]:
     body = "rollout doctor --notify-test sent this. Nothing has happened."
     at = timestamp(wiring.now())
     note = render_note(
-        Note(event="test", at=at, cluster=cluster_name, title="test notification", body=body)
+        Note(event="test", at=at, cluster=cluster, title="test notification", body=body)
     )
-    for destination in destinations(settings.url):
+    for destination in destinations(options.url):
         try:
             if test:
                 destination.send(note)

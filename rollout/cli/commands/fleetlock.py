@@ -23,7 +23,7 @@ from rollout.ports import ClusterApi
 from rollout.report.fleetlock import SlotReleaseReport, fleetlock_document, slots_text
 
 _POLL_SECONDS = 0.5
-# The server first watches for a minute whether a host with a new grant goes down.
+# The server watches a host with a new grant for a minute.
 _RELEASE_SECONDS = 120.0
 # While one server replaces another, nobody holds the lock for some seconds.
 _WITHOUT_SERVER_SECONDS = 15.0
@@ -138,15 +138,15 @@ def release(
 
 
 def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
-    """Return the server that holds the lock, or empty if none or a rollout does."""
+    """Return the server that holds the lock; empty if none does."""
     lease = with_patience(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run) else ""
 
 
 def _release_slot(settings: CommandSettings, node: str) -> bool:
-    """Mark the node's slot for release, and wait until a server has released it.
+    """Wait until a server has released the node's slot. Return False if the node has none.
 
-    Return False if the node has no slot. Raise `BlockedError` if no server releases it in time.
+    Raises `BlockedError` if no server releases it in time.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace

@@ -67,7 +67,7 @@ def man_pages_of(program: Any, name: str) -> Mapping[str, str]:
 
 
 def _man_pages_below(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
-    """Yield the file names and texts of a command and its subcommands."""
+    """Yield file names and texts."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
     yield f"{_page_name(path)}.1", _man_page(path, command, context)
     for name, subcommand in sorted(getattr(command, "commands", {}).items()):
@@ -111,7 +111,7 @@ def _man_page(path: str, command: Any, context: Any) -> str:
 
 
 def _parameter_sections(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return the names and helps of the parameters, by the section's title."""
+    """Return names and helps of parameters by the section's title."""
     if hasattr(command, "sections"):
         sections: dict[str, list[tuple[str, str]]] = command.sections(context)
         return sections

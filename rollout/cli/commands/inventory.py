@@ -127,7 +127,7 @@ def known_hosts(
 def _scan(
     hosts: Mapping[str, Host], file: Path | None, fingerprints: Path | None, ssh: SshSettings
 ) -> Sequence["ScannedHost"]:
-    """Ask the hosts for their keys, and compare them with known_hosts and the fingerprints."""
+    """Compare the hosts' keys with known_hosts and the fingerprints."""
     from rollout.adapters.ssh import host_keys
 
     known_fingerprints: host_keys.Fingerprints = {}

@@ -88,7 +88,6 @@ def lab(invocation: typer.Context) -> None:
 
 
 def _export_lines(lab: "Lab") -> list[str]:
-    """Return lines such as `export KUBECONFIG=rollout-lab/kubeconfig`."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
     program = _own_path()
     if program:
@@ -312,7 +311,7 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
 
 
 def _own_path() -> Path | None:
-    """Return the program's file if the shell would not find it by its name; otherwise None."""
+    """Return the program's file, or None if the shell finds it by its name."""
     typed = Path(sys.argv[0])
     own = typed if typed.name == PROGRAM else Path(sys.executable).with_name(PROGRAM)
     if not own.exists():

@@ -74,7 +74,7 @@ def _parse_cluster_ip(value: str) -> str:
         address = ipaddress.ip_address(value.strip())
     except ValueError:
         raise ValueError(message) from None
-    # Kubernetes refuses an IPv6 address with a zone, such as fe80::1%eth0, or with an IPv4 address.
+    # Kubernetes refuses a zone such as in fe80::1%eth0, and an IPv4 address in IPv6.
     if "%" in value or getattr(address, "ipv4_mapped", None):
         raise ValueError(message)
     is_special = address.is_loopback or address.is_link_local or address.is_multicast
@@ -225,7 +225,7 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
 
 
 def _with_settings(choices: Installation, typed: CommandSettings) -> Installation:
-    """Add the settings file for the pod. Flags, which are `typed`, win over the file."""
+    """Add the pod's settings file, over which `typed` flags win."""
     kind = choices.kind
     is_fleetlock = kind is InstallationKind.FLEETLOCK
     file = read_file(Path(typed.file) if typed.file else None)
@@ -277,10 +277,7 @@ def _grace_seconds(pod: Settings, policy: Policy) -> int:
 
 
 def _read_known_hosts(file: Path | None, *, accepts_authority: bool) -> str:
-    """Return the file's text. Raise an error unless it has the key of a host.
-
-    With `accepts_authority`, the key of a certificate authority is enough.
-    """
+    """Return the file's text. Raise an error unless it has a key of a host, or an authority's."""
     from rollout.adapters.ssh.known_hosts import has_host_key
 
     fill = "Fill it with: rollout known-hosts --out FILE"

@@ -57,7 +57,7 @@ _UNTIL = "When to end the pause: 8h, 2d, or 2030-01-07T06:00Z (UTC if no time zo
 _LONGEST_REASON = 120
 
 
-def _readable_reason(value: str) -> str:
+def _parse_reason(value: str) -> str:
     if len(value) > _LONGEST_REASON:
         limit = f"at most {_LONGEST_REASON} are stored"
         raise ValueError(f"it has {len(value)} characters; {limit}. Make it shorter.")
@@ -70,7 +70,7 @@ def pause(
     node: list[str] | None = _NODES,
     all: bool = option(False, "Pause all nodes, including those that join later"),
     reason: str = option(
-        "", "Reason for the pause, shown by status and plan", "TEXT", parser=_readable_reason
+        "", "Reason for the pause, shown by status and plan", "TEXT", parser=_parse_reason
     ),
     until: str | None = option(None, _UNTIL, "TIME"),
 ) -> None:
@@ -89,7 +89,7 @@ def pause(
     now = api.server_time() or wiring.now()
     end = parse_future_time(until, now, "--until")
     new = Pause(wiring.operator(), whole_second(now), reason, whole_second(end) if end else "")
-    names = [item.name for item in nodes] if not all else []
+    names: list[str] = []
     if all:
         before, _ = _change_memory(settings, partial(with_pause, pause=new))
         if before.pause and not before.pause.is_over(now):
@@ -97,7 +97,7 @@ def pause(
         paused = "All nodes"
         end_command = "rollout unpause --all"
     else:
-        names = _change_each(names, lambda name: pause_node(api, name, new))
+        names = _change_each([item.name for item in nodes], lambda name: pause_node(api, name, new))
         paused = shortened(names)
         end_command = f"rollout unpause {' '.join(names)}"
     text = f"{paused}: {printable(str(new))}.\nEnd it:\n    {end_command}"
@@ -125,13 +125,13 @@ def unpause(
       rollout unpause --unattended
     """
     api, nodes = _read_nodes_to_change(settings, node, everything=all, may_be_none=unattended)
-    ended = [] if all else [item.name for item in nodes if pause_on(item) is not None]
+    paused = [] if all else [item.name for item in nodes if pause_on(item) is not None]
+    others = [item for item in nodes if item.name not in paused]
     before = NO_MEMORY
     if all or unattended:
         change = partial(_without_pauses, all_nodes=all, unattended=unattended)
         before, _ = _change_memory(settings, change)
-    others = [item for item in nodes if item.name not in ended]
-    ended = _change_each(ended, partial(unpause_node, api))
+    ended = _change_each(paused, partial(unpause_node, api))
     lines = _unpause_lines(before, ended, others, all_nodes=all, unattended=unattended)
     if all:
         lines += _pauses_by_name(others, api.server_time())
@@ -143,10 +143,10 @@ def unpause(
         unattended=unattended and before.aborted is not None,
     )
     settings.output.show(document, lambda: "\n".join(lines), is_prose=True)
-    by_other_tools = [item for item in others if pause_on(item) is None and why_paused(item, None)]
+    not_by_rollout = [item for item in others if pause_on(item) is None]
+    by_other_tools = [item.name for item in not_by_rollout if why_paused(item, None)]
     if by_other_tools:
-        names = shortened([item.name for item in by_other_tools])
-        say(f"still paused, by another tool's annotation: {names}")
+        say(f"still paused, by another tool's annotation: {shortened(by_other_tools)}")
 
 
 def _change_each(names: Sequence[str], change: Callable[[str], None]) -> list[str]:
@@ -176,7 +176,7 @@ def _unpause_lines(
     all_nodes: bool,
     unattended: bool,
 ) -> list[str]:
-    """`ended` nodes were paused by name; `others` were named, but not paused."""
+    """`ended` nodes were paused by name, `others` were not."""
     lines: list[str] = []
     if ended:
         lines.append(f"No longer paused: {shortened(ended)}.")
@@ -219,7 +219,7 @@ def _read_nodes_to_change(
     everything: bool,
     may_be_none: bool = False,
 ) -> tuple[ClusterApi, Sequence[Node]]:
-    """Raise `UsageError` if no node is named, unless there `may_be_none`."""
+    """Return the API, and the named nodes or all. Raise `UsageError` for none unless allowed."""
     if (names and everything) or not (names or everything or may_be_none):
         hint = "Specify node names, such as worker-2 worker-3, or use --all."
         why = "--all cannot be used with node names" if names else "no nodes specified"
@@ -305,31 +305,28 @@ def release(
     document = ReleaseReport(
         versions=released, nodes=forgotten, unknown=unknown, reset=bool(before.why_unreadable)
     )
-    memory = memory_document(settings.lock.namespace).origin
-    settings.output.show(document, lambda: _release_text(document, memory), is_prose=True)
+    config_map = memory_document(settings.lock.namespace).origin
+    settings.output.show(document, lambda: _release_text(document, config_map), is_prose=True)
 
 
-def _release_text(done: ReleaseReport, memory: str) -> str:
+def _release_text(report: ReleaseReport, config_map: str) -> str:
     lines: list[str] = []
-    if done["versions"]:
-        lines.append(f"Released: {shortened(done['versions'])}.")
-    if done["nodes"]:
-        lines.append(f"Cleared the failures of: {shortened(done['nodes'])}.")
-    if done["unknown"]:
-        lines.append(f"Nothing to release for: {shortened(done['unknown'])}.")
-    if done["reset"]:
+    if report["versions"]:
+        lines.append(f"Released: {shortened(report['versions'])}.")
+    if report["nodes"]:
+        lines.append(f"Cleared the failures of: {shortened(report['nodes'])}.")
+    if report["unknown"]:
+        lines.append(f"Nothing to release for: {shortened(report['unknown'])}.")
+    if report["reset"]:
         ended = "All holds and the pause of all nodes, if there were any, have ended."
-        lines.append(f"Reset: {memory}. {ended}")
+        lines.append(f"Reset: {config_map}. {ended}")
     return "\n".join(lines or ["Nothing to release: no failure is stored."])
 
 
 def _change_memory(
     settings: CommandSettings, change: Callable[[Memory], Memory], *, may_reset: bool = False
 ) -> tuple[Memory, Memory]:
-    """Change the memory, and return it as it was before and after.
-
-    Raises `BlockedError` if it is unreadable, unless the change `may_reset` it.
-    """
+    """Return the memory before and after. If unreadable, raise `BlockedError`, or reset it."""
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
     before = with_patience(read_stored_memory, api, namespace).content

@@ -1,4 +1,4 @@
-"""The command operate. `takes` reads the settings; `stages.operate_pass` lists a pass's steps."""
+"""`docs/architecture.md`, "How operate runs", lists the steps of a pass."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def operate(
     with deliver_metrics(settings, _server_url(settings), serves=True) as metrics:
         process_stop = StopRequest()
         operation = Operation(settings, process_stop, metrics, once=once)
-        # stages/operate.py lists what a signal stops.
+        # `stages.operate` lists what a signal stops.
         with interrupted_by_signals(process_stop) as ignore_signals:
             if once:
                 raise typer.Exit(operation.run_once())
@@ -67,10 +67,7 @@ def _for_unattended_passes(settings: CommandSettings) -> CommandSettings:
 
 
 def _server_url(settings: CommandSettings) -> str:
-    """Return the API server's URL for the metrics; empty if the settings are wrong.
-
-    This sends nothing to it: each pass connects, and reports errors.
-    """
+    """Return the API server's URL; empty if the settings are wrong, which each pass reports."""
     from rollout.cli import wiring
 
     try:

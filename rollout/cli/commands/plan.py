@@ -72,8 +72,11 @@ def plan(
 
     of_whole_plan = (out, markdown, detailed_exitcode, finish_by)
     if file is not None:
-        others = (*of_whole_plan, explain, snapshot, anonymous, rollback)
-        _show_saved(file, settings, has_other_flags=any(others))
+        from rollout.cli.stages.preview import show_saved
+
+        if any((*of_whole_plan, explain, snapshot, anonymous, rollback)):
+            raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
+        show_saved(file, settings)
         return
     if explain is not None and any(of_whole_plan):
         hint = "Drop --out, --markdown, --detailed-exitcode and --finish-by."
@@ -99,28 +102,19 @@ def plan(
 def _read_inputs(
     connections: "Connections", request: "Request", snapshot: Path | None, *, anonymous: bool
 ) -> "PlanInputs":
-    """Read the cluster and the hosts; save what was read to `snapshot`."""
+    """Read the cluster and the hosts, and save the answers to `snapshot`."""
     from rollout.cli.stages.cluster import read_cluster
 
     # `read_cluster` fills it.
     answers: CachedPages | None = None if snapshot is None else {}
     with_jobs = request.policy.drain.completion.is_used
     cluster = read_cluster(connections.api, request.namespace, answers, with_jobs=with_jobs)
-    # Imported late, so that the first request is sent sooner.
     from rollout.cli.stages import preview
 
     inputs = preview.complete_inputs(connections, request, cluster)
     if snapshot is not None and answers is not None:
         preview.write_copy(snapshot, inputs, answers, anonymous=anonymous)
     return inputs
-
-
-def _show_saved(file: Path, settings: CommandSettings, *, has_other_flags: bool) -> None:
-    from rollout.cli.stages.preview import show_saved
-
-    if has_other_flags:
-        raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
-    show_saved(file, settings)
 
 
 def _check_outputs(

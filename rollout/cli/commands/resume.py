@@ -75,7 +75,7 @@ def resume(
     unfinished = _find_resumable(settings, api, retry_failed=retry_failed)
     if unfinished is None:
         return
-    request = resumption.resumption_request(settings, unfinished, retry_failed=retry_failed)
+    request = resumption.resumption_request(settings, unfinished)
     gate_ports = gate_wiring.gate_ports(settings, request.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=settings.output.as_json)
@@ -115,7 +115,7 @@ def _confirm_and_run(ready_run: "ReadyRun", unfinished: "Unfinished", *, yes: bo
 def _find_resumable(
     settings: CommandSettings, api: "ClusterApi", *, retry_failed: bool
 ) -> "Unfinished | None":
-    """Return the rollout with the settings of this command; None, after a message, without one."""
+    """Return the rollout to resume, with the time-outs set now, or print that there is none."""
     from rollout.cli.stages import execute, resumption
     from rollout.cli.stages.unfinished import find_unfinished
     from rollout.execution.rollout.continuation import has_something_left
@@ -191,8 +191,8 @@ def abort(
     output.show(abort_document(aborted), lambda: abort_result(aborted, again), is_prose=True)
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
-    is_left = aborted.left_cordoned or aborted.left_tainted
-    raise typer.Exit(ExitCode.PARTIAL if is_left else ExitCode.OK)
+    left = aborted.left_cordoned or aborted.left_tainted
+    raise typer.Exit(ExitCode.PARTIAL if left else ExitCode.OK)
 
 
 def _has_slots(connections: "Connections", namespace: str) -> bool:

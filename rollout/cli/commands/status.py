@@ -40,7 +40,7 @@ def status(
     if web:
         from rollout.cli.stages import status as stage
 
-        _refuse_beside_web(settings, is_other=watch or run or pending)
+        _refuse_beside_web(settings, has_other_flags=watch or run or pending)
         stage.serve_run(settings, wiring.cluster_api(settings))
     elif watch or run:
         from rollout.cli.stages import status as stage
@@ -61,9 +61,9 @@ def _show_nodes(request: "Request", *, only_pending: bool) -> None:
     show_nodes(connections, request, nodes, only_pending=only_pending)
 
 
-def _refuse_beside_web(settings: CommandSettings, *, is_other: bool) -> None:
+def _refuse_beside_web(settings: CommandSettings, *, has_other_flags: bool) -> None:
     is_text = settings.output.format in (OutputFormat.TEXT, OutputFormat.WIDE)
-    if is_other or settings.nodes.node or not is_text:
+    if has_other_flags or settings.nodes.node or not is_text:
         raise UsageError(
             "--web shows the whole rollout as a page", hint="Drop the other flags and the nodes."
         )

@@ -29,7 +29,7 @@ def with_current_timeouts(rules: Policy, current: CommandSettings) -> Policy:
     """Return an interrupted rollout's rules with the time-outs that are set now."""
 
     def latest(name: str, planned: Duration, now: Duration) -> Duration:
-        # A default was not set by anyone.
+        # Nobody has set a default, so the planned value stays.
         return now if name in current.places else planned
 
     gates = rules.gates
@@ -106,9 +106,9 @@ def settings_without_effect(
 ) -> Iterator[str]:
     """Yield a sentence for each variable and file setting that differs from these rules.
 
-    Settings in `changeable` have an effect, so they are left out. Flags are refused elsewhere.
+    Settings in `changeable` have an effect. Flags are refused elsewhere.
     """
-    # The plan holds the calendar's events.
+    # The plan holds the calendar's events, so the file is not read.
     policy_now = policy_of(current.without_calendar())
     current_rules = {**_written_rules(policy_now), **_selection_settings(selection_of(current))}
     planned_rules = {**_written_rules(rules), **_selection_settings(selection)}
@@ -119,7 +119,7 @@ def settings_without_effect(
         rule_by_default = f"--{flag}" if flag else name
         for rule in _RULES_OF_SETTING.get(name, (rule_by_default,)):
             planned = planned_rules.get(rule)
-            # The calendar was not read, so its events cannot be compared.
+            # The calendar's events cannot be compared.
             if current_rules.get(rule) != planned or name == "gates.calendar":
                 value = "" if name.startswith("alerts.") else f" ({planned or 'none'})"
                 yield f"{place} has no effect: {rule} stays as it was planned{value}"

@@ -40,6 +40,7 @@ TIMEOUTS = (
     "gates.hook-timeout",
 )
 """Only these rules may change while a rollout is interrupted."""
+_RESUME = "resume"
 # All commands accept the flags of the cluster and its hosts.
 _FLAGS_OF_COMMAND = {
     "apply": RULES,
@@ -47,7 +48,7 @@ _FLAGS_OF_COMMAND = {
     "plan": RULES,
     "doctor": RULES,
     "status": SELECTION,
-    "resume": TIMEOUTS,
+    _RESUME: TIMEOUTS,
 }
 # These belong to a process, and not to a plan.
 _OF_PROCESS = (
@@ -91,7 +92,7 @@ class CommandSettings(Settings):
 
     # The settings of the command line.
     typed: SettingValues = field(default_factory=dict)
-    # Where each setting was set, for messages; by its name. Defaults are left out.
+    # Where each setting was set, by its name. Defaults are left out.
     places: Mapping[str, str] = field(default_factory=dict)
     # The settings file; empty for none.
     file: str = ""
@@ -101,25 +102,26 @@ class CommandSettings(Settings):
         return replace(self, gates=replace(self.gates, calendar=None))
 
     def with_typed_settings(self, command: str) -> str:
-        """Return `command` with the typed settings that it accepts, to be pasted.
+        """Return `command` with the typed settings that it accepts, except secrets.
 
-        `rollout apply` becomes `rollout apply --max-unavailable 3 --config rollout.toml`. resume
-        needs time-outs only if a settings file may set others. Secrets are left out.
+        `rollout apply` becomes `rollout apply --max-unavailable 3 --config rollout.toml`.
         """
         words = [command]
-        flags = _FLAGS_OF_COMMAND.get(command.split()[1], ())
-        if flags == TIMEOUTS and not self.file:
+        subcommand = command.split()[1]
+        flags = _FLAGS_OF_COMMAND.get(subcommand, ())
+        if subcommand == _RESUME and not self.file:
+            # The record has the typed time-outs, and no file can change them.
             flags = ()
-        accepts_rules = bool(flags) and flags != TIMEOUTS
+        accepts_rules = bool(flags) and subcommand != _RESUME
         refused = () if accepts_rules else set(PLANNED).difference(flags)
-        settings_with_flag = {"cluster", "ssh", *flags}
+        accepted_flags = {"cluster", "ssh", *flags}
         for name, (value, typed_as) in self.typed.items():
             is_present = name in command or typed_as in command.split()
             if settings()[name].is_secret or is_present or name in refused:
                 continue
             table = name.partition(".")[0]
             is_flag = not typed_as.startswith("--set")
-            if is_flag and name not in settings_with_flag and table not in settings_with_flag:
+            if is_flag and accepted_flags.isdisjoint((name, table)):
                 continue
             items = value if isinstance(value, list) else [value]
             for item in items:
@@ -159,13 +161,14 @@ class SettingsFile(Struct, frozen=True):
         key = re.escape(key or table)
         table = re.escape(table)
         header = re.compile(rf"^[ \t]*\[+\s*{table}\s*\]", re.MULTILINE)
-        headers = list(header.finditer(self.text))
-        begin = headers[number - 1].end() if number <= len(headers) else 0
-        # The key may also be above all tables, as drain.timeout.
+        # Also matches `drain.timeout =` above all tables, and `drain = {}`.
         assignment = re.compile(rf"""^[ \t]*({table}\.)?["']?{key}["']?\s*=""", re.MULTILINE)
-        line = assignment.search(self.text, begin)
-        end = line.end() if line else begin
-        return f"{self.name}:{len(self.text[:end].splitlines())}" if end else self.name
+        headers = list(header.finditer(self.text))
+        end_of_header = headers[number - 1].end() if number <= len(headers) else 0
+        found = assignment.search(self.text, end_of_header)
+        end = found.end() if found else end_of_header
+        line_number = len(self.text[:end].splitlines())
+        return f"{self.name}:{line_number}" if line_number else self.name
 
     def tables(self, name: str) -> Iterator[SettingValues]:
         """Yield the tables of this name: one, or any number for `LISTS`.
@@ -176,20 +179,26 @@ class SettingsFile(Struct, frozen=True):
             prefix = f"{name}."
             if name in LISTS:
                 prefix = f"[[{name}]] {table.get('name') or f'number {number}'}: "
-            content: dict[str, PlacedValue] = {}
-            for key, value in table.items():
-                # A list such as `gates.healthy` is read under its own name.
-                if f"{name}.{key}" in LISTS:
-                    continue
-                place = f"{self.place(name, key, number)}: {prefix}{key}"
-                if key not in settings_in(name):
-                    raise UsageError(f"{place}: unknown setting", hint=_hint(f"{name}.{key}"))
-                content[key] = PlacedValue(value, place)
+            values = self._placed_values(name, table, number, prefix)
             for key, setting in settings_in(name).items():
                 if setting.is_required and table.get(key) in (None, ""):
                     place = self.place(name, number=number)
                     raise UsageError(f"{place}: {prefix}no {key}", hint=f"{key}: {setting.help}.")
-            yield content
+            yield values
+
+    def _placed_values(
+        self, name: str, table: Mapping[str, Any], number: int, prefix: str
+    ) -> SettingValues:
+        values: dict[str, PlacedValue] = {}
+        for key, value in table.items():
+            # A list such as `gates.healthy` is read under its own name.
+            if f"{name}.{key}" in LISTS:
+                continue
+            place = f"{self.place(name, key, number)}: {prefix}{key}"
+            if key not in settings_in(name):
+                raise UsageError(f"{place}: unknown setting", hint=_hint(f"{name}.{key}"))
+            values[key] = PlacedValue(value, place)
+        return values
 
     def _value_at(self, name: str, default: Any) -> Any:
         """Return the value at a dotted name such as `gates.healthy`."""
@@ -254,17 +263,19 @@ def merge_settings(
     places: dict[str, str] = {}
     for name, table_class in TABLES.items():
         tables_in_file = list(file.tables(name))
-        fields = [_read_fields(name, table) for table in tables_in_file]
+        fields_of_tables = [_read_fields(name, table) for table in tables_in_file]
         if name in LISTS:
-            tables[field_of(name)] = tuple(table_class(**values) for values in fields)
+            tables[field_of(name)] = tuple(table_class(**fields) for fields in fields_of_tables)
             continue
+        # There is exactly one, empty if it is not in the file.
+        placed_values = tables_in_file[0]
         outside = {
             key: outside_file[setting.name]
             for key, setting in settings_in(name).items()
             if setting.name in outside_file
         }
-        tables[name] = table_class(**{**fields[0], **_read_fields(name, outside)})
-        places |= {f"{name}.{key}": placed.place for key, placed in tables_in_file[0].items()}
+        tables[name] = table_class(**{**fields_of_tables[0], **_read_fields(name, outside)})
+        places |= {f"{name}.{key}": value.place for key, value in placed_values.items()}
     places |= {name: placed.place for name, placed in outside_file.items()}
     return CommandSettings(**tables, typed=typed, places=places, file=file.name)
 
@@ -307,10 +318,14 @@ def assignments(words: Iterable[str]) -> SettingValues:
 @cache
 def _spellings() -> Mapping[str, str]:
     """Return the setting or table by each name or key that a user may type."""
-    names = [setting.name for table in TABLES for setting in settings_in(table).values()]
-    # The first of several settings with the same key wins.
-    by_key = {name.partition(".")[2]: name for name in reversed(names)}
-    return {**by_key, **{name: name for name in (*names, *TABLES)}}
+    spellings = {table: table for table in TABLES}
+    for table in TABLES:
+        for setting in settings_in(table).values():
+            spellings[setting.name] = setting.name
+            _, _, key = setting.name.partition(".")
+            # The first of several settings with the same key wins.
+            spellings.setdefault(key, setting.name)
+    return spellings
 
 
 def nearest(word: str) -> str:

@@ -161,8 +161,7 @@ def refuse_finalizing(settings: Settings, rollback: str) -> None:
 def require_settings_for(settings: CommandSettings, policy: Policy) -> None:
     """Raise `UsageError` if this process cannot follow a policy that another process has made.
 
-    A policy holds no commands, so the settings must name them. A Prometheus on the command line
-    must be the policy's.
+    A policy holds no commands, so the settings must name them.
     """
     from rollout.adapters.cel import check_expression
     from rollout.adapters.prometheus import has_same_origin
@@ -266,7 +265,7 @@ _SECRET = re.compile(
 
 
 def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settings, Policy]:
-    """Return the settings and the policy of a pod that runs operate or the FleetLock server.
+    """Return the settings and policy of a pod that runs operate or the FleetLock server.
 
     Raises `UsageError` for settings that a pod cannot use, or that may hold a secret.
     """
@@ -287,14 +286,14 @@ def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settin
             f"{file.name} cannot be a pod's settings: {reasons}",
             hint="Remove it, or use a separate settings file for the cluster.",
         )
-    # The calendar's path is the pod's, so this machine cannot read the file.
+    # Only the pod has the calendar's file, so this machine does not read it.
     without_calendar = settings.without_calendar()
     policy = server_policy(without_calendar) if is_fleetlock else policy_of(without_calendar)
     return settings, policy
 
 
 def _unfit_settings(settings: CommandSettings) -> Iterator[str]:
-    """Yield each setting that a pod cannot use, with the reason."""
+    """Yield settings that a pod cannot use, with reasons."""
     for name, setting in every_setting().items():
         table, _, key = name.partition(".")
         value = getattr(getattr(settings, table), key.replace("-", "_"))

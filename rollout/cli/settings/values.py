@@ -192,14 +192,13 @@ def _group_parser(check: Callable[[str], object], example: str) -> Callable[[str
 
 
 def parse_future_time(value: str | None, now: datetime, flag: str) -> datetime | None:
-    """Parse the flag's value, a time or a duration from `now`. Return None for None.
+    """Parse a time, or a duration from `now`. Return None for None.
 
     Raises `UsageError` unless the time is in the future.
     """
     if value is None:
         return None
     try:
-        # None if it is not a time.
         time = parse_timestamp(value.strip())
         time = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(value))
     except (UsageError, OverflowError) as error:
@@ -271,7 +270,7 @@ def setting(default: T, help: str, **others: Any) -> T:
 
 
 def flag(default: T, help: str, name: str = "", **others: Any) -> T:
-    """Declare a setting with a flag, which has the field's name unless `name` is given."""
+    """Declare a setting with a flag, by default named like the field."""
     return setting(default, help, flag=name, **others)
 
 

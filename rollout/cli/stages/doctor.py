@@ -17,7 +17,7 @@ from rollout.cli.stages.hosts import Targets, ask_hosts
 from rollout.cli.stages.lock import read_lock, watch_for_holder
 from rollout.cli.stages.prepare import inputs_of, make_plan
 from rollout.cli.stages.request import Request
-from rollout.cli.stages.status import read_unfinished_summary
+from rollout.cli.stages.status import UnfinishedSummary, read_unfinished_summary
 from rollout.cli.stages.unfinished import find_unfinished
 from rollout.errors import ApiError, RolloutError
 from rollout.execution.record.memory import why_unwritable
@@ -46,7 +46,6 @@ from rollout.report.status import FollowUp
 from rollout.report.unfinished import commands_clause, unfinished_heading
 from rollout.wording import cause_of
 
-_RESUME = "rollout resume"
 _WHEN_NODES_CAN_TAKE_PART = "When the nodes above can take part"
 _SELF_REBOOTING = (CheckName.LOCKSMITHD, CheckName.ZINCATI, CheckName.RIVAL)
 
@@ -54,66 +53,65 @@ _SELF_REBOOTING = (CheckName.LOCKSMITHD, CheckName.ZINCATI, CheckName.RIVAL)
 class Outlook(NamedTuple):
     """What a rollout could do next."""
 
-    # The next step for an unfinished rollout; empty without one.
-    unfinished: FollowUp
+    unfinished: UnfinishedSummary
     has_pending: bool
 
 
 def find_next_step(checks: Sequence[Check], outlook: Outlook | None) -> FollowUp:
     """Return the first of: fix failures, continue the unfinished rollout, plan a new one."""
     failed = {check.check for check in checks if check.verdict is Verdict.FAIL}
-    # The unfinished rollout, whose step follows, can fail the lock's check.
+    # If an unfinished rollout fails the lock's check, the fix is to continue the rollout.
     if outlook is None or failed - {CheckName.LOCK}:
-        return FollowUp("", "rollout doctor", lead="After fixing what failed")
-    unfinished = outlook.unfinished
-    is_next = unfinished.is_first or unfinished.lead or not outlook.has_pending
-    if unfinished.command and is_next:
-        return _unfinished_step(unfinished, has_pending=outlook.has_pending)
+        return FollowUp(command="rollout doctor", lead="After fixing what failed")
+    follow_up = outlook.unfinished.follow_up
+    is_next = follow_up.is_first or follow_up.lead or not outlook.has_pending
+    if follow_up.command and is_next:
+        return _unfinished_step(outlook)
     if outlook.has_pending:
-        return FollowUp("", "rollout plan")
+        return FollowUp(command="rollout plan")
     if any(check.check is CheckName.NODE and check.verdict is Verdict.WARN for check in checks):
         no_node = "No node can be planned now."
         return FollowUp(no_node, "rollout plan", lead=_WHEN_NODES_CAN_TAKE_PART)
     return FollowUp("No node is waiting for a reboot.")
 
 
-def _unfinished_step(unfinished: FollowUp, *, has_pending: bool) -> FollowUp:
-    """Leave out the sentence: the lock's check describes the rollout."""
-    only_starts_nodes = unfinished.command == _RESUME and not unfinished.is_first
-    lead = unfinished.lead
-    if only_starts_nodes and not has_pending:
+def _unfinished_step(outlook: Outlook) -> FollowUp:
+    """Return how to continue, without a sentence: the lock's check describes the rollout."""
+    unfinished = outlook.unfinished
+    lead = unfinished.follow_up.lead
+    if unfinished.only_starts_nodes and not (lead or outlook.has_pending):
         lead = _WHEN_NODES_CAN_TAKE_PART
-    return replace(unfinished, sentence="", lead=lead)
+    return replace(unfinished.follow_up, sentence="", lead=lead)
 
 
 def check_cluster(
     connections: Connections, request: Request, identity: ClusterIdentity
 ) -> tuple[Sequence[Check], Outlook | None]:
-    """Return the checks; the first error is the last of them, and leaves no outlook."""
+    """Return the checks and the outlook. The first error is the last check, and leaves None."""
     api = connections.api
     namespace = request.namespace
     checks: list[Check] = []
-    # The check that an error fails, and its subject.
-    stage = CheckName.KUBECONFIG
+    # An error fails the check of this name and subject.
+    check_name = CheckName.KUBECONFIG
     subject = api.server
     try:
         checks.append(cluster.server_check(identity))
         checks += cluster.clock_checks(wiring.now(), api.server_time())
         checks += _access_checks(api, namespace, request.policy)
-        stage = CheckName.NODES
+        check_name = CheckName.NODES
         subject = request.selection.selector or "all nodes"
         nodes = read_nodes(api)
         targets = ask_hosts(connections, request, nodes, replace(request.probe, units=True))
         checks += _node_checks(api, request, nodes, targets, subject=subject)
-        on_hosts = _host_checks(request, nodes, targets)
-        checks += on_hosts
-        stage = CheckName.DRAIN
-        unfinished = read_unfinished_summary(api, namespace, nodes).follow_up
+        checks_of_hosts = _host_checks(request, nodes, targets)
+        checks += checks_of_hosts
+        check_name = CheckName.DRAIN
+        unfinished = read_unfinished_summary(api, namespace, nodes)
         snapshot = read_cluster(api, namespace)
         plan = _plan_with_idle_nodes(request, snapshot, targets)
-        checks += _planning_checks(plan, snapshot, on_hosts)
+        checks += _planning_checks(plan, snapshot, checks_of_hosts)
     except RolloutError as error:
-        checks.append(error_check(stage, subject, error))
+        checks.append(error_check(check_name, subject, error))
         return checks, None
     has_pending = any(node.staged or node.detected_by for node in plan.nodes)
     return checks, Outlook(unfinished, has_pending)
@@ -124,7 +122,7 @@ def _access_checks(api: ClusterApi, namespace: str, policy: Policy) -> Iterator[
     missing = missing_rights(needed, lambda right: with_patience(has_right, api, right))
     yield from cluster.right_checks(needed, missing)
     yield _lock_check(api, namespace)
-    # The missing right is already reported.
+    # Otherwise these checks would fail, too.
     if not any(right.resource == "configmaps" for right in missing):
         yield from _storage_checks(api, namespace)
 
@@ -149,22 +147,24 @@ def _node_checks(
 
 def _host_checks(request: Request, nodes: Sequence[Node], targets: Targets) -> Sequence[Check]:
     settings = request.settings
-    own_command = bool(settings.reboot.command)
+    has_own_command = bool(settings.reboot.command)
     standings = update_standings(nodes, targets.observations, settings.detect.max_check_age)
     checks: list[Check] = []
     for node in targets.among(nodes):
-        if not why_unsupported(node):
-            answer = targets.observations.get(node.name)
-            checks += host_checks(
-                node.name, answer, standings.get(node.name), own_command=own_command
-            )
+        if why_unsupported(node):
+            continue
+        observation = targets.observations.get(node.name)
+        standing = standings.get(node.name)
+        checks += host_checks(node.name, observation, standing, own_command=has_own_command)
     return checks
 
 
 def _pool_checks(policy: Policy, nodes: Iterable[Node]) -> Iterator[Check]:
     members: dict[str, list[str]] = {name: [] for name in order_pools(policy.pools)}
+    pools = pools_of(policy)
     for node in nodes:
-        members[pools_of(policy).pool_of(node.labels)].append(node.name)
+        pool_name = pools.pool_of(node.labels)
+        members[pool_name].append(node.name)
     return cluster.pool_checks(members, DEFAULT)
 
 
@@ -181,22 +181,23 @@ def _plan_with_idle_nodes(
 ) -> RolloutPlan:
     """Plan idle and held nodes too, because their next update meets the same budgets."""
     policy = request.policy
+    # None takes the rule of the policy.
     pools = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=pools)
     return make_plan(inputs_of(replace(request, policy=rules), snapshot, targets))
 
 
 def _planning_checks(
-    plan: RolloutPlan, snapshot: ClusterSnapshot, on_hosts: Sequence[Check]
+    plan: RolloutPlan, snapshot: ClusterSnapshot, checks_of_hosts: Sequence[Check]
 ) -> Iterator[Check]:
     """Yield what keeps nodes out of the plan, or blocks their drains.
 
-    A host that reboots by itself has failed a check in `on_hosts`, so it is not reported again.
+    A host that reboots by itself has failed one of `checks_of_hosts`, so it is not reported again.
     """
     yield from cluster.rival_checks(rival_blockers(snapshot.coordinators, snapshot.nodes))
     self_rebooting = {
         check.subject
-        for check in on_hosts
+        for check in checks_of_hosts
         if check.check in _SELF_REBOOTING and check.verdict is Verdict.FAIL
     }
     rival_marks = dict[str, Sequence[RivalMark]]()
@@ -204,7 +205,7 @@ def _planning_checks(
         found = list(marks_of_rivals(node))
         if found:
             rival_marks[node.name] = found
-    # Something besides the host stands in the way.
+    # Something besides the host keeps these nodes out of the plan, so they are reported.
     self_rebooting -= rival_marks.keys()
     self_rebooting -= nodes_being_upgraded(snapshot.pods).keys()
     yield from cluster.exclusion_checks(

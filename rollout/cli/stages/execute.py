@@ -1,16 +1,11 @@
 """Runs a prepared plan, or rehearses it.
 
-What a run needs is collected step by step:
-
     Request       what the command was asked to do
-    FreshRun      for a new rollout: its `PreparedRun`, and what the screen of the plan shows
+    FreshRun      a `PreparedRun` for a new rollout, and what else is shown
     PreparedRun   the plan, its hosts, and what an earlier process left
     ReadyRun      adds this process: its connections, stop request, gates and metrics
-    RunRequest, RunPorts and LockRequest
-                  the same for `Rollout`, which knows nothing of commands: what to run, what to
-                  run it through, and who takes the lock
 
-`assemble_rollout` builds a `Rollout` from the last three, and its `run` does the work.
+From these, `assemble_rollout` makes a `Rollout`, which knows nothing of commands.
 """
 
 import secrets
@@ -71,12 +66,12 @@ class ReadyRun(Struct, frozen=True):
     connections: Connections
     stop: StopRequest
     gate_ports: GatePorts
-    # Remembers the lock's earlier states.
+    # Remembers the lock's earlier states, which show whether its holder is alive.
     watch: LeaseWatch | None = None
     # The run whose lock is taken over at once; empty for none.
     force_unlock: str = ""
     metrics: "Metrics | None" = None
-    # Remembers the notifications of earlier passes.
+    # Remembers the notifications of earlier passes, which are not sent again.
     repeats: RepeatFilter | None = None
 
 
@@ -115,7 +110,7 @@ def stop_request(settings: Settings) -> StopRequest:
 
 
 def run_exit_code(ready_run: ReadyRun, result: RunResult) -> ExitCode:
-    """For apply and resume: see `Pass._exit_code` for operate, where deferred nodes are OK."""
+    """Return the exit code of apply and resume; that of operate is `Pass._exit_code`."""
     if ready_run.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = ready_run.gate_ports.confirmation
@@ -179,7 +174,7 @@ def _observers_and_signals(
     """Yield all observers of the run. In this context, signals stop the run."""
     prepared = ready_run.prepared
     request = prepared.request
-    # A pod's log outlives its files.
+    # A pod's log outlives its files, so the journal's header is written there, too.
     lines = display if request.unattended and isinstance(display, JsonLines) else None
     command: Command = "apply"
     if request.unattended:
@@ -245,7 +240,7 @@ def _run_notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer |
 
 
 def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
-    """JSON lines and notifications still get a plan and a summary."""
+    """Give JSON lines and notifications a plan and a summary all the same."""
     prepared = ready_run.prepared
     request = prepared.request
     as_json = request.settings.output.as_json
@@ -309,7 +304,7 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> Ex
 
 
 def write_lines_without_plan(*reasons: str) -> None:
-    """Readers of JSON lines wait for the last one."""
+    """Write the last line, which readers of JSON lines wait for, after these notices."""
     report = Reporter((JsonLines(sys.stdout, wiring.now()),), wiring.system_clock())
     for sentence in reasons:
         report.notice(sentence)
@@ -324,10 +319,9 @@ def progress_display(
     stop: StopRequest | None = None,
     names_pods: bool = False,
 ) -> Iterator[Observer]:
-    """Yield an observer that shows the progress of a run.
+    """Yield an observer that writes JSON lines to stdout, or text to stderr.
 
-    It writes JSON lines to stdout, or else lines of text to stderr. On a terminal, it redraws the
-    nodes in place if it `may_redraw`.
+    On a terminal, it redraws the nodes in place if it `may_redraw`.
     """
     console = error_console()
     if as_json:

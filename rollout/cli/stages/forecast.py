@@ -21,38 +21,39 @@ from rollout.ports import ClusterApi
 from rollout.report.notifications import missed_deadline_note
 
 
-def forecast_end(
+def forecast_and_report_lateness(
     api: ClusterApi, settings: Settings, plan: RolloutPlan, policy: Policy, *, covers_all: bool
 ) -> float | None:
-    """Return how many seconds after the deadline the plan ends: 0 if in time.
+    """Return how many seconds after the deadline all nodes will be done.
 
-    Infinity stands for more than two years. None without a deadline, or if the plan is in time but
-    does not cover all pending nodes. Warn of a delay, and notify once for each deadline.
+    0 if in time, infinity for more than two years. None without a deadline, or if the plan is in
+    time but does not cover all pending nodes. Warns if late, and notifies once for each deadline.
     """
     memory = read_memory(api, settings.lock.namespace)
     deadline = parse_timestamp(settings.operate.finish_by)
     if deadline is None:
-        _store_missed_deadline(api, settings, memory, None)
+        _store_missed_deadline(api, settings, memory, missed=None)
         return None
     now = wiring.now()
     schedule = Schedule.of(policy.gates.windows)
     end = finish_date(plan, schedule, _earliest_start(memory, now))
     if plan.waves and (end is None or end > deadline):
-        # The limit is not used here.
-        missed = _report_missed_deadline(settings, Finish(limit=0, plan=plan, at=end), memory, now)
-        _store_missed_deadline(api, settings, memory, missed)
+        # Messages about a late plan do not mention the limit.
+        late = Finish(limit=0, plan=plan, at=end)
+        missed = _report_missed_deadline(settings, late, memory, now)
+        _store_missed_deadline(api, settings, memory, missed=missed)
         return (end - deadline).total_seconds() if end else float("inf")
     if not covers_all:
-        # The nodes outside this plan may still be late, so a notified delay stays.
+        # The nodes outside this plan may still be late, so a stored delay stays.
         return None
-    _store_missed_deadline(api, settings, memory, None)
+    _store_missed_deadline(api, settings, memory, missed=None)
     return 0
 
 
 def _store_missed_deadline(
-    api: ClusterApi, settings: Settings, memory: Memory, missed: MissedDeadline | None
+    api: ClusterApi, settings: Settings, memory: Memory, *, missed: MissedDeadline | None
 ) -> None:
-    """Remember the delay for later passes; None ends it."""
+    """Store the delay for later passes; None removes it."""
     if memory.slip != missed:
         with suppress(ApiError):
             change_memory(api, settings.lock.namespace, partial(replace, slip=missed))
@@ -67,17 +68,18 @@ def _earliest_start(memory: Memory, now: datetime) -> datetime:
 def _report_missed_deadline(
     settings: Settings, late: Finish, memory: Memory, now: datetime
 ) -> MissedDeadline:
-    by = settings.operate.finish_by
-    before = memory.slip if memory.slip and memory.slip.by == by else None
+    """Warn, and notify unless an earlier pass has."""
+    finish_by = settings.operate.finish_by
+    stored = memory.slip if memory.slip and memory.slip.by == finish_by else None
     missed = MissedDeadline(
-        by,
+        finish_by,
         finish=timestamp(late.at) if late.at else "",
-        since=before.since if before else timestamp(now),
+        since=stored.since if stored else timestamp(now),
     )
     say(f"warning: {missed}; {late.slowest_wave}")
-    if before is None:
-        deadline = parse_timestamp(by)
+    if stored is None:
+        deadline = parse_timestamp(finish_by)
         is_over = deadline is not None and deadline <= now
-        command = "rollout plan" if is_over else f"rollout plan --finish-by {by}"
+        command = "rollout plan" if is_over else f"rollout plan --finish-by {finish_by}"
         send_note(missed_deadline_note(missed, late.slowest_wave, command), settings)
     return missed

@@ -17,7 +17,7 @@ from rollout.gather.cluster.snapshot import read_pod
 from rollout.gather.hosts.identity import match_hosts, verify_identities
 from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import Probe
-from rollout.gather.inventory import SshDefaults
+from rollout.gather.inventory import Inventory, SshDefaults
 from rollout.model.cluster import Node, Pod
 from rollout.model.host import Host, HostObservation
 from rollout.model.node_kind import why_unsupported
@@ -83,7 +83,7 @@ def _poll(
 
 
 def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
-    """Return None outside of the cluster, or if unknown."""
+    """Return the node that this process runs on; None outside of the cluster, or if unknown."""
     own_pod = read_own_pod()
     if own_pod is None:
         return None
@@ -109,22 +109,27 @@ def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
 
 def find_hosts(nodes: Sequence[Node], names: Sequence[str], ssh: SshSettings) -> Mapping[str, Host]:
     """Return hosts by node. Windows nodes and virtual nodes have none; warn of other nodes."""
-    # The shell checks the key once, and a host's own key takes precedence.
+    # The shell has the key of the settings, for hosts without a key in the inventory.
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
     inventory = wiring.read_ansible_inventory(ssh, defaults)
-    warn(*(inventory.warnings if inventory else ()))
+    if inventory is not None:
+        warn(*inventory.warnings)
     matched = match_hosts(nodes, inventory, defaults)
-    names_of_matched = {host.name for host in matched.values()}
-    listed = inventory.hosts if inventory else ()
-    unmatched = [host.name for host in listed if host.name not in names_of_matched]
-    if unmatched:
-        say(f"warning: in the inventory, but not in the cluster: {shortened(unmatched)}")
+    if inventory is not None:
+        _warn_of_unmatched_hosts(inventory, matched)
     supported = {node.name for node in nodes if not why_unsupported(node)}
     wanted = [name for name in names if name in supported]
-    hostless = [name for name in wanted if name not in matched]
-    if hostless:
-        say(f"warning: no host is known for the Nodes {shortened(hostless)}")
+    without_host = [name for name in wanted if name not in matched]
+    if without_host:
+        say(f"warning: no host is known for the Nodes {shortened(without_host)}")
     found = {name: matched[name] for name in wanted if name in matched}
-    # Ansible's ssh reads ssh_config itself.
+    # The ssh that Ansible runs reads ssh_config itself.
     config = NO_FILE if ssh.executor is Executor.ANSIBLE else ssh.config
     return with_ssh_config(found, config, say, from_inventory=inventory is not None)
+
+
+def _warn_of_unmatched_hosts(inventory: Inventory, matched: Mapping[str, Host]) -> None:
+    names = {host.name for host in matched.values()}
+    unmatched = [host.name for host in inventory.hosts if host.name not in names]
+    if unmatched:
+        say(f"warning: in the inventory, but not in the cluster: {shortened(unmatched)}")

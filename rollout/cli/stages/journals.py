@@ -75,7 +75,7 @@ def _records_of(
             # A run that is resumed becomes the latest.
             by_run[run_id] = by_run.pop(run_id, [])
         elif record_type == "version":
-            # A pass of operate begins, and may have no run.
+            # A pass begins, and may have no run.
             run_id = _WITHOUT_RUN
         by_run.setdefault(run_id, []).append(numbered)
     if len(by_run) > 1:

@@ -21,8 +21,8 @@ from rollout.ports import ClusterApi
 def has_ended_here(lease: LeaseState) -> bool:
     """Whether the lock's process was on this machine and has certainly ended.
 
-    Its journal names the process by a random word, because two containers can use the same process
-    ID. A process keeps its journal open until it ends.
+    A process keeps its journal open until it ends. The journal names it by a random word, because
+    process IDs of containers repeat.
     """
     # The holder is `user@machine/pid`.
     machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
@@ -59,8 +59,8 @@ def refuse_if_locked(
 ) -> LeaseWatch | None:
     """Raise `LockedError` if a living process holds the lock. May wait until a renewal is due.
 
-    Otherwise return the watch of the Lease, for taking the lock later: `watch`, if given. Return
-    None without the right to read the Lease.
+    Otherwise return `watch` or a new one, for taking the lock later. Return None without the right
+    to read the Lease.
     """
     watch = watch or lock_watch()
     try:

@@ -35,7 +35,7 @@ class MeasuredCode:
 
 @contextmanager
 def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
-    """Report this context to the metrics as a pass, with the code set or an error's."""
+    """Report this context to the metrics as a pass, with the code that it sets or raises."""
     measured = MeasuredCode()
     clock = wiring.system_clock()
     if metrics:
@@ -97,6 +97,7 @@ def deliver_metrics(
 def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
     """Return a function that writes the metrics. Its first call keeps those already in the file."""
 
+    # Runs only once.
     @cache
     def read_earlier() -> None:
         with suppress(Exception):
@@ -138,10 +139,9 @@ def cluster_name(settings: Settings, server: str) -> str:
 def deliver_changes(
     place: str, deliver: Callable[[], None], generation: Callable[[], int]
 ) -> Iterator[None]:
-    """Deliver new metrics every few seconds, and undelivered ones at the end.
+    """Deliver changed metrics every few seconds and at the end. `generation` counts the changes.
 
-    `generation` counts their changes. Failures are retried. The first prints a warning with the
-    `place`, which has no secret.
+    The first failure prints a warning with the `place`, which must not be secret.
     """
     clock = wiring.system_clock()
     ended = threading.Event()
@@ -154,16 +154,16 @@ def deliver_changes(
         has_warned = True
 
     def deliver_until_ended() -> None:
-        delivered = 0
+        delivered_generation = 0
         has_ended = False
         while not has_ended:
             # After the end, deliver once more.
             has_ended = clock.wait(ended, _SECONDS_BETWEEN_DELIVERIES)
-            current = generation()
+            current_generation = generation()
             try:
-                if current != delivered:
+                if current_generation != delivered_generation:
                     deliver()
-                    delivered = current
+                    delivered_generation = current_generation
             except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
                 warn_once(str(error))
 

@@ -94,10 +94,9 @@ def run_journal(
     selected: int | None = None,
     lines: JsonLines | None = None,
 ) -> Iterator[Observer | None]:
-    """Yield None if the journal cannot be created.
+    """Yield the journal, or None if it cannot be created. `lines` also get its header.
 
-    `selected` nodes are the base of percentages, None if unknown. `process` names this process in
-    the lock. `lines` also get the header, because a pod's log outlives its files.
+    `selected` nodes are the base of percentages. `process` names this process in the lock.
     """
     document = msgspec.json.decode(encode_plan(plan))
     header = JournalHeader(

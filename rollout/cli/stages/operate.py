@@ -62,7 +62,7 @@ class Operation:
     # Each pass has its own stop, because the deadline of a pass must not end the process.
     process_stop: StopRequest
     metrics: "Metrics | None"
-    # This process makes one pass. Another pod makes the next.
+    # Another process makes the next pass.
     once: bool = False
     # Remembers the lock's earlier states, between passes too.
     watch: LeaseWatch = field(default_factory=lock_watch)
@@ -145,7 +145,7 @@ class Operation:
     def _await_next_pass(self, clock: Clock, next_pass_at: float) -> None:
         """Wait until the next pass is due and the lock is free.
 
-        Or until a Lease expires that the last pass has not tried to take over.
+        Or until another process's Lease expires, so that a pass resumes its nodes in flight.
         """
         watch = self.watch
         lease_the_last_pass_tried = watch.expired_version
@@ -154,18 +154,22 @@ class Operation:
         with suppress(RolloutError):
             api = wiring.cluster_api(self.settings)
         while not self.process_stop.is_due:
-            is_lease_current = False
-            with suppress(ApiError):
-                if api is not None:
-                    watch.observe(read_lease(api, self.settings.lock.namespace))
-                    is_lease_current = True
+            has_read_lease = self._observe_lease(api)
             is_free = watch.state in (HolderState.NOBODY, HolderState.GONE)
-            is_due = is_free and clock.monotonic() >= next_pass_at
-            expired_lease = watch.expired_version
-            # A pass now resumes the nodes that the Lease's holder left in flight.
-            is_untried = expired_lease not in (None, lease_the_last_pass_tried)
+            if is_free and clock.monotonic() >= next_pass_at:
+                return
+            is_untried = watch.expired_version not in (None, lease_the_last_pass_tried)
             # While the API server is away, renewals are not seen.
-            may_take_over = is_lease_current and is_untried
-            if is_due or may_take_over:
+            if is_untried and has_read_lease:
                 return
             clock.wait(self.process_stop, _POLL_SECONDS)
+
+    def _observe_lease(self, api: ClusterApi | None) -> bool:
+        """Return whether the Lease could be read."""
+        if api is None:
+            return False
+        try:
+            self.watch.observe(read_lease(api, self.settings.lock.namespace))
+        except ApiError:
+            return False
+        return True

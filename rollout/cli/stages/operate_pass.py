@@ -1,27 +1,6 @@
 """One unattended pass: it resumes an earlier one, then starts a new rollout.
 
-It leaves people's rollouts alone. The steps of a pass, with what does the work:
-
-    Operation.run_until_stopped  (cli/stages/operate.py)
-      run_once                   asks who holds the lock
-        Pass.run
-          find_unfinished_among    the rollout of an earlier pass, or of a person
-          _with_stricter_rules     an earlier pass's rollout also obeys today's settings
-          _choose_course           resume it, leave it to the person, or ignore it
-            _why_none_may_start      paused, outside the windows, or stopped by an abort
-          _leave_to_people         notifies once after a day, and skips as below
-          _resume_rollout          prepare_resumption: read, ask the hosts, plan the rest
-            _execute
-              run_and_show           attaches journal, display, notifications and signals
-                Rollout.run            see execution/rollout/run.py
-          _why_none_may_start      again: this may have changed while nodes were updated
-          _forecast_and_skip       if a reason was returned: plans only for --finish-by
-            Operation.skip_pass      prints the reason
-          _start_rollout           otherwise prepare_fresh: read, ask the hosts, plan
-            _execute
-          _exit_code
-        skip_pass                also after a LockedError or InterruptedRunError
-      _await_next_pass           until it is due, or the holder of the lock has died
+It leaves people's rollouts alone. `docs/architecture.md`, "How operate runs", lists its steps.
 """
 
 from collections.abc import Sequence
@@ -44,7 +23,7 @@ from rollout.cli.stages.cluster import (
     with_patience,
 )
 from rollout.cli.stages.evidence import read_and_remember_proven
-from rollout.cli.stages.forecast import forecast_end
+from rollout.cli.stages.forecast import forecast_and_report_lateness
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.observers import notify_of_failed_pass
 from rollout.cli.stages.prepare import PreparedRun, inputs_of, make_plan, prepare_fresh
@@ -93,13 +72,12 @@ class _Course(Enum):
     RESUME = auto()
     # Leave it to the person who started it.
     LEAVE = auto()
-    # Go on as if there were none. A new rollout takes its remaining nodes, if any may start:
-    # `find_replaced_rollout` checks this again.
+    # Go on as if there were none. If nodes may start, a new rollout takes its remaining nodes.
     IGNORE = auto()
 
 
 class Pass(Struct, frozen=True):
-    # For what outlives a pass: lock watch, metrics and earlier notifications.
+    # Has what outlives a pass: lock watch, metrics and earlier notifications.
     operation: "Operation"
     connections: Connections
     request: Request
@@ -118,7 +96,7 @@ class Pass(Struct, frozen=True):
                 result = self._resume_rollout(unfinished)
                 if not result.complete or self.stop.is_due:
                     return self._exit_code(result)
-                # All its nodes are done. Others may be pending by now.
+                # All its nodes are done, but others may be pending by now.
         reason = self._why_none_may_start()
         if reason is not None:
             return self._forecast_and_skip(reason)
@@ -155,7 +133,7 @@ class Pass(Struct, frozen=True):
 
     def _resume_rollout(self, unfinished: Unfinished) -> RunResult:
         policy = rules_of(unfinished)
-        request = replace(self.request, policy=policy, origin=Unattended(unfinished))
+        request = replace(self.request, policy=policy, origin=Unattended(is_resumption=True))
         proven = self._read_and_remember_proven()
         gates = self._connect_gates(policy)
         run = prepare_resumption(
@@ -288,21 +266,21 @@ class Pass(Struct, frozen=True):
             repeats=operation.repeats,
         )
         result = execute.run_and_show(ready_run)
-        own = run.targets.own_node
+        own_node = run.targets.own_node
         # This process runs on a pending node. From another node, the next pass can reboot it.
-        if own is not None and result.deferred and not operation.once:
-            self._move_own_pod(own, run.plan.policy.drain)
+        if own_node is not None and result.deferred and not operation.once:
+            self._move_own_pod(own_node, run.plan.policy.drain)
         return result
 
-    def _move_own_pod(self, own: OwnNode, drain: DrainPolicy) -> None:
+    def _move_own_pod(self, own_node: OwnNode, drain: DrainPolicy) -> None:
         try:
-            move_elsewhere(self.connections.api, own, drain, say)
+            move_elsewhere(self.connections.api, own_node, drain, say)
         except RolloutError as error:
-            pod = f"the pod {own.pod} could not be evicted from {own.name}"
+            pod = f"the pod {own_node.pod} could not be evicted from {own_node.name}"
             say(f"warning: {pod}: {error.message}")
 
     def _exit_code(self, result: RunResult) -> ExitCode:
-        """As `run_exit_code` of apply, but OK if nodes are left for the next pass."""
+        """Return OK also if nodes are left for the next pass."""
         if self.stop.is_requested and result.not_started:
             return ExitCode.INTERRUPTED
         are_deferred = all(node.reason is ExclusionReason.DEFERRED for node in result.not_done)
@@ -314,7 +292,7 @@ class Pass(Struct, frozen=True):
         return ExitCode.OK if is_for_later or is_past_deadline else ExitCode.PARTIAL
 
     def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, covers_all: bool = True) -> None:
-        seconds_late = forecast_end(
+        seconds_late = forecast_and_report_lateness(
             self.connections.api, self.request.settings, plan, policy, covers_all=covers_all
         )
         if self.operation.metrics and seconds_late is not None:

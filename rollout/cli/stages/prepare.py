@@ -108,12 +108,13 @@ def prepare(
     if isinstance(request.origin, Saved):
         saved = request.origin.plan
         _require_fresh(saved, inputs)
+        # The saved waves run, unless something blocks them now.
         plan = replace(saved, blockers=plan.blockers, warnings=plan.warnings)
     return PreparedRun(request, plan, targets, len(targets.selected.names), proven=proven)
 
 
 class FreshRun(Struct, frozen=True):
-    """A prepared new rollout, and what its screen shows besides."""
+    """A prepared new rollout, and what else is shown before it starts."""
 
     prepared: PreparedRun
     snapshot: ClusterSnapshot
@@ -129,17 +130,13 @@ def prepare_fresh(
     may_replace_stopped: bool,
     proven: ProvenVersions | None = None,
 ) -> FreshRun:
-    """Plan a new rollout, or raise an error if none may start.
-
-    `LockedError` if another has to be resumed or undone first; another `BlockedError` if that is
-    unknown, or the memory cannot be used; `ApiError` without the rights.
-    """
+    """Plan a new rollout. Raises an error if none may start, such as `LockedError`."""
     api = connections.api
     namespace = request.namespace
     refusals.refuse_without_rights(api, namespace, request.policy, unattended=request.unattended)
-    snapshot = read_cluster(
-        api, namespace, warns=False, with_jobs=request.policy.drain.completion.is_used
-    )
+    with_jobs = request.policy.drain.completion.is_used
+    snapshot = read_cluster(api, namespace, warns=False, with_jobs=with_jobs)
+    # An error here, instead of a warning by `read_cluster`.
     require_readable_memory(snapshot.memory)
     replaced = refusals.find_replaced_rollout(
         api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped

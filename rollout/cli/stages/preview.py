@@ -1,5 +1,5 @@
 import secrets
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,9 @@ from rollout.errors import ExitCode, UsageError
 from rollout.execution.record.memory import require_readable_memory
 from rollout.gather.cluster.copying import CopiedPace, encode_copy
 from rollout.gather.cluster.snapshot import CachedPages
-from rollout.model.cluster import ClusterSnapshot
+from rollout.model.cluster import ClusterSnapshot, Pod
 from rollout.model.plan import Blocker, ExclusionReason, RolloutPlan
+from rollout.model.policy import DrainPolicy
 from rollout.model.progress import wrongly_left_out
 from rollout.model.text import shell_word
 from rollout.planning.drain.completion import seconds_left_by_owner
@@ -49,7 +50,7 @@ class Preview(Struct, frozen=True):
     # When the plan ends with the limit that --finish-by chose, None without --finish-by.
     finish: Finish | None
     blockers: Sequence[Blocker]
-    # No limit finishes the plan by the date of --finish-by.
+    # Whether no limit finishes the plan by the date of --finish-by.
     is_late: bool
 
     @property
@@ -77,18 +78,13 @@ def make_preview(inputs: PlanInputs, finish_by: datetime | None, allow: Containe
     if finish_by is None:
         plan = make_plan(inputs)
         return Preview(plan, None, blockers_not_allowed(plan, allow), is_late=False)
-    finish = _find_and_print_smallest_limit(inputs, finish_by)
-    # The search printed no warnings.
-    plan = make_plan(replace(inputs, policy=finish.plan.policy))
-    is_late = not finish.is_by(finish_by)
-    return Preview(plan, finish, blockers_not_allowed(plan, allow), is_late=is_late)
-
-
-def _find_and_print_smallest_limit(inputs: PlanInputs, finish_by: datetime) -> Finish:
     with show_progress("looking for the smallest --max-unavailable"):
         finish = smallest_limit(inputs, finish_by)
     say(_finish_text(finish, finish_by))
-    return finish
+    # The search printed no warnings, so make its plan again.
+    plan = make_plan(replace(inputs, policy=finish.plan.policy))
+    is_late = not finish.is_by(finish_by)
+    return Preview(plan, finish, blockers_not_allowed(plan, allow), is_late=is_late)
 
 
 def _finish_text(finish: Finish, finish_by: datetime) -> str:
@@ -133,8 +129,8 @@ def show_preview(
         if output.as_json:
             say(f"{why_not_yet} See: {unfinished.command}")
     next_step = run_command or next_command_without_waves(plan, request.settings)
-    has_nothing_else = not plan.waves and not unfinished.lead
-    if unfinished.command and (unfinished.is_first or has_nothing_else):
+    can_continue_now = not plan.waves and not unfinished.lead
+    if unfinished.command and (unfinished.is_first or can_continue_now):
         next_step = unfinished.command
     text = partial(
         plan_text,
@@ -207,27 +203,31 @@ def show_explanation(name: str, request: Request, inputs: PlanInputs) -> None:
 
 
 def cluster_copy(inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -> bytes:
-    """Return a document with the API server's answers, and with this cluster's reboot times.
-
-    `anonymous` hides names and labels with a key that is not kept.
-    """
+    """Return a document with the API server's answers, and with this cluster's reboot times."""
+    # Hides names and labels, and is not kept.
     key = secrets.token_bytes(32) if anonymous else b""
     snapshot = inputs.snapshot
+    drain = inputs.policy.drain
     pace = Pace.of(snapshot.nodes, inputs.past, snapshot.pods)
-    longest_grace_by_owner: dict[str, int] = {}
-    for pod in snapshot.pods:
-        # Pods that belong to their node return with its reboot.
-        if pod.owner and pod.owner.kind not in ("DaemonSet", "Node"):
-            grace = inputs.policy.drain.grace_of(pod.grace_period)
-            longest = longest_grace_by_owner.get(pod.owner.uid, 0)
-            longest_grace_by_owner[pod.owner.uid] = max(grace, longest)
-    owners = dict[str, tuple[int, int]]()
-    for uid, grace in longest_grace_by_owner.items():
+    seconds_by_owner = dict[str, tuple[int, int]]()
+    for uid, grace in _longest_grace_by_owner(snapshot.pods, drain).items():
         ending = pace.ending_seconds_of((uid,), grace)
         starting = pace.starting_seconds((uid,))
-        owners[uid] = (ending, starting)
+        seconds_by_owner[uid] = (ending, starting)
     completions = dict[str, float]()
-    if inputs.policy.drain.completion.is_used:
-        completions = seconds_left_by_owner(snapshot, inputs.policy.drain)
-    copied = CopiedPace(pace.reboot_seconds(before_reboot=0, nodes=1), owners, completions)
-    return encode_copy(answers, inputs.observations, copied, key)
+    if drain.completion.is_used:
+        completions = seconds_left_by_owner(snapshot, drain)
+    reboot_seconds = pace.reboot_seconds(before_reboot=0, nodes=1)
+    copied_pace = CopiedPace(reboot_seconds, seconds_by_owner, completions)
+    return encode_copy(answers, inputs.observations, copied_pace, key)
+
+
+def _longest_grace_by_owner(pods: Sequence[Pod], drain: DrainPolicy) -> Mapping[str, int]:
+    """Return grace periods in seconds by the UID of the pods' owner."""
+    longest_by_owner = dict[str, int]()
+    for pod in pods:
+        # Pods that belong to their node are not evicted.
+        if pod.owner and pod.owner.kind not in ("DaemonSet", "Node"):
+            longest = longest_by_owner.get(pod.owner.uid, 0)
+            longest_by_owner[pod.owner.uid] = max(longest, drain.grace_of(pod.grace_period))
+    return longest_by_owner

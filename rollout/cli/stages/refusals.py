@@ -82,20 +82,15 @@ def refuse_without_rights(
 def _needed_rights(
     namespace: str, policy: Policy, *, unattended: bool, has_nodes_in_flight: bool
 ) -> Sequence[Right]:
-    """Return the rights without which a run must not begin.
-
-    A person starts nodes       the required ones
-    operate starts nodes        also the optional ones to the memory: if it could not be written,
-                                a bad version would cost a node each night
-    nodes are in flight         the required ones, except to gates and the memory: without those,
-                                `PolicyGates` and `RunMemory` start no other nodes
-    """
+    """Return the rights without which a run must not begin."""
     if has_nodes_in_flight:
+        # Without rights to gates and the memory, only the nodes in flight are finished.
         rights = apply_rights(namespace, replace(policy, gates=GatePolicy()))
         return [right for right in rights if not right.optional and not _is_of_memory(right)]
     rights = apply_rights(namespace, policy)
     needed = [right for right in rights if not right.optional]
     if unattended:
+        # If the memory could not be written, a bad version would cost a node each night.
         needed += [right for right in rights if right.optional and _is_of_memory(right)]
     return needed
 

@@ -10,7 +10,6 @@ from rollout.gather.hosts.probe_command import Probe
 from rollout.model.policy import Policy, Selection
 
 if TYPE_CHECKING:
-    from rollout.execution.record.unfinished import Unfinished
     from rollout.model.plan import RolloutPlan
 
 
@@ -28,14 +27,11 @@ class Saved(Struct, frozen=True):
 class Interrupted(Struct, frozen=True):
     """A person resumes an interrupted rollout, which has its own policy."""
 
-    unfinished: "Unfinished"
-    retry_failed: bool
-
 
 class Unattended(Struct, frozen=True):
-    """A pass of operate. `unfinished` is the rollout that it resumes, if any."""
+    """A pass of operate starts a rollout, or resumes one, which has its own policy."""
 
-    unfinished: "Unfinished | None" = None
+    is_resumption: bool = False
 
 
 Origin = Fresh | Saved | Interrupted | Unattended

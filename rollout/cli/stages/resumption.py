@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
 
-# These may differ from the rules of the interrupted rollout.
+# These may differ from the rules of the interrupted rollout, besides `TIMEOUTS`.
 _CHANGEABLE_SETTINGS = ("nodes.allow", "nodes.skip")
 _ACCEPTED_BY_ALLOW = (Allow.BLOCKED, Allow.HELD, Allow.UNHEALTHY)
 
@@ -92,11 +92,8 @@ def _refuse_other_rules(unfinished: Unfinished, settings: CommandSettings) -> No
     require_settings_for(settings, rules_of(unfinished))
 
 
-def resumption_request(
-    settings: CommandSettings, unfinished: Unfinished, *, retry_failed: bool
-) -> Request:
-    origin = Interrupted(unfinished, retry_failed)
-    return Request(settings, selection_of(settings), rules_of(unfinished), origin)
+def resumption_request(settings: CommandSettings, unfinished: Unfinished) -> Request:
+    return Request(settings, selection_of(settings), rules_of(unfinished), Interrupted())
 
 
 def prepare_resumption(
@@ -146,7 +143,7 @@ def prepare_resumption(
 
 
 def _read_cluster(api: ClusterApi, request: Request, unfinished: Unfinished) -> ClusterSnapshot:
-    # Started nodes are finished even without the memory.
+    # Started nodes are finished even if the memory is unreadable.
     has_nodes_in_flight = bool(unfinished.in_flight)
     snapshot = read_cluster(
         api,

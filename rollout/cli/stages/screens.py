@@ -16,9 +16,9 @@ from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.plan_screen import brief_text, consequence_text, file_text
 from rollout.report.unfinished import unfinished_heading
 
-# Below the plan, for notes and the question.
+# Lines below the plan, for notes and the question.
 _QUESTION_LINES = 6
-# Of the plan, however low the screen is.
+# Lines of the plan, even on a smaller screen.
 _LEAST_LINES = 8
 
 
@@ -59,18 +59,21 @@ def next_command_without_waves(plan: RolloutPlan, settings: CommandSettings) -> 
     """Return the command that explains a plan without nodes; empty if none is needed."""
     if not leaves_out_all_pending(plan):
         return ""
+    # Held versions are explained by status.
     needs_doctor = bool(_troubles(plan) - {ExclusionReason.VERSION_HELD})
     return settings.with_typed_settings("rollout doctor" if needs_doctor else "rollout status")
 
 
 def leaves_out_all_pending(plan: RolloutPlan) -> bool:
     """Whether the plan has no nodes although some need a reboot, or may need one."""
-    is_current = all(left.update.is_current for left in plan.excluded if left.update)
-    return not plan.waves and (bool(_troubles(plan)) or not is_current)
+    if plan.waves:
+        return False
+    may_be_pending = any(left.update and not left.update.is_current for left in plan.excluded)
+    return may_be_pending or bool(_troubles(plan))
 
 
 def _troubles(plan: RolloutPlan) -> frozenset[str]:
-    """Return why nodes are left out that an operator must see to."""
+    """Return the reasons for leaving nodes out that a person has to act on."""
     reasons = frozenset(node.reason for node in wrongly_left_out(plan.excluded))
     return reasons - {ExclusionReason.DEFERRED}
 
@@ -92,7 +95,7 @@ def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
 def relaxed_notes(request: Request) -> Sequence[str]:
     """Return which safety rules a saved plan or an interrupted rollout relaxes."""
     match request.origin:
-        case Fresh() | Unattended(unfinished=None):
+        case Fresh() | Unattended(is_resumption=False):
             return []
         case Saved():
             return [f"the saved plan has {rule}" for rule in relaxed_rules(request.policy)]

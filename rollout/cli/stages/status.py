@@ -115,8 +115,10 @@ def _read_wait_texts(
 class UnfinishedSummary(NamedTuple):
     """What a screen about nodes says about an unfinished rollout; empty without one."""
 
-    follow_up: FollowUp
-    progress_by_node: Mapping[str, UnderWay]
+    follow_up: FollowUp = NO_FOLLOW_UP
+    progress_by_node: Mapping[str, UnderWay] = {}
+    # Continuing only starts nodes, so it can wait.
+    only_starts_nodes: bool = False
 
 
 def read_unfinished_summary(
@@ -130,10 +132,12 @@ def read_unfinished_summary(
         if unfinished is not None:
             state = run_state(unfinished, alive=read_lock(api, namespace).alive)
     if unfinished is None:
-        return UnfinishedSummary(NO_FOLLOW_UP, {})
+        return UnfinishedSummary()
     wait_texts = _read_wait_texts(api, unfinished, _read_awaited_pods(api, unfinished))
     return UnfinishedSummary(
-        _follow_up(unfinished, state), wording.nodes_under_way(unfinished, wait_texts)
+        _follow_up(unfinished, state),
+        wording.nodes_under_way(unfinished, wait_texts),
+        only_starts_nodes=_needs_resume(unfinished, state) and not prevents_apply(unfinished),
     )
 
 

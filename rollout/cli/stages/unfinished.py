@@ -10,7 +10,7 @@ from rollout.ports import ClusterApi
 def find_unfinished(
     api: ClusterApi, namespace: str, *, deferred: bool = False
 ) -> Unfinished | None:
-    """Return the rollout that is not done. `deferred` counts nodes left for the next one."""
+    """Return the rollout that is not done. `deferred` also counts nodes left for the next one."""
     return with_patience(lambda: read_unfinished(api, namespace, deferred=deferred))
 
 

@@ -25,7 +25,7 @@ _LARGEST_JOURNAL = 16_000_000
 _MOST_PAGES = 2 * _MOST_RUNS
 # Seconds of reading journals for a page; the next page reads the rest.
 _READING_SECONDS = 1.0
-# At most this share of the time, because the rollout comes first.
+# The largest share of the time to spend on a page, because the rollout comes first.
 _SHARE = 0.1
 _FRESH_SECONDS = 1.0
 # Ended runs do not change.
@@ -78,13 +78,14 @@ class RunPages:
                 )
             if not path.startswith(_RUNS):
                 return None
-            run = path.removeprefix(_RUNS)
+            run_id = path.removeprefix(_RUNS)
             journals = self._journals.get()
-            file = journals.get(run)
+            file = journals.get(run_id)
             if file is None:
                 return None
             make_past = partial(self._past_page, file)
-            if run == next(iter(journals)):
+            latest_id = next(iter(journals))
+            if run_id == latest_id:
                 # It may still be running.
                 return self._make_or_reuse(f"{path} latest", make_past, _FRESH_SECONDS, _SHARE)
             share = _SHARE / _MOST_RUNS
@@ -144,10 +145,10 @@ class RunPages:
     def _history(self, journals: Mapping[str, Path], current: Path | None) -> Sequence[PastRun]:
         """Return a row for each run. If reading takes too long, the other runs are only named.
 
-        The `current` page's journal was just read, so its row counts as fresh even if the journal
-        has grown since.
+        The `current` journal has just been read.
         """
         began = wiring.system_clock().monotonic()
+        # Forget journals that are no longer listed.
         self._rows = {file: self._rows[file] for file in journals.values() if file in self._rows}
         rows = list[PastRun]()
         for run, file in journals.items():
@@ -188,6 +189,7 @@ def _read_state(file: Path) -> _FileState:
 
 
 def _unread_row(run: str) -> PastRun:
+    # The empty ID stands for a run without a page.
     return PastRun("", (run, *[""] * (len(_HEADINGS) - 2), f"see: rollout report {run}"))
 
 
