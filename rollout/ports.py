@@ -24,51 +24,41 @@ class ClusterApi(Protocol):
     @property
     def server(self) -> str:
         """Return the address of the API server."""
-        ...
 
     def server_time(self) -> datetime | None:
         """Return the server's clock in UTC, never fast and at most seconds slow.
 
         None before the first answer. Compare the server's timestamps only with this clock.
         """
-        ...
 
     def within(self, seconds: float) -> "ClusterApi":
         """Return this server with a timeout for each answer."""
-        ...
 
     def get(self, path: str, query: Query | None = None) -> bytes:
         """Return the body of a GET."""
-        ...
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
         """Yield the pages of a list with `limit` objects each (default 500; 0: all).
 
         After `ApiGoneError`, an expired continue token, the earlier pages must not be used.
         """
-        ...
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
         """POST `body`; return the answer's body."""
-        ...
 
     def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
         """PUT `body`; return the answer's body."""
-        ...
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Send a JSON merge patch; return the answer's body."""
-        ...
 
     def delete(self, path: str, body: object | None = None) -> bytes:
         """DELETE with `body` as DeleteOptions; return the answer's body."""
-        ...
 
     def watch(
         self, path: str, query: Query, *, seconds: float
     ) -> AbstractContextManager[Iterator[bytes]]:
         """Open a watch that lasts `seconds` and iterate over its lines."""
-        ...
 
 
 class CommandResult(Struct, frozen=True):
@@ -87,7 +77,6 @@ class HostShell(Protocol):
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Connect, run `command` and disconnect within `timeout` seconds."""
-        ...
 
     def run_if(
         self,
@@ -102,7 +91,6 @@ class HostShell(Protocol):
 
         That result must have the host's boot ID: `command` runs only in the same boot.
         """
-        ...
 
 
 class HostExecutor(HostShell, Protocol):
@@ -115,11 +103,9 @@ class HostExecutor(HostShell, Protocol):
 
         After the generator is closed no more hosts are asked.
         """
-        ...
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
         """Prepare for many commands to these hosts, or do nothing."""
-        ...
 
 
 class Event(Protocol):
@@ -127,7 +113,6 @@ class Event(Protocol):
 
     def wait(self, seconds: float, /) -> bool:
         """Wait at most `seconds`; return whether it has happened."""
-        ...
 
 
 class Clock(Protocol):
@@ -135,19 +120,15 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the wall time in UTC; never compare it with another machine's."""
-        ...
 
     def monotonic(self) -> float:
         """Return monotonic seconds."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Return after this many seconds."""
-        ...
 
     def wait(self, event: "Event", seconds: float) -> bool:
         """Wait at most `seconds` for the event; return whether it has happened."""
-        ...
 
 
 class Observer(Protocol):
@@ -155,4 +136,3 @@ class Observer(Protocol):
 
     def notify(self, event: StepEvent) -> None:
         """Receive one event."""
-        ...

@@ -50,13 +50,10 @@ class ServerTime:
     """The API server's clock, as of its latest answer; for many threads."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+        # The clock of arrivals.
+        self.monotonic = monotonic
         self._lock = threading.Lock()
         self._latest: _DatedAnswer | None = None
-
-    def monotonic(self) -> float:
-        """Return the time to pass to `note_answer` as an answer's arrival."""
-        return self._monotonic()
 
     def note_answer(self, headers: Mapping[str, str], arrival: float) -> None:
         """Set the clock by an answer's Date, unless a cache has answered."""
@@ -75,7 +72,7 @@ class ServerTime:
             latest = self._latest
         if latest is None:
             return None
-        return latest.date + timedelta(seconds=self._monotonic() - latest.arrival)
+        return latest.date + timedelta(seconds=self.monotonic() - latest.arrival)
 
 
 def _parse_date(written: str) -> datetime | None:

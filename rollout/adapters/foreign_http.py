@@ -63,12 +63,14 @@ def exchange(
     opener = urllib.request.OpenerDirector()
     opener.add_handler(urllib.request.ProxyHandler(None if by_proxy else {}))
     opener.add_handler(handler)
+    # In a thread, because this one waits only until the deadline.
     response = in_background(lambda: _send(opener, request, bounds), "exchange")
     try:
         status, answer = response.result(bounds.seconds)
     except (OSError, HTTPException, ValueError) as error:
         raise ExchangeError(_describe_failure(error)) from error
     finally:
+        # Also ends the thread.
         handler.abort()
     if status not in _SUCCESS:
         text = answer[:_MOST_SHOWN_BYTES].decode(errors="replace").strip()

@@ -38,19 +38,18 @@ def user_name(uid: int) -> str:
 
 
 class OutputPlace(Struct, frozen=True):
-    """A file to write, or a folder on the way to it; neither need exist."""
+    """A file to write, or a folder on the way to it. Each method calls `checked_state`."""
 
     # The descriptor of the folder that has the entry.
     folder: int
     name: str
     path: Path
 
-    def check_not_planted(self) -> None:
-        """Raise `PermissionError` for an entry that another user has put there."""
-        self.checked_state()
-
     def checked_state(self) -> os.stat_result | None:
-        """Check the same; return the entry's status (a link's own), or None without one."""
+        """Return the entry's status (a link's own), or None without an entry.
+
+        `PermissionError` if another user has put it there.
+        """
         try:
             state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_in_proc)
         except FileNotFoundError:
@@ -219,7 +218,7 @@ def check_output_file(path: Path | None) -> None:
         if not folder.is_dir():
             raise InputError(f"there is no directory {folder}", hint="Create it first.")
         with output_place(path) as place:
-            place.check_not_planted()
+            place.checked_state()
     except OSError as error:
         raise _unwritable(path, error) from error
 

@@ -50,7 +50,6 @@ class Pages(Protocol):
 
     def __call__(self, path: str, *, refreshes: bool) -> WebPage | None:
         """Return the page at a path, or None. `refreshes`: it may reload itself."""
-        ...
 
 
 def parse_address(text: str) -> tuple[str, int]:

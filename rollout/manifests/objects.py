@@ -177,16 +177,16 @@ def _role(name: str, namespace: str, rights: Iterable[Right]) -> Json:
 
 def _role_rules(rights: Iterable[Right]) -> Iterator[Json]:
     """Join the verbs of each resource, then resources with the same verbs."""
-    verbs: dict[tuple[str, str, str], set[str]] = {}
+    verbs_by_resource: dict[tuple[str, str, str], set[str]] = {}
     for right in rights:
         resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
-        verbs.setdefault((right.group, right.name, resource), set()).add(right.verb)
-    resources: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-    for (group, name, resource), allowed in verbs.items():
-        resources.setdefault((group, name, tuple(sorted(allowed))), []).append(resource)
-    for (group, name, rule_verbs), same_verbs in resources.items():
-        rule: Json = {"apiGroups": [group], "resources": same_verbs}
+        verbs_by_resource.setdefault((right.group, right.name, resource), set()).add(right.verb)
+    resources_by_verbs: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (group, name, resource), verbs in verbs_by_resource.items():
+        resources_by_verbs.setdefault((group, name, tuple(sorted(verbs))), []).append(resource)
+    for (group, name, sorted_verbs), resources in resources_by_verbs.items():
+        rule: Json = {"apiGroups": [group], "resources": resources}
         if name:
             rule["resourceNames"] = [name]
-        rule["verbs"] = list(rule_verbs)
+        rule["verbs"] = list(sorted_verbs)
         yield rule

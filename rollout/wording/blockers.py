@@ -119,16 +119,20 @@ def _copies_lacking(finding: findings.CopiesLacking) -> Words:
 @words.register
 def _coordinator_active(finding: findings.CoordinatorActive) -> Words:
     coordinator = finding.coordinator
-    holders = ", ".join(coordinator.holders)
-    cause = "reboots nodes by itself" + (f" and holds its lock for {holders}" if holders else "")
-    if coordinator.rival == Rival.FLEETLOCK:
-        cause = "lets hosts reboot by themselves"
-    if coordinator.rival in _DRAINING_ON_REQUEST:
-        cause = "has requests to cordon and drain nodes"
     # MCO's Deployments do not show paused pools, so the blocker stays.
     conjunction = "and then" if coordinator.rival == Rival.MCO else "or"
     ignore = f"{conjunction} ignore it with --allow {coordinator.rival}"
-    return Words(cause, fix=f"{_how_to_stop(coordinator)}, {ignore}")
+    return Words(_what_it_does(coordinator), fix=f"{_how_to_stop(coordinator)}, {ignore}")
+
+
+def _what_it_does(coordinator: Coordinator) -> str:
+    if coordinator.rival == Rival.FLEETLOCK:
+        return "lets hosts reboot by themselves"
+    if coordinator.rival in _DRAINING_ON_REQUEST:
+        return "has requests to cordon and drain nodes"
+    if coordinator.holders:
+        return f"reboots nodes by itself and holds its lock for {', '.join(coordinator.holders)}"
+    return "reboots nodes by itself"
 
 
 def _how_to_stop(coordinator: Coordinator) -> str:

@@ -163,8 +163,7 @@ def _previous_version_changed(finding: findings.PreviousVersionChanged) -> Words
 
 @words.register
 def _held_version(finding: findings.HeldVersion) -> Words:
-    is_held_by_someone = bool(finding.by)
-    if is_held_by_someone:
+    if finding.by:
         cause = f"version {finding.version} has been held by {finding.by} since {finding.at}"
         return Words(cause, fix=_release_commands(finding.version))
     if not finding.nodes:

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rollout.adapters.ssh.known_hosts import INTERCEPTED_HINT
 from rollout.errors import (
     HostKeyError,
     SshAuthError,
@@ -14,11 +15,10 @@ from rollout.errors import (
     SshTimeoutError,
     SshUnreachableError,
 )
+from rollout.gather.hosts.polling import Answer
 from rollout.model.text import excerpt, joined
 from rollout.model.tool_output import last_line
 from rollout.ports import CommandResult
-
-Answer = CommandResult | SshError
 
 _RAW = ("raw", "ansible.builtin.raw", "ansible.legacy.raw")
 _RESULT_EVENTS = (
@@ -56,16 +56,11 @@ _TIMEOUT = re.compile(r"timed out|timeout", re.IGNORECASE)
 # OpenSSH does not know an address behind a jump host.
 _BROKEN = re.compile(r"\bConnection (?:closed|reset) by (?!UNKNOWN)\S+ port \d+")
 
-_INTERCEPTED = (
-    "The connection may be intercepted. If the host was reinstalled, put what its console printed"
-    " at boot, or `ssh-keygen -l` there, into FILE. The key is recorded if they agree: rollout"
-    " known-hosts --fingerprints FILE"
-)
 _AUTH_HINT = "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key."
 _BROKEN_HINT = "It may be booting or going down; try again."
 _TIMEOUT_HINT = "Is its address right, and does a firewall let the port pass?"
 _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
-    (_HOST_KEY, HostKeyError, _INTERCEPTED),
+    (_HOST_KEY, HostKeyError, f"{INTERCEPTED_HINT}: rollout known-hosts --fingerprints FILE"),
     (_AUTH, SshAuthError, _AUTH_HINT),
     (_TIMEOUT, SshTimeoutError, _TIMEOUT_HINT),
     (_BROKEN, SshBrokenError, _BROKEN_HINT),

@@ -18,11 +18,12 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from rollout.adapters.ansible.answers import Answer, parse_event
+from rollout.adapters.ansible.answers import parse_event
 from rollout.adapters.ansible.inventory import has_safe_names
 from rollout.adapters.ansible.playbook_run import PlaybookRun
 from rollout.adapters.ansible.settings import AnsibleSettings, find_playbooks
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
+from rollout.gather.hosts.polling import Answer
 from rollout.gather.hosts.probe import parse_boot
 from rollout.model.host import Host
 from rollout.ports import CommandResult

@@ -1,6 +1,7 @@
 """Evaluates the events of an iCalendar file (RFC 5545, 3.6.1)."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cached_property
@@ -185,26 +186,28 @@ class CalendarEvent(Struct, frozen=True, dict=True):
 
     def _period_ends(self) -> dict[_FoldKey, list[datetime]]:
         """Return the ends, in UTC, of RDATE's periods, by local start."""
-        periods = dict[_FoldKey, list[datetime]]()
+        ends = defaultdict[_FoldKey, list[datetime]](list)
         for line in filter(_is_period, self.block.all("RDATE")):
             for begin, end_or_length in cast("Sequence[Period]", self.values(line)):
                 self._check_form(line, begin)
-                end = (
-                    _add_clamped(begin, end_or_length)
-                    if isinstance(end_or_length, timedelta)
-                    else end_or_length
-                )
-                if (begin.tzinfo is None) != (end.tzinfo is None):
-                    line.refuse("one end of a period has a time zone, the other has none")
-                if end <= begin:
-                    line.refuse("a period ends before it begins")
-                start = _local_time(begin, self.zone)
-                ends = periods.setdefault(_fold_key(start), [])
-                ends.append(_instant_in_utc(end, self.zone))
-                if isinstance(end_or_length, timedelta):
-                    exact_end = _add_clamped(_to_utc(start, self.zone), end_or_length)
-                    ends.append(min(exact_end, _LATEST))
-        return periods
+                key = _fold_key(_local_time(begin, self.zone))
+                ends[key] += self._ends_of_period(line, begin, end_or_length)
+        return ends
+
+    def _ends_of_period(
+        self, line: ContentLine, begin: datetime, end_or_length: datetime | timedelta
+    ) -> Iterator[datetime]:
+        """Yield the end, and for a length also the end if clocks change meanwhile."""
+        end = end_or_length
+        if isinstance(end, timedelta):
+            exact_end = _add_clamped(_instant_in_utc(begin, self.zone), end)
+            yield min(exact_end, _LATEST)
+            end = _add_clamped(begin, end)
+        if (begin.tzinfo is None) != (end.tzinfo is None):
+            line.refuse("one end of a period has a time zone, the other has none")
+        if end <= begin:
+            line.refuse("a period ends before it begins")
+        yield _instant_in_utc(end, self.zone)
 
     def _rule_end(self, line: ContentLine, rule: RecurrenceRule) -> datetime:
         """Return UNTIL as a local time.

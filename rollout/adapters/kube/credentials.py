@@ -108,17 +108,17 @@ def _bearer(token: str, origin: str) -> str:
 
 def _read_token(file: Path) -> str:
     """Return the token that a file has now: a kubelet replaces it before it expires."""
-    hint = _LOGIN_HINT
     try:
-        if token := read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode().strip():
-            return token
-        why = "has no token"
+        token = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode().strip()
     except OSError as error:
-        why = f"cannot be read: {error.strerror}"
-        hint = hint_of(error, _LOGIN_HINT)
+        message = f"token file {file} cannot be read: {error.strerror}"
+        raise KubeconfigError(message, hint=hint_of(error, _LOGIN_HINT)) from error
     except ValueError:
-        why = "is not text"
-    raise KubeconfigError(f"token file {file} {why}", hint=hint)
+        # Without its cause, which has the file's content.
+        raise KubeconfigError(f"token file {file} is not text", hint=_LOGIN_HINT) from None
+    if not token:
+        raise KubeconfigError(f"token file {file} has no token", hint=_LOGIN_HINT)
+    return token
 
 
 def _id_token(config: Mapping[str, str], origin: str) -> str:
@@ -253,7 +253,7 @@ def _cluster_information(login: Login) -> dict[str, object]:
 
 @contextmanager
 def as_kubeconfig_error(subject: str) -> Iterator[None]:
-    """Turn an error of reading a certificate or key, the subject, into a `KubeconfigError`."""
+    """Raise `KubeconfigError` if the subject, a certificate or key, cannot be read."""
     try:
         yield
     except (OSError, ValueError) as error:

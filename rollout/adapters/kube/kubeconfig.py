@@ -6,7 +6,7 @@ only names, paths and server addresses: other values may be secret.
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -208,7 +208,7 @@ class _MergedKubeconfig:
         return _with_absolute_paths(_decode_user(content, origin), file), origin
 
     def _names_in_context(self, name: str) -> tuple[str, str | None]:
-        """Return a context's cluster and user, or raise an error if one is not defined."""
+        """Return the names of a context's cluster and user, both defined."""
         context = self.contexts[name]
         if not context.cluster:
             raise self._choice_error(f"context {name!r} of {self} names no cluster")
@@ -255,34 +255,34 @@ def _decode_user(content: Mapping[str, Any], origin: str) -> UserEntry:
             hint="A field that is not understood may select another identity. Correct it, or choose"
             " another context.",
         ) from error
-    problem = _why_user_unusable(user)
+    problem = next(_problems_of_user(user), "")
     if problem:
         raise KubeconfigError(f"{origin} {problem}", hint=_VIEW_HINT)
     return user
 
 
-def _why_user_unusable(user: UserEntry) -> str:
-    """Return what is wrong, as in `has a token and a username: only one is allowed`, or empty."""
-    has_token = bool(user.token or user.token_file)
+def _problems_of_user(user: UserEntry) -> Iterator[str]:
+    """Yield what makes a user unusable, as the end of a sentence."""
+    if user.impersonation() and not user.impersonate:
+        yield (
+            "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user"
+            " to impersonate"
+        )
+    if user.auth_provider and user.auth_provider.name != _OIDC:
+        name = user.auth_provider.name
+        why = _PROVIDER_PROBLEMS.get(name, "which rollout does not know")
+        yield f"logs in through the auth-provider {name!r}, {why}"
+    if user.auth_provider and user.exec:
+        yield "has an auth-provider and a program (exec): only one is allowed"
+    if (user.token or user.token_file) and user.username:
+        yield "has a token and a username: only one is allowed"
     has_certificate = bool(user.client_certificate_data or user.client_certificate)
     has_key = bool(user.client_key_data or user.client_key)
-    needs_terminal = user.exec is not None and user.exec.interactive_mode == "Always"
-    provider = user.auth_provider.name if user.auth_provider else _OIDC
-    why_not_provider = _PROVIDER_PROBLEMS.get(provider, "which rollout does not know")
-    problems = {
-        "has as-uid, as-groups or as-user-extra, but no `as`: they take effect only with a user to"
-        " impersonate": bool(user.impersonation()) and not user.impersonate,
-        f"logs in through the auth-provider {provider!r}, {why_not_provider}": provider != _OIDC,
-        "has an auth-provider and a program (exec): only one is allowed": bool(
-            user.auth_provider and user.exec
-        ),
-        "has a token and a username: only one is allowed": has_token and bool(user.username),
-        "has only one of client-certificate and client-key": has_certificate != has_key,
-        "logs in through a program with interactiveMode Always, and stdin is not a terminal": (
-            needs_terminal and not (sys.stdin is not None and sys.stdin.isatty())
-        ),
-    }
-    return next((text for text, is_true in problems.items() if is_true), "")
+    if has_certificate != has_key:
+        yield "has only one of client-certificate and client-key"
+    has_terminal = sys.stdin is not None and sys.stdin.isatty()
+    if user.exec and user.exec.interactive_mode == "Always" and not has_terminal:
+        yield "logs in through a program with interactiveMode Always, and stdin is not a terminal"
 
 
 def find_login(kubeconfig: Path | None, context: str | None) -> Login:

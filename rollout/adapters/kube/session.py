@@ -124,10 +124,21 @@ def _make_pool(login: Login, credentials: Credentials) -> urllib3.PoolManager:
     configuration.socket_options = _keep_alive_options()
     tls_context = _load_certificates(configuration, login, credentials)
     _choose_proxy(configuration, cluster.proxy_url)
+    pool = _create_pool(
+        configuration, login.cluster_origin if cluster.proxy_url else "the environment"
+    )
+    if tls_context is not None:
+        pool.connection_pool_kw["ssl_context"] = tls_context
+    if not configuration.verify_ssl:
+        # The kubeconfig asks for this.
+        warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
+    return pool
+
+
+def _create_pool(configuration: Any, proxy_origin: str) -> urllib3.PoolManager:
     # Ignored, because the error below says what to install.
     warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
-    origin = login.cluster_origin if cluster.proxy_url else "the environment"
-    message = f"the proxy of {origin} cannot be used"
+    message = f"the proxy of {proxy_origin} cannot be used"
     try:
         pool: urllib3.PoolManager = client_parts().rest.RESTClientObject(configuration).pool_manager
     except ModuleNotFoundError as error:
@@ -138,11 +149,6 @@ def _make_pool(login: Login, credentials: Credentials) -> urllib3.PoolManager:
     except (ValueError, urllib3.exceptions.HTTPError):
         # The error's text may show a password.
         raise KubeconfigError(message, hint=_PROXY_HINT) from None
-    if tls_context is not None:
-        pool.connection_pool_kw["ssl_context"] = tls_context
-    if not configuration.verify_ssl:
-        # The kubeconfig asks for this.
-        warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
     return pool
 
 

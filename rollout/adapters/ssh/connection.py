@@ -132,7 +132,7 @@ class _LoginTransport(ServiceRequestingTransport):
 
     @property
     def unsupported_offer(self) -> Offer | None:
-        """The first kind of algorithm of which paramiko supports none that the host offers."""
+        """What the host offers of the first kind of algorithm that paramiko has none of."""
         options = self.get_security_options()
         for kind, key, known in (
             ("key exchange", "kex_algo_list", options.kex),
@@ -262,15 +262,14 @@ class Connection:
                 is_unsigned = isinstance(error, UnsignedError)
                 note = " (which the agent does not sign with)" if is_unsigned else ""
                 tried.append(f"{describe(key)}{note}")
-                is_connected = self._transport.is_active()
-                if is_connected:
+                if self._transport.is_active():
                     continue
-                if not self._transport.disconnect_reason.startswith(_TOO_MANY_KEYS):
-                    raise
-                raise SshAuthError(
-                    f"the host tries no more keys of user {user} after {', '.join(tried)}",
-                    hint="Name the key that it accepts: --ssh-key FILE",
-                ) from error
+                if self._transport.disconnect_reason.startswith(_TOO_MANY_KEYS):
+                    raise SshAuthError(
+                        f"the host tries no more keys of user {user} after {', '.join(tried)}",
+                        hint="Name the key that it accepts: --ssh-key FILE",
+                    ) from error
+                raise
             if further_methods:
                 message = f"the host requires more than a key: {', '.join(further_methods)}"
                 raise SshAuthError(message, hint="Exempt this user in its sshd_config.")

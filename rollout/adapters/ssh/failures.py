@@ -93,10 +93,8 @@ def ssh_error(
         if greeting:
             hint = "The host is up but too slow: check its load, disks and directory server."
             return SshStalledError(message, hint=hint)
-        address = f"the address {host.address}"
-        return SshTimeoutError(
-            message, hint=f"Check {address}, and whether a firewall blocks port {host.port}."
-        )
+        hint = f"Check the address {host.address}, and whether a firewall blocks port {host.port}."
+        return SshTimeoutError(message, hint=hint)
     # A proxy's command can always be started, so it fails here if it does not reach the host.
     if host.proxy and stage is Stage.AGREEING_ON_KEYS:
         message = f"its jump host or proxy ended the connection{cause}"

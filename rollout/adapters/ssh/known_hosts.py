@@ -34,6 +34,11 @@ USUAL_FILES = HostKeyFiles(
     ("~/.ssh/known_hosts", "~/.ssh/known_hosts2"),
     ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"),
 )
+# Ends before a command with `--fingerprints FILE`.
+INTERCEPTED_HINT = (
+    "The connection may be intercepted. If the host was reinstalled, put what its console printed"
+    " at boot, or `ssh-keygen -l` there, into FILE. The key is recorded if they agree"
+)
 _UNKNOWN = "its host key is unknown"
 _FILE_PLACEHOLDER = "FILE"
 HASH_PREFIX = "|1|"
@@ -190,11 +195,7 @@ class KnownHosts:
         return HostKeyError(
             f"{summary}: it shows {key}, on file is {_describe_keys(same_type or known)}",
             summary=summary,
-            hint=(
-                "The connection may be intercepted. If the host was reinstalled, put what its"
-                " console printed at boot, or `ssh-keygen -l` there, into FILE. The key is"
-                f" recorded if they agree: {self._record_command} --fingerprints FILE"
-            ),
+            hint=f"{INTERCEPTED_HINT}: {self._record_command} --fingerprints FILE",
         )
 
     def _certified_error(self, key: HostKey, authority: HostKey) -> HostKeyError:

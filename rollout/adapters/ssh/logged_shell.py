@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TypeVar
 
 from rollout.errors import SshError
+from rollout.gather.hosts.polling import Answer
 from rollout.gather.hosts.probe import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_last_question, is_probe
 from rollout.gather.hosts.rollback_command import BOOT_RUNNING_COMMAND, is_rollback
@@ -23,7 +24,6 @@ _NAMES: Mapping[str, str] = {
 }
 _OTHER_COMMAND = "the operator's reboot command"
 
-Answer = CommandResult | SshError
 T = TypeVar("T", CommandResult, CommandResult | None)
 
 
