@@ -113,7 +113,7 @@ class _HostReader:
         return Host(
             name=self.name,
             address=_without_brackets(self._first_value(*_ADDRESS) or self.name),
-            port=self._port_or_zero() or defaults.port,
+            port=self._port() or defaults.port,
             user=self._first_value(*_USER) or defaults.user,
             key_file=self._first_value(*_KEY) or defaults.key_file,
         )
@@ -133,13 +133,13 @@ class _HostReader:
             if variable in self.variables:
                 self.warnings.append(f"inventory: {variable} is ignored: only keys are used")
 
-    def _port_or_zero(self) -> int:
+    def _port(self) -> int | None:
         text = self._first_value(*_PORT)
         port = port_of(text)
         if text and port is None:
             variable = next(name for name in _PORT if name in self.variables)
             raise self._variable_error(variable, "not a port")
-        return port or 0
+        return port
 
     def _first_value(self, *names: str) -> str:
         """Return the first usable value of these variables, or empty.
@@ -228,6 +228,7 @@ class SshOptions(Struct, frozen=True):
         if not (host.key_file or self.key_file):
             for file in identities.files:
                 yield "IdentityFile", ssh_path(file)
+        # None leaves the choice to ssh; empty means that no agent is used.
         if identities.agent is not None:
             yield "IdentityAgent", ssh_path(identities.agent or "none")
         if identities.only:

@@ -183,7 +183,6 @@ class _Table(Struct, frozen=True):
         return lines
 
     def _excess_width(self, widths: Sequence[int]) -> int:
-        """Return by how much the table exceeds its width."""
         if not self.width:
             return 0
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width

@@ -209,7 +209,6 @@ class LiveProgress:
         return text.append(figures, "red" if failed else "")
 
     def _time_spent(self, planned_at: float) -> str:
-        """Return `4m of about 12m`."""
         took = self._monotonic() - planned_at
         estimate = _estimate_at_this_pace(self._view)
         if not estimate or len(self._view.ended) >= self._view.planned_count:

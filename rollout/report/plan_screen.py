@@ -65,8 +65,7 @@ _WITHOUT_LABEL = (
 # A plan does not tell an update that is verified from one that is downloaded.
 _LABELS: Mapping[str, str] = {UpdateState.UPDATING: "downloading"}
 _SEE_DOCTOR = " → rollout doctor"
-# The table and the heading show these.
-_SHOWN_ELSEWHERE = ("--max-unavailable", "--rollback")
+_SHOWN_IN_TABLE_OR_HEADING = ("--max-unavailable", "--rollback")
 # For a plan that is too long for its terminal.
 _BRIEF_FINDINGS = 3
 
@@ -191,7 +190,11 @@ def _most_at_once(wave: Wave) -> int:
 
 
 def _relaxed_flags(plan: RolloutPlan) -> str:
-    rules = [rule for rule in relaxed_rules(plan.policy) if rule.setting not in _SHOWN_ELSEWHERE]
+    rules = [
+        rule
+        for rule in relaxed_rules(plan.policy)
+        if rule.setting not in _SHOWN_IN_TABLE_OR_HEADING
+    ]
     flags = "; ".join(rule.flag for rule in rules)
     return f"! non-default options: {printable(flags)}" if flags else ""
 

@@ -116,7 +116,7 @@ class RunView:
     aborted: AbortedRecord | None = None
     eviction_count: int = 0
     unknown_record_count: int = 0
-    # A node of the last wave has ended, and no later wave has started.
+    # Since a node of the last wave has ended.
     _awaits_settling: bool = False
     # How many waves earlier processes have finished.
     _earlier_waves: int = 0

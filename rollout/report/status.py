@@ -97,10 +97,7 @@ def status_text(
     closed_windows: str = "",
     with_flags: Callable[[str], str] = str,
 ) -> str:
-    """Return the nodes and the next commands; without a `width`, all columns within `room`.
-
-    `closed_windows` is a sentence.
-    """
+    """Return the nodes and the next commands; without a `width`, all columns within `room`."""
     if not statuses:
         return "No nodes to show: all selected nodes are excluded."
     follow_ups = [*_memory_follow_ups(memory, statuses, now), FollowUp(closed_windows), rollout]

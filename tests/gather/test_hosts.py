@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rollout.errors import InventoryError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.gather.hosts import polling
 from rollout.gather.hosts.identity import HOSTNAME_LABEL, match_hosts
-from rollout.gather.hosts.polling import observe, side_by_side
+from rollout.gather.hosts.polling import ask_in_threads, observe
 from rollout.gather.hosts.probe_command import USUAL_PROBE
 from rollout.gather.inventory import Inventory, SshDefaults
 from rollout.model.cluster import Node, NodeAddress
@@ -161,7 +161,7 @@ def test_a_host_that_fails_or_surprises_costs_its_own_answer_and_so_many_are_ask
             room.release()
 
     hosts = {f"node-{number}": Host(f"h{number}", "192.0.2.1") for number in range(20)}
-    found = dict(side_by_side(hosts, ask, concurrency=4))
+    found = dict(ask_in_threads(hosts, ask, concurrency=4))
     assert found.keys() == hosts.keys()
     failed = {name: type(answer) for name, answer in found.items() if isinstance(answer, SshError)}
     assert failed == {"node-3": SshTimeoutError, "node-4": SshUnreachableError}

@@ -72,7 +72,8 @@ def answer(case: Mapping[str, Any]) -> CommandResult:
 def test_answer(name: str) -> None:
     case = load(name)
     probe = Probe(
-        tuple(map(Source, case.get("detect", DEFAULT_SOURCES))), rollback=case.get("rollback", "")
+        tuple(map(Source, case.get("detect", DEFAULT_SOURCES))),
+        unwanted_version=case.get("rollback", ""),
     )
     observation = parse_probe(HOST, answer(case), probe)
     if "failure" in case:

@@ -26,7 +26,7 @@ from rollout.gather.cluster.snapshot import (
     DAEMON_SETS,
     KUBE_SYSTEM,
     VERSION,
-    CachedPages,
+    CachedObjects,
     read_snapshot,
 )
 from rollout.gather.cluster.snapshot import NODES as NODES_PATH
@@ -137,7 +137,7 @@ def inputs_of(
     past: PastDurations = NO_PAST,
     *,
     now: datetime = NOW,
-    kept: CachedPages | None = None,
+    kept: CachedObjects | None = None,
 ) -> PlanInputs:
     """What a plan for all nodes is made of, as they stand; `kept` collects objects for a copy.
 

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from rollout.cli.stages.preview import cluster_copy
-from rollout.gather.cluster.snapshot import CachedPages
+from rollout.gather.cluster.snapshot import CachedObjects
 from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS, PODS, REPLICASETS
 from rollout.lab.api.store import Json
 from rollout.lab.objects import labels_of, node_name, spec_of, with_metadata
@@ -119,7 +119,7 @@ def rehearsed(seed: int, kind: str) -> Rehearsal | None:
     )
     if not is_at_rest(sim):
         return None
-    kept: CachedPages = {}
+    kept: CachedObjects = {}
     inputs = inputs_of(sim, policy, now=sim.clock.now(), kept=kept)
     plan = build_plan(inputs)
     if plan.blockers or not plan.waves:
@@ -149,7 +149,7 @@ def test_a_copy_takes_as_long_as_was_forecast_within_a_tenth(seed: int, kind: st
 
 
 def copy_of(sim: Simulation) -> Simulation:
-    kept: CachedPages = {}
+    kept: CachedObjects = {}
     inputs = inputs_of(sim, Policy(drain=DRAIN), now=sim.clock.now(), kept=kept)
     copy, _ = copied(cluster_copy(inputs, kept, anonymous=False))
     return copy

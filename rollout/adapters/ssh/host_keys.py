@@ -21,7 +21,7 @@ from rollout.adapters.ssh.known_hosts import (
     read_known_hosts_text,
 )
 from rollout.errors import InputError, SshError
-from rollout.gather.hosts.polling import side_by_side
+from rollout.gather.hosts.polling import ask_in_threads
 from rollout.model.host import (
     Host,
     HostKeyChecking,
@@ -72,7 +72,7 @@ def scan(
         with connected(host, time.monotonic() + timeout) as connection:
             return connection.handshake(known.key_types(host))
 
-    answers = dict(side_by_side(hosts, ask, concurrency=concurrency))
+    answers = dict(ask_in_threads(hosts, ask, concurrency=concurrency))
     return tuple(
         _compare(node, host, answers[node], known=known, fingerprints=fingerprints)
         for node, host in hosts.items()

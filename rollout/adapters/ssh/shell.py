@@ -19,7 +19,7 @@ from rollout.adapters.ssh.keys import KeyRing
 from rollout.adapters.ssh.known_hosts import KnownHosts, read_known_hosts
 from rollout.adapters.ssh.workers import in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
-from rollout.gather.hosts.polling import side_by_side
+from rollout.gather.hosts.polling import ask_in_threads
 from rollout.model.host import Host, HostKeyChecking, HostKeyFiles, Identities
 from rollout.ports import CommandResult
 
@@ -100,7 +100,7 @@ class ParamikoShell:
         may_write_known_hosts = self._known_hosts.checking is not HostKeyChecking.STRICT
         # Not in several processes, which would all write new keys.
         if workers == 1 or may_write_known_hosts:
-            return side_by_side(hosts, ask, concurrency=concurrency)
+            return ask_in_threads(hosts, ask, concurrency=concurrency)
         return in_processes(ask, hosts, concurrency=concurrency, workers=workers)
 
     def __reduce__(self) -> tuple[Callable[[], "ParamikoShell"], tuple[()]]:

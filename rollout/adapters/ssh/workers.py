@@ -15,7 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from rollout.adapters.programs import module_environment, worker_program
-from rollout.gather.hosts.polling import Answer, side_by_side
+from rollout.gather.hosts.polling import Answer, ask_in_threads
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 from rollout.threads import in_background
@@ -62,7 +62,7 @@ def in_processes(
             node, answer = node_and_answer
             del unanswered[node]
             yield node, answer
-    yield from side_by_side(unanswered, ask, concurrency=concurrency)
+    yield from ask_in_threads(unanswered, ask, concurrency=concurrency)
 
 
 def _start_worker() -> "subprocess.Popen[bytes]":
@@ -94,7 +94,7 @@ def work() -> None:
     """Do the task on stdin in a worker process, then end it."""
     ask, hosts, concurrency = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our parent process
     in_background(_end_with_input, "input")
-    for answer in side_by_side(hosts, ask, concurrency=concurrency):
+    for answer in ask_in_threads(hosts, ask, concurrency=concurrency):
         pickle.dump(answer, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     # Joining all threads takes time.

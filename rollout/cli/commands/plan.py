@@ -15,7 +15,7 @@ from rollout.errors import UsageError
 if TYPE_CHECKING:
     from rollout.cli.stages.cluster import Connections
     from rollout.cli.stages.request import Request
-    from rollout.gather.cluster.snapshot import CachedPages
+    from rollout.gather.cluster.snapshot import CachedObjects
     from rollout.planning.plan.build import PlanInputs
 
 _OUT = option(None, "Save the plan, for rollout apply FILE", "FILE", parser=output_file)
@@ -106,7 +106,7 @@ def _read_inputs(
     from rollout.cli.stages.cluster import read_cluster
 
     # `read_cluster` fills it.
-    answers: CachedPages | None = None if snapshot is None else {}
+    answers: CachedObjects | None = None if snapshot is None else {}
     with_jobs = request.policy.drain.completion.is_used
     cluster = read_cluster(connections.api, request.namespace, answers, with_jobs=with_jobs)
     from rollout.cli.stages import preview

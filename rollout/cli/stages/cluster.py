@@ -60,7 +60,7 @@ def with_patience(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
 def read_cluster(
     api: ClusterApi,
     namespace: str,
-    answers: snapshot.CachedPages | None = None,
+    answers: snapshot.CachedObjects | None = None,
     *,
     warns: bool = True,
     with_jobs: bool = False,

@@ -170,10 +170,12 @@ def _pool_checks(policy: Policy, nodes: Iterable[Node]) -> Iterator[Check]:
 
 def _storage_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
     record = record_document(namespace)
-    record_error = with_patience(record.why_unwritable, api)
-    memory = memory_document(namespace)
-    memory_error = with_patience(why_unwritable, api, namespace)
-    yield from cluster.unwritable_checks(record, record_error, memory, memory_error)
+    refusal = with_patience(record.why_unwritable, api)
+    if refusal:
+        yield cluster.unwritable_record_check(record, refusal)
+    refusal = with_patience(why_unwritable, api, namespace)
+    if refusal:
+        yield cluster.unwritable_memory_check(memory_document(namespace), refusal)
 
 
 def _plan_with_idle_nodes(

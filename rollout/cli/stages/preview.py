@@ -23,7 +23,7 @@ from rollout.cli.terminal import say, show_progress
 from rollout.errors import ExitCode, UsageError
 from rollout.execution.record.memory import require_readable_memory
 from rollout.gather.cluster.copying import CopiedPace, encode_copy
-from rollout.gather.cluster.snapshot import CachedPages
+from rollout.gather.cluster.snapshot import CachedObjects
 from rollout.model.cluster import ClusterSnapshot, Pod
 from rollout.model.plan import Blocker, ExclusionReason, RolloutPlan
 from rollout.model.policy import DrainPolicy
@@ -68,7 +68,7 @@ def complete_inputs(
     return inputs_of(request, cluster, ask_hosts(connections, request, cluster.nodes))
 
 
-def write_copy(file: Path, inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -> None:
+def write_copy(file: Path, inputs: PlanInputs, answers: CachedObjects, *, anonymous: bool) -> None:
     """Save the API server's answers and the hosts' for a lab."""
     write_whole(file, cluster_copy(inputs, answers, anonymous=anonymous))
     say(f"rehearse it: rollout lab up --like {shell_word(str(file))}")
@@ -202,7 +202,7 @@ def show_explanation(name: str, request: Request, inputs: PlanInputs) -> None:
     request.settings.output.show(explanation, text, is_prose=True, nodes=[name])
 
 
-def cluster_copy(inputs: PlanInputs, answers: CachedPages, *, anonymous: bool) -> bytes:
+def cluster_copy(inputs: PlanInputs, answers: CachedObjects, *, anonymous: bool) -> bytes:
     """Return a document with the API server's answers, and with this cluster's reboot times."""
     # Hides names and labels, and is not kept.
     key = secrets.token_bytes(32) if anonymous else b""

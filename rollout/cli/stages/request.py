@@ -57,7 +57,7 @@ class Request(Struct, frozen=True):
     def probe(self) -> Probe:
         policy = self.policy
         command = self.settings.detect.command
-        return Probe(policy.sources, command, rollback=policy.rollback)
+        return Probe(policy.sources, command, unwanted_version=policy.rollback)
 
 
 def fresh_request(settings: CommandSettings, *, rollback: str = "") -> Request:

@@ -33,7 +33,7 @@ from rollout.execution.node.ssh_host import (
 )
 from rollout.execution.node.staged import RestagedError, check_staged, check_version, is_approved
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets
-from rollout.gather.hosts.identity import with_node
+from rollout.gather.hosts.identity import with_annotation_sign
 from rollout.gather.hosts.probe import BootFacts, parse_boot, parse_last_answer
 from rollout.model import marks
 from rollout.model.cluster import Node, VolumeAttachment
@@ -241,7 +241,7 @@ class _LastCheck:
         if facts is None:
             check_version(self.context, None)
             return
-        detection = with_node(facts, node).detection
+        detection = with_annotation_sign(facts, node).detection
         if not is_approved(self.context, self.targets, detection):
             raise RestagedError(f"{detection.staged_version or 'nothing'} is staged now")
         check_staged(self.context, detection)

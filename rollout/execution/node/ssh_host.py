@@ -149,7 +149,7 @@ class RolloutHosts(Struct, frozen=True):
         )
 
     def _probe(self, policy: Policy) -> Probe:
-        return Probe(policy.sources, self.detect_command, rollback=policy.rollback)
+        return Probe(policy.sources, self.detect_command, unwanted_version=policy.rollback)
 
 
 def is_host_silent(error: SshError | None) -> bool:

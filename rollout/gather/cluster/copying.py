@@ -43,7 +43,7 @@ _LEFT_OUT = frozenset(
 Json = dict[str, Any]
 
 _OF_KUBERNETES = re.compile(r"([\w.-]+\.)?(kubernetes|k8s)\.io/.+")
-# Of conditions, only these are read. Others may be named after objects, such as a readiness gate's.
+# Other conditions may be named after objects, such as a readiness gate's.
 _KNOWN_CONDITIONS = frozenset(
     {"Ready", "PodScheduled", "DisruptionAllowed", "Progressing", *Lifecycle}
 )
@@ -197,7 +197,7 @@ class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def encode_copy(
-    pages: snapshot.CachedPages,
+    cache: snapshot.CachedObjects,
     observations: Mapping[str, HostObservation],
     pace: CopiedPace,
     anonymizing_key: bytes = b"",
@@ -205,7 +205,7 @@ def encode_copy(
     """Return a `ClusterCopy` as JSON; anonymous, unless the key is empty."""
     sections = dict[str, list[Json]]()
     for name, path in _LIST_PATH_BY_SECTION.items():
-        bodies = pages.get(path, {}).values()
+        bodies = cache.get(path, {}).values()
         sections[name] = [_reduce(msgspec.json.decode(body)) for body in bodies]
     hosts = {name: _copied_host(answer) for name, answer in sorted(observations.items())}
     if anonymizing_key:

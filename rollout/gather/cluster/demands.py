@@ -162,9 +162,9 @@ def parse_quantity(text: str) -> Decimal:
 
 
 @lru_cache(maxsize=4096)
-def round_up(text: str, parts: int = 1) -> int:
-    """Return a quantity, times `parts`, rounded up as by the scheduler."""
-    return int((parse_quantity(text) * parts).to_integral_value(ROUND_CEILING))
+def round_up(text: str, parts_per_unit: int = 1) -> int:
+    """Return a quantity in parts of a unit, such as 1000 of a CPU, rounded up."""
+    return int((parse_quantity(text) * parts_per_unit).to_integral_value(ROUND_CEILING))
 
 
 def parse_resources(quantities: Mapping[str, wire.Quantity]) -> Resources:
@@ -263,7 +263,7 @@ def _override_by_pod(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> 
 
 
 def _combine(left: Resources, right: Resources, merge: Callable[[int, int], int]) -> Resources:
-    # Fast for most pods, which have no init containers.
+    # A shortcut for most pods, which have no init containers.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
     cpu = merge(left.cpu_milli, right.cpu_milli)

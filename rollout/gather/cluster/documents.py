@@ -1,7 +1,7 @@
 """Reads and writes the documents that processes share in ConfigMaps.
 
-These are the record, the memory and FleetLock's slots. Others may write them, so reading takes
-bounded memory, and a document is understood completely or not at all.
+These are the record of a rollout, the memory of earlier rollouts, and FleetLock's slots. Others may
+write them, so the size is limited, and a document is understood completely or not at all.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +55,7 @@ class NotUnderstoodError(ApiError):
 
 class Stored(Struct, Generic[T], frozen=True):
     content: T
-    # None if there is none.
+    # None if it does not exist.
     config_map: dict[str, Any] | None
 
 
@@ -126,11 +126,11 @@ class Document(Struct, frozen=True):
         return content
 
     def with_content(self, content: object, config_map: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the ConfigMap with `content`, a dataclass.
+        """Return the ConfigMap with `content`, a Struct.
 
         Stored keys that only a newer version of rollout knows stay.
         """
-        # Empty values are defaults.
+        # Empty values are defaults, so they are not stored.
         fields = {
             name: value
             for name, value in msgspec.to_builtins(content).items()
@@ -148,15 +148,15 @@ class Document(Struct, frozen=True):
         """
         text = ((config_map or {}).get("data") or {}).get(self.key, "")
         try:
-            known = msgspec.to_builtins(self.parse(text, type(content), lambda _content: ""))
-            stored = self.parse(text, dict[str, Any], lambda _content: "")
+            known = msgspec.to_builtins(self.parse(text, type(content), _accept_any))
+            stored = self.parse(text, dict[str, Any], _accept_any)
         except NotUnderstoodError:
             return fields
         kept = _unknown_keys(stored, known)
         for name, value in fields.items():
             before = known[name]
             if value == before:
-                # What is stored may have unknown keys inside.
+                # The stored value may have unknown keys inside.
                 kept[name] = stored.get(name, value)
             elif isinstance(value, dict) and before:
                 kept[name] = _with_unknown_keys_inside(value, stored[name], before)
@@ -171,7 +171,7 @@ class Document(Struct, frozen=True):
         """
         try:
             text, config_map = self.read(api)
-            # With a change: an immutable ConfigMap accepts its own content.
+            # A new line is a change, because an immutable ConfigMap accepts its own content.
             body = self._with_text(f"{text or ''}\n", config_map)
             if config_map is None:
                 api.create(self.collection, body, DRY)
@@ -199,6 +199,10 @@ class Document(Struct, frozen=True):
             "metadata": {"name": self.name, "namespace": self.namespace},
         }
         return {**base, "data": {**(base.get("data") or {}), self.key: text}}
+
+
+def _accept_any(_content: object) -> str:
+    return ""
 
 
 def _unknown_keys(stored: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,7 +247,7 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
 def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
     """Return the memory; empty, with `why_unreadable`, if it is garbled."""
     document = memory_document(namespace)
-    # Empty, not None, for a garbled ConfigMap: one exists.
+    # Not None, which would mean that no ConfigMap exists.
     config_map: dict[str, Any] | None = {}
     memory = NO_MEMORY
     try:

@@ -166,7 +166,7 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tupl
         _pod_removal_right(policy),
         *(restart if policy.drain.restarts else ()),
         *_rights("get list", controllers, "see that evicted pods run again"),
-        *_stored_rights(lease_namespace),
+        *_rights_to_stored_objects(lease_namespace),
         *_rights(
             "watch",
             "poddisruptionbudgets.policy",
@@ -179,8 +179,7 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tupl
     )
 
 
-def _stored_rights(namespace: str) -> tuple[Right, ...]:
-    """Return the rights to what rollouts store in their namespace."""
+def _rights_to_stored_objects(namespace: str) -> tuple[Right, ...]:
     stored = partial(_rights, namespace=namespace)
     optional = partial(stored, optional=True)
     record = marks.RECORD_NAME

@@ -30,30 +30,26 @@ _RIVAL_BY_PROGRAM = {
     "bottlerocket-update-operator": Rival.BRUPOP,
     "brupop-controller-deployment": Rival.BRUPOP,
     "tuppr": Rival.TUPPR,
-    # https://github.com/bootc-dev/bootc-operator, config/manager/manager.yaml: label and image
+    # https://github.com/bootc-dev/bootc-operator
     "bootc-operator": Rival.BOOTC_OPERATOR,
-    # https://github.com/kairos-io/kairos-operator, config/manager/manager.yaml: label
+    # https://github.com/kairos-io/kairos-operator
     "kairos-operator": Rival.KAIROS,
-    # https://github.com/NVIDIA/nodewright (formerly Skyhook), chart/Chart.yaml: label
+    # https://github.com/NVIDIA/nodewright, formerly Skyhook
     "skyhook-operator": Rival.NODEWRIGHT,
-    # https://github.com/NVIDIA/NVSentinel, distros/kubernetes/nvsentinel/charts/fault-remediation:
-    # name and image, and its name in the first versions
+    # https://github.com/NVIDIA/NVSentinel, and its name in the first versions
     "fault-remediation": Rival.NVSENTINEL,
     "fault-remediation-module": Rival.NVSENTINEL,
-    # https://github.com/Mellanox/maintenance-operator, deployment/maintenance-operator-chart: label
-    # and image
+    # https://github.com/Mellanox/maintenance-operator
     "maintenance-operator": Rival.NVIDIA_MAINTENANCE,
-    # https://github.com/medik8s/node-maintenance-operator, config/default and config/manager: name
-    # and image
+    # https://github.com/medik8s/node-maintenance-operator
     "node-maintenance-operator-controller-manager": Rival.MEDIK8S_MAINTENANCE,
     "node-maintenance-operator": Rival.MEDIK8S_MAINTENANCE,
-    # https://github.com/Nils-Svensson/node-maintenance-orchestrator, config/manager/manager.yaml
-    # and charts: label and image
+    # https://github.com/Nils-Svensson/node-maintenance-orchestrator
     "node-maintenance-orchestrator": Rival.MAINTENANCE_ORCHESTRATOR,
 }
-# It has a coordinator's image, but does not reboot nodes.
+# This Deployment has a coordinator's image, but does not reboot nodes.
 _HARMLESS_DEPLOYMENT = "brupop-apiserver"
-# By image only: other software has this name.
+# Recognized only by its image, because other software has this name.
 _AIRLOCK = "airlock"
 # rollout's own, whose FleetLock server shares its lock.
 _OWN_LABEL = ("app.kubernetes.io/name", "node-rollout")
@@ -62,7 +58,7 @@ _UNSEEN_WARNING = "rollout cannot check for some other reboot coordinators"
 # kured's `--lock-annotation` usually changes only the prefix.
 _LOCK_SUFFIX = "kured-node-lock"
 _DEFAULT_LOCK = f"weave.works/{_LOCK_SUFFIX}"
-# rollout takes no lock that more nodes may hold.
+# rollout takes no lock that more nodes than this may hold.
 _MOST_OWNERS = 20
 
 
@@ -142,7 +138,7 @@ def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
     meta = item.metadata
     settings = _kured_settings(item)
     owners = _parse_concurrency(settings.get("concurrency", ""))
-    # Without the flag, or with a zero such as `0h0m`, the lock never expires.
+    # Without --lock-ttl, or with a zero such as `0h0m`, the lock never expires.
     may_expire = any(digit in settings.get("lock-ttl", "") for digit in "123456789")
     name = settings.get("lock-annotation") or likely_lock
     can_be_taken = not may_expire and owners <= _MOST_OWNERS
@@ -204,7 +200,7 @@ def _runs_nowhere(item: _WireCoordinator) -> bool:
 
 
 def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
-    """Whether the coordinator has requests, needs none, or may have some."""
+    """Whether the coordinator may reboot a node now: it has a request, or needs none."""
     requests = REQUESTS.get(Rival(coordinator.rival))
     if requests is None:
         return True
@@ -229,7 +225,7 @@ def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
     is_full = len(holders) >= max(owners, lock.max_owners)
     if lock.node_id:
         holders = (lock, *lock.locks)
-        # A kured with several owners ignores the form for one.
+        # This form of the lock is for one owner: a kured with several ignores it.
         is_full = owners == 1
     never_expires = all(holder.ttl == 0 for holder in holders)
     names = tuple(holder.node_id for holder in holders if holder.node_id)

@@ -52,11 +52,8 @@ _UNSEEN_VOLUMES = "volumes cannot be listed, so the plan does not know which nod
 T = TypeVar("T")
 K = TypeVar("K", bound=wire.Object)
 
-CachedPages = dict[str, dict[str, bytes]]
-"""The fields of each object that were read, as JSON, by list path and UID.
-
-A list that breaks is read again, so an object may be kept twice.
-"""
+CachedObjects = dict[str, dict[str, bytes]]
+"""The fields of each object that were read, as JSON, by list path and UID."""
 
 
 class _MetaWithWrites(wire.Wire, frozen=True):
@@ -80,11 +77,11 @@ def pod_path(namespace: str, name: str) -> str:
 
 
 def read_snapshot(
-    api: ClusterApi, cache: CachedPages | None = None, *, with_jobs: bool = False
+    api: ClusterApi, cache: CachedObjects | None = None, *, with_jobs: bool = False
 ) -> ClusterSnapshot:
-    """Read all that planning needs, each kind in its own thread.
+    """Read all that planning needs, most kinds in a thread of their own.
 
-    `cache` collects the objects as JSON. Dispensable kinds that this user may not read become
+    `cache` collects the objects as JSON. Optional kinds that this user may not read become
     warnings.
     """
 
@@ -132,7 +129,7 @@ def read_snapshot(
 
 
 def _read_deployments(
-    api: ClusterApi, budgets: Sequence[Budget], cache: CachedPages | None
+    api: ClusterApi, budgets: Sequence[Budget], cache: CachedObjects | None
 ) -> tuple[Deployment, ...]:
     """Return the Deployments if a restart may help: a budget needs every pod.
 
@@ -149,7 +146,7 @@ def _read_deployments(
 
 
 def _read_namespaces(
-    api: ClusterApi, pods: Sequence[Pod], cache: CachedPages | None
+    api: ClusterApi, pods: Sequence[Pod], cache: CachedObjects | None
 ) -> ReadIfAllowed[tuple[str, Mapping[str, str]]]:
     """Return the namespaces' names and labels, if an affinity needs them."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
@@ -179,6 +176,7 @@ def read_node(api: ClusterApi, name: str) -> Node:
 
 
 def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
+    """Return when the Node's phase annotation was last written, or None if unknown."""
     path = node_path(name)
     written = decode.decode(api.get(path), _NodeWithWrites, path).metadata.managed_fields
     return wire.written_at(written, marks.PHASE)
@@ -238,7 +236,7 @@ def _read_and_cache(
     shape: type[K],
     project: Callable[[K], T],
     *,
-    cache: CachedPages | None,
+    cache: CachedObjects | None,
 ) -> tuple[T, ...]:
     if cache is None:
         return read_list(api, path, shape, project).items

@@ -89,10 +89,7 @@ def read_stored_data(api: ClusterApi, pods: Sequence[Pod]) -> ReadIfAllowed[Stor
 
 
 def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:
-    """Yield Longhorn's volumes; those on the same nodes are one, named by the first.
-
-    A volume with a single healthy replica is left out if Longhorn's policy allows draining it.
-    """
+    """Yield one `StoredData` for all Longhorn volumes on the same nodes, named by the first."""
     settings = read_list(
         api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)
     ).items
@@ -108,14 +105,15 @@ def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:
             # A drain takes no healthy replica away.
             continue
         if not is_strict and len(replicas.healthy_nodes) == 1:
+            # Longhorn's policy lets a drain take the last healthy replica away.
             continue
-        subject = f"and {len(volumes) - 1} more have their" if len(volumes) > 1 else "has its"
+        clause = f"and {len(volumes) - 1} more have their" if len(volumes) > 1 else "has its"
         yield StoredData(
             object=f"volumes.longhorn.io/{volumes[0]}",
             nodes=replicas.nodes,
             healthy=replicas.healthy_nodes,
             needed=1,
-            problem=f"{subject} only healthy replica there",
+            problem=f"{clause} only healthy replica there",
             # Longhorn rebuilds only volumes with an unhealthy replica.
             fix=(
                 "wait for its rebuild, or add a replica"
@@ -173,7 +171,7 @@ def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[Stored
 
 
 def _why_copies_missing(ceph: _CephHealth) -> str:
-    """Return the health checks that say so, or empty."""
+    """Return the failed health checks about missing copies, or empty."""
     if not ceph.health:
         return "its health is not known"
     failed = [name for name in sorted(ceph.details) if name.startswith(_MISSING_COPY_CHECKS)]

@@ -29,7 +29,7 @@ _NULL = "got `null`"
 
 
 class Decoder(Struct, Generic[T], frozen=True):
-    """Decodes JSON, and treats null, which is rare, as absent by a second decoding."""
+    """Decodes JSON; a null, which is rare, is removed for a second decoding."""
 
     strict: msgspec.json.Decoder[T]
 

@@ -24,11 +24,11 @@ from rollout.model.timestamps import elapsed
 
 _SKEW_SECONDS = 30.0
 _ALL_EXCLUDED_FIX = Fix("Exclude fewer nodes: --exclude names all that are selected.")
-_NO_NODE_FIX = Fix.with_commands(
+_EMPTY_POOL_FIX = Fix.with_commands(
     "Compare its selector with the nodes' labels, and with the pools above it",
     "kubectl get nodes --show-labels",
 )
-_IN_NONE_FIX = Fix(
+_WITHOUT_POOL_FIX = Fix(
     "They are rebooted last, with the rules outside of [[pool]]. Add a pool for them, unless you"
     " intend that."
 )
@@ -56,8 +56,8 @@ def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[C
         if right not in missing:
             yield passed(CheckName.RIGHT, str(right), f"granted: {right.purpose}")
         else:
-            verdict = warned if right.optional else failed
-            yield verdict(
+            make_check = warned if right.optional else failed
+            yield make_check(
                 CheckName.RIGHT,
                 str(right),
                 f"not granted: rollout cannot {right.purpose}",
@@ -76,7 +76,7 @@ def lock_check(
 ) -> Check:
     """Check the lock `subject`, NAMESPACE/NAME; an empty `holder` is nobody.
 
-    `unfinished` is a clause about a rollout that may block others, `ways_out` what to do about it.
+    `unfinished` is a clause about an unfinished rollout, `ways_out` what to do about it.
     """
     if holder_is_alive:
         fix = Fix.with_commands("Wait until it has ended", "rollout status --run")
@@ -87,8 +87,8 @@ def lock_check(
             fix,
         )
     if unfinished:
-        verdict = failed if blocks_others else warned
-        return verdict(CheckName.LOCK, subject, unfinished, Fix(f"{ways_out}."))
+        make_check = failed if blocks_others else warned
+        return make_check(CheckName.LOCK, subject, unfinished, Fix(f"{ways_out}."))
     if holder:
         message = (
             f"held by {name_excerpt(holder)}, which is not renewing it; rollout takes it over when"
@@ -127,25 +127,18 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
             yield warned(CheckName.MEMORY, version, message, fix)
 
 
-def unwritable_checks(
-    record: Document,
-    record_error: ApiError | None,
-    memory: Document,
-    memory_error: ApiError | None,
-) -> Iterator[Check]:
-    """An error is None if the document can be written."""
-    if record_error:
-        message = f"cannot be written, so no rollout can start: {record_error.message}"
-        fix = Fix(record.hint_for(record_error))
-        # Whoever holds the lock writes the record.
-        yield failed(CheckName.LOCK, record.origin, message, fix)
-    if memory_error:
-        message = (
-            "cannot be written, so failures are not stored, and no pass of operate starts:"
-            f" {memory_error.message}"
-        )
-        fix = Fix(memory.hint_for(memory_error))
-        yield warned(CheckName.MEMORY, memory.origin, message, fix)
+def unwritable_record_check(record: Document, refusal: ApiError) -> Check:
+    message = f"cannot be written, so no rollout can start: {refusal.message}"
+    # Whoever holds the lock writes the record.
+    return failed(CheckName.LOCK, record.origin, message, Fix(record.hint_for(refusal)))
+
+
+def unwritable_memory_check(memory: Document, refusal: ApiError) -> Check:
+    message = (
+        "cannot be written, so failures are not stored, and no pass of operate starts:"
+        f" {refusal.message}"
+    )
+    return warned(CheckName.MEMORY, memory.origin, message, Fix(memory.hint_for(refusal)))
 
 
 def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
@@ -201,10 +194,10 @@ def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[
             yield passed(CheckName.POOL, pool, counted(len(nodes), "node"))
         elif pool != default:
             message = "no selected node belongs to it: none matches, or an earlier pool has them"
-            yield warned(CheckName.POOL, pool, message, _NO_NODE_FIX)
+            yield warned(CheckName.POOL, pool, message, _EMPTY_POOL_FIX)
         elif nodes:
             message = f"{counted(len(nodes), 'node')} in no pool: {shortened(nodes)}"
-            yield warned(CheckName.POOL, pool, message, _IN_NONE_FIX)
+            yield warned(CheckName.POOL, pool, message, _WITHOUT_POOL_FIX)
 
 
 _RIGHTS_FIX = Fix.with_commands(

@@ -30,8 +30,8 @@ _CHECK_BY_FAILURE = {
     ProbeFailureKind.WRONG_HOST: CheckName.IDENTITY,
     ProbeFailureKind.UNREPORTED: CheckName.IDENTITY,
 }
-# Flatcar's bus policy admits these to update_engine.
-_ADMITTED = ("root", DEFAULT_SSH_USER)
+# Flatcar's bus policy lets only these ask update_engine.
+_USERS_WHO_MAY_ASK_ENGINE = ("root", DEFAULT_SSH_USER)
 _ENGINE_CALL = "update_engine_client -status"
 _ENABLE_ENGINE = "sudo systemctl enable --now update-engine"
 # By the failing unit, without a suffix.
@@ -184,7 +184,7 @@ def _engine_fix(facts: HostFacts) -> Fix:
         case EngineTrouble.DENIED:
             rule = f"{user} ALL=(root) NOPASSWD: /usr/bin/{_ENGINE_CALL}"
             text = f"Allow the one command that asks it in /etc/sudoers.d/rollout: {rule}"
-            if user not in _ADMITTED:
+            if user not in _USERS_WHO_MAY_ASK_ENGINE:
                 text += f"; or connect as {DEFAULT_SSH_USER}, which its bus policy allows"
             return Fix(text)
         case EngineTrouble.SILENT:

@@ -37,11 +37,10 @@ _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
 def match_hosts(
     nodes: Sequence[Node], inventory: Inventory | None, defaults: SshDefaults
 ) -> Mapping[str, Host]:
-    """Return the hosts by the names of their Nodes.
+    """Return the hosts by their Nodes' names. Without an inventory, an address may be empty.
 
-    An inventory's host matches by the Node's name, else by address, else by hostname label. Without
-    an inventory, the address may be empty. `InventoryError` if two hosts match one Node, or one
-    host matches two Nodes.
+    An inventory's host matches by the Node's name, else by address, else by hostname label.
+    `InventoryError` if two hosts match one Node, or one host matches two.
     """
     if inventory is None:
         return {node.name: _host_from_node(node, defaults) for node in nodes}
@@ -139,14 +138,14 @@ def verify_identities(
         if len(sharing) > 1:
             names = ", ".join(sorted(sharing))
             return _wrong_host_failure(facts, f"several Nodes have the same machine: {names}")
-        return with_node(facts, node)
+        return with_annotation_sign(facts, node)
 
     verified = {name: verify(name, facts) for name, facts in answered.items()}
     return {**observations, **verified}
 
 
-def with_node(facts: HostFacts, node: Node) -> HostFacts:
-    """Return the facts with the Node's annotations as a sign, if asked for."""
+def with_annotation_sign(facts: HostFacts, node: Node) -> HostFacts:
+    """Add what the Node's annotation says about a reboot, if it is a configured source."""
     if Source.ANNOTATION not in facts.sources:
         return facts
     return replace(facts, signs=(*facts.signs, annotation_sign(node)))

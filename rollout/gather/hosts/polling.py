@@ -48,7 +48,6 @@ def poll(
     `timeout` is for each host, in seconds. `on_answer` runs in the caller's thread. An interrupt
     does not wait for the hosts.
     """
-    # Keeps the order of `hosts`.
     observations: dict[str, HostObservation] = {}
     for name, host in hosts.items():
         observations[name] = _no_address_failure(host)
@@ -115,10 +114,10 @@ Answer = CommandResult | SshError
 T = TypeVar("T")
 
 
-def side_by_side(
+def ask_in_threads(
     hosts: Mapping[str, Host], ask: Callable[[Host], T], *, concurrency: int
 ) -> Generator[tuple[str, T | SshError]]:
-    """Ask the hosts in threads; yield answers and failures as they arrive.
+    """Yield answers and failures as they arrive.
 
     Closing the generator does not wait for the hosts.
     """

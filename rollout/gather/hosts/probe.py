@@ -144,7 +144,7 @@ _SHELL_HINT = (
 
 def _read_signs(stdout: Sections, stderr: Sections, probe: Probe, running: str) -> tuple[Sign, ...]:
     if Source.ROLLBACK in probe.sources:
-        sign = rollback_sign(stdout, stderr, running=running, unwanted=probe.rollback)
+        sign = rollback_sign(stdout, stderr, running=running, unwanted=probe.unwanted_version)
         return (sign,)
     return host_signs(stdout, stderr, probe.sources)
 
@@ -201,7 +201,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
 
 
 def _active_units(stdout: Sections) -> set[str]:
-    # After a timeout, the last states are missing.
+    # After a timeout, the last states are missing, so the lengths may differ.
     states = zip(REBOOTING_UNITS, stdout.get("units", "").split(), strict=False)
     return {unit for unit, state in states if state in ACTIVE_STATES}
 

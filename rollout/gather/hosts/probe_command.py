@@ -48,9 +48,7 @@ printf 'TTY=%s\\n' "$(tty)"
 if command -v timeout >/dev/null 2>&1; then timeout 5 who; else who; fi; echo "{EXIT_MARKER} $?"
 """.strip()
 
-# Only the list of all rules, not `sudo -l COMMAND`, says whether a password is needed. A denied
-# client prints CURRENT_OP=(null) and exits with 0. After a timeout (124) root would get no answer
-# either. Files in /etc override those in /usr, so they come last.
+# A denied client prints CURRENT_OP=(null) and exits with 0.
 _FUNCTIONS = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
 run() {{
@@ -73,6 +71,7 @@ ask() {{
 answered= code=
 """.strip()
 
+# Files in /etc override those in /usr, so they come last.
 _FIRST_SECTIONS = rf"""
 {_FUNCTIONS}
 mark os-release; cat /etc/os-release || cat /usr/lib/os-release
@@ -125,6 +124,7 @@ mark machine; cat /etc/machine-id
 mark release; cat /etc/os-release || cat /usr/lib/os-release
 """.strip()
 
+# After a timeout (124), root would get no answer either.
 _UPDATE_ENGINE = rf"""
 ask client 12 {_CLIENT_CALL}; client=$code
 if [ -z "$answered" ]; then ask bus 5 {_BUS_CALL}; fi
@@ -227,10 +227,10 @@ exit 0
 class Probe(Struct, frozen=True):
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
-    # Ask for what only doctor needs.
+    # Ask for systemd units and sudo rules that only doctor needs.
     units: bool = False
     # The version that a rollback leaves, or empty; no part of the command.
-    rollback: str = ""
+    unwanted_version: str = ""
 
     @property
     def command(self) -> str:

@@ -29,9 +29,8 @@ from rollout.model.tool_output import last_line
 
 _DEVICE = re.compile(r"/dev/[0-9A-Za-z/_.-]{1,60}")
 _NO_RELEASE = "it has no os-release"
-# update_engine stores how much of an update it has written (-1 if none has begun), and how many
-# updates have failed since the last one that succeeded. It does not store how much of a failed
-# update it had written, and changes the partition's flags only after the last operation.
+# In update_engine's counters of written operations and of failed updates: the other partition may be
+# overwritten in part. Its flags change only after the last operation.
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 _SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
 # update_engine writes the other partition, or has written it. Before a download, it copies the
@@ -45,17 +44,14 @@ _WRITING_OPERATIONS = frozenset(UpdateOperation) - {
 
 
 def rollback_sign(stdout: Sections, stderr: Sections, *, running: str, unwanted: str) -> Sign:
-    """Say whether the host can boot its previous version.
-
-    Not needed unless it runs `unwanted`.
-    """
-    sign = _previous_version(stdout, stderr, running)
+    """Return `NEEDED` if the host runs `unwanted`, and can boot its previous version."""
+    sign = _previous_version_sign(stdout, stderr, running)
     if sign.is_needed and running != unwanted:
         return _sign(SourceAnswer.NOT_NEEDED, f"it runs {running}, not {unwanted}", sign.current)
     return sign
 
 
-def _previous_version(stdout: Sections, stderr: Sections, running: str) -> Sign:
+def _previous_version_sign(stdout: Sections, stderr: Sections, running: str) -> Sign:
     image = bootc_sign(stdout, stderr)
     if image.answer is not SourceAnswer.ABSENT:
         return _sign_of_image(image, running)
@@ -203,5 +199,5 @@ def _is_later_version(one: str, other: str) -> bool:
 
 
 def _sign(answer: SourceAnswer, detail: str, booted: str = "") -> Sign:
-    """`NOT_NEEDED`: the host has nothing to roll back to."""
+    """Return a sign of a host that is not rolled back, because of `detail`."""
     return Sign(Source.ROLLBACK, answer, detail, current=booted)

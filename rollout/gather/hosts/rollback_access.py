@@ -14,7 +14,7 @@ from rollout.gather.hosts.sudo import (
 from rollout.model.host import RollbackAccess
 
 _ANSWER = re.compile(r"([0-9]{1,3}) ((?:bootc|rpm-ostree|cgpt|unshare) .+)")
-# Rules cannot name the devices: they differ between hosts.
+# A sudoers rule cannot name their devices, which differ between hosts.
 _PARTITION_PROGRAMS = ("cgpt", "unshare")
 
 
@@ -40,13 +40,13 @@ def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAc
     # sudo lists a command that needs a password as allowed.
     problem = sudo_problem(complaint, statuses[command]) or SudoProblem.PASSWORD
     # Without the device: `cgpt show`.
-    name = " ".join(command.split()[:2])
-    rule = ", ".join(f"/usr/bin/{needed}" for needed in statuses)
-    if name.startswith(_PARTITION_PROGRAMS):
-        rule = "ALL"
+    command_name = " ".join(command.split()[:2])
+    sudoers_commands = ", ".join(f"/usr/bin/{needed}" for needed in statuses)
+    if command_name.startswith(_PARTITION_PROGRAMS):
+        sudoers_commands = "ALL"
     return RollbackAccess(
-        refusal=command_refusal(user, name, problem, complaint),
-        fix=sudo_fix(problem, user, rule),
+        refusal=command_refusal(user, command_name, problem, complaint),
+        fix=sudo_fix(problem, user, sudoers_commands),
     )
 
 

@@ -192,12 +192,11 @@ def why_rpm_ostree_silent(stderr: Sections) -> str:
 
 def _sign_of_deployments(deployments: Sequence[OstreeDeployment], *, has_lock_file: bool) -> Sign:
     source = Source.RPM_OSTREE
-    is_valid = CHECKSUM.fullmatch
-    booted = next((item for item in deployments if item.booted and is_valid(item.checksum)), None)
-    if booted is None:
+    booted = next((deployment for deployment in deployments if deployment.booted), None)
+    if booted is None or not CHECKSUM.fullmatch(booted.checksum):
         return Sign(source, SourceAnswer.NONE, "rpm-ostree names no booted deployment")
-    staged = next((item for item in deployments if item.staged and not item.booted), None)
-    if staged is None:
+    staged = next((deployment for deployment in deployments if deployment.staged), None)
+    if staged is None or staged.booted:
         return Sign(
             source, SourceAnswer.NOT_NEEDED, "no deployment is staged", current=booted.checksum
         )

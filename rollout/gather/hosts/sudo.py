@@ -1,10 +1,7 @@
-"""Finds out why `sudo -n` does not run a command.
-
-It asks for a password first: an unknown user may seem to need one.
-"""
+"""Finds out why `sudo -n` does not run a command."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
@@ -50,7 +47,7 @@ _PROBLEM_PATTERNS = (
 )
 _RULE_FIX = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: {commands}"
 # The fix for other problems is a rule.
-_FIXES = {
+_FIXES: Mapping[SudoProblem | None, str] = {
     SudoProblem.NO_TERMINAL: (
         "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty"
     ),
@@ -66,7 +63,7 @@ _FIXES = {
 
 def sudo_fix(problem: SudoProblem | None, user: str, commands: str) -> str:
     """Return how to let the user run the commands, as written in sudoers."""
-    fix = _FIXES.get(problem, _RULE_FIX) if problem else _RULE_FIX
+    fix = _FIXES.get(problem, _RULE_FIX)
     return fix.format(user=user, commands=commands)
 
 
@@ -91,45 +88,42 @@ def describe_problem(problem: SudoProblem | None, stderr: str) -> str:
 
 
 def command_refusal(user: str, command: str, problem: SudoProblem | None, stderr: str) -> str:
-    """Return why the user may not run a command with `sudo -n`.
-
-    `stderr` is empty if that follows from the rules.
-    """
+    """Return a sentence; `stderr` is empty if the rules say that sudo wants a password."""
     cause = describe_problem(problem, stderr)
     if problem is SudoProblem.PASSWORD and not stderr:
         cause = f"{problem} (the last sudo rule for this command has no NOPASSWD)"
     return joined(": ", f"{user} may not run `sudo -n {command}`", cause)
 
 
-def wants_password(text: str, command: str) -> bool:
+def wants_password(listed_rules: str, command: str) -> bool:
     """Whether the command needs a password by the rules of `sudo -n -l`.
 
     The last rule for a command counts, but `sudo -n -l COMMAND` succeeds if any rule has NOPASSWD.
     """
     # With this option or with regular expressions, the rules cannot be judged.
-    if "!authenticate" in text or "^" in text:
+    if "!authenticate" in listed_rules or "^" in listed_rules:
         return False
     needs_password = False
-    for runas, commands in _split_rules(text):
+    for runas, commands in _split_rules(listed_rules):
         if _may_be_root(runas):
             for has_nopasswd in _nopasswd_of_matching(command, commands):
                 needs_password = not has_nopasswd
     return needs_password
 
 
-def _split_rules(text: str) -> Iterator[tuple[str, str]]:
+def _split_rules(listed_rules: str) -> Iterator[tuple[str, str]]:
     """Yield each rule's target users and commands: `root`, `NOPASSWD: /usr/bin/cgpt`.
 
     sudo wraps long lines, and starts each rule in the fifth column.
     """
-    for rule in re.split(r"\n {4}(?=\()", text.replace("\r", ""))[1:]:
+    for rule in re.split(r"\n {4}(?=\()", listed_rules.replace("\r", ""))[1:]:
         rule_match = _LISTED_RULE.fullmatch(" ".join(rule.split()))
         if rule_match:
             yield rule_match[1], rule_match[2]
 
 
 def _may_be_root(runas: str) -> bool:
-    # Such as `ALL : ALL`, with groups after the colon.
+    # Groups follow a colon: `ALL : ALL`.
     users = [user.strip() for user in runas.partition(":")[0].split(",")]
     return "!root" not in users and any(user in ("", "ALL", "root", "#0") for user in users)
 

@@ -14,7 +14,7 @@ from rollout.model.update_checks import (
     UpdateChecks,
 )
 
-# The latest time that Python has.
+# No later than 9999, the last year that Python has.
 _EPOCH = re.compile(r"[0-9]{1,11}")
 _MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _UPTIME = re.compile(r"^([0-9]{1,11})(?:\.[0-9]+)? [0-9.]+$", re.MULTILINE)
@@ -33,15 +33,15 @@ def parse_epoch_time(text: str) -> datetime | None:
 
 def parse_unit_state(stdout: Sections, stderr: Sections, name: str) -> UnitState:
     properties = _properties(stdout.get(name, ""))
-    began = properties.get("ActiveEnterTimestampMonotonic", "")
-    has_begun = _MICROSECONDS.fullmatch(began) is not None and int(began) > 0
+    active_after = properties.get("ActiveEnterTimestampMonotonic", "")
+    was_active = _MICROSECONDS.fullmatch(active_after) is not None and int(active_after) > 0
     return UnitState(
         load=word_or_empty(properties.get("LoadState", "")),
         active=word_or_empty(properties.get("ActiveState", "")),
         file=word_or_empty(properties.get("UnitFileState", "")),
         wanted=bool(properties.get("WantedBy")),
         problem=last_line(stderr.get(name, "")),
-        active_after_boot_seconds=int(began) / 1e6 if has_begun else None,
+        active_after_boot_seconds=int(active_after) / 1e6 if was_active else None,
     )
 
 
@@ -54,7 +54,7 @@ def parse_update_checks(
     """Return how the host checks for updates: by update_engine, else bootc or rpm-ostree."""
     if engine.exists and update.operation is not UpdateOperation.NOT_ASKED:
         return _engine_checks(stdout, update, engine)
-    # If bootc's timer is off, another may fetch, as docs/clusters.md recommends.
+    # Without bootc's timer, rpm-ostree's may stage updates, as docs/clusters.md recommends.
     if parse_unit_state(stdout, stderr, _BOOTC_UNIT).runs:
         return _timer_checks(stdout, stderr, _BOOTC_UNIT)
     return _rpm_ostree_checks(stdout, stderr)
@@ -66,7 +66,7 @@ def _engine_checks(stdout: Sections, update: UpdateStatus, engine: UnitState) ->
     if update.needs_reboot or update.operation is UpdateOperation.UNKNOWN:
         silence = None
     elif last is None:
-        silence = _seconds_running(engine, stdout.get("clock", ""))
+        silence = _seconds_running(engine, _uptime_seconds(stdout))
     else:
         silence = _seconds_between(last, _host_time(stdout))
     return UpdateChecks(UPDATE_ENGINE_UNIT, engine, last=last, silence_seconds=silence)
@@ -112,11 +112,15 @@ def _seconds_between(since: datetime | None, until: datetime | None) -> float | 
     return (until - since).total_seconds() if since and until else None
 
 
-def _seconds_running(unit: UnitState, clock: str) -> float | None:
-    uptime = _UPTIME.search(clock)
-    if uptime is None or unit.active_after_boot_seconds is None or not unit.runs:
+def _uptime_seconds(stdout: Sections) -> int | None:
+    uptime = _UPTIME.search(stdout.get("clock", ""))
+    return int(uptime[1]) if uptime else None
+
+
+def _seconds_running(unit: UnitState, uptime_seconds: int | None) -> float | None:
+    if uptime_seconds is None or unit.active_after_boot_seconds is None or not unit.runs:
         return None
-    return int(uptime[1]) - unit.active_after_boot_seconds
+    return uptime_seconds - unit.active_after_boot_seconds
 
 
 def _last_trigger_time(section: str) -> datetime | None:

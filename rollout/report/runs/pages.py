@@ -74,13 +74,11 @@ class Bar(NamedTuple):
     # Percentages of the timeline.
     x: float
     width: float
-    # The CSS class.
-    kind: str
+    css_class: str
 
 
 class Span(NamedTuple):
-    # The CSS class of its bar.
-    kind: str
+    css_class: str
     begin: datetime
     end: datetime
 
@@ -163,7 +161,7 @@ def _bars(whole: Interval, spans: Iterable[Span]) -> Iterator[Bar]:
             yield Bar(
                 round((begin - whole.begin) / one_percent, 2),
                 round(max(_LEAST_VISIBLE_WIDTH, (end - begin) / one_percent), 2),
-                span.kind,
+                span.css_class,
             )
 
 

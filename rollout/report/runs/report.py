@@ -197,7 +197,6 @@ def _node_report(node: NodeView, planned: PlannedNode) -> NodeReport:
 
 
 def _gaps(view: RunView, damaged_lines: int, *, is_running: bool) -> Iterator[str]:
-    """Yield sentences about what the journal lacks."""
     versions = {header.format_version for header in view.headers if header.format_version}
     for version in sorted(versions - {FORMAT_VERSION}):
         known = f"this program knows {FORMAT_VERSION}, and shows that much"
@@ -308,8 +307,6 @@ def _window_openings(document: object, whole: Interval) -> Sequence[Interval] | 
 
 
 class _DurationKind(StrEnum):
-    """What took the time, as in `PastDurations`."""
-
     DRAIN = "drain"
     REBOOT = "reboot"
     SETTLE = "settle"
