@@ -97,7 +97,7 @@ def parse_inventory(
 class _HostReader:
     name: str
     variables: Mapping[str, Any]
-    # Ansible connects: allow variables that only it understands.
+    # Ansible connects, and understands every variable.
     by_ansible: bool
     warnings: list[str] = field(default_factory=list)
 
@@ -241,10 +241,7 @@ def inventory_document(
     observations: Mapping[str, HostObservation],
     connection: SshOptions,
 ) -> Mapping[str, object]:
-    """Return the Nodes as an inventory of Ansible.
-
-    Groups by hosts' answers have only hosts that have answered.
-    """
+    """Return the Nodes as an inventory of Ansible."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         for group in (ROOT_GROUP, *_groups_of_node(node, observations.get(node.name))):
@@ -299,7 +296,6 @@ def _node_variables(node: Node) -> Variables:
 
 
 def _host_variables(observation: HostObservation | None) -> Variables:
-    """Return empty without the host's answer."""
     if not isinstance(observation, HostFacts):
         return {}
     detection = observation.detection

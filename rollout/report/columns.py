@@ -188,7 +188,7 @@ class _Table(Struct, frozen=True):
         return sum(widths) + len(_GAP) * (len(widths) - 1) - self.width
 
     def _widths(self, indexes: Sequence[int]) -> list[int]:
-        """Return the columns' widths; those that wrap are narrowed."""
+        """Return the columns' widths; the last ones that wrap are narrowed first."""
         widths = [max(map(_line_width, self._texts(index))) for index in indexes]
         for position, index in reversed(list(enumerate(indexes))):
             excess = self._excess_width(widths)

@@ -60,8 +60,7 @@ class Violation(Struct, frozen=True):
     phase: Phase | None = None
     edge: Edge | None = None
     other_nodes: tuple[str, ...] = ()
-    # The number that the rule allows.
-    most: int | None = None
+    limit: int | None = None
     wave: int | None = None
 
 
@@ -115,8 +114,7 @@ class _Process:
     nodes: dict[str, _NodeState] = field(default_factory=dict)
     in_flight: set[str] = field(default_factory=set)
     wave_by_node: dict[str, int] = field(default_factory=dict)
-    # How many nodes had failed when a wave started.
-    failures_at_wave: dict[int, int] = field(default_factory=dict)
+    failures_before_wave: dict[int, int] = field(default_factory=dict)
 
     def node(self, name: str) -> _NodeState:
         return self.nodes.setdefault(name, _NodeState())
@@ -195,7 +193,7 @@ class _JournalChecker:
             others = tuple(sorted(process.in_flight))
             self._report(Violation(number, Rule.WAVE_ORDER, other_nodes=others, wave=line.index))
         process.wave_by_node.update(dict.fromkeys(line.nodes, line.index))
-        process.failures_at_wave[line.index] = len(process.failed)
+        process.failures_before_wave[line.index] = len(process.failed)
 
     def _apply_step(self, number: int, line: NodeStep) -> None:
         edge = line.edge
@@ -235,15 +233,15 @@ class _JournalChecker:
         full = process.limit.why_full(name, process.in_flight) if process.limit else None
         if full:
             self._report(
-                Violation(number, Rule.LIMIT, name, other_nodes=full.nodes, most=full.limit)
+                Violation(number, Rule.LIMIT, name, other_nodes=full.nodes, limit=full.limit)
             )
         wave = process.wave_by_node.get(name)
         if wave is None:
             self._report(Violation(number, Rule.PLANNED, name))
             return
-        failures = process.failures_at_wave[wave]
+        failures = process.failures_before_wave[wave]
         if process.most_failures is not None and failures >= process.most_failures:
-            self._report(Violation(number, Rule.MAX_FAILURES, name, most=process.most_failures))
+            self._report(Violation(number, Rule.MAX_FAILURES, name, limit=process.most_failures))
 
     def _apply_edge(self, number: int, name: str, edge: Edge) -> None:
         """Check that reboots are requested after drains, and proven after boots."""
@@ -328,14 +326,14 @@ _SENTENCES: Mapping[Rule, str] = {
     Rule.TRANSITION: (
         "{node} moved from {phase} by {edge}, which the transition table does not allow"
     ),
-    Rule.LIMIT: "{node} was cordoned while {others} were in flight: the limit is {most}",
+    Rule.LIMIT: "{node} was cordoned while {others} were in flight: the limit is {limit}",
     Rule.DRAINED: "{node} was not drained when its reboot was requested",
     Rule.PROVEN: "{node} ended in the phase {phase}, and its reboot was not verified",
     Rule.STARTED_ONCE: "{node} was started twice",
     Rule.ENDED_ONCE: "{node} ended twice",
     Rule.PLANNED: "{node} was cordoned before a wave with it had started",
     Rule.WAVE_ORDER: "wave {wave} started while {others} of an earlier wave were in flight",
-    Rule.MAX_FAILURES: "{node} was cordoned in a wave that started after {most} failures",
+    Rule.MAX_FAILURES: "{node} was cordoned in a wave that started after {limit} failures",
     Rule.EVICTION: "pods of {node} were evicted in the phase {phase}",
     Rule.ENDED: "the summary was written while {others} were in flight",
     Rule.SUMMARY: "the summary does not agree with the ends of {others}",
@@ -348,6 +346,6 @@ def violation_text(violation: Violation) -> str:
         phase=violation.phase,
         edge=violation.edge,
         others=shortened(violation.other_nodes),
-        most=violation.most,
+        limit=violation.limit,
         wave=violation.wave,
     )

@@ -59,16 +59,14 @@ class Metrics(Collector):
         self.cluster = cluster
         self._lock = threading.Lock()
         self._families = Families(cluster)
-        # Metrics of an earlier process, by name.
-        self._remembered: Mapping[str, Metric] = {}
+        self._metrics_of_earlier_process: Mapping[str, Metric] = {}
         self._is_skipped = False
         self._last_pass: PassResult | None = None
         self._are_held_versions_known = False
         self._view = RunView()
         self._pools: dict[str, str] = {}
         self.has_plan = False
-        # The number of changes.
-        self.generation = 0
+        self.change_count = 0
         self._families.cluster.build(__version__).set(1)
         self._families.run.running().set(0)
         self._families.passes.pass_start().set(0)
@@ -80,17 +78,14 @@ class Metrics(Collector):
         """Yield the families under the lock, and count the change."""
         with self._lock:
             yield self._families
-            self.generation += 1
+            self.change_count += 1
 
     def observe_hosts(
-        self, observations: Mapping[str, HostObservation], *, among_others: bool = False
+        self, observations: Mapping[str, HostObservation], *, keep_others: bool = False
     ) -> None:
-        """Set which nodes need a reboot, except where this is unknown.
-
-        Unless `among_others`, the values of all other nodes are removed.
-        """
+        """Set which nodes need a reboot, except where this is unknown."""
         with self._lock_to_change() as families:
-            if not among_others:
+            if not keep_others:
                 families.cluster.reboot_required.clear()
             for node, observation in sorted(observations.items()):
                 if isinstance(observation, HostFacts) and not observation.detection.unanswered:
@@ -119,13 +114,13 @@ class Metrics(Collector):
                 if why_held(memory, version):
                     families.cluster.version_held(version).set(1)
 
-    def observe_lateness(self, seconds: float) -> None:
-        """`seconds` is by how much the forecast exceeds the deadline; infinite for never."""
+    def observe_lateness(self, seconds_late: float) -> None:
+        """Set by how much the forecast exceeds the deadline, infinite for never."""
         with self._lock_to_change() as families:
-            families.passes.late().set(seconds)
+            families.passes.late().set(seconds_late)
 
     def begin_pass(self, at: datetime) -> None:
-        """Make a pass visible that hangs. This does not change `generation`."""
+        """Make a pass visible that hangs. This does not count as a change."""
         with self._lock:
             self._families.passes.pass_start().set(at.timestamp())
 
@@ -266,20 +261,20 @@ class Metrics(Collector):
 
     @property
     def is_ready(self) -> bool:
-        return self.generation > 0 and self._last_pass is not PassResult.ERROR
+        return self.change_count > 0 and self._last_pass is not PassResult.ERROR
 
     def remember(self, text: str) -> None:
         """Use an earlier process's metrics until newer values are known.
 
         Raises `ValueError`, or another error of the parser.
         """
-        remembered = {family.name: family for family in text_string_to_metric_families(text)}
-        for family in remembered.values():
+        earlier = {family.name: family for family in text_string_to_metric_families(text)}
+        for family in earlier.values():
             family.samples = [
                 sample for sample in family.samples if sample.labels.get("cluster") == self.cluster
             ]
         with self._lock:
-            self._remembered = remembered
+            self._metrics_of_earlier_process = earlier
 
     def text(self) -> bytes:
         return generate_latest(self)
@@ -287,22 +282,24 @@ class Metrics(Collector):
     def last_success(self) -> list[Metric]:
         """Return the metric, or nothing before the first success."""
         with self._lock:
-            metric = self._known_or_remembered(self._families.passes.last_success)
+            metric = self._known_or_earlier(self._families.passes.last_success)
         return [metric] if metric.samples else []
 
     def collect(self) -> list[Metric]:
         with self._lock:
             self._refresh_rollout()
-            return [self._known_or_remembered(family) for family in self._families.all]
+            return [self._known_or_earlier(family) for family in self._families.all]
 
-    def _known_or_remembered(self, family: Family[Any]) -> Metric:
+    def _known_or_earlier(self, family: Family[Any]) -> Metric:
         """Return the metric, or an earlier process's until this process has a value."""
         metric: Metric = next(iter(family.instrument.collect()))
         # A new plan does not change when the last success was.
         is_known = self.has_plan and family is not self._families.passes.last_success
         if family is self._families.cluster.version_held:
             is_known = self._are_held_versions_known
-        return metric if metric.samples or is_known else self._remembered.get(metric.name, metric)
+        if metric.samples or is_known:
+            return metric
+        return self._metrics_of_earlier_process.get(metric.name, metric)
 
 
 def _seconds(since: datetime, until: datetime) -> float:

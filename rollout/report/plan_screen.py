@@ -282,10 +282,10 @@ def _wave_rows(
     most_rows: int = _MOST_ROWS,
     control_plane: Container[str] | None = None,
 ) -> Sequence[Row]:
-    """Return the rows of the table: one per wave without a `width`, else `most_rows` if possible.
+    """Return one row per wave without a `width`; else similar adjacent waves share a row.
 
-    Adjacent waves share a row if they look the same; if that is not enough, if they have the same
-    size; then all waves of workers, and all of the `control_plane`.
+    Similar waves look the same. If that makes more than `most_rows`, they have the same size; and
+    if that does too, they have nodes of the `control_plane`, or none.
     """
     if width is None:
         return [_wide_row(wave, zone_by_node) for wave in plan.waves]
@@ -533,7 +533,7 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
             dict.fromkeys(entry.object for entry in alike if entry.object != f"node/{entry.node}")
         )
         names = sorted({entry.node for entry in alike if entry.node}, key=natural_key)
-        nodes = shortened(names, 3)
+        nodes = shortened(names, most=3)
         if isinstance(first, PlanWarning) and len(objects) > 1:
             nodes = ""
         yield joined("  ", nodes, _subject(objects), _cause_and_fix(first))
@@ -549,8 +549,8 @@ def _subject(objects: Sequence[str]) -> str:
     """Return `PDB shop/cart`, or `3 pods: shop/cart`."""
     if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
         owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
-        return f"{len(objects)} pods: {shortened(list(owners), 3)}"
-    return shortened([_kind_and_name(name) for name in objects], 3)
+        return f"{len(objects)} pods: {shortened(list(owners), most=3)}"
+    return shortened([_kind_and_name(name) for name in objects], most=3)
 
 
 def _kind_and_name(name: str) -> str:

@@ -38,7 +38,7 @@ from rollout.report.runs.model import PART_OF, BlockedEviction, PhaseReport, Wav
 @dataclass(slots=True, eq=False)
 class NodeView:
     name: str
-    # The position in the run's `waves` from 1; 0 if the node was not started.
+    # As in `NodeReport`.
     wave: int = 0
     # None before the node's start and after its end.
     phase: Phase | None = None
@@ -144,7 +144,7 @@ class RunView:
     def apply(  # noqa: C901, PLR0912 - one case a type of event
         self, event: StepEvent | AnyLine | None, now: float = 0.0
     ) -> None:
-        """`event` is None for a record that is not understood; `now` is a monotonic time."""
+        """Apply an event, or None for a record that is not understood; `now` is monotonic."""
         if event is None:
             self.unknown_record_count += 1
             return

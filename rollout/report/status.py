@@ -351,6 +351,7 @@ def _explanation(status: NodeStatus, message: str, now: datetime | None) -> str:
             return explanation
     # NO_UPDATE explains itself, unless an annotation asks for a reboot.
     is_idle = status.reason == ExclusionReason.NO_UPDATE and Source.ANNOTATION not in status.shows
+    # The phase of the rollout already shows its cordon.
     is_own_cordon = status.under_way and status.reason in _CORDONED
     if status.reason and not (is_idle or is_own_cordon):
         return message

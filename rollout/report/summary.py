@@ -134,10 +134,11 @@ def _row_lines(rows: Sequence[_FindingRow], width: int | None) -> Iterator[str]:
     name_width = max(widths, default=0)
     for row in rows:
         line = f"{row.sign} {row.nodes:<{name_width}}  {row.text}"
-        with_fix = f"{line}   → {row.fixes[0]}" if len(row.fixes) == 1 else ""
-        if with_fix and len(with_fix) <= (width or len(with_fix)):
-            yield with_fix
-            continue
+        if len(row.fixes) == 1:
+            with_fix = f"{line}   → {row.fixes[0]}"
+            if not width or len(with_fix) <= width:
+                yield with_fix
+                continue
         yield wrap(line, width, hang=len(_INDENT))
         for fix in row.fixes:
             yield f"{_INDENT}{fix}" if is_command(fix) else wrap(f"{_INDENT}→ {fix}", width)

@@ -66,7 +66,7 @@ def found(engine: UnitState, locksmithd: UnitState) -> dict[CheckName, Check]:
 )
 def test_who_wants_a_unit_is_read(line: str, wanted: bool) -> None:  # noqa: FBT001 - a row of the table
     text = answer(f"LoadState=loaded\nActiveState=active\nUnitFileState=disabled\n{line}", "")
-    facts = parse_probe(FACTS.host, CommandResult(0, text, ""), Probe(units=True))
+    facts = parse_probe(FACTS.host, CommandResult(0, text, ""), Probe(for_doctor=True))
     assert isinstance(facts, HostFacts)
     assert facts.engine_unit == UnitState("loaded", "active", "disabled", wanted=wanted)
     assert facts.locksmithd_unit == UnitState()
@@ -76,7 +76,7 @@ def test_what_kept_systemd_from_telling_is_told_safely() -> None:
     said = CommandResult(
         0, answer("", ""), f"{MARKER} update-engine\nFailed to connect to bus\x1b[0m\n"
     )
-    facts = parse_probe(FACTS.host, said, Probe(units=True))
+    facts = parse_probe(FACTS.host, said, Probe(for_doctor=True))
     assert isinstance(facts, HostFacts)
     (check,) = [one for one in host_checks("worker-1", facts) if "units" in one.message]
     assert check.check == CheckName.UPDATE_ENGINE

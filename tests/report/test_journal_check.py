@@ -231,7 +231,7 @@ def test_each_rule_has_a_journal_that_breaks_it() -> None:
 def test_a_violated_pool_limit_is_reported_with_that_limit(lines: Lines) -> None:
     _limit_of_pool(lines)
     found = [violation for violation in checked(lines).violations if violation.rule is Rule.LIMIT]
-    assert {violation.most for violation in found} == {1}
+    assert {violation.limit for violation in found} == {1}
 
 
 def test_a_limit_of_unknown_many_nodes_is_not_verified(lines: Lines) -> None:

@@ -101,7 +101,7 @@ def check_cluster(
         check_name = CheckName.NODES
         subject = request.selection.selector or "all nodes"
         nodes = read_nodes(api)
-        targets = ask_hosts(connections, request, nodes, replace(request.probe, units=True))
+        targets = ask_hosts(connections, request, nodes, replace(request.probe, for_doctor=True))
         checks += _node_checks(api, request, nodes, targets, subject=subject)
         checks_of_hosts = _host_checks(request, nodes, targets)
         checks += checks_of_hosts

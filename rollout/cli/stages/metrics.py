@@ -73,7 +73,7 @@ def deliver_metrics(
         if options.textfile:
             file = str(options.textfile)
             write = _textfile_writer(options.textfile, metrics)
-            deliveries.enter_context(deliver_changes(file, write, lambda: metrics.generation))
+            deliveries.enter_context(deliver_changes(file, write, lambda: metrics.change_count))
         if options.pushgateway:
             from rollout.adapters.metrics import Pushgateway
 
@@ -82,7 +82,9 @@ def deliver_metrics(
             def push() -> None:
                 gateway.push(metrics, metrics.last_success(), is_whole=metrics.has_plan)
 
-            deliveries.enter_context(deliver_changes(gateway.url, push, lambda: metrics.generation))
+            deliveries.enter_context(
+                deliver_changes(gateway.url, push, lambda: metrics.change_count)
+            )
         if listen:
             from rollout.adapters.metrics import serve_metrics
             from rollout.cli.stages.web import RunPages

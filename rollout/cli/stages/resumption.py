@@ -116,7 +116,7 @@ def prepare_resumption(
     targets = ask_hosts_of(pending, connections, request, snapshot.nodes)
     # A rollback does not ask the hosts for updates.
     if metrics and not request.policy.rollback:
-        metrics.observe_hosts(targets.observations, among_others=True)
+        metrics.observe_hosts(targets.observations, keep_others=True)
     continuation = plan_continuation(
         unfinished,
         inputs_of(request, snapshot, targets, proven),

@@ -101,7 +101,7 @@ def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
 
 
 def decode_object(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> T:
-    """Decode JSON into a struct of `wire`, and project it to a value of the model."""
+    """Decode JSON into `shape`, and convert it by `project`."""
     wire_object = decode(body, shape, origin)
     try:
         return project(wire_object)
@@ -225,7 +225,7 @@ def _owner_ref(reference: wire.OwnerReference) -> OwnerRef:
 
 
 def budget(wire_budget: wire.WireBudget) -> Budget:
-    """Return a budget. As in policy/v1, an empty selector covers the whole namespace."""
+    """As in policy/v1, an empty selector covers the whole namespace."""
     spec = wire_budget.spec
     status = wire_budget.status
     verdict = _by_type(status.conditions).get("DisruptionAllowed", _NO_CONDITION)
@@ -265,10 +265,11 @@ def daemon_set(wire_daemon_set: wire.WireDaemonSet) -> DaemonSet:
 
 
 def attachment(wire_attachment: wire.WireAttachment) -> VolumeAttachment:
+    spec = wire_attachment.spec
     return VolumeAttachment(
-        wire_attachment.metadata.name,
-        wire_attachment.spec.node_name,
-        wire_attachment.spec.source.persistent_volume_name,
+        name=wire_attachment.metadata.name,
+        node=spec.node_name,
+        volume=spec.source.persistent_volume_name,
     )
 
 
@@ -280,9 +281,9 @@ def volume(wire_volume: wire.WireVolume) -> PersistentVolume | None:
     if claim is None or (terms is None and not is_shared):
         return None
     return PersistentVolume(
-        wire_volume.metadata.name,
-        f"{claim.namespace}/{claim.name}",
-        terms or (),
+        name=wire_volume.metadata.name,
+        claim=f"{claim.namespace}/{claim.name}",
+        node_terms=terms or (),
         is_shared=is_shared,
     )
 
@@ -319,7 +320,7 @@ def deployment(wire_deployment: wire.WireDeployment) -> Deployment:
 
 
 def _number_of_pods(amount: int | str, replicas: int) -> Fraction:
-    """Return a number or percentage of pods, perhaps a fraction, or raise `ValueError`."""
+    """Return a number of pods, perhaps a fraction; may raise `ValueError`."""
     if isinstance(amount, int):
         return Fraction(amount)
     return Fraction(int(amount.removesuffix("%")) * replicas, 100)

@@ -318,7 +318,7 @@ def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
 
 
 def _why_slots_implausible(slots: Slots) -> str:
-    """Return what is implausible, as a noun phrase; empty if nothing is."""
+    """Return a noun phrase, or empty."""
     for slot in slots.all:
         has_valid_run_id = is_run_id(slot.run_id) and is_fleetlock_run(slot.run_id)
         if not (is_object_name(slot.node) and has_valid_run_id):

@@ -94,15 +94,9 @@ class Status(wire.Wire, frozen=True):
 def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str = "") -> ApiError:
     """Return the error for an answer with this HTTP status.
 
-    `body` may be a proxy's text, and `request` is method and path. A `retry_after` that is a date
-    is ignored.
+    `request` is method and path. A `retry_after` that is a date is ignored.
     """
-    try:
-        answer = decoder_of(Status).decode(body)
-    except DECODE_ERRORS:
-        answer = Status()
-    if answer.kind != "Status":
-        answer = Status()
+    answer = _decode_status(body)
     message = answer.message
     if not message:
         text = " ".join(body.decode("utf-8", "replace").split())[:_LONGEST_BODY]
@@ -113,6 +107,15 @@ def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str 
         status == _NOT_FOUND and not answer.kind and not body.startswith(_UNKNOWN_PATH_BODY)
     )
     return _make_error(status, message, answer, retry_after, is_from_proxy=is_from_proxy)
+
+
+def _decode_status(body: bytes) -> Status:
+    """Return an empty `Status` for another body, such as a proxy's."""
+    try:
+        answer = decoder_of(Status).decode(body)
+    except DECODE_ERRORS:
+        return Status()
+    return answer if answer.kind == "Status" else Status()
 
 
 def error_of_status(status: Status) -> ApiError:

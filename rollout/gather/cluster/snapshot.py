@@ -81,8 +81,7 @@ def read_snapshot(
 ) -> ClusterSnapshot:
     """Read all that planning needs, most kinds in a thread of their own.
 
-    `cache` collects the objects as JSON. Optional kinds that this user may not read become
-    warnings.
+    Optional kinds that this user may not read become warnings.
     """
 
     def start(read: Callable[[], T]) -> "Future[T]":

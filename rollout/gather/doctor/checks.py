@@ -81,7 +81,6 @@ failed = partial(Check, verdict=Verdict.FAIL)
 
 
 def error_check(check: CheckName, subject: str, error: RolloutError) -> Check:
-    """Return the check that an error ends."""
     hint = Fix(error.hint) if error.hint else Fix.with_commands("Try", "kubectl get nodes -v 6")
     return failed(check, subject, error.message, hint)
 

@@ -229,8 +229,7 @@ def exclusion_checks(
 ) -> Iterator[Check]:
     """Yield a check for each excluded node that something can be done about.
 
-    `rival_marks` are by node. The host's check reports `self_rebooting` nodes, whose only rival is
-    their host.
+    The only rival of `self_rebooting` nodes is their host, which has its own check.
     """
     by_name = {node.name: node for node in nodes}
     for exclusion in plan.excluded:

@@ -51,7 +51,6 @@ def _unquote(value: str) -> str:
 
 
 def word_or_empty(text: str) -> str:
-    """Return a plain word such as `flatcar` as it is, empty for any other text."""
     return text if _WORD.fullmatch(text) else ""
 
 

@@ -63,11 +63,10 @@ def bootc_sign(stdout: Sections, stderr: Sections) -> Sign:
     if host is None or not host.api_version.startswith(_API):
         why = last_line(stderr.get("bootc", "")) or "no status in its answer"
         return Sign(Source.BOOTC, SourceAnswer.NONE, f"bootc did not respond: {why}")
-    return _sign_of(host.status)
+    return _sign_of_status(host.status)
 
 
-def _sign_of(status: _HostStatus) -> Sign:
-    """Return whether a reboot would boot another image than the booted one."""
+def _sign_of_status(status: _HostStatus) -> Sign:
     booted = _valid_image(status.booted)
     if booted is None:
         detail = "the host is not booted from a bootc image"

@@ -73,7 +73,6 @@ _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def running_version(os_release: Mapping[str, str]) -> str:
-    """Return the most specific version in os-release, or empty."""
     for key in _VERSION_KEYS:
         running = version_or_empty(os_release.get(key, ""))
         if running:

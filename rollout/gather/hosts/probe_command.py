@@ -180,7 +180,6 @@ if command -v cgpt >/dev/null 2>&1; then
   root 9 unshare --mount sh -c '{READ_OTHER_SLOT}' sh "$other"
 fi
 """.strip()
-# Another system adds its part here and to `_MAY_ROLL_BACK`, and its commands to `rollback_command`.
 _ROLLBACK = f"{_OTHER_SLOT}\n{_BOOTC}\n{_RPM_OSTREE}\n{_UPDATE_ENGINE}"
 
 # Whether sudo allows a rollback's commands, for any device: partitions swap.
@@ -227,8 +226,8 @@ exit 0
 class Probe(Struct, frozen=True):
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
-    # Ask for systemd units and sudo rules that only doctor needs.
-    units: bool = False
+    # Also ask for what only doctor needs.
+    for_doctor: bool = False
     # The version that a rollback leaves, or empty; no part of the command.
     unwanted_version: str = ""
 
@@ -243,19 +242,19 @@ class Probe(Struct, frozen=True):
 
     @property
     def _unit_sections(self) -> Iterator[str]:
-        if self.units or Source.UPDATE_ENGINE in self.sources:
+        if self.for_doctor or Source.UPDATE_ENGINE in self.sources:
             yield _ENGINE_UNIT
         if Source.RPM_OSTREE in self.sources:
             yield _RPM_OSTREE_UNITS
         if Source.BOOTC in self.sources:
             yield _BOOTC_UNITS
-        if self.units:
+        if self.for_doctor:
             yield _LOCKSMITHD_UNIT
             yield _MAY_ROLL_BACK
 
     @property
     def _source_sections(self) -> tuple[str, ...]:
-        # In this order. Annotations are not on the host.
+        # No annotations, which are not on the host.
         parts = {
             Source.REBOOT_REQUIRED: _MARKER_FILE,
             Source.RPM_OSTREE: _RPM_OSTREE,

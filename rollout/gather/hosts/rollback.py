@@ -29,8 +29,8 @@ from rollout.model.tool_output import last_line
 
 _DEVICE = re.compile(r"/dev/[0-9A-Za-z/_.-]{1,60}")
 _NO_RELEASE = "it has no os-release"
-# In update_engine's counters of written operations and of failed updates: the other partition may be
-# overwritten in part. Its flags change only after the last operation.
+# A count of written operations or failed updates: update_engine may have overwritten part of the
+# other partition. It changes the partition's flags only after the last operation.
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 _SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
 # update_engine writes the other partition, or has written it. Before a download, it copies the
@@ -95,7 +95,6 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
 def _why_partition_unusable(
     values: Mapping[str, str], operation: UpdateOperation, *, has_booted: bool
 ) -> str:
-    """Return why the other partition has no complete system that has booted, or empty."""
     other = values["OTHER"]
     why = ""
     if operation in _WRITING_OPERATIONS:

@@ -29,15 +29,15 @@ def rollback_access(user: str, stdout: Sections, stderr: Sections) -> RollbackAc
         command for command, status in statuses.items() if status or wants_password(rules, command)
     ]
     rollbacks = [command for command in statuses if command.endswith(" rollback")]
-    may_use_a_tool = not set(rollbacks) <= set(refused)
+    may_use_a_tool = any(command not in refused for command in rollbacks)
     if may_use_a_tool:
-        # One of bootc and rpm-ostree has made the system: one is enough.
+        # Either bootc or rpm-ostree has made the system, so one is enough.
         refused = [command for command in refused if command not in rollbacks]
     if not refused:
         return RollbackAccess() if statuses else None
     command = refused[0]
     complaint = stderr.get("may-roll-back", "") if statuses[command] else ""
-    # sudo lists a command that needs a password as allowed.
+    # Without a complaint, sudo has allowed the command, but only with a password.
     problem = sudo_problem(complaint, statuses[command]) or SudoProblem.PASSWORD
     # Without the device: `cgpt show`.
     command_name = " ".join(command.split()[:2])

@@ -141,7 +141,6 @@ def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) ->
 def unasked_sources(
     shows_section: str, os_release: Mapping[str, str], asked: Sequence[Source]
 ) -> tuple[Source, ...]:
-    """Return the sources that the host has, but that were not asked."""
     present: set[str] = set(shows_section.split())
     # Any Debian has this source, and the probe sees it only while a reboot is required.
     if "debian" in (os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()):
@@ -220,7 +219,6 @@ def _sign_of_deployments(deployments: Sequence[OstreeDeployment], *, has_lock_fi
 
 
 def _command_sign(stdout: Sections, _stderr: Sections) -> Sign:
-    """Read detect.command's answer: exit status 0 means that a reboot is needed."""
     source = Source.COMMAND
     section = stdout.get("command", "")
     status = last_exit_status(section)

@@ -20,7 +20,6 @@ _MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _UPTIME = re.compile(r"^([0-9]{1,11})(?:\.[0-9]+)? [0-9.]+$", re.MULTILINE)
 # The probe asks for UTC: other zones' names are ambiguous.
 _SYSTEMD_TIME = "%a %Y-%m-%d %H:%M:%S UTC"
-# Each has a timer and a service.
 _BOOTC_UNIT = "bootc-fetch-apply-updates"
 _RPM_OSTREE_UNIT = "rpm-ostreed-automatic"
 

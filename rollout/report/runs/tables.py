@@ -163,7 +163,7 @@ def wave_table(report: RunReport) -> ReportTable:
                 elapsed(wave.seconds),
                 elapsed(wave.estimate_seconds) if wave.estimate_seconds else NOTHING,
                 elapsed(wave.settle_seconds) if wave.settle_seconds else NOTHING,
-                shortened(wave.waited_for, 2, "; ") or NOTHING,
+                shortened(wave.waited_for, most=2, separator="; ") or NOTHING,
                 wave.because,
             )
         )
@@ -187,8 +187,8 @@ def hold_table(report: RunReport) -> ReportTable:
     rows = [
         (
             blocker,
-            shortened(list(dict.fromkeys(hold.event.pod for hold in holds)), 3),
-            shortened(list(dict.fromkeys(hold.event.node for hold in holds)), 3),
+            shortened(list(dict.fromkeys(hold.event.pod for hold in holds)), most=3),
+            shortened(list(dict.fromkeys(hold.event.node for hold in holds)), most=3),
             elapsed(holds[0].seconds),
             why_blocked(holds[0].event),
             str(sum(not hold.released for hold in holds) or NOTHING),

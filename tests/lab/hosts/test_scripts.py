@@ -62,7 +62,7 @@ SCRIPTS = {
     "bootc": Probe((Source.BOOTC,)).command,
     "check": CHECK_COMMAND,
     "boot": BOOT_COMMAND,
-    "doctor": Probe(units=True).command,
+    "doctor": Probe(for_doctor=True).command,
     "reboot": REBOOT_COMMAND,
     "rollback probe": Probe((Source.ROLLBACK,)).command,
     "rollback": rollback_command(REBOOT_COMMAND),
