@@ -14,7 +14,6 @@ _UNBROKEN_ANSWER = _ANSWER.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def refuse_without_terminal(*, as_json: bool, hint: str = "Use --yes.") -> None:
-    """Raise `DeclinedError` if nobody can be asked."""
     if as_json:
         raise DeclinedError("-o json cannot ask for confirmation", hint=hint)
     if not sys.stdin.isatty():

@@ -26,7 +26,6 @@ _DENIED = (
 
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Return the exit code, after reporting an error."""
     try:
         code = program(list(arguments), prog_name=program_name(), standalone_mode=False)
         sys.stdout.flush()

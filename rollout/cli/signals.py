@@ -186,17 +186,14 @@ def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | No
 
 
 def _drop_duplicates(pipe: int) -> None:
-    """Take signals for one request until its message: `timeout` and sudo may send it twice."""
+    """Drop the second of two signals that `timeout` and sudo may send for one request."""
     time.sleep(_SECONDS_OF_DUPLICATES)
     while select.select([pipe], [], [], 0)[0] and os.read(pipe, 1):
         pass
 
 
 def _end_at_once(stop: StopRequest) -> None:
-    """End the process without waiting for the nodes' threads.
-
-    Releases the lock first if the API server answers soon.
-    """
+    """End the process without waiting for threads. Release the lock if that is fast."""
     from rollout.adapters.programs import kill_programs
 
     leaving = threading.Thread(target=stop.run_exit_actions, name="leaving", daemon=True)

@@ -42,10 +42,7 @@ def warn(*sentences: str) -> None:
 
 
 def write_to_stderr(line: str, style: str = "") -> None:
-    """Write a line to standard error, above a live display.
-
-    Loads no library unless it needs a style or a display.
-    """
+    """Write a line to standard error, above a live display."""
     line = with_program_name(line)
     if sys.stderr.isatty() and (style or _is_console_open()):
         from rich.text import Text
@@ -65,7 +62,7 @@ def fit_line(line: str) -> str:
 
 
 def show_progress(activity: str) -> AbstractContextManager[object]:
-    """Show an activity on a terminal. Loads no library elsewhere."""
+    """Show an activity, on a terminal only."""
     if not sys.stderr.isatty():
         return nullcontext()
     from rollout.report.console import spinner_line
@@ -86,7 +83,7 @@ def show(text: str) -> None:
 
 
 def show_lines(text: str, hang: int = 4) -> None:
-    """Show prose, wrapped on a terminal. Each continuation line is indented by `hang` columns."""
+    """Wrap prose on a terminal. Continuation lines are indented by `hang` columns."""
     if sys.stdout.isatty():
         from rollout.report.columns import wrap
 

@@ -139,7 +139,7 @@ def _run(request: "Request", *, asks: bool) -> ExitCode:
     connections = connect(settings)
     api = connections.api
     with deliver_metrics(settings, api.server) as metrics, measured_pass(metrics) as measured:
-        # Only checks the lock. `Rollout.run` takes it, after planning.
+        # `Rollout.run` takes the lock, after planning.
         watch = refuse_if_locked(api, request.namespace)
         # Imported late, so that the first request is sent sooner.
         from rollout.cli.stages import execute
@@ -164,7 +164,7 @@ def _prepare_and_show(
     metrics: "Metrics | None",
     asks: bool,
 ) -> "PreparedRun":
-    """Plan, show the plan, and raise `BlockedError` if it has blockers.
+    """Raise `BlockedError` if the plan has blockers.
 
     Only a command that `asks` for confirmation may replace a rollout that somebody stopped.
     """

@@ -27,8 +27,7 @@ _POLL_SECONDS = 0.5
 _RELEASE_SECONDS = 120.0
 # While one server replaces another, nobody holds the lock for some seconds.
 _WITHOUT_SERVER_SECONDS = 15.0
-# Hosts ask at any time and reboot by themselves: the order of waves, how long a reboot takes, and
-# nodes to skip cannot be set.
+# Without the order of waves and the time for a reboot, because hosts reboot by themselves.
 _RULES = (
     *SELECTION,
     "nodes.allow",

@@ -67,7 +67,6 @@ def man_pages_of(program: Any, name: str) -> Mapping[str, str]:
 
 
 def _man_pages_below(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
-    """Yield file names and texts."""
     context = typer.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
     yield f"{_page_name(path)}.1", _man_page(path, command, context)
     for name, subcommand in sorted(getattr(command, "commands", {}).items()):

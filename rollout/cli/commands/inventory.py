@@ -99,7 +99,7 @@ def known_hosts(
     output = settings.output
     file = out or ssh.known_hosts
     check_output_file(file)
-    before = read_known_hosts_text(file) if file else ""
+    old_content = read_known_hosts_text(file) if file else ""
     api = wiring.cluster_api(settings)
     nodes = read_nodes(api)
     selected = select(nodes, api, selection_of(settings))
@@ -113,11 +113,11 @@ def known_hosts(
         # Standard output is the known_hosts file.
         sys.stderr.write(f"{text()}\n")
     trusted = _confirm_trusted(scanned, yes=yes, as_json=output.as_json)
-    content = with_keys(before, trusted)
+    new_content = with_keys(old_content, trusted)
     if file:
-        _write_keys(file, content, len(trusted))
+        _write_keys(file, new_content, len(trusted))
     elif not output.as_json:
-        show(content.rstrip("\n"))
+        show(new_content.rstrip("\n"))
     is_missing = any(
         host not in trusted and host.standing is not KeyState.KNOWN for host in scanned
     )
@@ -127,7 +127,6 @@ def known_hosts(
 def _scan(
     hosts: Mapping[str, Host], file: Path | None, fingerprints: Path | None, ssh: SshSettings
 ) -> Sequence["ScannedHost"]:
-    """Compare the hosts' keys with known_hosts and the fingerprints."""
     from rollout.adapters.ssh import host_keys
 
     known_fingerprints: host_keys.Fingerprints = {}

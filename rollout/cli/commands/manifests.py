@@ -45,7 +45,7 @@ _parse_name = matching(
     "a name of at most 52 lower-case letters, digits and dashes",
 )
 _MINUTE = 60
-# Added to how long the slowest node takes, in seconds.
+# Seconds added to how long the slowest node takes.
 _GRACE_MARGIN = 2 * _MINUTE
 _DEFAULT_DEADLINE = 6 * 60 * _MINUTE
 _ALL_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - compared with the operator's

@@ -116,8 +116,8 @@ def settings_without_effect(
         if name in current.typed or name not in PLANNED or name in changeable:
             continue
         flag = settings()[name].flag
-        rule_by_default = f"--{flag}" if flag else name
-        for rule in _RULES_OF_SETTING.get(name, (rule_by_default,)):
+        default_rule = f"--{flag}" if flag else name
+        for rule in _RULES_OF_SETTING.get(name, (default_rule,)):
             planned = planned_rules.get(rule)
             # The calendar's events cannot be compared.
             if current_rules.get(rule) != planned or name == "gates.calendar":

@@ -223,7 +223,7 @@ def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
 def server_policy(settings: Settings) -> Policy:
     """Return a FleetLock server's policy. By default, it allows as many nodes as all slots.
 
-    Raises `UsageError` like `policy_of`, and for playbooks.
+    Raises `UsageError` also for playbooks.
     """
     if settings.reboot.pre_playbook or settings.reboot.post_playbook:
         raise UsageError(
@@ -265,7 +265,7 @@ _SECRET = re.compile(
 
 
 def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settings, Policy]:
-    """Return the settings and policy of a pod that runs operate or the FleetLock server.
+    """Return the settings and policy of a pod.
 
     Raises `UsageError` for settings that a pod cannot use, or that may hold a secret.
     """

@@ -65,9 +65,9 @@ def read_cluster(
     warns: bool = True,
     with_jobs: bool = False,
 ) -> ClusterSnapshot:
-    """Read what plans need, and the memory. `answers` collects the API server's answers.
+    """Read what plans need. `answers` collects the API server's answers.
 
-    `warns`: warn of an unreadable memory. `with_jobs`: read Jobs too.
+    `warns`: warn if the memory is unreadable.
     """
     with stage("read the cluster") as note, show_progress("reading the cluster"):
         cluster = with_patience(lambda: snapshot.read_snapshot(api, answers, with_jobs=with_jobs))

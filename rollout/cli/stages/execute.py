@@ -121,7 +121,6 @@ def run_exit_code(ready_run: ReadyRun, result: RunResult) -> ExitCode:
 
 
 def run_and_show(ready_run: ReadyRun) -> RunResult:
-    """`Rollout.run` does the work."""
     prepared = ready_run.prepared
     plan = prepared.plan
     output = prepared.request.settings.output

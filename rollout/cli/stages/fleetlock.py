@@ -150,7 +150,6 @@ def _server_settings(settings: Settings) -> "ServerSettings":
 def _observers_of_run(
     settings: Settings, shared: Sequence[Observer], plan: RolloutPlan
 ) -> Iterator[Sequence[Observer]]:
-    """Yield the observers of one node's run."""
     with (
         run_journal(plan, "fleetlock", settings) as journal,
         run_notifications(plan, settings, unattended=True) as notifier,

@@ -25,7 +25,8 @@ def has_ended_here(lease: LeaseState) -> bool:
     process IDs of containers repeat.
     """
     # The holder is `user@machine/pid`.
-    machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
+    user_at_machine, _, _ = lease.holder.rpartition("/")
+    _, _, machine = user_at_machine.rpartition("@")
     if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
         return False
     path = journal_of(lease.run)
@@ -39,7 +40,7 @@ def has_ended_here(lease: LeaseState) -> bool:
 
 
 def read_lock(api: ClusterApi, namespace: str) -> LeaseSnapshot:
-    """Read the lock once. An old renewal does not prove that the holder is gone."""
+    """Read the lock once, which may not tell whether the holder is alive."""
     lease = with_patience(read_lease, api, namespace)
     return LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
 

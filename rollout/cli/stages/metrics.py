@@ -58,8 +58,7 @@ def deliver_metrics(
 ) -> "Iterator[Metrics | None]":
     """Deliver metrics in this context. Yield None if the settings name no receiver.
 
-    `server` is the default name of the cluster. With `serves`, also serve them over HTTP, or raise
-    `InputError`.
+    `server` is the default name of the cluster. With `serves`, also serve them over HTTP.
     """
     options = settings.metrics
     listen = options.listen if serves else ""

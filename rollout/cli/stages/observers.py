@@ -54,7 +54,7 @@ def past_durations(cluster: ClusterIdentity) -> PastDurations:
 class _Journal:
     """An observer that writes events to the journal. If writing fails, it warns once and stops.
 
-    Safe to use from many threads. Until this process holds the lock, another may own the file.
+    Until this process holds the lock, another may own the file.
     """
 
     path: Path
@@ -151,7 +151,7 @@ def record_abort(aborted: Aborted) -> None:
 
 @dataclass(slots=True)
 class _Notifier:
-    """An observer that sends notifications of a run. Safe to use from many threads."""
+    """An observer that sends notifications of a run."""
 
     note_maker: NoteMaker
     outbox: Outbox

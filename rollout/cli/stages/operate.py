@@ -83,7 +83,7 @@ class Operation:
                 policy = policy_of(settings)
                 request = Request(settings, selection_of(settings), policy, Unattended())
                 connections = connect(settings)
-                # Only checks the lock. `Rollout.run` takes it, after planning.
+                # `Rollout.run` takes the lock, after planning.
                 refuse_if_locked(connections.api, request.namespace, self.watch)
                 # Imported late: a pass that ends here does not need it.
                 from rollout.cli.stages.operate_pass import Pass
@@ -93,7 +93,7 @@ class Operation:
                 measured.code = self.skip_pass(error.message, error.details)
             except InterruptedRunError as error:
                 measured.code = self.skip_pass(error.message)
-                # Otherwise the pass's own deadline stopped it, which is no failure.
+                # Otherwise the pass's own deadline stopped it.
                 if stop.is_requested:
                     measured.code = ExitCode.INTERRUPTED
             except RolloutError as error:
@@ -109,7 +109,7 @@ class Operation:
         return measured.code
 
     def skip_pass(self, reason: str, details: Sequence[str] = ()) -> ExitCode:
-        """Report that this pass starts no node, which is no error."""
+        """Report why this pass starts no node, which is no error."""
         if self.metrics:
             self.metrics.skip_pass()
         if self.settings.output.as_json:
@@ -125,13 +125,13 @@ class Operation:
         clock = wiring.system_clock()
         with suppress(KeyboardInterrupt):
             while not self.process_stop.is_due:
-                # From its start: after a pass longer than --every, the next one follows at once.
+                # After a pass longer than --every, the next one follows at once.
                 next_pass_at = clock.monotonic() + self.settings.operate.every
                 try:
                     # The metrics have the exit code.
                     self.run_once()
                 except BrokenPipeError:
-                    # The reader of the output is gone, for later passes too.
+                    # Nobody reads the output any more.
                     raise
                 except Exception as error:  # noqa: BLE001 - the next pass may succeed
                     failures.report_error(error, verbose=bool(self.settings.output.verbose))

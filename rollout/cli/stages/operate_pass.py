@@ -70,7 +70,7 @@ class _Course(Enum):
     """What a pass does about an unfinished rollout."""
 
     RESUME = auto()
-    # Leave it to the person who started it.
+    # To the person who started it.
     LEAVE = auto()
     # Go on as if there were none. If nodes may start, a new rollout takes its remaining nodes.
     IGNORE = auto()
@@ -199,7 +199,7 @@ class Pass(Struct, frozen=True):
         return why_aborted(memory) or None
 
     def _forecast_and_skip(self, reason: str) -> ExitCode:
-        """Skip this pass. With a deadline, plan anyway to tell whether nodes will be late."""
+        """Plan anyway if there is a deadline, to tell whether nodes will be late."""
         request = self.request
         if request.settings.operate.finish_by:
             try:
@@ -233,7 +233,7 @@ class Pass(Struct, frozen=True):
         return restrict_rules(unfinished, self.request.policy, frozenset(names))
 
     def _read_and_remember_proven(self) -> ProvenVersions | None:
-        """Return None if no evidence is required. Warn of evidence that does not count."""
+        """Warn of evidence that does not count. Return None if none is required."""
         proven = with_patience(
             read_and_remember_proven, self.connections.api, self.request.settings
         )

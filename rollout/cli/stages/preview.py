@@ -61,7 +61,6 @@ class Preview(Struct, frozen=True):
 def complete_inputs(
     connections: Connections, request: Request, cluster: ClusterSnapshot
 ) -> PlanInputs:
-    """Check the memory, and ask the hosts."""
     # Planning needs no right to read the memory.
     if not cluster.memory.denied:
         require_readable_memory(cluster.memory)

@@ -82,7 +82,6 @@ def refuse_without_rights(
 def _needed_rights(
     namespace: str, policy: Policy, *, unattended: bool, has_nodes_in_flight: bool
 ) -> Sequence[Right]:
-    """Return the rights without which a run must not begin."""
     if has_nodes_in_flight:
         # Without rights to gates and the memory, only the nodes in flight are finished.
         rights = apply_rights(namespace, replace(policy, gates=GatePolicy()))
@@ -141,8 +140,7 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
         raise
     except ApiError as error:
         if error.is_forbidden:
-            # Allowed: a node that a FleetLock server has in flight has marks, so the caller has
-            # refused already.
+            # Allowed: for nodes that FleetLock has in flight, the caller has refused already.
             return
         name = slots_document(namespace).name
         raise BlockedError(
@@ -156,7 +154,6 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
 
 
 def blockers_not_allowed(plan: RolloutPlan, allow: Container[str]) -> Sequence[Blocker]:
-    """Return the blockers that the values of --allow do not override."""
     return [blocker for blocker in plan.blockers if _overriding_word(blocker) not in allow]
 
 
@@ -179,7 +176,7 @@ def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
 def warn_of_blocked_rest(plan: RolloutPlan, allow: Container[str]) -> RestBlocked | None:
     """Warn that only started nodes will be finished, and return why; None if nothing blocks.
 
-    Raises `BlockedError` for another coordinator, which may have taken over the started nodes.
+    Raises `BlockedError` for another coordinator, which may have taken over these nodes.
     """
     blockers = blockers_not_allowed(plan, allow)
     if any(blocker.kind is BlockerKind.RIVAL for blocker in blockers):

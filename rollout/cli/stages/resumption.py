@@ -56,9 +56,9 @@ def refuse_without_record(unfinished: Unfinished) -> None:
 
 
 def with_given_timeouts(unfinished: Unfinished, settings: CommandSettings) -> Unfinished:
-    """Return the rollout with the time-outs that are set now. Print which settings have no effect.
+    """Return the rollout with the time-outs set now. Print which settings have no effect.
 
-    Raises `UsageError` for flags that contradict the rollout's own rules.
+    Raises `UsageError` for flags that contradict the rollout's rules.
     """
     _refuse_other_rules(unfinished, settings)
     plan = unfinished.record.plan
@@ -105,7 +105,7 @@ def prepare_resumption(
     retry_failed: bool = False,
     proven: ProvenVersions | None = None,
 ) -> PreparedRun:
-    """Plan the rest of a rollout, show it, and return the run.
+    """Plan the rest of a rollout, and show it.
 
     If the rest is blocked, a run with started nodes finishes only those. Otherwise raises
     `BlockedError`.

@@ -44,7 +44,7 @@ def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sele
 def selected_names(
     nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
 ) -> tuple[str, ...]:
-    """Return the names before `--exclude`. `matching` are the nodes that the selector matches."""
+    """Return the names before `--exclude`. The selector matches the nodes in `matching`."""
     present = {node.name for node in nodes}
     # A pattern may exclude nodes that do not exist yet.
     excluded = [name for name in selection.exclude if not _is_pattern(name)]

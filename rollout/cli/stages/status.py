@@ -330,7 +330,7 @@ def _read_rollout(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
 def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
     rollout = with_patience(_read_rollout, api, namespace)
     if rollout.is_holder_alive is None and rollout.unfinished is not None:
-        # One look at the lock cannot tell, so watch it. The rollout may go on meanwhile.
+        # One look at the lock cannot tell, so watch it, and read the rollout again.
         is_alive = watch_for_holder(api, namespace)
         rollout = replace(with_patience(_read_rollout, api, namespace), is_holder_alive=is_alive)
     output.show(rollout.document(), lambda: wrap(rollout.text(), output.width))
@@ -339,7 +339,7 @@ def show_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
 def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
     from rollout.report.console import SharedConsole
 
-    # Report connection errors and missing rights before drawing.
+    # Report errors before drawing.
     with_patience(read_lease, api, namespace)
     stop = StopRequest()
     snapshots = _read_repeatedly(api.within(_ANSWER_SECONDS), namespace, stop)
@@ -429,7 +429,7 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
     from rollout.cli.stages.web import RunPages
 
     namespace = settings.lock.namespace
-    # Report connection errors and missing rights first.
+    # Report errors first.
     with_patience(read_lease, api, namespace)
     read = partial(_status_for_page, api.within(_ANSWER_SECONDS), namespace)
     clock = wiring.system_clock()
