@@ -83,7 +83,7 @@ def takes(
 
             nodes = received.pop("nodes_or_file", None) or ()
             if takes_plan:
-                received["file"], nodes = split_file(nodes)
+                received["file"], nodes = split_off_plan(nodes)
             config = received.pop("config")
             file = SettingsFile(str(config or "")) if of_another else read_file(config)
             assigned = assignments(received.pop("set_") or ())
@@ -167,7 +167,7 @@ def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None
         )
 
 
-def split_file(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
+def split_off_plan(words: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
     """Return the saved plan if it is the only word, or else the nodes.
 
     A word is a plan if the file exists, or if it cannot be the name of a node.

@@ -157,7 +157,8 @@ def _request_on_signals(
     """Request the stop in this thread. The main thread may hold the lock of the request."""
     while data := os.read(pipe, 1):
         if data == _DROPPED:
-            if not is_ignoring.wait(_SECONDS_UNTIL_REPEAT):
+            may_repeat = not is_ignoring.wait(_SECONDS_UNTIL_REPEAT)
+            if may_repeat:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         elif data[0] in _ENDING_SIGNALS:
             stop.request()

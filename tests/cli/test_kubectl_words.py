@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rollout.cli.flags import split_file
+from rollout.cli.flags import split_off_plan
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from tests.cli.conftest import TINY, Command
@@ -167,7 +167,7 @@ def test_an_argument_is_a_plan_or_names_nodes(
     words: list[str], *, is_plan: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert split_file(words) == ((Path(words[0]), ()) if is_plan else (None, words))
+    assert split_off_plan(words) == ((Path(words[0]), ()) if is_plan else (None, words))
 
 
 def test_an_argument_that_is_a_file_is_a_plan(
@@ -175,4 +175,4 @@ def test_an_argument_that_is_a_file_is_a_plan(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("worker-1").touch()
-    assert split_file(["worker-1"]) == (Path("worker-1"), ())
+    assert split_off_plan(["worker-1"]) == (Path("worker-1"), ())

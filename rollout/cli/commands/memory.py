@@ -88,21 +88,28 @@ def pause(
     api, nodes = _read_nodes_to_change(settings, node, everything=all)
     now = api.server_time() or wiring.now()
     end = parse_future_time(until, now, "--until")
-    new = Pause(wiring.operator(), whole_second(now), reason, whole_second(end) if end else "")
+    until_text = whole_second(end) if end else ""
+    new_pause = Pause(wiring.operator(), whole_second(now), reason, until_text)
     names: list[str] = []
     if all:
-        before, _ = _change_memory(settings, partial(with_pause, pause=new))
+        before, _ = _change_memory(settings, partial(with_pause, pause=new_pause))
         if before.pause and not before.pause.is_over(now):
             say(f"replaces: {before.pause}")
         paused = "All nodes"
         end_command = "rollout unpause --all"
     else:
-        names = _change_each([item.name for item in nodes], lambda name: pause_node(api, name, new))
+        named = [item.name for item in nodes]
+        names = _change_each(named, lambda name: pause_node(api, name, new_pause))
         paused = shortened(names)
         end_command = f"rollout unpause {' '.join(names)}"
-    text = f"{paused}: {printable(str(new))}.\nEnd it:\n    {end_command}"
+    text = f"{paused}: {printable(str(new_pause))}.\nEnd it:\n    {end_command}"
     document = PauseReport(
-        all=all, nodes=names, by=new.by, at=new.at, reason=new.reason, until=new.until
+        all=all,
+        nodes=names,
+        by=new_pause.by,
+        at=new_pause.at,
+        reason=new_pause.reason,
+        until=new_pause.until,
     )
     settings.output.show(document, lambda: text, is_prose=True)
 
@@ -219,11 +226,12 @@ def _read_nodes_to_change(
     everything: bool,
     may_be_none: bool = False,
 ) -> tuple[ClusterApi, Sequence[Node]]:
-    """Return the API, and the named nodes or all. Raise `UsageError` for none unless allowed."""
-    if (names and everything) or not (names or everything or may_be_none):
-        hint = "Specify node names, such as worker-2 worker-3, or use --all."
-        why = "--all cannot be used with node names" if names else "no nodes specified"
-        raise UsageError(why, hint=hint)
+    """Return the API, and the named nodes or all."""
+    hint = "Specify node names, such as worker-2 worker-3, or use --all."
+    if names and everything:
+        raise UsageError("--all cannot be used with node names", hint=hint)
+    if not (names or everything or may_be_none):
+        raise UsageError("no nodes specified", hint=hint)
     api = wiring.cluster_api(settings)
     if not (names or everything):
         return api, ()
@@ -258,8 +266,8 @@ def hold(
     now = wiring.now()
 
     def with_holds(memory: Memory) -> Memory:
-        for name in versions:
-            memory = with_hold(memory, name, by=by, now=now)
+        for held_version in versions:
+            memory = with_hold(memory, held_version, by=by, now=now)
         return memory
 
     _change_memory(settings, with_holds)

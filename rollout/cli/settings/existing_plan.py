@@ -130,7 +130,7 @@ def settings_without_effect(
 
 
 def _written_rules(policy: Policy) -> Mapping[str, str]:
-    """Return each rule by its flag or key; tables of one kind are one rule."""
+    """Return the text of each rule by its flag or key; that of `POOL` has all pools."""
     rules: dict[str, str] = {}
     for rule, value in flat_rules(policy_document(policy)):
         rules[rule] = "; ".join(filter(None, (rules.get(rule), value_text(value))))

@@ -150,7 +150,7 @@ def _zone_of_windows(gates: GatesSettings) -> str:
 
 
 def refuse_finalizing(settings: Settings, rollback: str) -> None:
-    """Raise `UsageError` if the reboot command does not fit a rollback of this version."""
+    """Raise `UsageError` if the reboot command does not fit a rollback, if it is one."""
     if rollback and "finalize-deployment" in settings.reboot.command:
         raise UsageError(
             "reboot.command finalizes a staged deployment, but a rollback stages none",

@@ -239,7 +239,7 @@ def _run_notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer |
 
 
 def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
-    """Give JSON lines and notifications a plan and a summary all the same."""
+    """JSON lines, metrics and notifications still get a plan and a summary."""
     prepared = ready_run.prepared
     request = prepared.request
     as_json = request.settings.output.as_json

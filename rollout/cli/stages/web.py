@@ -151,13 +151,13 @@ class RunPages:
         # Forget journals that are no longer listed.
         self._rows = {file: self._rows[file] for file in journals.values() if file in self._rows}
         rows = list[PastRun]()
-        for run, file in journals.items():
+        for run_id, file in journals.items():
             cached = self._rows.get(file)
             is_old = cached is None or (file != current and cached.journal != _read_state(file))
             if is_old and wiring.system_clock().monotonic() - began < _READING_SECONDS:
                 self._read_and_cache(file)
                 cached = self._rows[file]
-            rows.append(cached.row if cached else _unread_row(run))
+            rows.append(cached.row if cached else _unread_row(run_id))
         return rows
 
     def _read_and_cache(self, file: Path) -> RunReport | None:
@@ -169,8 +169,8 @@ class RunPages:
         report = _read_report(file) if state.size <= _LARGEST_JOURNAL else None
         row = _unread_row(file.stem)
         if report is not None:
-            run = file.stem if is_run_id(file.stem) else ""
-            row = PastRun(run, history_row(report, shows_cluster=True))
+            run_id = file.stem if is_run_id(file.stem) else ""
+            row = PastRun(run_id, history_row(report, shows_cluster=True))
         self._rows[file] = _CachedRow(state, row)
         return report
 
@@ -188,9 +188,10 @@ def _read_state(file: Path) -> _FileState:
     return _FileState(stat.st_mtime_ns, stat.st_size)
 
 
-def _unread_row(run: str) -> PastRun:
+def _unread_row(run_id: str) -> PastRun:
+    blanks = [""] * (len(_HEADINGS) - 2)
     # The empty ID stands for a run without a page.
-    return PastRun("", (run, *[""] * (len(_HEADINGS) - 2), f"see: rollout report {run}"))
+    return PastRun("", (run_id, *blanks, f"see: rollout report {run_id}"))
 
 
 def _read_report(file: Path) -> RunReport | None:
