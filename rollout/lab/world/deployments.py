@@ -80,12 +80,17 @@ class Deployments(WorkloadController):
         room = desired + surge - total_old - replicas_of(current)
         new = min(desired, replicas_of(current) + max(0, room))
         self._scale(current, new)
-        unready = new - status_of(current).get("readyReplicas", 0)
-        spare = total_old + new - unready - (desired - unavailable)
+        unready = new - _ready_replicas(current)
+        spare = max(0, total_old + new - unready - (desired - unavailable))
+        unhealthy = {name_of(item): replicas_of(item) - _ready_replicas(item) for item in old}
+        # As in Kubernetes, old pods that are not ready end first, then those of the oldest set.
+        spare_ready = max(0, spare - sum(unhealthy.values()))
         for item in old:
-            ended = min(max(0, spare), replicas_of(item))
-            self._scale(item, replicas_of(item) - ended)
+            ended = min(spare, unhealthy[name_of(item)])
             spare -= ended
+            ended_ready = min(spare_ready, replicas_of(item) - ended)
+            spare_ready -= ended_ready
+            self._scale(item, replicas_of(item) - ended - ended_ready)
 
     def _scale(self, replica_set: Json, replicas: int) -> None:
         if replicas_of(replica_set) != replicas:
@@ -107,6 +112,12 @@ class Deployments(WorkloadController):
             replica_set = self._store.get(REPLICASETS, name, namespace_of(obj))
             if replica_set is not None:
                 yield replica_set
+
+
+def _ready_replicas(replica_set: Json) -> int:
+    """Return how many pods that the ReplicaSet shall have are ready."""
+    ready: int = status_of(replica_set).get("readyReplicas", 0)
+    return min(ready, replicas_of(replica_set))
 
 
 def _share(amount: str | int, total: int) -> float:

@@ -1,7 +1,10 @@
 """Controllers that keep pods running, and the garbage collector."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import datetime
+from itertools import chain
 from typing import ClassVar
 
 import msgspec
@@ -22,6 +25,7 @@ from rollout.lab.api.resources import (
 )
 from rollout.lab.api.store import Change, Json
 from rollout.lab.objects import (
+    condition,
     controller_of,
     is_active,
     is_deleting,
@@ -148,10 +152,47 @@ class ReplicaSets(WorkloadController):
         for _ in range(missing):
             self._create_pod(obj, spec=template_spec(obj))
         if missing < 0:
-            # Pods without a node go first, then pods that are not ready.
-            active.sort(key=lambda pod: (bool(node_name(pod)), is_ready(pod)))
-            for pod in active[:-missing]:
+            for pod in self._in_order_of_deletion(obj, active)[:-missing]:
                 self._cluster.delete(PODS, pod)
+
+    def _in_order_of_deletion(self, obj: Json, pods: Iterable[Json]) -> list[Json]:
+        """Return the pods as Kubernetes ranks them: the first is the first that is deleted.
+
+        Pods without a node go first, then pods that are not ready, then those on nodes with many
+        pods of the same Deployment, then those that became ready last, on a logarithmic scale.
+        Source: ActivePodsWithRanks of Kubernetes.
+        """
+        active_on_node = Counter(map(node_name, self._active_relatives(obj)))
+
+        def rank(pod: Json) -> tuple[bool, bool, int, int, str]:
+            # Kubernetes compares random UIDs last. Names are as random, and equal in the next run.
+            return (
+                bool(node_name(pod)),
+                is_ready(pod),
+                -active_on_node[node_name(pod)],
+                self._age_rank(pod),
+                name_of(pod),
+            )
+
+        return sorted(pods, key=rank)
+
+    def _active_relatives(self, obj: Json) -> Iterable[Json]:
+        """Yield the active pods of all ReplicaSets of the same Deployment, with the set's own."""
+        deployment = controller_of(obj)
+        if deployment is None:
+            return self._active(obj)
+        sets = self._store.items(REPLICASETS, namespace_of(obj))
+        return chain.from_iterable(
+            self._active(item) for item in sets if controller_of(item) == deployment
+        )
+
+    def _age_rank(self, pod: Json) -> int:
+        """Return the binary logarithm of the nanoseconds since the pod has been ready."""
+        since = (condition(pod, "Ready") or {}).get("lastTransitionTime")
+        if since is None:
+            return 0
+        age = self._cluster.clock.age(datetime.fromisoformat(since))
+        return max(0, round(age * 1e9)).bit_length()
 
 
 class StatefulSets(WorkloadController):

@@ -8,7 +8,14 @@ import pytest
 from rollout.gather.cluster.decode import RESTARTED_AT
 from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS, REPLICASETS
 from rollout.lab.api.store import Json
-from rollout.lab.objects import labels_of, name_of, with_spec
+from rollout.lab.objects import (
+    is_deleting,
+    is_ready,
+    labels_of,
+    name_of,
+    node_name,
+    with_spec,
+)
 from tests.lab.world.simulation import Simulation, names
 
 STARTUP = {"lab.node-rollout.dev/startup-seconds": "10"}
@@ -72,6 +79,55 @@ def test_a_restart_replaces_all_pods_within_the_strategy(
     after = set(names(sim.ready_pods("web")))
     assert len(after) == replicas
     assert not after & before
+
+
+def seconds_until_gone(sim: Simulation, *pods: Json) -> list[float]:
+    """When each of the pods is terminating or gone, at the latest after a minute."""
+    ended = dict.fromkeys(map(name_of, pods), 0)
+    for seconds in range(1, 60):
+        sim.advance(1)
+        staying = {name_of(pod) for pod in sim.pods("web") if not is_deleting(pod)}
+        for name in ended.keys() & staying:
+            ended[name] = seconds
+    return list(ended.values())
+
+
+@pytest.mark.parametrize("crowded", [0, 1])
+def test_pods_that_share_a_node_with_others_of_the_deployment_end_first(crowded: int) -> None:
+    """All other nodes are cordoned, so that the new pods start beside one of the old ones."""
+    sim = deployed(2)
+    pods = sim.pods("web")
+    for node in {"n1", "n2", "n3", "n4"} - {node_name(pods[crowded])}:
+        sim.cordon(node)
+    restart(sim)
+    first, second = seconds_until_gone(sim, pods[crowded], pods[1 - crowded])
+    assert first < second
+
+
+def test_pods_that_became_ready_last_end_first() -> None:
+    sim = deployed(1, strategy=rolling(1, 0))
+    sim.advance(1000)
+    (older,) = sim.pods("web")
+    change(sim, replicas=2)
+    sim.advance(60)
+    (younger,) = (pod for pod in sim.pods("web") if name_of(pod) != name_of(older))
+    restart(sim)
+    first, second = seconds_until_gone(sim, younger, older)
+    assert first < second
+
+
+def test_old_pods_that_are_not_ready_end_first() -> None:
+    """A second restart finds a pod of the first one that still starts."""
+    sim = deployed(2)
+    before = sim.pods("web")
+    restart(sim)
+    sim.advance(5)
+    (starting,) = (pod for pod in sim.pods("web") if not is_ready(pod))
+    restart(sim, "2026-01-01T00:00:05Z")
+    sim.advance(1)
+    staying = {name_of(pod) for pod in sim.pods("web") if not is_deleting(pod)}
+    assert name_of(starting) not in staying
+    assert staying.issuperset(names(before))
 
 
 def test_each_template_has_a_replica_set_whose_hash_its_pods_have() -> None:
