@@ -56,6 +56,41 @@ def demanding(**demands: object) -> Pod:
     return structs.replace(MOVING, placement=Placement(**demands))  # type: ignore[arg-type]
 
 
+def chosen_node(others: list[Pod], nodes: list[Node]) -> str:
+    """Where the moving pod goes once its node is cordoned."""
+    scheduler = Scheduler.of(inputs(nodes, pods=[MOVING, *others]).snapshot)
+    scheduler.set_cordoned([MOVING.node])
+    scheduler.take_out(MOVING)
+    return scheduler.choose_node(MOVING)
+
+
+LARGE = Resources(2000, 4 << 30, 1)
+
+
+def test_it_goes_where_its_owner_has_the_fewest_pods_even_if_another_node_is_emptier() -> None:
+    others = [pod("web-1", "w-2"), pod("db-1", "w-3", app="db", requests=LARGE)]
+    assert chosen_node(others, NODES) == "w-3"
+    others.append(pod("web-2", "w-3"))
+    assert chosen_node(others, NODES) == "w-2"
+
+
+def test_pods_that_have_moved_count_where_they_are_now() -> None:
+    web = pod("web-1", "w-2")
+    others = [web, pod("db-1", "w-2", app="db", requests=LARGE)]
+    scheduler = Scheduler.of(inputs(NODES, pods=[MOVING, *others]).snapshot)
+    scheduler.take_out(web)
+    scheduler.put(web, "w-3")
+    scheduler.set_cordoned([MOVING.node])
+    scheduler.take_out(MOVING)
+    assert scheduler.choose_node(MOVING) == "w-2"
+
+
+def test_in_a_small_cluster_it_goes_to_the_emptiest_of_all_nodes() -> None:
+    nodes = [named(f"w-{number}") for number in range(1, 10)]
+    others = [pod(f"db-{at.name}", at.name, app=at.name, requests=LARGE) for at in nodes[1:-1]]
+    assert chosen_node(others, nodes) == "w-9"
+
+
 def test_it_keeps_away_from_those_whom_its_anti_affinity_names() -> None:
     shy = demanding(repulsions=(PodTerm(HOSTNAME, app("db")),))
     assert place(shy, [pod("db-0", "w-2", app="db")]) == {"w-3"}

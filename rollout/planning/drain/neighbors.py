@@ -208,6 +208,13 @@ class Neighbors:
         for group in self._groups:
             self._count_repelling(group)
 
+    def add_pod(self, pod: Pod, like: Pod) -> None:
+        """Add a pod without a node that has the rules of another pod."""
+        group = self._group_of.get(like.uid)
+        if group is not None:
+            self._group_of[pod.uid] = group
+            group.pods.append(pod)
+
     def move(self, pod: Pod, *, to: str) -> None:
         """Note the pod's new node; `to` is empty for none."""
         group = self._group_of.get(pod.uid)

@@ -1,13 +1,14 @@
 """A model of kube-scheduler, which counts capacity as pods move.
 
-Its only preference is for nodes without the soft taint.
+It prefers nodes without the soft taint, then nodes with few pods of the same owner, then empty
+ones: the order that the default weights of kube-scheduler's scores (3, 2 and 1) amount to.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
 
 from rollout.model import drain_finding as findings
 from rollout.model.cluster import ClusterSnapshot, Node, PersistentVolume, Pod
@@ -17,8 +18,13 @@ from rollout.model.text import grouped
 from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, common_shortage
 from rollout.planning.drain.neighbors import Neighbors, TopologyCheck
 
-# Enough to spread pods as kube-scheduler does.
+# Compared in large clusters: enough to spread pods as kube-scheduler does, which compares up to 100.
 _COMPARED_NODES = 5
+# Clusters with at most so many nodes that match a pod are small.
+_SMALL_CLUSTER = 20
+
+# How many pods each owner (UID) has on each node.
+_CountsByOwner = defaultdict[str, dict[str, int]]
 
 # Identities of the node selector and placement, and the volumes.
 _DemandKey = tuple[int, int, tuple[PersistentVolume, ...]]
@@ -30,6 +36,7 @@ class Scheduler:
     # The volumes that only some nodes can mount, by claim (`namespace/name`).
     volumes: Mapping[str, Sequence[PersistentVolume]]
     neighbors: Neighbors
+    _pods_by_owner: _CountsByOwner
     # Cordoned by the simulation.
     cordoned: frozenset[str] = frozenset()
     # Nodes with the soft taint.
@@ -38,6 +45,8 @@ class Scheduler:
     _untainted: list[str] = field(default_factory=list)
     # Changes that may have made room; older `MatchingNodes.too_much` are stale.
     _room_changes: int = 0
+    # The ReplicaSets that restarts create, by the UIDs of their pods.
+    _new_replica_sets: dict[str, str] = field(default_factory=dict)
     # The node of each moved pod, by UID; empty while the pod is on none.
     _moved_to: dict[str, str] = field(default_factory=dict)
     # These two cache the same objects: identities are faster to compare.
@@ -55,14 +64,17 @@ class Scheduler:
         ordered = sorted(snapshot.nodes, key=lambda node: node.name)
         nodes = {node.name: FreeCapacity.of(node, tracked) for node in ordered}
         running = list[Pod]()
+        pods_by_owner = _CountsByOwner(dict)
         for pod in snapshot.pods:
             if pod.node in nodes and not pod.finished and not pod.terminating:
                 running.append(pod)
                 nodes[pod.node].add(pod.requests)
+                counts = pods_by_owner[pod.owner.uid if pod.owner else pod.uid]
+                counts[pod.node] = counts.get(pod.node, 0) + 1
         pinned = (volume for volume in snapshot.volumes if volume.node_terms)
         volumes = grouped((volume.claim, volume) for volume in pinned)
         neighbors = Neighbors(running, ordered, snapshot.namespaces)
-        return cls(nodes, volumes, neighbors)
+        return cls(nodes, volumes, neighbors, pods_by_owner)
 
     def set_cordoned(self, names: Iterable[str]) -> None:
         self.cordoned = frozenset(names)
@@ -80,13 +92,18 @@ class Scheduler:
         self._tainted.difference_update(changed)
 
     def take_out(self, pod: Pod) -> None:
-        self.nodes[self.node_of(pod)].remove(pod.requests)
+        node = self.node_of(pod)
+        self.nodes[node].remove(pod.requests)
+        counts = self._pods_of_same_owner(pod)
+        counts[node] = counts.get(node, 0) - 1
         self._moved_to[pod.uid] = ""
         if self.neighbors.has_rules:
             self.neighbors.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
         self.nodes[node].add(pod.requests)
+        counts = self._pods_of_same_owner(pod)
+        counts[node] = counts.get(node, 0) + 1
         if node == pod.node:
             self._moved_to.pop(pod.uid, None)
         else:
@@ -96,6 +113,18 @@ class Scheduler:
 
     def node_of(self, pod: Pod) -> str:
         return self._moved_to.get(pod.uid, pod.node)
+
+    def add_pod(self, pod: Pod, like: Pod, replica_set: str) -> None:
+        """Let a new pod of this ReplicaSet be placed by the rules of another pod."""
+        self._new_replica_sets[pod.uid] = replica_set
+        self.neighbors.add_pod(pod, like)
+
+    def _pods_of_same_owner(self, pod: Pod) -> dict[str, int]:
+        """Return how many pods each node has that kube-scheduler spreads with this one."""
+        owner = pod.owner.uid if pod.owner else pod.uid
+        if self._new_replica_sets:
+            owner = self._new_replica_sets.get(pod.uid, owner)
+        return self._pods_by_owner[owner]
 
     @contextmanager
     def emptied(
@@ -175,9 +204,15 @@ class Scheduler:
     def _emptiest(
         self, pod: Pod, matching: MatchingNodes, checks: Sequence[TopologyCheck]
     ) -> FreeCapacity | None:
-        best = max(
-            self._find_nodes(pod, matching, checks), key=attrgetter("free_share"), default=None
-        )
+        counts = self._pods_of_same_owner(pod)
+        best = None
+        fewest = 0
+        largest_share = 0.0
+        for free in self._find_nodes(pod, matching, checks):
+            count = counts.get(free.name, 0)
+            share = free.free_share
+            if best is None or count < fewest or (count == fewest and share > largest_share):
+                best, fewest, largest_share = free, count, share
         # If rules exclude a node with room, smaller requests would fit no better.
         if best is None and not (checks and self._has_room(pod, matching)):
             matching.too_much = pod.requests
@@ -260,6 +295,7 @@ class Scheduler:
         if any(check.is_hopeless for check in checks):
             return
         nodes = matching.nodes
+        most = len(nodes) if len(nodes) <= _SMALL_CLUSTER else _COMPARED_NODES
         requests = pod.requests
         yielded = 0
         for index in chain(range(matching.next_index, len(nodes)), range(matching.next_index)):
@@ -270,7 +306,7 @@ class Scheduler:
             if not checks or all(check.admits(free.node) for check in checks):
                 yield free
                 yielded += 1
-            if yielded == _COMPARED_NODES:
+            if yielded == most:
                 matching.next_index = (index + 1) % len(nodes)
                 return
 
