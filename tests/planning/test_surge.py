@@ -8,16 +8,27 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from rollout.model.blocker_finding import SurgeObstacle
-from rollout.model.cluster import Budget, OwnerRef, PersistentVolume, Pod, Resources
+from rollout.model.cluster import (
+    Budget,
+    LabelSelector,
+    OwnerRef,
+    PersistentVolume,
+    Pod,
+    Resources,
+)
 from rollout.model.deployment import Deployment
+from rollout.model.placement import ANYWHERE, Placement, PodTerm, Taint
 from rollout.model.plan import BlockerKind, PlanWarning, RolloutPlan, WarningKind
 from rollout.model.policy import Critical, DrainPolicy, Policy, Restart
+from rollout.model.quantity import Count
+from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.drain.surge import surge_obstacle
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.play.pace import PastDurations
-from tests.planning.builders import budget, deployment, inputs, node, pod
+from tests.planning.builders import HOSTNAME, budget, deployment, inputs, node, pod
 
-NODES = [node(name) for name in ("w-1", "w-2", "w-3")]
+NODES = [node(name, labels={HOSTNAME: name}) for name in ("w-1", "w-2", "w-3")]
+WEB = LabelSelector((Requirement("app", SelectorOperator.IN, ("web",)),))
 REPLICA_SET = OwnerRef("apps/v1", "ReplicaSet", "web-5d4f", "uid-rs")
 ON = DrainPolicy(restart=Restart.BLOCKED)
 ALONE = budget("web", allowed=0, expected=1, min_available="1", max_unavailable="")
@@ -165,9 +176,11 @@ def test_a_replacement_without_room_blocks_all_the_same() -> None:
     assert [blocker.kind for blocker in plan.blockers] == [BlockerKind.FITS_NOWHERE]
 
 
+PAST = PastDurations(drains=(1.0,), reboots=(100.0,), settles=(0.0,), endings=(1000.0,))
+
+
 def drain_seconds(given: PlanInputs) -> int:
-    past = PastDurations(drains=(1.0,), reboots=(100.0,), settles=(0.0,), endings=(1000.0,))
-    plan = build_plan(replace(given, past=past))
+    plan = build_plan(replace(given, past=PAST))
     (drain,) = {wave.estimate.drain for wave in plan.waves if wave.nodes[0].name == "w-1"}
     return drain
 
@@ -194,3 +207,59 @@ def test_the_forecast_waits_until_all_replicas_have_been_replaced() -> None:
     guard = budget("web", allowed=0, expected=3, min_available="3", max_unavailable="")
     given = cluster(pods=pods, guard=guard, deployments=[deployment(desired=3, surge=2)])
     assert drain_seconds(given) == 2 * 40 + 25
+
+
+SMALL = Resources(100, 1 << 20, 1)
+
+
+def replicated(*places: str, placement: Placement = ANYWHERE, **changes: Any) -> PlanInputs:
+    """A Deployment with a pod on each of these nodes, of which a budget needs every pod."""
+    timings = {"start_seconds": 40, "grace_period": 20}
+    pods = [
+        web(f"web-5d4f-{number}", on, placement=placement, requests=SMALL, **timings)
+        for number, on in enumerate(places)
+    ]
+    guard = budget("web", allowed=0, expected=len(pods), min_available="100%", max_unavailable="")
+    deployments = [deployment(desired=len(pods))]
+    return cluster(pods=pods, guard=guard, deployments=deployments, **changes)
+
+
+def with_taint(given: PlanInputs, name: str) -> PlanInputs:
+    """Let no new pod be scheduled on the node."""
+    taint = Taint("dedicated", "", "NoSchedule")
+    nodes = [
+        replace(each, taints=(taint,)) if each.name == name else each
+        for each in given.snapshot.nodes
+    ]
+    return replace(given, snapshot=replace(given.snapshot, nodes=tuple(nodes)))
+
+
+def test_the_drain_waits_for_as_many_new_pods_as_end_its_own() -> None:
+    assert drain_seconds(replicated("w-1", "w-2")) == 40 + 25
+
+
+def test_pods_that_share_a_node_with_others_of_the_deployment_end_first() -> None:
+    """The new pod starts beside the pod on w-2, so that the pod on w-1 ends last."""
+    assert drain_seconds(with_taint(replicated("w-1", "w-2"), "w-3")) == 2 * 40 + 25
+
+
+def test_a_new_pod_waits_until_an_old_one_has_left_its_node() -> None:
+    """Each node takes one pod: w-3 the first new one, and w-2 another once its old pod is gone."""
+    apart = Placement(repulsions=(PodTerm(HOSTNAME, WEB),))
+    assert drain_seconds(replicated("w-2", "w-1", placement=apart)) == 40 + 25 + 40 + 25
+
+
+def test_a_restart_moves_the_pods_of_other_nodes_too() -> None:
+    """All pods have left w-2 before its drain, which restarts nothing."""
+    given = with_taint(replicated("w-1", "w-2"), "w-2")
+    plan = build_plan(replace(given, past=PAST, selected=("w-1", "w-2")))
+    drains = {wave.nodes[0].name: wave.estimate.drain for wave in plan.waves}
+    assert drains == {"w-1": 40 + 25, "w-2": 0}
+
+
+def test_a_drain_waits_for_the_restart_that_another_one_has_begun() -> None:
+    given = replicated("w-1", "w-2")
+    policy = replace(given.policy, max_unavailable=Count(2))
+    given = replace(given, past=PAST, policy=policy, selected=("w-1", "w-2"))
+    (wave,) = build_plan(given).waves
+    assert wave.estimate.drain == 2 * 40 + 25

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from rollout.model.cluster import CRITICAL, Budget, ClusterSnapshot, Node, Pod, budget_subject
+from rollout.model.deployment import Deployment
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy
@@ -26,7 +27,7 @@ from rollout.planning.drain.budgets import (
 )
 from rollout.planning.drain.completion import CompletionForecast
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.drain.surge import Surges, restart_rounds
+from rollout.planning.drain.surge import Surges
 from rollout.planning.drain.verdicts import (
     Action,
     DrainRules,
@@ -55,8 +56,8 @@ class DrainForecast(Struct, frozen=True):
     # Pods of each budget that are away until the node is back.
     kept_permits: Load
     controllers: NodeControllers
-    # By UID of each pod that a restart replaces before it ends: how many pods start in a row.
-    surging: Mapping[str, int]
+    # The Deployments whose restart replaces a pod before it ends, by the pod's UID.
+    surging: Mapping[str, Deployment]
     # How long the drain waits for pods to complete if it begins now.
     wait_seconds: int = 0
     # Until these pods have completed, even if the drain does not wait so long.
@@ -110,7 +111,7 @@ class _BudgetForecast(NamedTuple):
 
     load: Load
     kept_permits: Load
-    surging: Mapping[str, int]
+    surging: Mapping[str, Deployment]
     # Blockers for budgets that never let the drain end.
     stuck: tuple[Blocker, ...]
 
@@ -201,14 +202,14 @@ class DrainForecaster(Struct, frozen=True):
         load = _count_keys(guarded, uids=guarded)
         return _BudgetForecast(load, kept_permits, surging, stuck)
 
-    def _surging(self, pods: Iterable[Pod], keys_of: _BudgetsByPod) -> Mapping[str, int]:
+    def _surging(self, pods: Iterable[Pod], keys_of: _BudgetsByPod) -> Mapping[str, Deployment]:
         """Return `DrainForecast.surging`; `keys_of` has each pod's budgets."""
-        surging = dict[str, int]()
+        surging = dict[str, Deployment]()
         for pod in pods:
             for key in keys_of[pod.uid]:
                 deployment = self.surges.deployment_to_restart(pod, self.budgets[key])
                 if deployment is not None:
-                    surging[pod.uid] = restart_rounds(deployment)
+                    surging[pod.uid] = deployment
         return surging
 
     def _try_moving(

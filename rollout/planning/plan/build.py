@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from rollout.model.blocker_finding import AwayByOthers, NodeAway
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
+from rollout.model.deployment import Deployment
 from rollout.model.finding import DrainBlocked
 from rollout.model.host import HostObservation
 from rollout.model.own_node import OwnNode
@@ -26,7 +27,7 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST, Duration
-from rollout.model.text import natural_key
+from rollout.model.text import grouped, natural_key
 from rollout.model.timestamps import whole_second
 from rollout.model.update_checks import LONGEST_SILENCE
 from rollout.model.warning_finding import CoversNoPod, MoreUpdates, OtherAtWork, UsersLoggedIn
@@ -34,6 +35,7 @@ from rollout.model.wave_finding import WaveReason
 from rollout.planning.drain.budgets import critical_budget, managing_owner
 from rollout.planning.drain.forecast import DrainForecast, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.drain.surge import restart_rounds
 from rollout.planning.eligibility.away import (
     AwayLimit,
     ControlPlane,
@@ -206,7 +208,7 @@ def _lay_out(
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     limits = _wave_limits(inputs, drains, forecaster, size=size, owners=owners, pace=pace)
     limits = with_pool_limits(limits, quotas)
-    surging = dict[str, int]()
+    surging = dict[str, Deployment]()
     for drain in drains:
         surging |= drain.surging
     simulator = Simulator(
@@ -218,10 +220,28 @@ def _lay_out(
         nodes={drain.node.name: drain.node for drain in drains},
         leaving={drain.node.name: drain.leaving for drain in drains},
         surging=surging,
+        replicas=_replicas_of(surging, inputs.snapshot.pods),
     )
     demands = [_node_demand(drain, owners, inputs, pace=pace, limits=limits) for drain in drains]
     fastest = _fastest_layout(demands, quotas, simulator)
     return _roll_layout(fastest, simulator, forecaster.scheduler), simulator
+
+
+def _replicas_of(
+    surging: Mapping[str, Deployment], pods: Iterable[Pod]
+) -> Mapping[str, Sequence[Pod]]:
+    """Return all running pods of the surging pods' Deployments, by the Deployment's key."""
+    if not surging:
+        return {}
+    running = [pod for pod in pods if pod.node and not pod.finished and not pod.terminating]
+    deployments = {
+        pod.owner.uid: surging[pod.uid].key for pod in running if pod.owner and pod.uid in surging
+    }
+    return grouped(
+        (deployments[pod.owner.uid], pod)
+        for pod in sorted(running, key=lambda pod: pod.name)
+        if pod.owner and pod.owner.uid in deployments
+    )
 
 
 def _forecast_eligible(
@@ -504,7 +524,7 @@ def _slowest_move_seconds(drain: DrainForecast, policy: Policy, pace: Pace) -> i
     starting = 0
     for pod in drain.leaving:
         if pod.owner and pod.uid in drain.surging:
-            starts = drain.surging[pod.uid]
+            starts = restart_rounds(drain.surging[pod.uid])
             starting = max(starting, starts * pace.starting_seconds((pod.owner.uid,)))
     return starting + slowest_ending_seconds((drain.leaving,), policy.drain, pace)
 

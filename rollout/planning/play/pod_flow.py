@@ -16,11 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rollout.model.cluster import Pod
+from rollout.model.deployment import Deployment
 from rollout.model.policy import DrainPolicy
 from rollout.model.text import grouped, natural_key
 from rollout.planning.drain.budgets import BudgetIndex, guarding_budgets
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.play.pace import HANDOVER_SECONDS, ORDERED, REPLACED_AT_ONCE, Pace
+from rollout.planning.play.rolling_update import RollingUpdate
 
 Action = Callable[[], None]
 
@@ -113,8 +115,10 @@ class PodFlow:
     scheduler: Scheduler
     # The pods that leave with a drain, by node and UID.
     residents: dict[str, dict[str, Pod]]
-    # As in `DrainForecast`.
-    surging: Mapping[str, int]
+    # As in `DrainForecast`, with the pods that restarts have started.
+    surging: dict[str, Deployment]
+    # All running pods of the surging pods' Deployments (`namespace/name`).
+    replicas: Mapping[str, Sequence[Pod]]
     on_ready: Callable[[str], None] = lambda _owner_uid: None
     away_by_owner: Counter[str] = field(default_factory=Counter)
     cordoned: set[str] = field(default_factory=set)
@@ -134,6 +138,10 @@ class PodFlow:
     _traits_by_pod: dict[str, _Traits] = field(default_factory=dict)
     _traits_cache: dict[_TraitsKey, _Traits] = field(default_factory=dict)
     _pods_by_owner: dict[str, Sequence[Pod]] = field(default_factory=dict)
+    # By Deployment.
+    _updates: dict[str, RollingUpdate] = field(default_factory=dict)
+    # UIDs of pods that a rolling update ends.
+    _ending: set[str] = field(default_factory=set)
 
     def cordon(self, nodes: Sequence[str]) -> None:
         self.scheduler.untaint(nodes)
@@ -169,8 +177,10 @@ class PodFlow:
             on_empty()
         for pod in pods:
             handover = self._handover_seconds(pod)
+            if pod.uid in self._ending:
+                continue
             if pod.uid in self.surging:
-                self._surge(pod, node)
+                self._restart(pod)
             elif handover:
                 opens_at = self.events.now + handover
                 self.events.at(opens_at, partial(self._evict_after_handover, pod, node))
@@ -182,18 +192,47 @@ class PodFlow:
         for pods_by_node in self._waiting_pods.values():
             pods_by_node.pop(node, None)
 
-    def _surge(self, pod: Pod, node: str) -> None:
-        """Start a pod's replacement, which takes its room at once; without room, the pod stays."""
-        self._remove(pod, node)
-        target = self.scheduler.choose_node(pod)
-        if not target or target in self.cordoned:
-            self._put(pod, node)
+    def _restart(self, pod: Pod) -> None:
+        """Restart the pod's Deployment unless it is replacing the pod already."""
+        deployment = self.surging[pod.uid]
+        key = deployment.key
+        if key not in self._updates:
+            self._updates[key] = RollingUpdate(
+                deployment.progress.desired, deployment.surge, self.replicas[key]
+            )
+        update = self._updates[key]
+        update.replace(pod)
+        self._continue_update(update)
+
+    def _continue_update(self, update: RollingUpdate) -> None:
+        """Start and end pods until the rolling update has to wait."""
+        may_start_more = True
+        while may_start_more:
+            for pod, model in update.start_pods():
+                self._start_new(pod, model, update.replica_set)
+            ending = update.end_pods(self.events.now, self.scheduler.node_of)
+            for pod in ending:
+                self._end_old(pod)
+            may_start_more = bool(ending)
+
+    def _start_new(self, pod: Pod, model: Pod, replica_set: str) -> None:
+        self.scheduler.add_pod(pod, model, replica_set)
+        self.surging[pod.uid] = self.surging[model.uid]
+        traits = self._traits_by_pod[pod.uid] = self._traits(model)
+        self._place(pod, traits)
+
+    def _end_old(self, pod: Pod) -> None:
+        node = self.scheduler.node_of(pod)
+        if not node:
+            self._pending.pop(pod.uid, None)
+            self._pending_by_others.pop(pod.uid, None)
             return
-        self._put(pod, target)
+        self._ending.add(pod.uid)
         traits = self._traits(pod)
-        ready_at = self.events.now + self.surging[pod.uid] * traits.starting_seconds
-        gone_at = ready_at + traits.ending_seconds
-        self.events.at(gone_at, partial(self._note_gone, pod, traits, node))
+        gone_at = self.events.now + traits.ending_seconds
+        # Drains do not count other pods.
+        counting_node = node if pod.uid in self.residents.get(node, {}) else ""
+        self.events.at(gone_at, partial(self._note_gone, pod, traits, counting_node))
 
     def _handover_seconds(self, pod: Pod) -> int:
         if pod.uid in self._away:
@@ -281,15 +320,22 @@ class PodFlow:
         self.residents.setdefault(node, {})[pod.uid] = pod
 
     def _remove(self, pod: Pod, node: str) -> None:
-        del self.residents[node][pod.uid]
+        # Pods that no drain moves are not residents.
+        self.residents.get(node, {}).pop(pod.uid, None)
         self.scheduler.take_out(pod)
 
     def _note_gone(self, pod: Pod, traits: _Traits, node: str) -> None:
-        if not traits.is_replaced_at_once:
+        retried = self._pending_by_others
+        if pod.uid in self._ending:
+            self._ending.discard(pod.uid)
+            self._remove(pod, node)
+            # The node may have room now.
+            retried = self._pending
+        elif not traits.is_replaced_at_once:
             self._remove(pod, node)
             self._start_replacement(pod, traits)
-        if self._pending_by_others:
-            self._place_pending(list(self._pending_by_others.values()))
+        if retried:
+            self._place_pending(list(retried.values()))
         drain = self._drains.get(node)
         if drain is not None:
             drain.pods_left -= 1
@@ -329,6 +375,11 @@ class PodFlow:
         """Give the pod's permits back, unless it was evicted again after this `eviction`."""
         was_evicted_again = self._eviction_counts[pod.uid] != eviction
         if was_evicted_again:
+            return
+        if pod.uid not in self._away:
+            update = self._updates[self.surging[pod.uid].key]
+            update.note_ready(pod, self.events.now)
+            self._continue_update(update)
             return
         self._away.discard(pod.uid)
         self.away_by_owner[traits.owner_uid] -= 1

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rollout.model.cluster import Node, Pod
+from rollout.model.deployment import Deployment
 from rollout.model.plan import Estimate, PlanWarning, Rolling
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.planning.drain.budgets import BudgetIndex
@@ -80,7 +81,9 @@ class Simulator(Struct, frozen=True):
     # What each node's drain moves elsewhere.
     leaving: Mapping[str, Sequence[Pod]]
     # As in `DrainForecast`.
-    surging: Mapping[str, int]
+    surging: Mapping[str, Deployment]
+    # As in `PodFlow`.
+    replicas: Mapping[str, Sequence[Pod]]
 
     def play(self, layout: Layout, scheduler: Scheduler) -> PlayedLayout:
         """Play the waves in order; `scheduler` has the cluster before the rollout.
@@ -127,7 +130,8 @@ class Simulator(Struct, frozen=True):
             index=self.index,
             scheduler=scheduler,
             residents=residents,
-            surging=self.surging,
+            surging=dict(self.surging),
+            replicas=self.replicas,
         )
 
     def _moves_one_by_one(self, layout: Layout) -> bool:

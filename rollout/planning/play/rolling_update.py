@@ -1,0 +1,104 @@
+"""Simulate which pods a Deployment starts and ends after a restart.
+
+Sources: the rolling update of Kubernetes' Deployment controller, and ActivePodsWithRanks, which
+decides what pods a ReplicaSet ends first.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from rollout.model.cluster import Pod
+
+_NANOSECONDS = 1_000_000_000
+# Pods of the rollout's start are assumed to be older than others.
+_LONG_AGO = -1_000_000_000
+
+
+@dataclass(slots=True)
+class RollingUpdate:
+    """The pods of a Deployment whose restart ends no pod before a new one is ready.
+
+    Terminating pods are not listed.
+    """
+
+    desired: int
+    surge: int
+    # At the rollout's start.
+    pods: Sequence[Pod]
+    # The pods that are to end, and the pods that replace them, by UID.
+    old: dict[str, Pod] = field(default_factory=dict)
+    new: dict[str, Pod] = field(default_factory=dict)
+    _restarts: int = 0
+    _started: int = 0
+    # How many restarts there had been when each pod started, by UID; 0 for others.
+    _restarts_before: dict[str, int] = field(default_factory=dict)
+    # When pods became ready, by UID; None before. Pods of the rollout's start are not listed.
+    _ready_at: dict[str, int | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.new.update((pod.uid, pod) for pod in self.pods)
+
+    def replace(self, pod: Pod) -> None:
+        """Restart the Deployment, unless it is replacing the pod already."""
+        if pod.uid in self.new:
+            self.old |= self.new
+            self.new = {}
+            self._restarts += 1
+
+    @property
+    def replica_set(self) -> str:
+        """Return an identifier of the ReplicaSet that the last restart created."""
+        return f"{self.pods[0].uid}+{self._restarts}"
+
+    def start_pods(self) -> Iterator[tuple[Pod, Pod]]:
+        """Yield the pods that start now, each with the pod whose rules it has."""
+        most = self.desired + self.surge
+        while len(self.new) < self.desired and len(self.old) + len(self.new) < most:
+            number, index = divmod(self._started, len(self.pods))
+            model = self.pods[index]
+            pod = structs.replace(model, uid=f"{model.uid}+{number + 1}", node="")
+            self._started += 1
+            self._restarts_before[pod.uid] = self._restarts
+            self._ready_at[pod.uid] = None
+            self.new[pod.uid] = pod
+            yield pod, model
+
+    def end_pods(self, now: int, node_of: Callable[[Pod], str]) -> list[Pod]:
+        """Return the old pods that end now, because enough others are ready."""
+        unready = sum(self._is_unready(uid) for uid in self.new)
+        most = len(self.old) + len(self.new) - unready - self.desired
+        if most <= 0:
+            return []
+        pods_on_node = Counter(map(node_of, (*self.old.values(), *self.new.values())))
+
+        def rank(pod: Pod) -> tuple[bool, bool, int, int, int, str]:
+            node = node_of(pod)
+            return (
+                bool(node),
+                not self._is_unready(pod.uid),
+                # The oldest ReplicaSet first.
+                self._restarts_before.get(pod.uid, 0),
+                -pods_on_node[node],
+                self._age_rank(pod.uid, now),
+                # Kubernetes compares random UIDs last. Names are as random, and copies keep them.
+                f"{pod.name} {pod.uid}",
+            )
+
+        ending = sorted(self.old.values(), key=rank)[:most]
+        for pod in ending:
+            del self.old[pod.uid]
+        return ending
+
+    def note_ready(self, pod: Pod, now: int) -> None:
+        self._ready_at[pod.uid] = now
+
+    def _is_unready(self, uid: str) -> bool:
+        return self._ready_at.get(uid, 0) is None
+
+    def _age_rank(self, uid: str, now: int) -> int:
+        """Return the binary logarithm of the nanoseconds since the pod became ready."""
+        ready_at = self._ready_at.get(uid, _LONG_AGO)
+        return 0 if ready_at is None else ((now - ready_at) * _NANOSECONDS).bit_length()
