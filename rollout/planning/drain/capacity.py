@@ -56,24 +56,29 @@ class FreeCapacity:
         """Whether a pod fits. An overcommitted resource matters only if the pod requests it."""
         if self.pods <= 0:
             return False
-        if requests.cpu_milli and self.cpu_milli < requests.cpu_milli:
+        if self.cpu_milli < requests.cpu_milli and requests.cpu_milli:
             return False
-        if requests.memory and self.memory < requests.memory:
+        if self.memory < requests.memory and requests.memory:
             return False
         if not requests.others:
             return True
         return all(self.free(name) >= amount for name, amount in requests.others)
 
     def add(self, requests: Resources) -> None:
-        self._change(requests, -1)
+        self.cpu_milli -= requests.cpu_milli
+        self.memory -= requests.memory
+        self.pods -= 1
+        if requests.others:
+            self._change_others(requests, -1)
 
     def remove(self, requests: Resources) -> None:
-        self._change(requests, 1)
+        self.cpu_milli += requests.cpu_milli
+        self.memory += requests.memory
+        self.pods += 1
+        if requests.others:
+            self._change_others(requests, 1)
 
-    def _change(self, requests: Resources, sign: int) -> None:
-        self.cpu_milli += sign * requests.cpu_milli
-        self.memory += sign * requests.memory
-        self.pods += sign
+    def _change_others(self, requests: Resources, sign: int) -> None:
         for name, amount in requests.others:
             self.others[name] = self.free(name) + sign * amount
 

@@ -18,7 +18,7 @@ from rollout.model.text import grouped
 from rollout.planning.drain.capacity import FreeCapacity, MatchingNodes, common_shortage
 from rollout.planning.drain.neighbors import Neighbors, TopologyCheck
 
-# Compared in large clusters: enough to spread pods as kube-scheduler does, which compares up to 100.
+# In large clusters: enough to spread pods as kube-scheduler does, which compares up to 100.
 _COMPARED_NODES = 5
 # Clusters with at most so many nodes that match a pod are small.
 _SMALL_CLUSTER = 20
@@ -45,8 +45,8 @@ class Scheduler:
     _untainted: list[str] = field(default_factory=list)
     # Changes that may have made room; older `MatchingNodes.too_much` are stale.
     _room_changes: int = 0
-    # The ReplicaSets that restarts create, by the UIDs of their pods.
-    _new_replica_sets: dict[str, str] = field(default_factory=dict)
+    # As in `_pods_by_owner`, by the UIDs of pods that have been placed.
+    _siblings: dict[str, dict[str, int]] = field(default_factory=dict)
     # The node of each moved pod, by UID; empty while the pod is on none.
     _moved_to: dict[str, str] = field(default_factory=dict)
     # These two cache the same objects: identities are faster to compare.
@@ -92,9 +92,11 @@ class Scheduler:
         self._tainted.difference_update(changed)
 
     def take_out(self, pod: Pod) -> None:
-        node = self.node_of(pod)
+        node = self._moved_to.get(pod.uid, pod.node)
         self.nodes[node].remove(pod.requests)
-        counts = self._pods_of_same_owner(pod)
+        counts = self._siblings.get(pod.uid)
+        if counts is None:
+            counts = self._count_siblings(pod)
         counts[node] = counts.get(node, 0) - 1
         self._moved_to[pod.uid] = ""
         if self.neighbors.has_rules:
@@ -102,7 +104,9 @@ class Scheduler:
 
     def put(self, pod: Pod, node: str) -> None:
         self.nodes[node].add(pod.requests)
-        counts = self._pods_of_same_owner(pod)
+        counts = self._siblings.get(pod.uid)
+        if counts is None:
+            counts = self._count_siblings(pod)
         counts[node] = counts.get(node, 0) + 1
         if node == pod.node:
             self._moved_to.pop(pod.uid, None)
@@ -116,15 +120,14 @@ class Scheduler:
 
     def add_pod(self, pod: Pod, like: Pod, replica_set: str) -> None:
         """Let a new pod of this ReplicaSet be placed by the rules of another pod."""
-        self._new_replica_sets[pod.uid] = replica_set
+        self._siblings[pod.uid] = self._pods_by_owner[replica_set]
         self.neighbors.add_pod(pod, like)
 
-    def _pods_of_same_owner(self, pod: Pod) -> dict[str, int]:
+    def _count_siblings(self, pod: Pod) -> dict[str, int]:
         """Return how many pods each node has that kube-scheduler spreads with this one."""
-        owner = pod.owner.uid if pod.owner else pod.uid
-        if self._new_replica_sets:
-            owner = self._new_replica_sets.get(pod.uid, owner)
-        return self._pods_by_owner[owner]
+        owner = pod.owner
+        counts = self._siblings[pod.uid] = self._pods_by_owner[owner.uid if owner else pod.uid]
+        return counts
 
     @contextmanager
     def emptied(
@@ -204,15 +207,18 @@ class Scheduler:
     def _emptiest(
         self, pod: Pod, matching: MatchingNodes, checks: Sequence[TopologyCheck]
     ) -> FreeCapacity | None:
-        counts = self._pods_of_same_owner(pod)
+        counts = self._siblings.get(pod.uid)
+        if counts is None:
+            counts = self._count_siblings(pod)
         best = None
         fewest = 0
         largest_share = 0.0
         for free in self._find_nodes(pod, matching, checks):
             count = counts.get(free.name, 0)
-            share = free.free_share
-            if best is None or count < fewest or (count == fewest and share > largest_share):
-                best, fewest, largest_share = free, count, share
+            if best is None or count <= fewest:
+                share = free.free_share
+                if best is None or count < fewest or share > largest_share:
+                    best, fewest, largest_share = free, count, share
         # If rules exclude a node with room, smaller requests would fit no better.
         if best is None and not (checks and self._has_room(pod, matching)):
             matching.too_much = pod.requests
@@ -292,15 +298,16 @@ class Scheduler:
         among_cordoned: bool = False,
     ) -> Iterator[FreeCapacity]:
         """Yield a few nodes that can take the pod, from where the last search ended."""
-        if any(check.is_hopeless for check in checks):
+        if checks and any(check.is_hopeless for check in checks):
             return
         nodes = matching.nodes
+        cordoned = self.cordoned
         most = len(nodes) if len(nodes) <= _SMALL_CLUSTER else _COMPARED_NODES
         requests = pod.requests
         yielded = 0
         for index in chain(range(matching.next_index, len(nodes)), range(matching.next_index)):
             free = nodes[index]
-            is_cordoned = free.name in self.cordoned
+            is_cordoned = free.name in cordoned
             if is_cordoned is not among_cordoned or not free.takes(requests):
                 continue
             if not checks or all(check.admits(free.node) for check in checks):
