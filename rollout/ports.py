@@ -17,8 +17,8 @@ Query = Mapping[str, str]
 class ClusterApi(Protocol):
     """A Kubernetes API server, as raw JSON by path, such as `/api/v1/nodes`.
 
-    Methods raise only `ApiError` and its subclasses. A returned body is complete JSON of the
-    requested kind.
+    Methods raise only `ApiError` and its subclasses, and return the answer's body: complete JSON of
+    the requested kind.
     """
 
     @property
@@ -44,16 +44,16 @@ class ClusterApi(Protocol):
         """
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """POST `body`; return the answer's body."""
+        """POST `body`."""
 
     def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """PUT `body`; return the answer's body."""
+        """PUT `body`."""
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Send a JSON merge patch; return the answer's body."""
+        """Send a JSON merge patch."""
 
     def delete(self, path: str, body: object | None = None) -> bytes:
-        """DELETE with `body` as DeleteOptions; return the answer's body."""
+        """DELETE with `body` as DeleteOptions."""
 
     def watch(
         self, path: str, query: Query, *, seconds: float

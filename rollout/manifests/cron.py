@@ -55,7 +55,9 @@ def check_schedule(text: str) -> str:
         _parse_field(part, cron_field) for part, cron_field in zip(parts, _FIELDS, strict=True)
     )
     longest_month = max(calendar.monthrange(_LEAP_YEAR, month)[1] for month in months)
-    if parts[4] in _ANY and min(days) > longest_month:
+    # On a weekday it would run anyway.
+    is_any_weekday = parts[-1] in _ANY
+    if is_any_weekday and min(days) > longest_month:
         raise ValueError(f"{text!r} never runs: the month has no day {min(days)}.")
     return schedule
 

@@ -118,7 +118,7 @@ class AnsibleExecutor:
     def _run_probe(
         self, hosts: Mapping[str, Host], command: str, timeout: float, concurrency: int
     ) -> Generator[tuple[str, Answer]]:
-        # By the names that Ansible has for hosts.
+        # Nodes, by Ansible's names for their hosts.
         unanswered = {host.name: node for node, host in hosts.items()}
         forks = min(concurrency, len(unanswered))
         limit = math.ceil(len(unanswered) / forks) * timeout + _LOADING_SECONDS
@@ -216,7 +216,7 @@ class CommandQueue:
         try:
             return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
-            # Instead of a command that has not started.
+            # Replaces the command, unless it has started.
             _write_command(commands.folder, number, "true", 1)
             return SshTimeoutError(f"Ansible gave no response within {timeout:.3g} s")
 

@@ -170,6 +170,12 @@ class PlaybookRun:
         return False
 
 
+_SETTINGS = {
+    Occasion.PRE_REBOOT: "reboot.pre-playbook",
+    Occasion.POST_REBOOT: "reboot.post-playbook",
+}
+
+
 class AnsiblePlaybooks:
     """Runs the operator's playbooks."""
 
@@ -178,9 +184,8 @@ class AnsiblePlaybooks:
         settings.check_configuration()
         for occasion, file in files.items():
             if not file.is_file():
-                key = f"reboot.{occasion.removesuffix('-reboot')}-playbook"
-                hint = "Paths are relative to the current directory."
-                raise InputError(f"{key} {file}: no such file", hint=hint)
+                message = f"{_SETTINGS[occasion]} {file}: no such file"
+                raise InputError(message, hint="Paths are relative to the current directory.")
             try:
                 check_playbook(file)
             except OSError as error:

@@ -32,7 +32,7 @@ _PROGRAM = worker_program(__name__)
 class _Task(msgspec.Struct):
     content: bytes
     now: datetime
-    zone: str
+    default_zone: str
     cpu_seconds: int
 
 
@@ -45,13 +45,13 @@ class Answer(msgspec.Struct):
     hint: str = ""
 
 
-def read_in_child(content: bytes, now: datetime, zone: str) -> Answer:
+def read_in_child(content: bytes, now: datetime, default_zone: str) -> Answer:
     """Read a calendar in a child process, as `read_here`. Raises `OSError`."""
     try:
         process = run_program(
             _PROGRAM,
             seconds=_LONGEST_WAIT,
-            stdin=msgspec.msgpack.encode(_Task(content, now, zone, _CPU_SECONDS)),
+            stdin=msgspec.msgpack.encode(_Task(content, now, default_zone, _CPU_SECONDS)),
             environment=module_environment(),
         )
     except subprocess.TimeoutExpired:
@@ -74,7 +74,7 @@ def work() -> None:
     # macOS refuses this limit.
     if sys.platform != "darwin":
         _limit(resource.RLIMIT_AS, _MOST_MEMORY, _MOST_MEMORY)
-    answer = read_here(task.content, task.now, task.zone)
+    answer = read_here(task.content, task.now, task.default_zone)
     sys.stdout.buffer.write(msgspec.msgpack.encode(answer))
 
 
@@ -91,11 +91,11 @@ def _raise_out_of_time(*_: object) -> NoReturn:
     raise OutOfTimeError
 
 
-def read_here(content: bytes, now: datetime, zone: str) -> Answer:
+def read_here(content: bytes, now: datetime, default_zone: str) -> Answer:
     """Read a calendar in this process, which may take hours."""
     horizon = Interval(now - _LOOK_BACK, now + _LOOK_AHEAD)
     try:
-        freezes = join_overlapping(read_occurrences(content, horizon, zone))
+        freezes = join_overlapping(read_occurrences(content, horizon, default_zone))
         return Answer(tuple(map(_freeze_text, freezes)))
     except UsageError as error:
         return Answer(problem=error.message, hint=error.hint)

@@ -32,6 +32,8 @@ _VALUE_LIST_PATTERNS = {
     kind: re.compile(rf"(?:{value})(?:,(?:{value}))*", re.ASCII)
     for kind, value in _VALUE_PATTERNS.items()
 }
+_USUAL_KINDS = ("", "DATE", "DATE-TIME")
+_SPECIAL_KINDS = {"RDATE": (*_USUAL_KINDS, "PERIOD"), "DURATION": ("DURATION",)}
 _TIME_PROPERTIES = frozenset(
     {"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID"}
 )
@@ -290,8 +292,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         for name in line.parameters:
             if name not in ("VALUE", "TZID") and not name.startswith("X-"):
                 line.refuse(f"{name} is not understood here")
-        special_kinds = {"RDATE": ("", "DATE", "DATE-TIME", "PERIOD"), "DURATION": ("DURATION",)}
-        kinds = special_kinds.get(line.name, ("", "DATE", "DATE-TIME"))
+        kinds = _SPECIAL_KINDS.get(line.name, _USUAL_KINDS)
         if kind not in kinds or not _VALUE_LIST_PATTERNS[kind].fullmatch(line.value):
             line.refuse(f"it is not what {line.name} may say")
         if "," in line.value and line.name not in _LIST_PROPERTIES:

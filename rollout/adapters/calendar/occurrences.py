@@ -27,6 +27,7 @@ def read_occurrences(content: bytes, horizon: Interval, default_zone: str) -> It
             event.check()
     replaced = _replaced_occurrences(events)
     for event in events:
+        # Events that replace an occurrence have the same UID.
         replaced_of_event = () if event.recurrence_id else replaced.get(event.uid, ())
         with event.block.blamed_for_timeout():
             occurrences = list(event.occurrences(replaced_of_event, horizon))

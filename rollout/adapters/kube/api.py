@@ -135,19 +135,19 @@ class KubeApi(Struct, frozen=True, eq=False):
         yield body
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """POST `body`; return the answer's body."""
+        """POST `body`."""
         return self._answer_body("POST", path, query, body)
 
     def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """PUT `body`; return the answer's body."""
+        """PUT `body`."""
         return self._answer_body("PUT", path, query, body)
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Send a JSON merge patch; return the answer's body."""
+        """Send a JSON merge patch."""
         return self._answer_body("PATCH", path, query, body)
 
     def delete(self, path: str, body: object | None = None) -> bytes:
-        """DELETE with `body` as DeleteOptions; return the answer's body."""
+        """DELETE with `body` as DeleteOptions."""
         return self._answer_body("DELETE", path, None, body)
 
     def watch(

@@ -380,7 +380,7 @@ def _why_not_yaml(error: Exception) -> str:
 
 
 def _why_cluster_unusable(cluster: ClusterEntry) -> str:
-    """Return what a cluster has instead of a valid address or verification, or empty."""
+    """Return what makes a cluster unusable, such as `no server address`, or empty."""
     server = cluster.server or ""
     if not server:
         return "no server address"

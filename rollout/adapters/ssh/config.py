@@ -129,7 +129,7 @@ class ConfigFiles(Struct, frozen=True):
         Its last lines set rollout's default user. Raises `InputError`.
         """
         try:
-            # ssh -F does not check this file, only those that it includes.
+            # Checked here, because ssh -F checks only the files that this one includes.
             content = read_input(self.own, trust=self.trust) if self.own else b""
         except OSError as error:
             hint = hint_of(error, "Name another file with --ssh-config.")
@@ -297,7 +297,7 @@ def _first_value(settings: Settings, keyword: str, default: str = "") -> str:
 def _known_hosts_files(settings: Settings) -> HostKeyFiles | None:
     """Return the configuration's known_hosts files, or None.
 
-    Tokens are expanded: a remaining % is in a file's name.
+    ssh has expanded tokens, so a remaining % is in a file's name.
     """
     if not any(keyword in settings for keyword in FILE_LISTS):
         return None

@@ -67,7 +67,7 @@ def _is_printed_unchanged(name: str) -> bool:
     if _NAME.fullmatch(name):
         return True
     if "%" in name:
-        # An IPv6 address with a zone: `%` separates words.
+        # An IPv6 address with a zone, whose `%` separates words.
         return False
     try:
         return str(ip_address(name)) == name and not name.startswith(_IPV4_COMPATIBLE)

@@ -295,10 +295,7 @@ def _compile_wildcards(pattern: str) -> re.Pattern[str]:
 
 
 def has_host_key(text: str, *, by_authority: bool) -> bool:
-    """Whether known_hosts text has a key for any host.
-
-    An authority's counts only with `by_authority`.
-    """
+    """Whether known_hosts text has a host's key, or an authority's if `by_authority`."""
     markers = ("", _AUTHORITY) if by_authority else ("",)
     for line in text.split("\n"):
         marker, _, key = parse_known_hosts_line(line)

@@ -76,7 +76,7 @@ class Client:
         self._lock = threading.Lock()
         done = self._run_ssh(NOBODY, user="", port=0, file=NO_VALUE)
         self._defaults = dict(_parse_settings(done.stdout.decode(errors="surrogateescape")))
-        # A name is never a default, and the default user is rollout's.
+        # Answers keep these: for the user, rollout has another default.
         for keyword in ("hostname", "user"):
             self._defaults.pop(keyword, None)
 
