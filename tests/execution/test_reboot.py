@@ -72,7 +72,7 @@ from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.ports import Clock, ClusterApi, CommandResult
 from tests.execution.conftest import Recorder
-from tests.execution.drains import NODE, Json, asked, change, once, put, stored, task_of
+from tests.execution.drains import NODE, Json, change, once, put, stored, task_of
 from tests.execution.simulated import OpenEngine, PassingClock
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
@@ -745,12 +745,13 @@ def test_marks_that_somebody_removed_are_not_restored(
 
 
 def test_a_node_that_is_deleted_after_it_reported_its_boot_does_not_come_back(
-    asking: Asking, server: StandaloneApi
+    asking: Asking, server: StandaloneApi, recorder: Recorder
 ) -> None:
     context = asking(Answers([None]))
     change(server, NODES, NODE, status=status(NEW, ready=False))
+    # Its new boot was seen, so the Node is not one that has yet to join.
     remover = once(
-        lambda: bool(asked(server, "watch", "nodes")),
+        lambda: "waiting for Ready" in str(recorder.events),
         lambda: server.call(lambda: server.store.remove(NODES, NODE)),
     )
     began = context.now
