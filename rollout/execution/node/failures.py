@@ -131,21 +131,24 @@ def outcome_of(error: RolloutError) -> Outcome:
 
 
 def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
-    """Whether the node may be uncordoned; otherwise it is left as failed."""
-    if outcome in _NODE_WORKS_AFTER:
-        return True
-    return phase in BEFORE_REBOOT and outcome is not Outcome.FENCED
+    """Whether a node that ended so in this phase may be uncordoned; else it stays as failed."""
+    if outcome is Outcome.FENCED:
+        # Another process may be working on the node.
+        return False
+    # Before the reboot, the node works as ever.
+    return outcome in _NODE_WORKS_AFTER or phase in BEFORE_REBOOT
 
 
 def is_update_cleared(
-    planned: PlannedNode, outcome: Outcome, version: str, *, is_login_refused: bool
+    planned: PlannedNode, outcome: Outcome, running_version: str, *, is_login_refused: bool
 ) -> bool:
-    """Whether the failure of a host that runs `version` does not count against the staged one."""
+    """Whether something other than the staged version made the node fail."""
     if is_login_refused:
         # The host itself may be well.
         return True
     is_rolled_back = outcome is Outcome.ROLLED_BACK
     if Source.ROLLBACK in planned.detected_by:
-        # The host may not have booted the previous version.
-        return is_rolled_back or version == planned.running_version
-    return is_rolled_back and version == planned.staged_version
+        # The host may still run the version to leave: then it has not booted the staged one.
+        return is_rolled_back or running_version == planned.running_version
+    # The host runs the staged version: only another source does not prove the reboot.
+    return is_rolled_back and running_version == planned.staged_version

@@ -48,7 +48,11 @@ from rollout.ports import ClusterApi
 _MOST_CONFLICTS = 10
 _CONTENDED_SECONDS = 30.0
 # These name the version or deployment that the reboot must bring.
-_WITH_VERSION = frozenset({Source.UPDATE_ENGINE, Source.RPM_OSTREE, Source.BOOTC, Source.ROLLBACK})
+_NAMING_A_VERSION = frozenset(
+    {Source.UPDATE_ENGINE, Source.RPM_OSTREE, Source.BOOTC, Source.ROLLBACK}
+)
+# How the last result names the version that failed on the node, and how it failed.
+_FAILURE_FIELDS = ("failed_version", "failed_as")
 
 Change = Callable[[Node], Patch | None]
 """Returns what to write on a Node, None for nothing."""
@@ -66,20 +70,23 @@ class NodeLoss(StrEnum):
 
 
 def is_excluded_by_us(node: Node) -> bool:
+    """Whether rollout has set the label that excludes the node from load balancers."""
     return node.annotations.get(marks.EXCLUDED_BY_US) == "true"
 
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
     """Write the phase; return the Node as it was before."""
-    return change_node(task, lambda node: _annotate(task, node, {marks.PHASE: phase.value}))
+    return change_node(task, lambda node: _patch_of_marked(task, node, {marks.PHASE: phase.value}))
 
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
+    """Write what the host has staged now, in place of what it had before."""
     annotations = {
+        # None removes the earlier value if the new one is unknown.
         marks.STAGED_VERSION: detection.staged_version or None,
         marks.DETECTED: targets_text(detection.targets) or None,
     }
-    change_node(task, lambda node: _annotate(task, node, annotations))
+    change_node(task, lambda node: _patch_of_marked(task, node, annotations))
 
 
 def mark_granted(task: NodeTask) -> None:
@@ -95,7 +102,7 @@ def mark_granted(task: NodeTask) -> None:
             raise DrainError(f"{task.name} is {phase}, and not cordoned")
         if phase not in (Phase.DRAINED, Phase.REBOOTING):
             raise DrainError(f"{task.name} is {phase}")
-        return _annotate(task, node, {marks.PHASE: Phase.REBOOTING.value})
+        return _annotations_patch({marks.PHASE: Phase.REBOOTING.value})
 
     change_node(task, change)
 
@@ -104,43 +111,46 @@ def mark_cordoned_unless_granted(task: NodeTask) -> Node:
     """Have FleetLock grant no reboot before the next drain; return the Node as it was before."""
 
     def change(node: Node) -> Patch | None:
-        patch = _annotate(task, node, {marks.PHASE: Phase.CORDONED.value})
-        return None if has_grant(node) else patch
+        require_mark(task, node)
+        if has_grant(node):
+            return None
+        return _annotations_patch({marks.PHASE: Phase.CORDONED.value})
 
     return change_node(task, change)
 
 
-def return_node(task: NodeTask, outcome: Outcome, version: str) -> Node:
+def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
     """Uncordon what rollout cordoned, and replace the marks by the result.
 
-    `version`: what the host runs, or empty. Returns the Node as it was before.
+    `running_version`: empty if unknown. Returns the Node as it was before.
     """
 
     def change(node: Node) -> Patch | None:
-        # An earlier write, whose answer was lost.
         if is_returned_by(node, task.run_id):
+            # An earlier write has done it, but its answer was lost.
             return None
         require_mark(task, node)
         details = {
-            **_details_of_return(task, node, outcome, version),
-            **_details_of_failure(task, node, outcome, version),
+            **_details_of_return(task, node, outcome, running_version),
+            **_details_of_failure(task, node, outcome, running_version),
         }
         annotations = {
             **dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED)),
-            **_last_result(task, outcome, version, details),
+            **_last_result(task, outcome, running_version, details),
         }
         labels = _removals_of_temporary_labels(node)
         if is_excluded_by_us(node):
             labels[marks.EXCLUDED_FROM_BALANCERS] = None
         if outcome is Outcome.SUCCEEDED:
-            labels.update(fluo_labels(task.policy, version))
+            labels.update(fluo_labels(task.policy, running_version))
             if Source.ANNOTATION in targets_on(node):
+                # The reboot that these requested is done.
                 labels.update(_withdrawals_of_requests(node.labels))
                 annotations.update(_withdrawals_of_requests(node.annotations))
                 annotations[marks.REBOOT_NEEDED] = None
         spec = soft_taint_removal_patch(node)
-        if node.annotations.get(marks.CORDONED_BY_US) == "true":
-            # The uncordon.
+        is_our_cordon = node.annotations.get(marks.CORDONED_BY_US) == "true"
+        if is_our_cordon:
             spec["unschedulable"] = None
         return {"metadata": {"annotations": annotations, "labels": labels}, "spec": spec}
 
@@ -151,14 +161,14 @@ def _withdrawals_of_requests(present: Mapping[str, str]) -> dict[str, str]:
     return {name: "false" for name in marks.OTHERS_REQUESTS if present.get(name) == "true"}
 
 
-def mark_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
+def mark_failed(task: NodeTask, outcome: Outcome, running_version: str) -> None:
     """Keep the node cordoned, and remove what was only for the run."""
 
     def change(node: Node) -> Patch:
         require_mark(task, node)
-        details = _details_of_failure(task, node, outcome, version)
+        details = _details_of_failure(task, node, outcome, running_version)
         annotations = {
-            **_last_result(task, outcome, version, details),
+            **_last_result(task, outcome, running_version, details),
             marks.PHASE: Phase.FAILED.value,
             marks.HOOK_LABEL_ANNOTATION: None,
             marks.DEFERRED: None,
@@ -171,18 +181,20 @@ def mark_failed(task: NodeTask, outcome: Outcome, version: str) -> None:
 
 def mark_aborted(task: NodeTask) -> None:
     def change(node: Node) -> Patch:
-        details = _details_of_failure(task, node, Outcome.ABORTED, "")
-        return _annotate(task, node, _last_result(task, Outcome.ABORTED, "", details))
+        details = _earlier_failure(node)
+        result = _last_result(task, Outcome.ABORTED, running_version="", details=details)
+        return _patch_of_marked(task, node, result)
 
     change_node(task, change)
 
 
 def fluo_labels(
-    policy: Policy, version: str, os_id: str = "", group: str = ""
+    policy: Policy, running_version: str, os_id: str = "", group: str = ""
 ) -> Mapping[str, str]:
+    """Return the labels that FLUO's agent would set, without values that are unknown."""
     if not policy.courtesy.fluo_labels:
         return {}
-    labels = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: version}
+    labels = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: running_version}
     return {name: value for name, value in labels.items() if value and is_label_value(value)}
 
 
@@ -196,76 +208,94 @@ def _removals_of_temporary_labels(node: Node) -> dict[str, str | None]:
 
 
 def _last_result(
-    task: NodeTask, outcome: Outcome, version: str, details: Mapping[str, str]
+    task: NodeTask, outcome: Outcome, running_version: str, details: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return `{"outcome": "succeeded", "at": …, "run": …}` for the annotation."""
+    """Return the annotation with `{"outcome": "succeeded", "at": …, "run": …}`."""
     result = {"outcome": outcome.value, "at": whole_second(task.report.now)}
-    if version:
-        result["version"] = version
+    if running_version:
+        result["version"] = running_version
     result["run"] = task.run_id
     result["took"] = str(Duration(round(task.seconds)))
     result.update(details)
     return {marks.LAST_RESULT: msgspec.json.encode(result).decode()}
 
 
-def count_ineffective_reboots(task: NodeTask, node: Node, version: str) -> int:
-    """Return how many requested reboots in a row have brought no other version.
+def count_ineffective_reboots(task: NodeTask, node: Node, running_version: str) -> int:
+    """Return how many reboots in a row, this one included, have not changed the version.
 
-    0 if a version proved the reboot, or nothing requested it. `node`: as before `return_node`.
+    Counts only reboots that were requested without naming a version to expect. `node`: as it was
+    before `return_node`.
     """
     if is_returned_by(node, task.run_id):
+        # Its last result includes this reboot.
         return ineffective_reboots(node)
     sources = targets_on(node).keys()
-    is_requested = is_fleetlock_run(task.run_id) or (sources and not sources & _WITH_VERSION)
-    if not is_requested or version != task.planned.running_version:
+    names_no_version = is_fleetlock_run(task.run_id) or (
+        sources and not sources & _NAMING_A_VERSION
+    )
+    if not names_no_version or running_version != task.planned.running_version:
         return 0
-    return 1 + earlier_ineffective_reboots(node, version, task.cluster.api.server_time())
+    return 1 + earlier_ineffective_reboots(node, running_version, task.cluster.api.server_time())
 
 
 def _details_of_return(
-    task: NodeTask, node: Node, outcome: Outcome, version: str
+    task: NodeTask, node: Node, outcome: Outcome, running_version: str
 ) -> Mapping[str, str]:
     if outcome is Outcome.ROLLED_BACK:
         if task.policy.rollback:
             # The host has never left the bad version.
             return {}
-        staged = node.annotations.get(marks.STAGED_VERSION, "")
-        return {"from": staged} if staged not in ("", version) else {}
+        staged_version = node.annotations.get(marks.STAGED_VERSION, "")
+        return {"from": staged_version} if staged_version not in ("", running_version) else {}
     if outcome is not Outcome.SUCCEEDED:
         return {}
-    count = count_ineffective_reboots(task, node, version)
+    count = count_ineffective_reboots(task, node, running_version)
     return {"unmoved": str(count)} if count else {}
 
 
 def _details_of_failure(
-    task: NodeTask, node: Node, outcome: Outcome, version: str
+    task: NodeTask, node: Node, outcome: Outcome, running_version: str
 ) -> Mapping[str, str]:
     """Return the version that last failed on the node, and how; empty after a success."""
     if outcome is Outcome.SUCCEEDED:
         return {}
+    failed_version = _version_at_fault(task, node, outcome, running_version)
+    if failed_version:
+        return {"failed_version": failed_version, "failed_as": outcome.value}
+    return _earlier_failure(node)
+
+
+def _earlier_failure(node: Node) -> Mapping[str, str]:
+    """Return what the Node's last result says of a version that failed earlier."""
+    result = last_result(node)
+    return {name: result[name] for name in _FAILURE_FIELDS if name in result}
+
+
+def _version_at_fault(task: NodeTask, node: Node, outcome: Outcome, running_version: str) -> str:
+    """Return the version that made this run of the node fail; empty if none did."""
     is_after_reboot = node.annotations.get(marks.PHASE) in AFTER_REBOOT
-    may_be_at_fault = not _has_rollback_stayed(task, outcome, version)
-    if outcome in VERSION_FAILURES and is_after_reboot and may_be_at_fault:
-        is_rolled_back = outcome is Outcome.ROLLED_BACK
-        failed = node.annotations.get(marks.STAGED_VERSION)
-        if not failed and not is_rolled_back:
-            # With FleetLock, no mark says what is staged.
-            failed = version or announced_version(node)
-        if failed and not (is_rolled_back and failed == version):
-            return {"failed_version": failed, "failed_as": outcome.value}
-    before = last_result(node)
-    return {name: before[name] for name in ("failed_version", "failed_as") if name in before}
+    if outcome not in VERSION_FAILURES or not is_after_reboot:
+        return ""
+    is_rolled_back = outcome is Outcome.ROLLED_BACK
+    if task.policy.rollback and (is_rolled_back or running_version == task.planned.running_version):
+        # The host has not booted the version to go back to.
+        return ""
+    staged_version = node.annotations.get(marks.STAGED_VERSION, "")
+    if is_rolled_back:
+        # A host that runs the staged version did boot it: only another source has no proof.
+        return staged_version if staged_version != running_version else ""
+    # With FleetLock, no mark says what is staged.
+    return staged_version or running_version or announced_version(node)
 
 
-def _has_rollback_stayed(task: NodeTask, outcome: Outcome, version: str) -> bool:
-    """Whether a rollback has not booted the previous version, which is then not at fault."""
-    is_same_version = outcome is Outcome.ROLLED_BACK or version == task.planned.running_version
-    return bool(task.policy.rollback) and is_same_version
-
-
-def _annotate(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> Patch:
-    require_mark(task, node)
+def _annotations_patch(annotations: Mapping[str, str | None]) -> Patch:
     return {"metadata": {"annotations": annotations}}
+
+
+def _patch_of_marked(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> Patch:
+    """Return a patch for a Node with this run's mark; raises as `require_mark` without it."""
+    require_mark(task, node)
+    return _annotations_patch(annotations)
 
 
 def require_mark(task: NodeTask, node: Node) -> None:
@@ -331,12 +361,12 @@ def write_node(
     read: Callable[[ClusterApi], Node] | None = None,
     within: Deadline | None = None,
 ) -> Node:
-    """Read a Node, decide on a change, and write it; return the Node as before.
+    """Read a Node, decide on a change, and write it; return the Node as it was read.
 
     All three repeat after a conflict or an outage. `read` replaces the plain read.
     """
     deadline = within or cluster.deadline()
-    contended = cluster.deadline(_CONTENDED_SECONDS)
+    patience = cluster.deadline(_CONTENDED_SECONDS)
 
     def attempt(api: ClusterApi) -> Node:
         check_may_act()
@@ -354,5 +384,5 @@ def write_node(
             return cluster.ask(attempt, deadline)
         except ApiConflictError as error:
             conflicts += 1
-            if conflicts >= _MOST_CONFLICTS and contended.expired:
+            if conflicts >= _MOST_CONFLICTS and patience.expired:
                 raise StepError(f"the Node {name} changes too often to be written") from error

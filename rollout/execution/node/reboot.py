@@ -5,6 +5,7 @@ Last checks use the open connection to the host, right before the command.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from rollout.errors import (
     ApiError,
@@ -64,6 +65,16 @@ class _NotNowError(StepError):
 
 class RefilledError(DrainError):
     """Pods that have to leave are on the node again."""
+
+
+class RebootRequest(Enum):
+    """Whether a host has received the request to reboot."""
+
+    RECEIVED = auto()
+    # The connection broke off while the command was sent.
+    IN_DOUBT = auto()
+    # The host has rebooted by itself.
+    NOT_NEEDED = auto()
 
 
 def check_drained_and_detached(task: NodeTask) -> None:
@@ -134,10 +145,10 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
         raise
 
 
-def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source, str]) -> bool:
+def ask_for_reboot(
+    context: NodeContext, host: SshHost, targets: Mapping[Source, str]
+) -> RebootRequest:
     """Send the reboot command, unless the host has rebooted by itself.
-
-    Return whether it is in doubt that the host has received it. A timeout counts as received.
 
     Raises:
         NodeFailure: nothing was sent within --reboot-timeout, or a different machine answers.
@@ -154,25 +165,26 @@ def ask_for_reboot(context: NodeContext, host: SshHost, targets: Mapping[Source,
             _report_wait(context, host, f"the host cannot be asked to reboot yet: {error}")
             boot = _await_answer(context, host, deadline, error.message)
             if not is_in_old_boot(host, boot):
-                return False
+                return RebootRequest.NOT_NEEDED
         except SshTimeoutError as error:
             # The host answered on this connection: the command counts as received.
             _report_wait(context, host, f"no response to the reboot command: {error}")
-            return False
+            return RebootRequest.RECEIVED
         except SshUnreachableError:
-            return True
+            return RebootRequest.IN_DOUBT
         except SshError as error:
             raise RebootError(
                 f"the host cannot be asked to reboot: {error}", hint=error.hint
             ) from error
         else:
+            if result is None:
+                return RebootRequest.NOT_NEEDED
             _require_accepted(result)
-            return False
+            return RebootRequest.RECEIVED
 
 
-def _require_accepted(result: CommandResult | None) -> None:
-    # None: the host is in a new boot.
-    if result is not None and not _may_be_accepted(result):
+def _require_accepted(result: CommandResult) -> None:
+    if not _may_be_accepted(result):
         refusal = last_line(result.stderr) or f"exit status {result.exit_status}"
         raise RebootError(f"the host refuses to reboot: {refusal}")
 
@@ -185,7 +197,7 @@ def _may_be_accepted(result: CommandResult) -> bool:
 def _send_if_allowed(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> CommandResult | None:
-    """Send the reboot command to the planned machine; None if the old boot is over."""
+    """Send the reboot command to the planned machine; None if it has rebooted already."""
     check = _LastCheck(context, host, targets, context.cluster.deadline(_REQUEST_SECONDS))
     try:
         return host.shell.run_if(
@@ -197,6 +209,7 @@ def _send_if_allowed(
         )
     except (SshTimeoutError, SshUnreachableError) as error:
         if check.is_passed:
+            # The command may have been sent.
             raise
         raise _NotNowError(error.message) from error
 
@@ -207,7 +220,6 @@ class _LastCheck:
     host: SshHost
     targets: Mapping[Source, str]
     deadline: Deadline
-    # Then the command may have been sent.
     is_passed: bool = False
 
     def may_reboot(self, answer: CommandResult) -> bool:
@@ -219,13 +231,13 @@ class _LastCheck:
         difference = machine_difference(self.host, boot)
         if difference:
             raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {difference}")
-        self._check_staged(answer, self._drained_node())
+        self._check_staged(answer, self._read_if_still_drained())
         if self.deadline.remaining < _COMMAND_SECONDS:
             raise _NotNowError("the last check of the Node took too long")
         self.is_passed = True
         return True
 
-    def _drained_node(self) -> Node:
+    def _read_if_still_drained(self) -> Node:
         try:
             return check_still_drained(self.context, self.context.cluster.deadline(_CHECK_SECONDS))
         except ApiError as error:
@@ -290,7 +302,6 @@ def await_boot(
     doubt = _Doubt(context, host, targets) if in_doubt else None
     absence = AbsenceLimit(context)
     pace = ConnectionPace(context, host)
-    reason_to_wait = "no attempt was made"
     while not deadline.expired:
         pace.pause(deadline)
         boot, reason_to_wait = read_boot(host, deadline.remaining)
@@ -305,11 +316,10 @@ def await_boot(
             _report_wait(context, host, reason_to_wait)
         absence.check()
     # Once more, with the full timeout.
-    boot, last_reason = read_boot(host)
+    boot, reason_to_wait = read_boot(host)
     if boot is not None and not is_in_old_boot(host, boot):
         return boot
-    why = last_reason if boot is None else reason_to_wait
-    raise missing_boot_failure(host, boot, why, context.policy.reboot_timeout)
+    raise missing_boot_failure(host, boot, reason_to_wait, context.policy.reboot_timeout)
 
 
 def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
@@ -319,6 +329,8 @@ def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
 
 @dataclass(slots=True)
 class _Doubt:
+    """Whether the host has received an earlier request to reboot."""
+
     context: NodeContext
     host: SshHost
     targets: Mapping[Source, str]
@@ -349,7 +361,7 @@ class _Doubt:
         return None
 
     def _why_forbidden(self, error: DrainError | WithheldError) -> str:
-        """Return the error's text, or raise it once an earlier request has had time to show."""
+        """Return the error as a text, or raise it once an earlier request has had time to show."""
         if self.earlier_request_ends is None:
             seconds = min(_SHUTDOWN_SECONDS, self.context.policy.reboot_timeout / 2)
             self.earlier_request_ends = self.context.cluster.deadline(seconds)

@@ -26,7 +26,7 @@ _UNDO_SECONDS = 90.0
 _NOT_UNDONE = "its next reboot may boot its other version, because undoing the rollback failed"
 
 
-def changed_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
+def objection_to_target(task: NodeTask, version: str) -> PreviousVersionChanged | None:
     """Return why a rollback may not lead to this version, or None."""
     planned = task.planned.staged_version
     if not task.policy.rollback or version == planned:

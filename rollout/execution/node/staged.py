@@ -9,7 +9,7 @@ from rollout.errors import StepError
 from rollout.execution.node.context import NodeContext, with_staged_version
 from rollout.execution.node.failures import NotStartedError, WithheldError
 from rollout.execution.node.marking import mark_staged
-from rollout.execution.node.rollback import changed_target
+from rollout.execution.node.rollback import objection_to_target
 from rollout.model.detection import DEFAULT_SOURCES, Detection, Source
 from rollout.model.finding import NoPreviousVersion
 from rollout.model.plan import ExclusionReason
@@ -54,12 +54,12 @@ def check_version(context: NodeContext, version: str | None) -> None:
 
 def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -> None:
     """Run gates.command for the newly staged version, and mark the Node with it."""
-    changed = changed_target(context, detection.staged_version)
-    if changed:
-        raise WithheldError(finding=changed)
-    version = detection.staged_version or "an unknown version"
+    objection = objection_to_target(context, detection.staged_version)
+    if objection:
+        raise WithheldError(finding=objection)
+    version_now = detection.staged_version or "an unknown version"
     earlier_version = context.planned.staged_version or "an unknown version"
-    context.report_step(phase, f"{version} is staged now, instead of {earlier_version}")
+    context.report_step(phase, f"{version_now} is staged now, instead of {earlier_version}")
     context_of_staged = with_staged_version(context, detection.staged_version)
     try:
         context.engine.run_gate_command(context_of_staged)

@@ -33,10 +33,15 @@ from rollout.execution.node.marking import (
     return_node,
 )
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
-from rollout.execution.node.reboot import RefilledError, ask_for_reboot, check_drained_and_detached
+from rollout.execution.node.reboot import (
+    RebootRequest,
+    RefilledError,
+    ask_for_reboot,
+    check_drained_and_detached,
+)
 from rollout.execution.node.rejoin import retry_if_node_lost
 from rollout.execution.node.rescue import await_boot_or_rescue
-from rollout.execution.node.rollback import changed_target, undoing_failed_rollback
+from rollout.execution.node.rollback import objection_to_target, undoing_failed_rollback
 from rollout.execution.node.ssh_host import SshHost
 from rollout.execution.node.staged import RestagedError, approve_restaged, check_staged, is_approved
 from rollout.execution.node.watched import watched_node
@@ -91,7 +96,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
 
 
 def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
-    """`host` is the context's, with what only SSH hosts have."""
+    """Return the step for each phase. `host`: the node's, which is also `NodeContext.host`."""
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
         Phase.CORDONED: prepare_drain,
@@ -135,6 +140,7 @@ def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
 
 
 def _at_approved_version(context: NodeContext, progress: Progress) -> NodeContext:
+    """Set the approved version; before the claim approves one, keep the planned version."""
     return with_staged_version(context, progress.staged_version) if progress.marked else context
 
 
@@ -164,12 +170,11 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
     staged_version = facts.detection.staged_version
     targets = facts.detection.targets
     context_of_staged = with_staged_version(context, staged_version)
-    # The gates ask about the planned version.
     if staged_version != context.planned.staged_version:
-        changed = changed_target(context, staged_version)
-        if changed:
-            raise NotStartedError(finding=changed)
-        objection = context.engine.objection_to_version(context_of_staged.planned, staged_version)
+        # The gates were asked about the planned version.
+        objection = objection_to_target(
+            context, staged_version
+        ) or context.engine.objection_to_version(context_of_staged.planned, staged_version)
         if objection:
             raise NotStartedError(finding=objection)
     context.engine.run_gate_command(context_of_staged)
@@ -199,35 +204,28 @@ def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObserv
     return node, verify_identities((node,), {node.name: observation})[node.name]
 
 
-def _approve_if_restaged(
-    context: NodeContext, host: SshHost, progress: Progress
-) -> Progress | None:
-    """Approve a newly staged version; None if there is none or the host is silent.
-
-    A silent host is asked again before its reboot.
-    """
+def _approve_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress:
+    """Approve what the host has staged now; return the same `progress` if nothing is new."""
     _, observation = _observe_node(context, host)
     if not isinstance(observation, HostFacts):
-        return None
+        # The host is silent: it is asked again on the connection that requests the reboot.
+        return progress
     if observation.boot_id != context.planned.boot_id:
         # It has rebooted by itself, which `ask_for_reboot` notices.
-        return None
+        return progress
     detection = observation.detection
     check_staged(context, detection)
     if is_approved(context, progress.targets, detection):
-        return None
+        return progress
     approve_restaged(context, progress.phase, detection)
-    approved = replace(progress, staged_version=detection.staged_version, targets=detection.targets)
-    return _with_restaging(approved)
+    return replace(progress, staged_version=detection.staged_version, targets=detection.targets)
 
 
-def _with_restaging(progress: Progress) -> Progress:
-    """Return the phase again, with one more restaging and no ended drain.
-
-    Raises `WithheldError` after too many.
-    """
+def _repeat_for_restaged(progress: Progress) -> Progress:
+    """Return to the same phase for another staged update; `WithheldError` after too many."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host keeps staging other updates")
+    # The next report of the phase must not repeat the ended drain.
     counted = replace(progress, restagings=progress.restagings + 1, endings=())
     return counted.move(Edge.RESTAGED)
 
@@ -309,19 +307,21 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     if is_first_time:
         delay_reboot(context)
     run_playbook(context)
-    restaged = _approve_if_restaged(context, host, progress)
-    if restaged is not None:
+    approved = _approve_staged(context, host, progress)
+    if approved is not progress:
         # This step runs again, so that the playbook sees the new version.
-        return restaged
+        return _repeat_for_restaged(approved)
     try:
         check_drained_and_detached(context)
         mark_phase(context, Phase.REBOOTING)
         with undoing_failed_rollback(context, host):
-            in_doubt = ask_for_reboot(context, host, progress.targets)
+            request = ask_for_reboot(context, host, progress.targets)
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
-        return _with_restaging(progress)
+        # The step approves the new version when it runs again.
+        return _repeat_for_restaged(progress)
+    in_doubt = request is RebootRequest.IN_DOUBT
     return replace(progress, in_doubt=in_doubt).move(Edge.REBOOT_REQUESTED)
 
 
@@ -337,8 +337,7 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
-        approved = _approve_if_restaged(context, host, progress) or progress
-        return _with_restaging(approved)
+        return _repeat_for_restaged(_approve_staged(context, host, progress))
     booted = replace(progress, boot=boot)
     retry_if_node_lost(context, booted, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
     return booted.move(Edge.BOOTED)
@@ -399,10 +398,7 @@ def return_proven_node(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) -> str:
-    """Return what to report of reboots that have changed nothing, or empty.
-
-    A first one is no surprise if its source names no version.
-    """
+    """Return what to report of reboots in a row that have changed nothing, or empty."""
     same_version = f"is still running {context.planned.running_version}"
     if reboots >= MOST_INEFFECTIVE_REBOOTS:
         release = f"rollout release --node {context.name}"
@@ -412,4 +408,5 @@ def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) ->
         )
     if reboots and not progress.targets:
         return f"{same_version}: the update did not take effect, or none was staged"
+    # With targets, a first reboot may do its work and leave the version as it is.
     return ""
