@@ -43,6 +43,7 @@ from rollout.wording import text
 _FRESH_SECONDS = 5.0
 # In place of a node's name.
 _ANY_NODE = ""
+# For a plan without an estimate.
 _ASSUMED_ESTIMATE = Duration(600)
 # Linux allows 128 KiB.
 _LONGEST_VARIABLE = 100_000
@@ -87,13 +88,11 @@ class PolicyGates:
         )
         self.health = ObjectHealth(self.cluster, self._policy.healthy, self.ports.evaluate)
         self._unhealthy = CachedValue(self.health.find_problem, _FRESH_SECONDS, self.cluster.clock)
-        control_plane = partial(self._check_blockers, find_control_plane_blockers)
-        stored = partial(self._check_blockers, find_storage_blockers)
         # Hold a node for gates.timeout at most.
         self._bounded_checks = (
             self._check_blocking_pods,
-            control_plane,
-            stored,
+            self._check_control_plane,
+            self._check_stored_data,
             self._check_controllers,
             self._check_alerts,
             self._check_health,
@@ -129,7 +128,7 @@ class PolicyGates:
         return self._run_command("wave", _wave_variables(wave, self.plan))
 
     def ask(self, node: PlannedNode) -> GateAnswer:
-        """After gates.timeout, a refusal is final."""
+        """Return whether the node may start now. After gates.timeout, a refusal is final."""
         for check in self._checks:
             answer = check(node)
             finding = answer.finding
@@ -208,7 +207,7 @@ class PolicyGates:
         finding: Finding | None = schedule.why_closed(now)
         if isinstance(finding, findings.NoWindowAhead):
             return GateAnswer(finding, is_final=True)
-        needed = self._estimate_seconds(node)
+        needed = self._seconds_needed(node)
         if not schedule.fits_ever(now, needed):
             return GateAnswer(findings.NoWindowFits(Duration(round(needed))), is_final=True)
         may_wait = self._policy.windows.wait
@@ -229,18 +228,19 @@ class PolicyGates:
         is_general = may_wait and not schedule.pool_windows
         return GateAnswer(finding, is_final=not may_wait, is_general=is_general)
 
-    def _estimate_seconds(self, node: PlannedNode) -> float:
+    def _seconds_needed(self, node: PlannedNode) -> float:
+        """Estimate how long the node takes to drain and reboot."""
         wave = self._wave_of[node.name]
-        drain = wave.estimate.drain
+        drain_seconds = wave.estimate.drain
         if node.wait_seconds < self._longest_wait[wave.index]:
-            # The wave's drain includes its longest wait for completion. This node waits less.
+            # The wave's drain includes its longest wait for pods to complete. This node waits less,
+            # so it is drained earlier.
             timeout = pools_of(self.plan.policy).rules(node.pool).drain.timeout
-            drain = min(drain, round(node.wait_seconds + timeout))
-        estimate = drain + wave.estimate.reboot
-        return estimate or _ASSUMED_ESTIMATE
+            drain_seconds = min(drain_seconds, round(node.wait_seconds + timeout))
+        return drain_seconds + wave.estimate.reboot or _ASSUMED_ESTIMATE
 
     def _check_time_left(self, node: PlannedNode) -> GateAnswer:
-        needed = self._estimate_seconds(node)
+        needed = self._seconds_needed(node)
         deadline = self.ports.deadline
         if deadline is None or deadline.remaining >= needed:
             return OPEN
@@ -255,8 +255,14 @@ class PolicyGates:
                 return GateAnswer(findings.BlockingPods(running, selector))
         return OPEN
 
+    def _check_control_plane(self, node: PlannedNode) -> GateAnswer:
+        return self._check_blockers(node, find_control_plane_blockers)
+
+    def _check_stored_data(self, node: PlannedNode) -> GateAnswer:
+        return self._check_blockers(node, find_storage_blockers)
+
     def _check_blockers(
-        self, find: Callable[[ClusterApi, str, Policy], Iterable[Blocker]], node: PlannedNode
+        self, node: PlannedNode, find: Callable[[ClusterApi, str, Policy], Iterable[Blocker]]
     ) -> GateAnswer:
         """Check for blockers that were not accepted with the plan."""
         accepted = {blocker.object for blocker in self.plan.blockers if blocker.node == node.name}

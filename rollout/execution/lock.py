@@ -174,20 +174,20 @@ class LeaseLock:
         self._claim(lambda: self.cluster.api.replace(self._path, self._body()), before=lease)
 
     def _claim(self, write: Callable[[], bytes], *, before: Lease | None) -> None:
-        """Create or replace the Lease; a conflict may be with our own earlier write."""
+        """Create or replace the Lease; `LockedError` if it has changed since it was `before`."""
         while True:
             try:
                 self._retry(lambda: self._write_and_note(write))
             except ApiConflictError as error:
                 current = self._read()
-                if current is None or not (
-                    self._is_ours(current) or self._is_unchanged(before, current)
-                ):
-                    raise _conflict_error(current) from error
-                self._metadata = current.metadata
-                if self._is_ours(current):
-                    # The write's time is unknown: the next check renews.
+                if current is not None and self._is_ours(current):
+                    # An earlier try wrote it, at an unknown time: the next check renews it.
+                    self._metadata = current.metadata
                     return
+                if current is None or not self._is_unchanged(before, current):
+                    raise _conflict_error(current) from error
+                # The next write names this version.
+                self._metadata = current.metadata
             else:
                 return
 
@@ -227,7 +227,7 @@ class LeaseLock:
             self._sleep(min(1.0, lease.state.renewal_seconds))
             current = self._read()
             if current is None:
-                # Deleted: the write of the claim decides.
+                # It was deleted: `_claim` fails if another process is faster.
                 return lease
             lease = current
         return lease
@@ -355,7 +355,7 @@ class LeaseLock:
 
 
 def _block_forever() -> None:
-    """The process ends soon, and another may already act."""
+    """Keep this thread from acting until the process ends: another may hold the lock already."""
     threading.Event().wait()
 
 

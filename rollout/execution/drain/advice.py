@@ -46,13 +46,13 @@ def steps_for_undeleted(pod: Pod) -> Sequence[str]:
     )
 
 
-def look_at_controller(namespace: str, controller: OwnerRef) -> str:
+def describe_controller_command(namespace: str, controller: OwnerRef) -> str:
     """Return `kubectl describe kafka.kafka.strimzi.io -n shop events`."""
     kind = shell_word(f"{controller.kind.lower()}.{controller.group}")
     return f"kubectl describe {kind} -n {shell_word(namespace)} {shell_word(controller.name)}"
 
 
-def look_at_deployment(deployment: str) -> Sequence[str]:
+def describe_deployment_commands(deployment: str) -> Sequence[str]:
     namespace, _, name = deployment.partition("/")
     target = f"-n {shell_word(namespace)} {shell_word(f'deployment/{name}')}"
     return (

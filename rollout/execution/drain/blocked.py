@@ -19,8 +19,7 @@ from rollout.wording import text
 _REPORT_AFTER = 1.0
 _REPEAT_SECONDS = 30.0
 # A shared budget's figures change often.
-_SAME_BUDGET_SECONDS = 10.0
-
+_CHANGED_FIGURES_SECONDS = 10.0
 
 _DENIERS = {
     DenierKind.WEBHOOK: "the admission webhook",
@@ -93,21 +92,21 @@ class BlockedReason(Struct, frozen=True):
 
 @dataclass(slots=True)
 class _BlockedPod:
-    """Times are in monotonic seconds."""
-
     pod: Pod
     reason: BlockedReason
     since: datetime
-    began: float
-    reported: BlockedReason | None = None
+    # In monotonic seconds.
+    began_at: float
+    reported_reason: BlockedReason | None = None
     reported_at: float = 0.0
 
     @property
-    def report_pause(self) -> float:
-        """Seconds from the last report to the next."""
-        if self.reported is None or self.reported.blocker_name != self.reason.blocker_name:
+    def report_interval(self) -> float:
+        """Seconds to wait after the last report: fewer if the reason has changed since."""
+        reported = self.reported_reason
+        if reported is None or reported.blocker_name != self.reason.blocker_name:
             return 0.0
-        return _REPEAT_SECONDS if self.reported == self.reason else _SAME_BUDGET_SECONDS
+        return _REPEAT_SECONDS if reported == self.reason else _CHANGED_FIGURES_SECONDS
 
 
 @dataclass
@@ -127,14 +126,14 @@ class HeldPods:
 
     def release(self, uid: str) -> None:
         blocked = self._by_uid.pop(uid, None)
-        if blocked is not None and blocked.reported is not None:
+        if blocked is not None and blocked.reported_reason is not None:
             report = self.task.report
             report.tell(
                 PodReleased(
                     report.now,
                     node=self.task.name,
                     pod=blocked.pod.key,
-                    budget=blocked.reported.budget,
+                    budget=blocked.reported_reason.budget,
                     since=blocked.since,
                 )
             )
@@ -163,13 +162,13 @@ class HeldPods:
     def report(self) -> None:
         now = self.task.now
         for blocked in self._by_uid.values():
-            is_brief = now - blocked.began < _REPORT_AFTER
-            if not is_brief and now - blocked.reported_at >= blocked.report_pause:
+            is_brief = now - blocked.began_at < _REPORT_AFTER
+            if not is_brief and now - blocked.reported_at >= blocked.report_interval:
                 self._report_pod(blocked, now)
 
     def _report_pod(self, blocked: _BlockedPod, now: float) -> None:
         reason = blocked.reason
-        blocked.reported = reason
+        blocked.reported_reason = reason
         blocked.reported_at = now
         figures = reason.figures
         owner = blocked.pod.owner

@@ -84,8 +84,8 @@ class BudgetView:
             # Its status allowed what was refused: only try one.
             return 1 if now >= account.retry_at else 0
         account.refused_version = None
-        # The status shows the last evictions.
         if budget.disruptions_allowed <= account.expected_allowance:
+            # The status shows the last evictions by now.
             account.lag_ends = 0.0
         if now < account.lag_ends:
             return account.expected_allowance
@@ -100,8 +100,9 @@ class BudgetView:
         # After a refusal, send no second try before the answer.
         account.retry_at = now + account.retry_pause
 
-    def note_allowed(self, key: str) -> None:
-        self._account(key).retry_pause = _FIRST_RETRY
+    def note_accepted(self, budget: Budget) -> None:
+        """Have the next refusal start with a short pause again."""
+        self._account(budget.key).retry_pause = _FIRST_RETRY
 
     def note_refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
         account = self._account(budget.key)

@@ -80,6 +80,7 @@ def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
             return ()
         namespaces = {pod.namespace for pod in leaving}
         if task.policy.drain.disable_eviction:
+            # Deletions bypass budgets, so none is watched.
             namespaces = set()
         with watch_budgets(cluster, namespaces, deadline, wakeup) as budgets:
             evicted = [pod for pod in leaving if not rules.waits_for(pod)]
@@ -163,7 +164,7 @@ class _Drain(Struct, frozen=True):
         """
         task = self.task
         held = HeldPods(task, self.deadline)
-        returning = ReturningPods.beside(task, self.pods.items())
+        returning = ReturningPods.at_start(task, self.pods.items())
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.name}") as pool:
             evictor = Evictor(
                 task,
@@ -199,6 +200,7 @@ class _Drain(Struct, frozen=True):
             finally:
                 evictor.finish()
                 waiting.close(self.pods.items())
+            # Report the last pods as released.
             held.keep_only(frozenset())
             return tuple(sorted(waiting.longest_terminations.items()))
 

@@ -86,9 +86,9 @@ class Evictor:
     restarts: Restarts
     pool: ThreadPoolExecutor
     wakeup: threading.Event
-    # By pod UID.
+    # Both by pod UID; requests until their answers are handled.
     _evictions: dict[str, PodEviction] = field(default_factory=dict)
-    _running: dict[str, Future[Attempt]] = field(default_factory=dict)
+    _requests: dict[str, Future[Attempt]] = field(default_factory=dict)
     _outage: Retry = field(default_factory=lambda: Retry(_FIRST_OUTAGE_PAUSE))
 
     def eviction_of(self, pod: Pod) -> PodEviction:
@@ -96,19 +96,19 @@ class Evictor:
 
     def collect(self) -> None:
         """Handle the answers that have arrived; `DrainError` if one refuses for good."""
-        for uid, future in list(self._running.items()):
+        for uid, future in list(self._requests.items()):
             if future.done():
-                del self._running[uid]
+                del self._requests[uid]
                 self._handle_result(future.result())
 
     def finish(self) -> None:
         """Wait for the last answers, and note which pods they moved."""
-        for future in self._running.values():
+        for future in self._requests.values():
             attempt = future.result()
             self._note_moved(attempt)
             if attempt.result in (EvictionResult.ACCEPTED, EvictionResult.GONE):
                 self._note_acceptance(self.eviction_of(attempt.pod))
-        self._running.clear()
+        self._requests.clear()
 
     def evict_due(self, pods: Sequence[Pod]) -> None:
         """Send the evictions that may be sent now; `pods` are all that have to leave."""
@@ -165,24 +165,27 @@ class Evictor:
             if restart is not None:
                 self.held.hold(pod, BlockedReason.of_restart(restart))
                 return
-        is_tried = closed.needs_every_pod or reason.managing_owner is not None
-        earlier = self.held.reason_of(pod)
-        is_denied = earlier is not None and earlier.denial is not None
+        # A webhook may deny the eviction and move the pod.
+        is_worth_trying = closed.needs_every_pod or reason.managing_owner is not None
+        earlier_reason = self.held.reason_of(pod)
+        is_denied = earlier_reason is not None and earlier_reason.denial is not None
         # A webhook's denial says more than the budget.
-        if not (is_tried and is_denied):
+        if not (is_worth_trying and is_denied):
             self.held.hold(pod, reason)
         self.task.precedence.note_closed(self.task.name, closed.key)
         retry = self.eviction_of(pod).closed_retry
-        if is_tried and self._has_room(now) and now >= retry.at:
+        if is_worth_trying and self._has_room(now) and now >= retry.at:
             retry.postpone(now, _LONGEST_CLOSED_PAUSE)
             self._submit(pod)
 
     def _report_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
-        """Tell other drains which permits this one wants: none during an outage."""
-        running = [pod for pod in remaining if pod.uid in self._running]
+        """Tell other drains how many pods are left here, and which permits they want."""
+        requested = [pod for pod in remaining if pod.uid in self._requests]
         permits_wanted = Counter[str]()
-        if now >= self._outage.at:
-            for pod in (*due, *running):
+        # In an outage, nothing is sent, so other drains need not leave their permits to this one.
+        is_outage = now < self._outage.at
+        if not is_outage:
+            for pod in (*due, *requested):
                 permits_wanted.update(budget.key for budget in self.budgets.budgets_of(pod))
         is_urgent = self.deadline.remaining < self.task.policy.drain.timeout / 2
         demand = DrainDemand(len(remaining), permits_wanted, is_urgent=is_urgent)
@@ -202,19 +205,19 @@ class Evictor:
 
     def _is_due(self, pod: Pod, now: float) -> bool:
         eviction = self.eviction_of(pod)
-        if pod.uid in self._running or now < eviction.retry.at:
+        if pod.uid in self._requests or now < eviction.retry.at:
             return False
         if pod.terminating:
-            # Another has deleted the pod: only a shorter grace period is worth an eviction.
+            # Someone else has deleted it: an eviction can only shorten the grace period.
             return self.task.policy.drain.grace_period is not None and eviction.accepted is None
         return eviction.accepted is None or now - eviction.accepted.last > _UNHEEDED_SECONDS
 
     def _has_room(self, now: float) -> bool:
         if now < self._outage.at:
             return False
-        # After an outage, one success first.
+        # After an outage, send one at a time until a request is answered.
         most = 1 if self._outage.pause else AT_ONCE
-        return len(self._running) < most
+        return len(self._requests) < most
 
     def _by_urgency(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
         """Sort by the tightest budgets, then the longest grace periods, then the names."""
@@ -242,7 +245,7 @@ class Evictor:
             critical=self.task.precedence.critical,
             now=self.task.now,
         )
-        self._running[pod.uid] = future
+        self._requests[pod.uid] = future
         future.add_done_callback(lambda _done: self.wakeup.set())
 
     def _handle_result(self, attempt: Attempt) -> None:
@@ -301,7 +304,7 @@ class Evictor:
         self._note_acceptance(eviction)
         self.held.release(pod.uid)
         for budget in self.budgets.budgets_of(pod):
-            self.budgets.note_allowed(budget.key)
+            self.budgets.note_accepted(budget)
 
     def _hold_for_budget(self, attempt: Attempt, eviction: PodEviction, now: float) -> None:
         budget = self.budgets.budget(attempt.budget)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError
 from rollout.execution.base.deadline import Deadline, is_transient
-from rollout.execution.drain.advice import look_at_deployment
+from rollout.execution.drain.advice import describe_deployment_commands
 from rollout.execution.drain.returning import tolerates_cordon
 from rollout.execution.drain.task import NodeTask
 from rollout.gather.cluster.deployments import (
@@ -152,7 +152,7 @@ class Restarts:
             raise DrainError(
                 f"Deployment {deployment.key} was restarted, but its new pod {pod.key} tolerates"
                 f" the cordon and was scheduled on {self.task.name} again",
-                see=look_at_deployment(deployment.key),
+                see=describe_deployment_commands(deployment.key),
             )
 
     def _send_restart(self, deployment: Deployment) -> bool:
@@ -186,7 +186,7 @@ class Restarts:
         is_reverted = deployment.restarted_at == origin.restarted_at
         status = Restarting(deployment.key, deployment.progress, is_reverted=is_reverted)
         if status.has_failed:
-            raise DrainError(text(status), see=look_at_deployment(status.deployment))
+            raise DrainError(text(status), see=describe_deployment_commands(status.deployment))
         return status
 
     def _read_deployment(self, namespace: str, name: str) -> Deployment:

@@ -34,7 +34,7 @@ class ReturningPods:
     arrived: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @classmethod
-    def beside(cls, task: NodeTask, pods: Sequence[Pod]) -> "ReturningPods":
+    def at_start(cls, task: NodeTask, pods: Sequence[Pod]) -> "ReturningPods":
         uids = frozenset(pod.uid for pod in pods)
         replicas = Counter(pod.owner.uid for pod in pods if pod.owner is not None)
         return cls(task, uids, replicas)
@@ -59,7 +59,7 @@ class ReturningPods:
         return tuple(pod for pod in pods if not self._is_left_to_reboot(pod))
 
     def due_for_eviction(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-        """Each round of replacements waits longer."""
+        """Leave out replacements that have not waited long enough yet."""
         return tuple(pod for pod in pods if pod.terminating or self._has_rested(pod))
 
     def _is_left_to_reboot(self, pod: Pod) -> bool:

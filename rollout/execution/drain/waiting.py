@@ -8,8 +8,8 @@ from msgspec import Struct
 from rollout.errors import DenierKind
 from rollout.execution.base.live_view import LiveView
 from rollout.execution.drain.advice import (
-    look_at_controller,
-    look_at_deployment,
+    describe_controller_command,
+    describe_deployment_commands,
     steps_for_terminating,
     steps_for_undeleted,
 )
@@ -53,8 +53,8 @@ class Waiting:
     task: NodeTask
     evictor: Evictor
     held: HeldPods
-    # When each pod was first seen as evicted or terminating, by UID.
-    leaving_since: dict[str, float] = field(default_factory=dict)
+    # When each pod was first seen as evicted or terminating, by UID, in monotonic seconds.
+    first_seen_leaving: dict[str, float] = field(default_factory=dict)
     reported: str = ""
     reported_at: float = float("-inf")
     quiet_since: float = 0.0
@@ -77,7 +77,7 @@ class Waiting:
         if now - self.evictions_reported_at >= _REPORT_SECONDS:
             self._report_evicted()
         for pod in leaving:
-            self.leaving_since.setdefault(pod.uid, now)
+            self.first_seen_leaving.setdefault(pod.uid, now)
         details = [self._describe(remaining, leaving)] if remaining else []
         completing = awaited_pods(awaited)
         if completing:
@@ -128,7 +128,7 @@ class Waiting:
         server_time = self.task.cluster.api.server_time()
         if server_time is not None and pod.deletion_grace is not None:
             return Termination(max(0.0, grace + seconds_since(pod.deleted_at, server_time)), grace)
-        return Termination(now - self.leaving_since.get(pod.uid, now), grace)
+        return Termination(now - self.first_seen_leaving.get(pod.uid, now), grace)
 
     def _note_endings(self, remaining: Sequence[Pod]) -> None:
         """Note how long the pods took that have gone since the last call."""
@@ -170,20 +170,27 @@ class Waiting:
     def relist_if_quiet(
         self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]
     ) -> None:
-        """List again after some time without a change, and then ever more rarely."""
+        """List again if no pod changes for a while: a watch may have lost its server.
+
+        Each time, wait twice as long for the next list.
+        """
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)
         if state != self.last_state:
             self.last_state = state
             self.quiet_since = now
             self.quiet_limit = _QUIET_SECONDS
-        elif now - self.quiet_since > self.quiet_limit:
-            self.quiet_since = now
-            self.quiet_limit = self.quiet_limit * 2
-            if self.leaving_since:
-                pods.resync()
-            if len(self.held):
-                budgets.resync()
+            return
+        if now - self.quiet_since <= self.quiet_limit:
+            return
+        self.quiet_since = now
+        self.quiet_limit *= 2
+        if self.first_seen_leaving:
+            # Some may be gone.
+            pods.resync()
+        if len(self.held):
+            # Their budgets may be open.
+            budgets.resync()
 
     def why_left(self, pod: Pod) -> str:
         """Return `shop/web-1 was not evicted yet`, or what is known."""
@@ -244,12 +251,15 @@ class Waiting:
             return steps_for_undeleted(pod)
         reason = self.held.reason_of(pod)
         if reason is not None and reason.restart is not None:
-            return look_at_deployment(reason.restart.deployment)
+            return describe_deployment_commands(reason.restart.deployment)
         if reason is None or reason.managing_owner is None:
-            return (self._look_command(pod),)
-        return (self._look_command(pod), look_at_controller(pod.namespace, reason.managing_owner))
+            return (self._describe_blocker_command(pod),)
+        return (
+            self._describe_blocker_command(pod),
+            describe_controller_command(pod.namespace, reason.managing_owner),
+        )
 
-    def _look_command(self, pod: Pod) -> str:
+    def _describe_blocker_command(self, pod: Pod) -> str:
         reason = self.held.reason_of(pod)
         policy = reason.denier_of_kind(DenierKind.POLICY) if reason else ""
         if policy:

@@ -36,7 +36,7 @@ from rollout.planning.plan.joining import with_timeouts_of
 from rollout.ports import ClusterApi
 
 PLAN_KEY = "plan.json"
-PACKED_KEY = "plan.json.gz"
+PACKED_PLAN_KEY = "plan.json.gz"
 HEALTH_KEY = "health.json"
 _LONGEST_EXCERPT = 200
 # zlib adds 16 to expect a gzip header.
@@ -109,7 +109,7 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
         return self.metadata.annotations or {}
 
     @property
-    def parts(self) -> frozenset[str]:
+    def keys(self) -> frozenset[str]:
         return frozenset({*(self.data or {}), *(self.binary_data or {})})
 
 
@@ -189,12 +189,13 @@ def _check_annotations(annotations: dict[str, str]) -> None:
 
 
 def _check_keys(config_map: _ConfigMap) -> None:
-    unknown = sorted(config_map.parts - {PLAN_KEY, PACKED_KEY, HEALTH_KEY})
+    """`NotUnderstoodError` if a key is of a newer version, or there are two plans."""
+    unknown = sorted(config_map.keys - {PLAN_KEY, PACKED_PLAN_KEY, HEALTH_KEY})
     if unknown:
         raise NotUnderstoodError(
             f"its key {unknown[0][:_LONGEST_EXCERPT]!r} is unknown to this version of rollout"
         )
-    if {PLAN_KEY, PACKED_KEY} <= config_map.parts:
+    if {PLAN_KEY, PACKED_PLAN_KEY} <= config_map.keys:
         raise NotUnderstoodError("it contains two plans")
 
 
@@ -215,7 +216,7 @@ def _decode_last_wave(config_map: _ConfigMap) -> _StoredWave:
 
 
 def _decode_plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
-    packed = (config_map.binary_data or {}).get(PACKED_KEY)
+    packed = (config_map.binary_data or {}).get(PACKED_PLAN_KEY)
     document = (config_map.data or {}).get(PLAN_KEY, "").encode()
     if packed is not None:
         document = _unpack(packed)
@@ -232,11 +233,11 @@ def _unpack(packed: bytes) -> bytes:
     try:
         document = unpacking.decompress(packed, LARGEST_DOCUMENT + 1)
     except zlib.error as error:
-        raise NotUnderstoodError(f"{PACKED_KEY}: {error}") from error
+        raise NotUnderstoodError(f"{PACKED_PLAN_KEY}: {error}") from error
     if len(document) > LARGEST_DOCUMENT:
         raise NotUnderstoodError(f"its plan is larger than {LARGEST_DOCUMENT >> 20} MiB, unpacked")
     if not unpacking.eof or unpacking.unused_data:
-        raise NotUnderstoodError(f"{PACKED_KEY} is truncated, or has trailing data")
+        raise NotUnderstoodError(f"{PACKED_PLAN_KEY} is truncated, or has trailing data")
     return document
 
 
@@ -445,7 +446,7 @@ def _replace_plan(body: dict[str, Any], plan: RolloutPlan) -> None:
         changed = dict(body.get(part) or {})
         # The new plan may be packed, and the old one not.
         changed.pop(PLAN_KEY, None)
-        changed.pop(PACKED_KEY, None)
+        changed.pop(PACKED_PLAN_KEY, None)
         body[part] = {**changed, **content.get(part, {})}
 
 
@@ -453,4 +454,4 @@ def _plan_data(document: bytes) -> dict[str, dict[str, str]]:
     if len(document) <= _MOST_PLAIN:
         return {"data": {PLAN_KEY: document.decode()}}
     packed = gzip.compress(document, mtime=0)
-    return {"binaryData": {PACKED_KEY: base64.b64encode(packed).decode()}}
+    return {"binaryData": {PACKED_PLAN_KEY: base64.b64encode(packed).decode()}}

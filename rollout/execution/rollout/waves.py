@@ -364,7 +364,7 @@ class WaveRunner(Struct, frozen=True):
     def _wait_for_room(self, waiting: _WaitingNodes) -> Decision:
         """Wait for room; after --settle-timeout, drop only nodes that a limit keeps back."""
         if waiting.room_deadline is None:
-            self._report_full(waiting.nodes)
+            self._report_limits(waiting.nodes)
             waiting.room_deadline = Deadline(self.clock, self.settle_timeout)
         if not waiting.room_deadline.expired:
             return _WAIT
@@ -372,11 +372,13 @@ class WaveRunner(Struct, frozen=True):
         nodes_by_limit = room.limit.waiting_by_limit(waiting.nodes, room.away)
         return Decision(drop=[Dropped(nodes, why) for why, nodes in nodes_by_limit.items()])
 
-    def _report_full(self, waiting: Sequence[PlannedNode]) -> None:
+    def _report_limits(self, waiting: Sequence[PlannedNode]) -> None:
+        """Report which limits keep these nodes back, if the cluster can be read."""
         with suppress(ApiError):
             room = self.read_room()
-            for why in room.limit.waiting_by_limit(waiting, room.away):
-                self.notice(f"waiting for nodes to be back: {text(why)}")
+            nodes_by_limit = room.limit.waiting_by_limit(waiting, room.away)
+            for full_limit in nodes_by_limit:
+                self.notice(f"waiting for nodes to be back: {text(full_limit)}")
 
     def _note_results(
         self, results: Sequence[NodeResult], waiting: _WaitingNodes, state: WaveState
