@@ -94,7 +94,7 @@ def conditions_of(
     clock = SystemClock()
     report = Reporter((recorder,), clock)
     cluster = PatientApi(FakeCluster(server), clock)
-    return NodeConditions(cluster, unfenced, report, run=run, is_on=is_on)
+    return NodeConditions(cluster, unfenced, report, run=run, sets_conditions=is_on)
 
 
 def seen(server: FakeServer, name: str) -> list[str]:
@@ -191,7 +191,7 @@ def test_a_kubelet_that_writes_in_between_loses_nothing(
 
     contended = PatientApi(Contended(cluster), clock)
     report = Reporter((recorder,), clock)
-    conditions = NodeConditions(contended, unfenced, report, run="abc", is_on=True)
+    conditions = NodeConditions(contended, unfenced, report, run="abc", sets_conditions=True)
     conditions.show_phase("n1", Phase.DRAINED)
     found = stored(cluster, NODES, "n1")["status"]["conditions"]
     assert found[0] == heartbeat
@@ -213,7 +213,7 @@ def test_a_missing_right_is_reported_once_and_stops_nothing(
     clock = SystemClock()
     report = Reporter((recorder,), clock)
     refusing = PatientApi(Refusing(cluster), clock)
-    conditions = NodeConditions(refusing, unfenced, report, run="abc", is_on=True)
+    conditions = NodeConditions(refusing, unfenced, report, run="abc", sets_conditions=True)
     with conditions.while_running(NAMES, ()):
         conditions.show_phase("n1", Phase.DRAINING)
     (notice,) = recorder.events
@@ -239,7 +239,9 @@ def test_the_end_reports_conditions_that_may_stay_because_no_node_can_be_read(
     clock = SystemClock()
     server = Closing(cluster)
     report = Reporter((recorder,), clock)
-    conditions = NodeConditions(PatientApi(server, clock), unfenced, report, run="abc", is_on=True)
+    conditions = NodeConditions(
+        PatientApi(server, clock), unfenced, report, run="abc", sets_conditions=True
+    )
     with conditions.while_running(NAMES, ()):
         server.is_closed = True
     refused, left = recorder.events

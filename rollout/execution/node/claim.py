@@ -54,7 +54,7 @@ def claim_and_cordon(
     """
     _check_gates_before_mark(context)
     ready = ready_of(context.read_pods())
-    before = _write_first_mark(context)
+    node_before = _write_first_mark(context)
     admit_and_read = partial(
         _admit_and_read, context, facts, context.cluster.deadline(_WITHDRAW_SECONDS)
     )
@@ -62,7 +62,7 @@ def claim_and_cordon(
     def cordon_patch(node: Node) -> Patch:
         require_mark(context, node)
         _check_is_as_planned(context, node)
-        _check_not_cordoned_since(before, node)
+        _check_not_cordoned_since(node_before, node)
         is_our_exclusion = _is_our_exclusion(context, node)
         annotations = {
             **marks_of_run(context, Phase.CORDONED),
@@ -84,13 +84,13 @@ def claim_and_cordon(
         # After a conflict, both run again. Nothing slow is between the admission and the write.
         change_node(context, read=admit_and_read, change=cordon_patch)
     except RefusedError:
-        # The mark of an earlier process goes, too.
-        had_our_mark = _is_only_marked_by(context, before)
-        _remove_first_mark(context, {} if had_our_mark else before.annotations)
+        # The node waits again, so a mark that an earlier process of this run left goes, too.
+        had_our_mark = _is_only_marked_by(context, node_before)
+        _remove_first_mark(context, {} if had_our_mark else node_before.annotations)
         raise
     except NotStartedError:
-        # A node that was taken up is returned with its mark.
-        _remove_first_mark(context, before.annotations)
+        # A node that was taken up keeps its mark: `end_without_success` returns it.
+        _remove_first_mark(context, node_before.annotations)
         raise
 
 
@@ -142,9 +142,8 @@ def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
     return node.annotations.get(marks.RUN) == task.run_id and is_only_marked(node)
 
 
-def _remove_first_mark(task: NodeTask, before: Mapping[str, str]) -> None:
-    """Write the annotations from `before` the mark, which an earlier process may have written."""
-    annotations = {name: before.get(name) for name in marks.OF_RUN}
+def _remove_first_mark(task: NodeTask, annotations_before: Mapping[str, str]) -> None:
+    annotations = {name: annotations_before.get(name) for name in marks.OF_RUN}
 
     def change(node: Node) -> Patch | None:
         if not _is_only_marked_by(task, node):

@@ -53,8 +53,8 @@ class NodeConditions(Struct, frozen=True):
     report: Reporter
     # Empty for an abort, which is about any rollout.
     run: str
-    # If False, conditions are only removed.
-    is_on: bool
+    # If False, conditions of earlier rollouts are only removed.
+    sets_conditions: bool
     _reported: set[type[RolloutError]] = field(default_factory=set)
 
     @classmethod
@@ -62,7 +62,7 @@ class NodeConditions(Struct, frozen=True):
         cls, plan: RolloutPlan, cluster: PatientApi, check_may_act: Guard, report: Reporter
     ) -> "NodeConditions":
         is_on = plan.policy.courtesy.conditions
-        return cls(cluster, check_may_act, report, run=plan.plan_id, is_on=is_on)
+        return cls(cluster, check_may_act, report, run=plan.plan_id, sets_conditions=is_on)
 
     @contextmanager
     def while_running(self, waiting: Collection[str], in_flight: Collection[str]) -> Iterator[None]:
@@ -71,32 +71,32 @@ class NodeConditions(Struct, frozen=True):
         try:
             yield
         finally:
-            if self.is_on:
+            if self.sets_conditions:
                 self.remove_all()
 
     def _set_planned(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
-        def wanted(node: Node) -> tuple[Lifecycle, ...] | None:
+        def wanted_conditions(node: Node) -> tuple[Lifecycle, ...] | None:
             if node.name in in_flight or self._is_of_other_run(node):
                 return None
-            if self.is_on and node.name in waiting:
+            if self.sets_conditions and node.name in waiting:
                 return (Lifecycle.MAINTENANCE_PLANNED,)
             return () if node.has_own_conditions else None
 
-        self._write_all(wanted)
+        self._write_all(wanted_conditions)
 
     def show_phase(self, name: str, phase: Phase) -> None:
-        if self.is_on and phase in _BY_PHASE:
+        if self.sets_conditions and phase in _BY_PHASE:
             self._try_write(name, _BY_PHASE[phase], self.cluster.deadline_within(_SECONDS))
 
     def remove(self, name: str) -> None:
         self._try_write(name, (), self.cluster.deadline_within(_SECONDS))
 
     def remove_all(self) -> None:
-        def wanted(node: Node) -> tuple[Lifecycle, ...] | None:
+        def wanted_conditions(node: Node) -> tuple[Lifecycle, ...] | None:
             is_ours = node.has_own_conditions and not self._is_of_other_run(node)
             return () if is_ours else None
 
-        failed = self._write_all(wanted)
+        failed = self._write_all(wanted_conditions)
         if failed is None:
             self._report_left("may stay on nodes that could not be read")
         elif failed:
@@ -109,7 +109,7 @@ class NodeConditions(Struct, frozen=True):
         is_in_flight = has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
         return bool(self.run) and is_in_flight and node.annotations.get(marks.RUN) != self.run
 
-    def _write_all(self, wanted: WantedConditions) -> list[str] | None:
+    def _write_all(self, wanted_conditions: WantedConditions) -> list[str] | None:
         """Return the nodes where writing failed, or None if none could be read."""
         deadline = self.cluster.deadline_within(_SECONDS_FOR_ALL)
         try:
@@ -123,7 +123,7 @@ class NodeConditions(Struct, frozen=True):
             return None
         changes: dict[str, tuple[Lifecycle, ...]] = {}
         for node in nodes:
-            types = wanted(node)
+            types = wanted_conditions(node)
             if types is not None:
                 changes[node.name] = types
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="conditions") as pool:
@@ -172,7 +172,7 @@ class NodeConditions(Struct, frozen=True):
 def with_conditions(
     present: list[Json], types: Collection[Lifecycle], *, run: str, at: str
 ) -> list[Json]:
-    """Return the conditions with `types` as rollout's own, except those that others set to True."""
+    """Replace rollout's own conditions by `types`; one that others set to True stays."""
     kept = [condition for condition in present if _may_stay(condition, types)]
     kept_types = {condition["type"] for condition in kept}
     added = [_condition(kind, run, at) for kind in types if kind not in kept_types]

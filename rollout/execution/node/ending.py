@@ -117,6 +117,7 @@ def _explain_deletion(
             message += f" after its reboot was requested: {error.message}"
         return NodeRemovedError(message)
     if is_unproven:
+        # The same machine has registered again: what it lacks says more.
         return error
     return NodeFailure(
         Outcome.FAILED,
@@ -148,9 +149,12 @@ def _leave_node(context: NodeContext, progress: Progress, outcome: Outcome) -> _
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
-        return progress.marked
-    # The first mark's answer may be lost.
+    if progress.marked:
+        return True
+    if context.is_taken_up or outcome is Outcome.SKIPPED:
+        # `take_up` found no usable mark, or the claim removed its own.
+        return False
+    # The answer to the first mark may be lost.
     return is_marked_now(context)
 
 

@@ -70,6 +70,7 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
     if Source.ROLLBACK in targets:
         target = targets[Source.ROLLBACK]
         prove_rollback(context.planned, progress.staged_version, progress.boot, target=target)
+    # Without targets, only update_engine asked for the reboot.
     if not targets or Source.UPDATE_ENGINE in targets:
         version = targets.get(Source.UPDATE_ENGINE, progress.staged_version)
         prove_version(context.planned, version, progress.boot)
@@ -113,7 +114,6 @@ def _missing_proof_on_host(host: SshHost, progress: Progress) -> MissingProof | 
     if Source.COMMAND in sources and not command:
         why = "cannot check: detect.command is not set"
         return MissingProof(Source.COMMAND, why, is_final=True)
-    # Without `rollback`, which only decides whether one is needed.
     probe = Probe(sources, command)
     facts = observe(host.host, host.shell, probe=probe, timeout=host.probe_timeout)
     if not isinstance(facts, HostFacts):
@@ -197,7 +197,7 @@ def _why_not_ready(node: Node | None, boot: BootFacts) -> str:
 
 
 def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) -> None:
-    """`NodeFailure` if the host runs neither the staged version nor, if unknown, a new one."""
+    """`NodeFailure` if the host does not run the staged version; if unknown, any new one will do."""
     if not planned.staged:
         return
     if staged_version and boot.version == staged_version:

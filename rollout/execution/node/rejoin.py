@@ -76,7 +76,6 @@ def retry_if_node_lost(
 def _await_and_mark_new_node(context: NodeContext, progress: Progress, phase: Phase) -> None:
     _await_registered(context, progress)
     marks_to_restore = {
-        # From the progress.
         marks.STAGED_VERSION: progress.staged_version or None,
         marks.DETECTED: targets_text(progress.targets) or None,
         # Only the deleted Node had these.
@@ -84,8 +83,8 @@ def _await_and_mark_new_node(context: NodeContext, progress: Progress, phase: Ph
         marks.RESCUED: mark_before_deletion(context, marks.RESCUED),
     }
     mark_new_node(context, phase, marks_to_restore)
-    # From the last step. After BOOTED, Ready is awaited later.
     if phase is Phase.READY:
+        # It was the deleted Node that was Ready.
         await_ready(context, progress.boot, context.policy.ready_timeout)
 
 
@@ -99,6 +98,7 @@ def mark_new_node(task: NodeTask, phase: Phase, marks_to_restore: Mapping[str, s
     def change(node: Node) -> dict[str, Any] | None:
         if node.annotations.get(marks.RUN):
             require_mark(task, node)
+            # The answer to an earlier write was lost.
             return None
         is_our_cordon = not (node.unschedulable or task.planned.was_cordoned)
         annotations = {

@@ -92,7 +92,8 @@ class Tainting(Struct, frozen=True):
         except FencedError:
             return {}
         except RolloutError as error:
-            return dict.fromkeys(names or ("nodes that cannot be read",), error.message)
+            all_nodes = ("nodes that cannot be read",)
+            return dict.fromkeys(names or all_nodes, error.message)
         selected = [node for node in nodes if names is None or node.name in names]
         changing = [node for node in selected if change(node) is not None]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="taint") as pool:

@@ -153,7 +153,9 @@ class _Undoing(Struct, frozen=True):
             )
 
     def _conditions(self) -> NodeConditions:
-        return NodeConditions(self.cluster, self.check_may_act, self.report, run="", is_on=False)
+        return NodeConditions(
+            self.cluster, self.check_may_act, self.report, run="", sets_conditions=False
+        )
 
     def _mark_aborted(self, unfinished: Unfinished, left_cordoned: Container[str]) -> None:
         """Mark nodes that stay cordoned as aborted: the record is about to go."""

@@ -74,7 +74,7 @@ class Engine(Struct, frozen=True, kw_only=True):
         )
         result = process_node(context, steps)
         # An earlier process may have set conditions. A refused node keeps MaintenancePlanned.
-        if not result.is_refused and (self.conditions.is_on or is_taken_up):
+        if not result.is_refused and (self.conditions.sets_conditions or is_taken_up):
             self.conditions.remove(planned.name)
         return result
 
