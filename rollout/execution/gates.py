@@ -229,7 +229,7 @@ class PolicyGates:
         return GateAnswer(finding, is_final=not may_wait, is_general=is_general)
 
     def _seconds_needed(self, node: PlannedNode) -> float:
-        """Estimate how long the node takes to drain and reboot."""
+        """Return the estimated time for the node's drain and reboot."""
         wave = self._wave_of[node.name]
         drain_seconds = wave.estimate.drain
         if node.wait_seconds < self._longest_wait[wave.index]:

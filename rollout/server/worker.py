@@ -2,31 +2,12 @@
 
 If it dies, another one continues from the marks.
 
-work_until_stopped                      read the slots, until the server ends
-  _try_to_lead                          take the Lease if a slot needs work and nobody holds it
-    _lead                               let grants check the lock of this server
-      _lead_until_done                  start a thread for each slot that needs work
-        _run_slot_thread                free the slot after its run, or keep it as failed
-          SlotRunner.run_slot
-            _run_unless_done            read the node
-              _run_with_engine          report the run, and await settling
-                Engine.run_node         (execution.rollout.engine) add what all nodes share
-                  process_node          take the steps of `SlotSteps` (server.slot_steps), by phase:
-                    take_up             (execution.node.claim) first, if another server began
-                    _cordon_if_eligible
-                      claim_and_cordon
-                    _prepare_drain
-                    _drain_and_allow_grants
-                      drain_or_withhold
-                    _await_grant        wait for `rollout.server.holder_requests.grant`
-                    _await_boot
-                    _await_ready
-                    _await_report_and_finish
-                      return_proven_node
-                        return_node     (execution.node.marking)
-                    end_without_success (execution.node.ending) if a step failed
-
-The docstring of `rollout.execution.rollout.run` describes the same for a plan.
+    work_until_stopped         reads the slots, until the server ends
+      _try_to_lead             takes the Lease if a slot needs work and nobody holds it
+        _lead_until_done       starts a thread for each slot that needs work
+          _run_slot_thread     frees the slot after its run, or keeps it as failed
+            _run_unless_done   reads the node
+              _run_with_engine   takes it through `SlotSteps`, and awaits settling
 """
 
 import threading

@@ -116,7 +116,7 @@ class LiveView(Generic[T]):
         except ApiError as error:
             # After an error status, the watch cannot continue at its version.
             self._needs_list |= bool(error.status) or not self._version
-            # A long watch may break off.
+            # A long watch may break off without a reason to report it.
             if error.status or not _has_lasted(began):
                 self.cluster.notice(error)
                 return False

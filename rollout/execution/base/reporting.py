@@ -39,7 +39,7 @@ class Reporter:
     observers: Sequence[Observer]
     clock: Clock
     # What was last reported, by node.
-    _waits: dict[str, object] = field(default_factory=dict)
+    _last_reported: dict[str, object] = field(default_factory=dict)
 
     @property
     def now(self) -> datetime:
@@ -63,7 +63,7 @@ class Reporter:
         )
 
     def settling(self, index: int, waiting_for: str) -> None:
-        if self._note_wait(_ROLLOUT, (index, waiting_for)):
+        if self._note_if_new(_ROLLOUT, (index, waiting_for)):
             self.tell(WaveSettling(self.now, index, waiting_for))
 
     def step(
@@ -82,7 +82,7 @@ class Reporter:
 
         `endings`: seconds that pods took to terminate, by owner. `staged`: an unplanned version.
         """
-        if self._note_wait(node, (phase, detail, endings)):
+        if self._note_if_new(node, (phase, detail, endings)):
             step = NodeStep(
                 at=self.now,
                 node=node,
@@ -96,10 +96,10 @@ class Reporter:
             )
             self.tell(step)
 
-    def _note_wait(self, node: str, wait: object) -> bool:
-        """Return whether this is news of the node."""
-        is_new = self._waits.get(node) != wait
-        self._waits[node] = wait
+    def _note_if_new(self, node: str, report: object) -> bool:
+        """Remember what is reported of the node; return whether it is new."""
+        is_new = self._last_reported.get(node) != report
+        self._last_reported[node] = report
         return is_new
 
     def tell(self, event: StepEvent) -> None:

@@ -1,8 +1,7 @@
 """Decides which pod is evicted next: a few at a time, the tightest budgets first.
 
-Trouble with the API server postpones all evictions, until a single one succeeds. A pod whose budget
-cannot open is tried ever more rarely: some webhooks deny the eviction and then move the pod
-themselves.
+A pod whose budget cannot open is tried ever more rarely: some webhooks deny the eviction and then
+move the pod themselves.
 """
 
 import threading
@@ -165,7 +164,6 @@ class Evictor:
             if restart is not None:
                 self.held.hold(pod, BlockedReason.of_restart(restart))
                 return
-        # A webhook may deny the eviction and move the pod.
         is_worth_trying = closed.needs_every_pod or reason.managing_owner is not None
         earlier_reason = self.held.reason_of(pod)
         is_denied = earlier_reason is not None and earlier_reason.denial is not None

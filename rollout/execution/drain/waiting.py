@@ -170,9 +170,9 @@ class Waiting:
     def relist_if_quiet(
         self, pods: LiveView[Pod], budgets: BudgetView, remaining: Sequence[Pod]
     ) -> None:
-        """List again if no pod changes for a while: a watch may have lost its server.
+        """List again if no pod changes for a while, then after twice the time, and so on.
 
-        Each time, wait twice as long for the next list.
+        A watch that has lost its server shows no changes either.
         """
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)
@@ -186,10 +186,8 @@ class Waiting:
         self.quiet_since = now
         self.quiet_limit *= 2
         if self.first_seen_leaving:
-            # Some may be gone.
             pods.resync()
         if len(self.held):
-            # Their budgets may be open.
             budgets.resync()
 
     def why_left(self, pod: Pod) -> str:

@@ -53,7 +53,7 @@ class NodeConditions(Struct, frozen=True):
     report: Reporter
     # Empty for an abort, which is about any rollout.
     run: str
-    # If False, conditions of earlier rollouts are only removed.
+    # If False, conditions are only removed.
     sets_conditions: bool
     _reported: set[type[RolloutError]] = field(default_factory=set)
 

@@ -135,7 +135,6 @@ def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
     if outcome is Outcome.FENCED:
         # Another process may be working on the node.
         return False
-    # Before the reboot, the node works as ever.
     return outcome in _NODE_WORKS_AFTER or phase in BEFORE_REBOOT
 
 

@@ -191,7 +191,7 @@ def mark_aborted(task: NodeTask) -> None:
 def fluo_labels(
     policy: Policy, running_version: str, os_id: str = "", group: str = ""
 ) -> Mapping[str, str]:
-    """Return the labels that FLUO's agent would set, without values that are unknown."""
+    """Return the labels that FLUO's agent would set."""
     if not policy.courtesy.fluo_labels:
         return {}
     labels = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: running_version}
@@ -293,7 +293,7 @@ def _annotations_patch(annotations: Mapping[str, str | None]) -> Patch:
 
 
 def _patch_of_marked(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> Patch:
-    """Return a patch for a Node with this run's mark; raises as `require_mark` without it."""
+    """Return a patch for a Node that has this run's mark; else raise as `require_mark`."""
     require_mark(task, node)
     return _annotations_patch(annotations)
 

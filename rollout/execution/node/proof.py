@@ -1,7 +1,7 @@
 """Proves a reboot after its new boot ID, in three parts, and waits for each.
 
-1. The kubelet of the new boot is Ready. A fast reboot may never show a NotReady.
-2. What required the reboot no longer requires it. If this fails, the node works as before.
+1. The kubelet of the new boot is Ready.
+2. What required the reboot no longer requires it.
 3. Static and DaemonSet pods that were ready before are ready again. The API may still show the old
    state, so their Ready must have a new time.
 """
@@ -156,7 +156,7 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
             if sign.answer is SourceAnswer.NOT_NEEDED:
                 return None
             why = f"still {sign.detail}" if sign.is_needed else sign.detail
-            # /run is new with each boot.
+            # /run is empty after a boot, so something has asked for a reboot since.
             is_final = sign.source is Source.REBOOT_REQUIRED and sign.is_needed
             return MissingProof(sign.source, why, is_final=is_final)
         case Source.UPDATE_ENGINE | Source.ANNOTATION:

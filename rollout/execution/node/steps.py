@@ -96,7 +96,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
 
 
 def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
-    """Return the step for each phase. `host`: the node's, which is also `NodeContext.host`."""
+    """`host`: the node's, which is also `NodeContext.host`."""
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
         Phase.CORDONED: prepare_drain,
@@ -158,7 +158,7 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
         node, observation = _observe_node(context, host)
     except ApiNotFoundError as error:
         raise NotStartedError(DELETED, ExclusionReason.DELETING) from error
-    # `check_eligible` refuses other observations.
+    # Below, `check_eligible` refuses other observations.
     if isinstance(observation, HostFacts):
         _check_same_boot(context, observation)
     if node.annotations.get(marks.RUN) == context.run_id and not context.is_taken_up:
@@ -291,7 +291,7 @@ def drain_or_withhold(task: NodeTask) -> tuple[tuple[str, float], ...]:
 
 def _drain_and_mark(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     if context.engine.playbooks is None:
-        # For `_approve_if_restaged`. A playbook may stage another update.
+        # `_approve_staged` uses it. After a playbook, another update may be staged.
         host.look_early(context.now)
     endings = drain_or_withhold(context)
     mark_phase(context, Phase.DRAINED)
@@ -408,5 +408,4 @@ def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) ->
         )
     if reboots and not progress.targets:
         return f"{same_version}: the update did not take effect, or none was staged"
-    # With targets, a first reboot may do its work and leave the version as it is.
     return ""

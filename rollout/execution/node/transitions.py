@@ -1,19 +1,8 @@
 """The transition table of a node's run.
 
 The phase is written on the Node, so a crash leaves enough to continue. `draining` and `rebooting`
-are written before they begin, the others once they are reached:
-
-    pending    at most marked, because it is about to be cordoned
-    cordoned   unschedulable, by rollout or before it
-    draining   its pods are being evicted
-    drained    every pod that had to leave is gone
-    rebooting  the reboot was requested, or is about to be
-    booted     the host is up with a new boot ID
-    ready      the kubelet of that boot reports Ready
-    done       proven, and back in service
-    failed     it stays cordoned; its last result says why
-
-Rules:
+are written before they begin, the others once they are reached. A `pending` node may be marked,
+because it is about to be cordoned. A `failed` one stays cordoned.
 
 1. Only the edge `proven` leads to done, and only after `booted` and `ready`.
 2. Only drained nodes are rebooted. The edge `taken-up-rebooting` is for hosts that have rebooted by
@@ -84,7 +73,6 @@ TABLE: Mapping[Phase, Mapping[Edge, Phase]] = {
     },
 }
 
-# These can be returned as they were.
 BEFORE_REBOOT = frozenset({Phase.PENDING, Phase.CORDONED, Phase.DRAINING, Phase.DRAINED})
 # These may be in another boot, which has to be proven.
 AFTER_REBOOT = frozenset({Phase.REBOOTING, Phase.BOOTED, Phase.READY})

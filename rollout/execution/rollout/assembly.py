@@ -36,7 +36,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     # How many nodes percentages refer to.
     percentage_base: int
     own_node: OwnNode | None
-    # A later pass continues.
+    # Whether a later pass of `rollout operate` continues.
     unattended: bool
     # None if no proof is needed.
     proven: ProvenVersions | None

@@ -10,41 +10,17 @@ From a plan to the result of a node:
     Rollout._run_and_report   finds the node's host and steps, and reports the result
     Engine.run_node           adds what all nodes share
     process_node              takes the steps, each in its phase:
-      _check_and_cordon         PENDING: checks the node again
-        claim_and_cordon
-          _write_first_mark       marks it, and only then reads the other nodes
-          write_node              cordons it, again after a conflict:
-            _admit_and_read         waits until the gates and the limit admit it
-            cordon_patch            makes the patch from the Node as read then
-      prepare_drain             CORDONED: waits, runs the checks before the drain, marks it DRAINING
-      _drain_and_mark           DRAINING, by `drain_or_withhold`
-        drain                   watches pods and budgets until the node is empty
-          _Drain.run              repeats until no pod is left:
-            Evictor.evict_due       chooses pods, the tightest budgets first
-              request_removal         evicts one pod
-      _reboot                   DRAINED: runs the playbook, and looks at pods and host once more
-        ask_for_reboot
-          HostShell.run_if        sends the reboot command after a last check
-      _prove_boot               REBOOTING
-        await_boot_or_rescue    waits for a new boot ID, if needed after a rescue
-      _prove_ready              BOOTED
-        await_ready             waits until the Node is Ready
-      _finish                   READY
-        prove_detected          waits for proof of the update
-        run_checks_after_reboot   runs the playbook and the checks
-        return_proven_node      waits for the node's own pods
-          return_node           uncordons the node, and replaces its marks by the result
+      _check_and_cordon         PENDING: checks the node again, marks it, and cordons it
+      prepare_drain             CORDONED: runs the checks before the drain
+      _drain_and_mark           DRAINING: evicts pods until none is left
+      _reboot                   DRAINED: runs the playbook, checks once more, requests the reboot
+      _prove_boot               REBOOTING: waits for a new boot ID
+      _prove_ready              BOOTED: waits until the Node is Ready
+      _finish                   READY: waits for proof of the update, and uncordons the node
     Ledger.add                counts the result
 
-Three errors go back: `RefilledError`, `RestagedError` and `RefusedError`. See `node/failures.py`.
-
-What is stored where:
-
-    marks     annotations on a Node, while it is in progress: from where to continue it
-    record    a ConfigMap, while the rollout is unfinished: the plan, to continue the rollout
-    memory    a ConfigMap that outlives rollouts: failed nodes, held versions and pauses
-    ledger    in this process: its results, for the limits and the final report
-    journal   a local file: all events, for people; nothing is decided by it
+Marks on a Node say where to continue it, and the record in a ConfigMap how to continue the rollout.
+The memory in another ConfigMap outlives rollouts; the ledger only counts in this process.
 """
 
 from collections.abc import Callable, Iterable
@@ -87,9 +63,9 @@ class Rollout(Struct, frozen=True):
     inheritance: Inheritance | None
     holder: str
     own_node: OwnNode | None
-    # A later pass continues.
+    # Whether a later pass of `rollout operate` continues.
     unattended: bool
-    # Rollouts under another lock.
+    # Of rollouts under another lock, each of which is reported once.
     _reported_rollouts: set[str] = field(default_factory=set)
     # Refused nodes, whose first marks are gone: they are not taken up any more.
     _unmarked: set[str] = field(default_factory=set)

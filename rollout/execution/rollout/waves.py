@@ -289,7 +289,7 @@ class WaveRunner(Struct, frozen=True):
                     results = running.wait_for_results(pause if waiting.nodes else None)
                     self._note_results(results, waiting, state)
                     if any(result.is_refused for result in results):
-                        # The node waits again, and the reason may last.
+                        # The reason may last, so do not start the node again at once.
                         self.clock.wait(self.stop_rule.stop, pause)
                 elif decision.is_to_wait:
                     self.clock.wait(self.stop_rule.stop, pause)
@@ -373,7 +373,7 @@ class WaveRunner(Struct, frozen=True):
         return Decision(drop=[Dropped(nodes, why) for why, nodes in nodes_by_limit.items()])
 
     def _report_limits(self, waiting: Sequence[PlannedNode]) -> None:
-        """Report which limits keep these nodes back, if the cluster can be read."""
+        """Report which limits keep these nodes waiting."""
         with suppress(ApiError):
             room = self.read_room()
             nodes_by_limit = room.limit.waiting_by_limit(waiting, room.away)
