@@ -179,7 +179,6 @@ def _is_ending(slot: Slot) -> bool:
 
 def record_report(server: ServerContext, request: HostRequest) -> Slot | None:
     """Write the host's report into its slot; return the slot, if any."""
-    # Usually the slot of the host's node.
     slot = _find_or_add_slot(server, request)
     if slot is None:
         return None

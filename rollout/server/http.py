@@ -77,16 +77,15 @@ class _Handlers:
         return application
 
     async def _answer_host(
-        self, name: str, answerer: Answerer, request: web.Request
+        self, name_in_metrics: str, answerer: Answerer, request: web.Request
     ) -> web.Response:
-        """`name` is the request's name in metrics."""
         try:
             answer = await self._answer_within_limits(request, answerer)
         except Denied as denied:
             answer = denied.answer
         # A grant holds only until `answer.until`, and the process may have been suspended.
         answer = answer.valid_at(self._service.server.clock.monotonic())
-        self._service.server.count(name, answer.kind)
+        self._service.server.count(name_in_metrics, answer.kind)
         return _json_response(answer)
 
     async def _answer_within_limits(

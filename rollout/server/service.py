@@ -76,7 +76,7 @@ class AnswerLog:
         now = self.clock.monotonic()
         # Strangers share one line an hour: nobody can fill the log.
         key = answer.kind if answer.kind in _TO_STRANGERS else answer.value
-        self._logged_at = {key: at for key, at in self._logged_at.items() if now - at < _HOUR}
+        self._logged_at = {logged: at for logged, at in self._logged_at.items() if now - at < _HOUR}
         is_new = key not in self._logged_at
         self._logged_at.setdefault(key, now)
         return is_new

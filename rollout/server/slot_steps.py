@@ -164,7 +164,7 @@ class SlotSteps(Struct, frozen=True):
     ) -> Progress:
         """Reopen the slot if its host has a grant or has rebooted; else raise the step's error."""
         node = self._read_or_await_node(context)
-        # A drain for pods that came after a grant overwrites the grant.
+        # A later drain overwrites the mark of a grant, of which the host may know.
         may_have_older_grant = context.is_taken_up or progress.repeated_drains > 0
         if may_have_older_grant and not has_grant(node):
             node = self._await_older_grant(context, progress.phase)
@@ -191,7 +191,8 @@ class SlotSteps(Struct, frozen=True):
     ) -> Progress:
         """Reopen the slot if its host reboots late or has rebooted; else raise why not."""
         node = self._read_or_await_node(context)
-        if not self._is_down_for_reboot(node):
+        has_been_down = self._is_down_for_reboot(node)
+        if not has_been_down:
             node = self._await_late_reboot(context)
             if self._is_down_for_reboot(node):
                 self.reopen(context)
@@ -362,12 +363,12 @@ def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:
     context.check_may_act()
     node = _read_node_with_uid(context, context.planned.node_uid)
     facts = check_eligible(context, node, facts_of(node))
-    version = announced_version(node)
-    objection = context.engine.objection_to_version(context.planned, version or None)
+    staged_version = announced_version(node)
+    objection = context.engine.objection_to_version(context.planned, staged_version or None)
     if objection:
         raise NotStartedError(finding=objection)
-    context.engine.run_gate_command(with_staged_version(context, version))
-    # The host may stage another version until its reboot, so no mark says which.
+    context.engine.run_gate_command(with_staged_version(context, staged_version))
+    # The host may stage another version until its reboot, so the mark names none.
     claim_and_cordon(context, staged_version="", facts=facts)
     return replace(progress, marked=True).move(Edge.CORDONED)
 

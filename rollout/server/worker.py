@@ -109,7 +109,7 @@ class SlotRunner:
             if is_returned_by(node, slot.run_id) or has_rebooted_before:
                 return None
             if slot.is_given_up:
-                self._let_node_rest(slot)
+                self._remember_as_given_up(slot)
                 return None
         plan = self._make_plan_of_node(slot, node)
         server = self.server
@@ -191,8 +191,8 @@ class SlotRunner:
         server.book.change(partial(Slots.move, run_id=slot.run_id, node_uid=node.uid))
         return read_slot_node(server.api, server.book.cached_slot(slot))
 
-    def _let_node_rest(self, slot: Slot) -> None:
-        """Make the node rest, as after any reboot that was given up."""
+    def _remember_as_given_up(self, slot: Slot) -> None:
+        """Have the node get no slot for some time."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id)
         change = partial(with_node_end, ended=ended, now=self.server.now)
@@ -370,8 +370,7 @@ class Worker:
 
     def _lead_until_done(self, lock: LeaseLock, lead_end: StopRequest) -> None:
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
-            # Before the read, which then shows what the ended threads have written, and the steps
-            # what hosts have reported (`cached_slot`).
+            # Before the read, so that it shows what they have written.
             self._drop_ended_threads()
             with suppress(ApiError):
                 self._read_slots()

@@ -11,7 +11,7 @@ def find_unfinished(
     api: ClusterApi, namespace: str, *, deferred: bool = False
 ) -> Unfinished | None:
     """Return the rollout that is not done. `deferred` also counts nodes left for the next one."""
-    return with_patience(lambda: read_unfinished(api, namespace, deferred=deferred))
+    return with_patience(lambda: read_unfinished(api, namespace, include_deferred=deferred))
 
 
 def find_unfinished_among(

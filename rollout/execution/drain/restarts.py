@@ -124,7 +124,7 @@ class Restarts:
             if found is None:
                 return None
             if not found.is_restarted:
-                self._check_not_back(pod, found.deployment)
+                self._check_not_scheduled_again(pod, found.deployment)
             if found.is_restarted or self._send_restart(found.deployment):
                 return found.restart
             self.deadline.pause(_PAUSE_SECONDS)
@@ -142,7 +142,7 @@ class Restarts:
             return None
         return _RestartableDeployment(deployment, origin)
 
-    def _check_not_back(self, pod: Pod, deployment: Deployment) -> None:
+    def _check_not_scheduled_again(self, pod: Pod, deployment: Deployment) -> None:
         """`DrainError` if the pod is a replacement that every restart may bring back here."""
         is_replacement = any(
             restart is not None and restart.deployment == deployment.key

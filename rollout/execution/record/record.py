@@ -354,20 +354,22 @@ class RunRecord:
         """
         if self._deferred is not None:
             return
-        error = self._remove() if complete else None
-        if complete and error is None:
-            return
+        removal_error = None
+        if complete:
+            removal_error = self._remove()
+            if removal_error is None:
+                return
         try:
             self._write_state(ended=True, stopped=stopped)
         except ApiNotFoundError:
             return
-        except ApiError as mark_error:
+        except ApiError as error:
             record = f"the record {self.document.origin} still shows an unfinished rollout"
-            self.notice(f"warning: {record}: {mark_error.message}")
+            self.notice(f"warning: {record}: {error.message}")
             return
-        if error is not None:
+        if removal_error is not None:
             outcome = "the record was not removed, but is marked as ended"
-            self.notice(f"warning: {outcome}: {error.message}")
+            self.notice(f"warning: {outcome}: {removal_error.message}")
 
     def _remove(self) -> ApiError | None:
         try:

@@ -115,22 +115,22 @@ def run_state(unfinished: Unfinished, *, alive: bool | None) -> RunState:
 
 
 def read_unfinished(
-    api: ClusterApi, namespace: str, *, deferred: bool = False
+    api: ClusterApi, namespace: str, *, include_deferred: bool = False
 ) -> Unfinished | None:
-    return assess(read_record(api, namespace), read_nodes(api), deferred=deferred)
+    return assess(read_record(api, namespace), read_nodes(api), include_deferred=include_deferred)
 
 
 def assess(
-    record: StoredRecord | None, nodes: Iterable[Node], *, deferred: bool = False
+    record: StoredRecord | None, nodes: Iterable[Node], *, include_deferred: bool = False
 ) -> Unfinished | None:
     """Return the unfinished rollout, or None.
 
-    A deferred node's soft taint is for the next rollout: it counts only if `deferred`.
+    A deferred node's soft taint is for the next rollout: it counts only if `include_deferred`.
     """
     present = {node.name: node for node in nodes}
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
     marked = {name: node for name, node in present.items() if has_marks(node)}
-    tainted = _tainted_nodes(present.values(), deferred=deferred)
+    tainted = _tainted_nodes(present.values(), include_deferred=include_deferred)
     conditioned = tuple(node.name for node in present.values() if node.has_own_conditions)
     if record is None and not (marked or tainted or conditioned):
         return None
@@ -198,11 +198,13 @@ def last_run(nodes: Iterable[Node]) -> LastRun | None:
     return LastRun(run, latest["at"], outcomes)
 
 
-def _tainted_nodes(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
-    """Return nodes with a soft taint; of deferred nodes, all if `deferred`, else none."""
-    return tuple(
-        node.name for node in nodes if (deferred if is_deferred(node) else has_soft_taint(node))
-    )
+def _tainted_nodes(nodes: Iterable[Node], *, include_deferred: bool) -> tuple[str, ...]:
+    """Return nodes with a soft taint, and deferred ones, with or without it, if included."""
+
+    def counts(node: Node) -> bool:
+        return include_deferred if is_deferred(node) else has_soft_taint(node)
+
+    return tuple(node.name for node in nodes if counts(node))
 
 
 def _was_aborted(node: Node) -> bool:

@@ -61,7 +61,7 @@ def abort(
     stop = stop or StopRequest()
     report = Reporter(observers, clock)
     cluster = PatientApi(api, clock, OutageNotice(report))
-    unfinished = read_unfinished(api, lock.namespace, deferred=True)
+    unfinished = read_unfinished(api, lock.namespace, include_deferred=True)
     run = unfinished.run if unfinished else ""
     with LeaseLock(cluster, request=lock, run=run, stop=stop, notice=report.notice) as lease:
         undoing = _Undoing(
@@ -75,7 +75,7 @@ def abort(
             stop=stop,
         )
         undoing.free_slots()
-        unfinished = read_unfinished(api, lock.namespace, deferred=True)
+        unfinished = read_unfinished(api, lock.namespace, include_deferred=True)
         if unfinished is None:
             return Aborted(run, (), {})
         return undoing.undo(unfinished)
@@ -99,7 +99,10 @@ class _Undoing(Struct, frozen=True):
             return Aborted(unfinished.run, reverted, cordoned, stopped=True)
         tainting = Tainting(self.cluster, self.check_may_act, self.report, StopRequest())
         left_tainted = tainting.clear() if unfinished.tainted else {}
-        self._conditions().remove_all()
+        conditions = NodeConditions(
+            self.cluster, self.check_may_act, self.report, run="", sets_conditions=False
+        )
+        conditions.remove_all()
         self._mark_aborted(unfinished, cordoned)
         record = RunRecord(self.cluster, record_document(self.lock.namespace), self.report.notice)
         # The steps above only report that the lock is lost. Whoever took it needs the record.
@@ -151,11 +154,6 @@ class _Undoing(Struct, frozen=True):
             return list(
                 pool.map(lambda marked: self._undo_node(marked, events.report, policy), nodes)
             )
-
-    def _conditions(self) -> NodeConditions:
-        return NodeConditions(
-            self.cluster, self.check_may_act, self.report, run="", sets_conditions=False
-        )
 
     def _mark_aborted(self, unfinished: Unfinished, left_cordoned: Container[str]) -> None:
         """Mark nodes that stay cordoned as aborted: the record is about to go."""
