@@ -229,12 +229,12 @@ class PolicyGates:
         return GateAnswer(finding, is_final=not may_wait, is_general=is_general)
 
     def _seconds_needed(self, node: PlannedNode) -> float:
-        """Return the estimated time for the node's drain and reboot."""
+        """Estimate the node's drain and reboot."""
         wave = self._wave_of[node.name]
         drain_seconds = wave.estimate.drain
         if node.wait_seconds < self._longest_wait[wave.index]:
-            # The wave's drain includes its longest wait for pods to complete. This node waits less,
-            # so it is drained earlier.
+            # The wave's drain includes its longest wait for completion. This node waits less, so
+            # its drain ends earlier.
             timeout = pools_of(self.plan.policy).rules(node.pool).drain.timeout
             drain_seconds = min(drain_seconds, round(node.wait_seconds + timeout))
         return drain_seconds + wave.estimate.reboot or _ASSUMED_ESTIMATE

@@ -181,7 +181,7 @@ class LeaseLock:
             except ApiConflictError as error:
                 current = self._read()
                 if current is not None and self._is_ours(current):
-                    # An earlier try wrote it, at an unknown time: the next check renews it.
+                    # An earlier try wrote it, at an unknown time: the next check renews.
                     self._metadata = current.metadata
                     return
                 if current is None or not self._is_unchanged(before, current):
@@ -355,7 +355,7 @@ class LeaseLock:
 
 
 def _block_forever() -> None:
-    """Keep this thread from acting until the process ends: another may hold the lock already."""
+    """Act no more until the process ends: another may hold the lock already."""
     threading.Event().wait()
 
 

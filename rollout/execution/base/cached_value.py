@@ -15,8 +15,8 @@ class CachedValue(Generic[T]):
     read: Callable[[], T]
     seconds: float
     clock: Clock
-    # Reads take at most this share of the time, so the value stays valid for longer after a slow
-    # one, by at most `longest` seconds.
+    # Reads take at most this share of the time: a slow one makes its value valid for longer, by at
+    # most `longest` seconds.
     share: float = 1.0
     longest: float = float("inf")
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -13,7 +13,7 @@ from rollout.model.cluster import Node, Pod
 from rollout.model.completion import AwaitedPod
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
-from rollout.model.progress import Activity, Edge, Phase
+from rollout.model.progress import Activity, Phase
 
 # Seconds that a permit is left to another drain.
 _LONGEST_DEFERENCE = 3.0
@@ -121,24 +121,12 @@ class NodeTask(Struct, frozen=True):
     def report_step(
         self,
         phase: Phase,
-        detail: str = "",
-        endings: tuple[tuple[str, float], ...] = (),
+        detail: str,
         *,
-        staged: str = "",
-        edge: Edge | None = None,
         activity: Activity | None = None,
         awaited: tuple[AwaitedPod, ...] = (),
     ) -> None:
-        self.report.step(
-            self.name,
-            phase,
-            detail,
-            endings,
-            staged=staged,
-            edge=edge,
-            activity=activity,
-            awaited=awaited,
-        )
+        self.report.step(self.name, phase, detail, activity=activity, awaited=awaited)
 
     def read_node(self, deadline: Deadline | None = None) -> Node:
         return self.cluster.ask(lambda api: read_node(api, self.name), deadline)

@@ -147,7 +147,7 @@ def is_update_cleared(
         return True
     is_rolled_back = outcome is Outcome.ROLLED_BACK
     if Source.ROLLBACK in planned.detected_by:
-        # The host may still run the version to leave: then it has not booted the staged one.
+        # The host has not booted the version to go back to.
         return is_rolled_back or running_version == planned.running_version
-    # The host runs the staged version: only another source does not prove the reboot.
+    # It has booted the staged version: another source lacks proof.
     return is_rolled_back and running_version == planned.staged_version

@@ -48,11 +48,7 @@ from rollout.ports import ClusterApi
 _MOST_CONFLICTS = 10
 _CONTENDED_SECONDS = 30.0
 # These name the version or deployment that the reboot must bring.
-_NAMING_A_VERSION = frozenset(
-    {Source.UPDATE_ENGINE, Source.RPM_OSTREE, Source.BOOTC, Source.ROLLBACK}
-)
-# How the last result names the version that failed on the node, and how it failed.
-_FAILURE_FIELDS = ("failed_version", "failed_as")
+_WITH_VERSION = frozenset({Source.UPDATE_ENGINE, Source.RPM_OSTREE, Source.BOOTC, Source.ROLLBACK})
 
 Change = Callable[[Node], Patch | None]
 """Returns what to write on a Node, None for nothing."""
@@ -80,9 +76,8 @@ def mark_phase(task: NodeTask, phase: Phase) -> Node:
 
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
-    """Write what the host has staged now, in place of what it had before."""
     annotations = {
-        # None removes the earlier value if the new one is unknown.
+        # None removes an earlier value.
         marks.STAGED_VERSION: detection.staged_version or None,
         marks.DETECTED: targets_text(detection.targets) or None,
     }
@@ -102,7 +97,7 @@ def mark_granted(task: NodeTask) -> None:
             raise DrainError(f"{task.name} is {phase}, and not cordoned")
         if phase not in (Phase.DRAINED, Phase.REBOOTING):
             raise DrainError(f"{task.name} is {phase}")
-        return _annotations_patch({marks.PHASE: Phase.REBOOTING.value})
+        return _patch_of_marked(task, node, {marks.PHASE: Phase.REBOOTING.value})
 
     change_node(task, change)
 
@@ -111,10 +106,8 @@ def mark_cordoned_unless_granted(task: NodeTask) -> Node:
     """Have FleetLock grant no reboot before the next drain; return the Node as it was before."""
 
     def change(node: Node) -> Patch | None:
-        require_mark(task, node)
-        if has_grant(node):
-            return None
-        return _annotations_patch({marks.PHASE: Phase.CORDONED.value})
+        patch = _patch_of_marked(task, node, {marks.PHASE: Phase.CORDONED.value})
+        return None if has_grant(node) else patch
 
     return change_node(task, change)
 
@@ -127,7 +120,7 @@ def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
 
     def change(node: Node) -> Patch | None:
         if is_returned_by(node, task.run_id):
-            # An earlier write has done it, but its answer was lost.
+            # The answer to an earlier write was lost.
             return None
         require_mark(task, node)
         details = {
@@ -230,10 +223,8 @@ def count_ineffective_reboots(task: NodeTask, node: Node, running_version: str) 
         # Its last result includes this reboot.
         return ineffective_reboots(node)
     sources = targets_on(node).keys()
-    names_no_version = is_fleetlock_run(task.run_id) or (
-        sources and not sources & _NAMING_A_VERSION
-    )
-    if not names_no_version or running_version != task.planned.running_version:
+    has_no_version = is_fleetlock_run(task.run_id) or (sources and not sources & _WITH_VERSION)
+    if not has_no_version or running_version != task.planned.running_version:
         return 0
     return 1 + earlier_ineffective_reboots(node, running_version, task.cluster.api.server_time())
 
@@ -266,13 +257,12 @@ def _details_of_failure(
 
 
 def _earlier_failure(node: Node) -> Mapping[str, str]:
-    """Return what the Node's last result says of a version that failed earlier."""
     result = last_result(node)
-    return {name: result[name] for name in _FAILURE_FIELDS if name in result}
+    return {name: result[name] for name in ("failed_version", "failed_as") if name in result}
 
 
 def _version_at_fault(task: NodeTask, node: Node, outcome: Outcome, running_version: str) -> str:
-    """Return the version that made this run of the node fail; empty if none did."""
+    """Return the version that made this node fail; empty if none did."""
     is_after_reboot = node.annotations.get(marks.PHASE) in AFTER_REBOOT
     if outcome not in VERSION_FAILURES or not is_after_reboot:
         return ""
@@ -282,20 +272,15 @@ def _version_at_fault(task: NodeTask, node: Node, outcome: Outcome, running_vers
         return ""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
     if is_rolled_back:
-        # A host that runs the staged version did boot it: only another source has no proof.
+        # A host that runs the staged version has booted it: another source lacks proof.
         return staged_version if staged_version != running_version else ""
     # With FleetLock, no mark says what is staged.
     return staged_version or running_version or announced_version(node)
 
 
-def _annotations_patch(annotations: Mapping[str, str | None]) -> Patch:
-    return {"metadata": {"annotations": annotations}}
-
-
 def _patch_of_marked(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> Patch:
-    """Return a patch for a Node that has this run's mark; else raise as `require_mark`."""
     require_mark(task, node)
-    return _annotations_patch(annotations)
+    return {"metadata": {"annotations": annotations}}
 
 
 def require_mark(task: NodeTask, node: Node) -> None:

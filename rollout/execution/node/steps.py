@@ -126,7 +126,8 @@ def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
 
 
 def _report_phase(context: NodeContext, progress: Progress) -> None:
-    context.report_step(
+    context.report.step(
+        context.name,
         progress.phase,
         endings=progress.endings if progress.phase is Phase.DRAINED else (),
         staged=_unplanned_version(context, progress),

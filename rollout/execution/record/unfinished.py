@@ -115,7 +115,7 @@ def run_state(unfinished: Unfinished, *, alive: bool | None) -> RunState:
 
 
 def read_unfinished(
-    api: ClusterApi, namespace: str, *, include_deferred: bool = False
+    api: ClusterApi, namespace: str, *, include_deferred: bool
 ) -> Unfinished | None:
     return assess(read_record(api, namespace), read_nodes(api), include_deferred=include_deferred)
 

@@ -49,7 +49,7 @@ class Engine(Struct, frozen=True, kw_only=True):
         host: HostAccess,
         steps: Mapping[Phase, Step],
         *,
-        taken_up_run: str | None = None,
+        taken_up_run: str | None,
         own: OwnNode | None = None,
     ) -> NodeResult:
         """Run the node's `steps`, one for each phase but the last.
