@@ -153,10 +153,11 @@ class PatientApi:
 
     def _note_failure(self, caller: str, sent: float) -> None:
         """Extend the caller's outage, or begin one if the last is over."""
+        first_sent = sent
         outage = self._outages.get(caller)
         if outage is not None and sent - outage.last_failed < _FAILURE_VALID_SECONDS:
-            sent = outage.first_sent
-        self._outages[caller] = _Outage(sent, self.clock.monotonic())
+            first_sent = outage.first_sent
+        self._outages[caller] = _Outage(first_sent, last_failed=self.clock.monotonic())
 
     def note_answer(self, caller: str) -> None:
         self._outages.pop(caller, None)

@@ -203,7 +203,7 @@ def _evict_or_delete(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run:
 
 
 def _failed_attempt(pod: Pod, error: ApiError) -> Attempt:
-    # A webhook or policy chooses its denial's status.
+    # The status of a denial says nothing: its webhook or policy chooses one.
     if error.denial is None:
         if isinstance(error, ApiNotFoundError):
             return Attempt(pod, EvictionResult.GONE)

@@ -59,10 +59,10 @@ def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, targe
 def undoing_failed_rollback(
     context: NodeContext, host: SshHost, boot: BootFacts = UNKNOWN_BOOT
 ) -> Iterator[None]:
-    """Only for `rollout rollback`: if the block fails, make the host boot what it runs.
+    """In `rollout rollback`, make the host boot what it runs if the block fails.
 
-    Not if it is away or has rolled back. `boot`: as last seen. Even another boot may be of the
-    version to leave, after a fallback.
+    Not if it is away or has rolled back. `boot`: as last seen; even a new one may be of the version
+    to leave, after a fallback.
     """
     try:
         yield
@@ -72,7 +72,7 @@ def undoing_failed_rollback(
     except RolloutError as error:
         has_rolled_back = boot.version not in ("", context.planned.running_version)
         if context.policy.rollback and not has_rolled_back and not _is_host_away(error):
-            # Another process may hold the Lease, and have chosen the other system again.
+            # Fails if another process holds the Lease: it may have chosen the other system again.
             with suppress(StoppedError):
                 context.check_may_act()
             trouble = undo_rollback(host)

@@ -240,13 +240,14 @@ class _Undoing(Struct, frozen=True):
             node = task.read_node(deadline)
             if node.is_ready and node.boot_id != task.planned.boot_id:
                 return
-            if is_over and not was_silent and node.is_ready:
-                return
             if is_over:
+                if node.is_ready and not was_silent:
+                    return
                 readiness = "Ready" if node.is_ready else "not Ready"
                 raise StepError(f"it may be rebooting right now and is {readiness}")
-            was_silent = not self._answers_in_old_boot(task) or was_silent
-            # A slow host: read the Node once more after the deadline.
+            if not self._answers_in_old_boot(task):
+                was_silent = True
+            # The answer may have taken long, so read the Node once more after the deadline.
             is_over = deadline.expired
             if not is_over:
                 self.report.step(
