@@ -31,6 +31,9 @@ _QUIET_SECONDS = 30.0
 # In place of a node's name.
 _ROLLOUT = ""
 
+Endings = tuple[tuple[str, float], ...]
+"""By owner of pods: how many seconds the longest termination took."""
+
 
 @dataclass
 class Reporter:
@@ -72,7 +75,7 @@ class Reporter:
         phase: Phase,
         detail: str = "",
         *,
-        endings: tuple[tuple[str, float], ...] = (),
+        endings: Endings = (),
         staged: str = "",
         edge: Edge | None = None,
         activity: Activity | None = None,
@@ -80,7 +83,7 @@ class Reporter:
     ) -> None:
         """Report what a node does, unless its last event says the same.
 
-        `endings`: seconds that pods took to terminate, by owner. `staged`: an unplanned version.
+        `staged`: an unplanned version.
         """
         if self._note_if_new(node, (phase, detail, endings)):
             step = NodeStep(

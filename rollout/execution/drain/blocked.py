@@ -71,7 +71,7 @@ class BlockedReason(Struct, frozen=True):
         return self.denial.name if self.denial and self.denial.kind is kind else ""
 
     @classmethod
-    def of(cls, budget: Budget, pod: Pod) -> "BlockedReason":
+    def of_budget(cls, budget: Budget, pod: Pod) -> "BlockedReason":
         owner = managing_owner(budget, (pod,))
         if budget.sync_error:
             error = f"cannot count its pods: {budget.sync_error}"

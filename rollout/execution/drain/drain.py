@@ -13,6 +13,7 @@ from msgspec import Struct
 from rollout.errors import ApiError, ApiNotFoundError, DrainError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, watch_node_pods
+from rollout.execution.base.reporting import Endings
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
 from rollout.execution.drain.completion import CompletionWait
@@ -62,14 +63,11 @@ class _DaemonSetLookup:
         )
 
 
-def drain(task: NodeTask) -> tuple[tuple[str, float], ...]:
-    """Empty the node, and return the longest termination by owner, in seconds.
-
-    `StillRunningError` if pods have not completed in time.
-    """
+def drain(task: NodeTask) -> Endings:
+    """Empty the node; `StillRunningError` if pods have not completed in time."""
     cluster = task.cluster
     wakeup = threading.Event()
-    # Waiting for pods to complete does not use up the drain timeout.
+    # What was spent may be waiting for completion, which does not use up the drain timeout.
     spent = 0.0 if task.policy.drain.completion.is_used else task.drain_seconds_used
     deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - spent))
     with watch_node_pods(cluster, task.name, deadline, wakeup) as pods:
@@ -156,7 +154,7 @@ class _Drain(Struct, frozen=True):
     # Set by changes and answers.
     wakeup: threading.Event
 
-    def run(self) -> tuple[tuple[str, float], ...]:
+    def run(self) -> Endings:
         """Repeat until no pod is left: handle answers, evict what is due, sleep until a change.
 
         At the deadline, `DrainError` if pods to evict are left. If others must only complete, the

@@ -148,9 +148,9 @@ def request_removal(
         if (again or _may_have_a_namesake(pod)) and not _is_still_there(api, pod):
             return Attempt(pod, EvictionResult.GONE)
         if not policy.disable_eviction:
-            rule = critical.claim(api, pod, policy.critical, now)
-            if rule is not None:
-                return _attempt_blocked_by(rule, pod)
+            budget = critical.claim(api, pod, policy.critical, now)
+            if budget is not None:
+                return _attempt_blocked_by(budget, pod)
         _evict_or_delete(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         attempt = _failed_attempt(pod, error)
@@ -161,13 +161,13 @@ def request_removal(
     return Attempt(pod, EvictionResult.ACCEPTED)
 
 
-def _attempt_blocked_by(rule: Budget, pod: Pod) -> Attempt:
-    figures = Figures(rule.desired_healthy, rule.current_healthy)
+def _attempt_blocked_by(budget: Budget, pod: Pod) -> Attempt:
+    figures = Figures(budget.desired_healthy, budget.current_healthy)
     return Attempt(
         pod=pod,
         result=EvictionResult.BLOCKED,
-        message=f"{rule.key} needs {figures.needs} healthy pods and has {figures.has}",
-        budget=rule.key,
+        message=f"{budget.key} needs {figures.needs} healthy pods and has {figures.has}",
+        budget=budget.key,
         figures=figures,
         retry_after=RULE_PAUSE,
     )

@@ -158,7 +158,7 @@ class Evictor:
 
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
         """Hold a pod whose budget is closed; if that cannot open, restart its Deployment or try."""
-        reason = BlockedReason.of(closed, pod)
+        reason = BlockedReason.of_budget(closed, pod)
         if closed.needs_every_pod and reason.managing_owner is None:
             restart = self.restarts.begin(pod)
             if restart is not None:

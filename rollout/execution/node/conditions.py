@@ -67,14 +67,14 @@ class NodeConditions(Struct, frozen=True):
     @contextmanager
     def while_running(self, waiting: Collection[str], in_flight: Collection[str]) -> Iterator[None]:
         """Set MaintenancePlanned on `waiting` nodes, and at the end remove all conditions."""
-        self._set_planned(waiting, in_flight)
+        self._announce_maintenance(waiting, in_flight)
         try:
             yield
         finally:
             if self.sets_conditions:
                 self.remove_all()
 
-    def _set_planned(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
+    def _announce_maintenance(self, waiting: Collection[str], in_flight: Collection[str]) -> None:
         def wanted_conditions(node: Node) -> tuple[Lifecycle, ...] | None:
             if node.name in in_flight or self._is_of_other_run(node):
                 return None

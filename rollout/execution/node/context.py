@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from rollout.errors import DrainError, SshError
 from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
+from rollout.execution.base.reporting import Endings
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.failures import NodeRemovedError, StoppedError
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
@@ -131,8 +132,8 @@ class Progress(Struct, frozen=True):
     note: str = ""
     # Reboots in a row that changed nothing.
     ineffective_reboots: int = 0
-    # Seconds of the last drain's terminations, by owner.
-    endings: tuple[tuple[str, float], ...] = ()
+    # Of the last drain.
+    endings: Endings = ()
     # The move into the phase; None if reported.
     edge: Edge | None = None
 

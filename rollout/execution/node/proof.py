@@ -197,7 +197,7 @@ def _why_not_ready(node: Node | None, boot: BootFacts) -> str:
 
 
 def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) -> None:
-    """`NodeFailure` if the host does not run the staged version; if unknown, any new one will do."""
+    """`NodeFailure` if the host does not run the staged version or, if unknown, a new one."""
     if not planned.staged:
         return
     if staged_version and boot.version == staged_version:

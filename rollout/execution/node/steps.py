@@ -7,6 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from rollout.errors import ApiNotFoundError, DrainError, RolloutError
+from rollout.execution.base.reporting import Endings
 from rollout.execution.drain.completion import StillRunningError
 from rollout.execution.drain.drain import drain
 from rollout.execution.drain.task import NodeTask
@@ -282,7 +283,7 @@ def _wait_as_configured(context: NodeContext, seconds: Duration, detail: str, ph
         deadline.pause(_TICK)
 
 
-def drain_or_withhold(task: NodeTask) -> tuple[tuple[str, float], ...]:
+def drain_or_withhold(task: NodeTask) -> Endings:
     """As `drain`, but `WithheldError` (no reboot) if pods have not completed in time."""
     try:
         return drain(task)
@@ -399,7 +400,10 @@ def return_proven_node(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) -> str:
-    """Return what to report of reboots in a row that have changed nothing, or empty."""
+    """Return what to report of reboots in a row that have not changed the version, or empty.
+
+    With targets, a single one may have done its work.
+    """
     same_version = f"is still running {context.planned.running_version}"
     if reboots >= MOST_INEFFECTIVE_REBOOTS:
         release = f"rollout release --node {context.name}"

@@ -269,13 +269,10 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
     )
 
 
-def stranded(
-    unfinished: Unfinished, marked: Iterable[MarkedNode], hosts: Container[str]
+def find_stranded(
+    unfinished: Unfinished, marked: Iterable[MarkedNode], nodes_with_host: Container[str]
 ) -> tuple[NodeResult, ...]:
-    """Return a result for each node that is unclear or cannot be continued.
-
-    `hosts`: nodes with known hosts.
-    """
+    """Return a result for each node that is unclear or cannot be continued."""
     results = []
     for name, why in unfinished.unclear.items():
         hint = UNCLEAR_HINT.format(name=name)
@@ -288,14 +285,14 @@ def stranded(
     planned = {node.name for node in record.plan.nodes} if record.plan else set()
     for entry in marked:
         name = entry.node.name
-        is_checked = record.plan is not None and entry.phase is not Phase.FAILED
-        if is_checked and entry.run != record.run:
+        must_match_record = record.plan is not None and entry.phase is not Phase.FAILED
+        if must_match_record and entry.run != record.run:
             message = f"it was started by rollout {entry.run}, and the record is of another rollout"
             results.append(_stranded_result(name, entry.phase, message, _NOT_OURS))
-        elif is_checked and name not in planned:
+        elif must_match_record and name not in planned:
             message = "it has annotations of the rollout, but is not in its plan"
             results.append(_stranded_result(name, entry.phase, message, _NOT_OURS))
-        elif name not in hosts:
+        elif name not in nodes_with_host:
             message = "it was started, but no host is known for it now"
             results.append(_stranded_result(name, entry.phase, message, _NO_HOST))
     return tuple(results)

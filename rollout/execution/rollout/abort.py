@@ -28,7 +28,12 @@ from rollout.execution.node.transitions import BEFORE_REBOOT, require_edge
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord, record_document
 from rollout.execution.record.slots import change_slots
-from rollout.execution.record.unfinished import MarkedNode, Unfinished, read_unfinished, stranded
+from rollout.execution.record.unfinished import (
+    MarkedNode,
+    Unfinished,
+    find_stranded,
+    read_unfinished,
+)
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.detection import Source
 from rollout.model.fleetlock import NO_SLOTS
@@ -130,7 +135,7 @@ class _Undoing(Struct, frozen=True):
             self.report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
 
     def _report_stranded(self, unfinished: Unfinished) -> Iterator[NodeResult]:
-        for result in stranded(unfinished, (), ()):
+        for result in find_stranded(unfinished, (), ()):
             self.report.node_finished(result)
             yield replace(result, message=f"{result.message}. {result.hint}")
 

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rollout.execution.record.unfinished import MarkedNode, Unfinished, stranded
+from rollout.execution.record.unfinished import MarkedNode, Unfinished, find_stranded
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan
@@ -114,7 +114,7 @@ def plan_continuation(
     marked = unfinished.in_flight
     if retry_failed:
         marked += unfinished.failed
-    stranded_results = stranded(unfinished, marked, nodes_with_host)
+    stranded_results = find_stranded(unfinished, marked, nodes_with_host)
     taken_up = _without_stranded(marked, stranded_results)
     earlier_plan = unfinished.record.plan
     requested = requested_nodes(earlier_plan) if earlier_plan else inputs.snapshot.nodes
