@@ -218,7 +218,7 @@ def _record_from_marks(
     understood: Sequence[MarkedNode], unclear: Mapping[str, str], *, problem: str
 ) -> StoredRecord:
     """Return what the marks tell of a run whose record is missing."""
-    # A node in flight, if there is one.
+    # False sorts first: a node in flight, if there is one.
     first = min(understood, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""

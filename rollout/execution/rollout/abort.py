@@ -82,7 +82,7 @@ def abort(
         undoing.free_slots()
         unfinished = read_unfinished(api, lock.namespace, include_deferred=True)
         if unfinished is None:
-            return Aborted(run, (), {})
+            return Aborted(run, reverted=(), left_cordoned={})
         return undoing.undo(unfinished)
 
 
@@ -135,7 +135,8 @@ class _Undoing(Struct, frozen=True):
             self.report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
 
     def _report_stranded(self, unfinished: Unfinished) -> Iterator[NodeResult]:
-        for result in find_stranded(unfinished, (), ()):
+        # Only unclear nodes: the others can be undone without their hosts.
+        for result in find_stranded(unfinished, marked=(), nodes_with_host=()):
             self.report.node_finished(result)
             yield replace(result, message=f"{result.message}. {result.hint}")
 

@@ -122,7 +122,7 @@ def plan_continuation(
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     policy = _relax(rules_of(unfinished), skip_blocked=skip_blocked, include_held=include_held)
     inputs_of_pending = replace(
-        _inputs_beside(taken_up, unfinished, inputs),
+        _inputs_for_others(taken_up, unfinished, inputs),
         selected=tuple(sorted(pending)),
         policy=_policy_of_rest(policy, unfinished, inputs.snapshot, percentage_base),
         retried=frozenset(unfinished.failed_in_service if retry_failed else ()),
@@ -146,7 +146,7 @@ def plan_continuation(
     return Continuation(whole_plan, inherited, percentage_base, retried)
 
 
-def _inputs_beside(
+def _inputs_for_others(
     taken_up: Iterable[MarkedNode], unfinished: Unfinished, inputs: PlanInputs
 ) -> PlanInputs:
     """Return the inputs for the other nodes, as if the taken-up ones were back."""
@@ -265,10 +265,10 @@ def _policy_of_rest(
     """Return the policy with counts for percentages, and without finished canaries."""
     pools = pools_of(policy)
     plan = unfinished.record.plan
-    default = NO_POOL
-    sizes: Mapping[str, int] = {default: percentage_base}
+    default_pool = NO_POOL
+    sizes: Mapping[str, int] = {default_pool: percentage_base}
     if policy.pools and plan is not None:
-        default = DEFAULT
+        default_pool = DEFAULT
         requested = requested_nodes(plan)
         sizes = pools.sizes(node for node in snapshot.nodes if node.name in requested)
     progress = _progress_of_pools(policy, unfinished, snapshot, sizes)
@@ -276,7 +276,7 @@ def _policy_of_rest(
         progress.get(pool.name, _PoolProgress()).remaining_pool(pool, pools.rules(pool.name))
         for pool in policy.pools
     ]
-    of_default = progress.get(default, _PoolProgress())
+    of_default = progress.get(default_pool, _PoolProgress())
     return replace(
         policy,
         max_unavailable=Count(policy.max_unavailable.of(percentage_base)),

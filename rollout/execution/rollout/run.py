@@ -326,7 +326,7 @@ class Rollout(Struct, frozen=True):
             result = _defect_result(planned, error, engine.cluster.clock.monotonic() - began)
             engine.remember(planned, NodeEnd(result.outcome, result.phase))
         if result.is_refused:
-            # A failed node gets its earlier marks back.
+            # Without marks, it cannot be taken up again. A failed node got its earlier marks back.
             if planned.name not in self.inherited.retried:
                 self._unmarked.add(planned.name)
             engine.report.notice(f"{planned.name} is not cordoned: {result.message}")

@@ -107,7 +107,7 @@ class Settler(Struct, frozen=True):
     ) -> Mapping[str, NodeBaseline]:
         """Return the health before each node starts; pods on nodes in flight count."""
         deadline = self.cluster.deadline()
-        pods = {
+        ready_pods_of_nodes = {
             node: self.cluster.ask(partial(_count_ready_pods_by_owner, node=node), deadline)
             for node in nodes
         }
@@ -117,9 +117,9 @@ class Settler(Struct, frozen=True):
         nodes_now = self.cluster.ask(read_nodes, deadline)
         ready = frozenset(node.name for node in nodes_now if node.is_ready) | in_flight.keys()
         measured = {}
-        for node, counts in pods.items():
-            owners = {uid: workloads[uid] for uid in counts if uid in workloads}
-            measured[node] = NodeBaseline(Health(owners, ready), counts)
+        for node, ready_pods in ready_pods_of_nodes.items():
+            owners = {uid: workloads[uid] for uid in ready_pods if uid in workloads}
+            measured[node] = NodeBaseline(Health(owners, ready), ready_pods)
         return measured
 
     def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
@@ -139,7 +139,7 @@ class Settler(Struct, frozen=True):
 
     def wait_until_settled(
         self,
-        before: Health,
+        health_before: Health,
         wave: int,
         stop: StopRequest,
         expected_away: Callable[[], frozenset[str]],
@@ -153,22 +153,22 @@ class Settler(Struct, frozen=True):
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
         # To spare requests, read settled workloads again only once all have settled.
-        to_read = before.workloads
+        to_read = health_before.workloads
         healthy_checks = 0
         while True:
             began = self.cluster.clock.monotonic()
             snapshot = self.read_readiness(deadline)
             shortages = snapshot.find_shortages(to_read.values(), in_flight())
-            expected_ready = before.ready_nodes - expected_away()
+            expected_ready = health_before.ready_nodes - expected_away()
             missing = snapshot.describe_missing(shortages.values(), expected_ready)
-            has_read_all = len(to_read) == len(before.workloads)
+            has_read_all = len(to_read) == len(health_before.workloads)
             if not missing:
                 healthy_checks += 1
-                to_read = before.workloads
+                to_read = health_before.workloads
             elif healthy_checks:
                 # Any workload may be short again.
                 healthy_checks = 0
-                to_read = before.workloads
+                to_read = health_before.workloads
             else:
                 to_read = {uid: to_read[uid] for uid in shortages}
             is_settled = has_read_all and healthy_checks >= self.policy.gates.health_checks

@@ -297,6 +297,7 @@ class WaveRunner(Struct, frozen=True):
     def _decide(
         self, waiting: _WaitingNodes, running: frozenset[str], state: WaveState
     ) -> Decision:
+        """Apply rules 1 to 4."""
         decision = self._start_or_drop(waiting, running, state)
         if decision.begin or running or state.unsettled or decision.had_room:
             waiting.room_deadline = None
