@@ -38,7 +38,7 @@ def find_busy_controller(
     if not own.keys:
         return None
     for other in others:
-        # A terminating pod has no replacement yet.
+        # A terminating pod counts, because its replacement may not be ready.
         leaving = [pod for pod in read_node_pods(api, other.name) if not pod.finished]
         shared = own.keys & NodeControllers.of(leaving, index).keys
         if not shared:

@@ -157,7 +157,7 @@ class Evictor:
         return self.restarts.find_under_way(pod)
 
     def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
-        """Hold a pod whose budget is closed; if that cannot open, restart its Deployment or try."""
+        """Hold a pod whose budget is closed; if it cannot open, restart the Deployment or try."""
         reason = BlockedReason.of_budget(closed, pod)
         if closed.needs_every_pod and reason.managing_owner is None:
             restart = self.restarts.begin(pod)

@@ -299,7 +299,7 @@ def _take_up_edge(context: NodeContext, node: Node, phase: Phase) -> Edge:
     """Ask the host for its boot; return how to continue from a phase before the reboot."""
     boot = context.host.boot_now()
     has_rebooted = boot is not None and boot.boot_id != context.planned.boot_id
-    # The host of a failed node may be rebooting while it is silent.
+    # A silent host of a failed node may be rebooting.
     if has_rebooted or (boot is None and phase is Phase.FAILED):
         return Edge.TAKEN_UP_REBOOTING
     # Someone has uncordoned it: it needs a new claim.

@@ -1,7 +1,7 @@
 """Sets the lifecycle conditions of nodes that wait for their reboot or go through it.
 
-A failed write is only reported. A condition that someone else has set to True stays. Each write
-replaces all conditions, because the API cannot merge them.
+A condition that someone else has set to True stays. Each write replaces all conditions, because the
+API cannot merge them.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -257,12 +257,14 @@ class _ExpectedPods:
         return pods_due(pods, self._node, self._daemon_sets)
 
 
-def _missing_pods(expected: _ExpectedPods, pods: Sequence[Pod], before: Mapping[str, str]) -> str:
-    ready = ready_of(pods)
+def _missing_pods(
+    expected: _ExpectedPods, pods: Sequence[Pod], times_before: Mapping[str, str]
+) -> str:
+    """Name the pods that are not Ready, or not since a new time."""
+    ready_times = ready_of(pods)
     missing = []
-    for pod, since in before.items():
-        # The same Ready time as before the reboot.
-        is_old_state = bool(since) and ready.get(pod) == since
-        if pod not in ready or is_old_state:
+    for pod, time_before in times_before.items():
+        is_old_state = bool(time_before) and ready_times.get(pod) == time_before
+        if pod not in ready_times or is_old_state:
             missing.append(pod)
     return shortened(expected.among(missing), _NAMED) if missing else ""

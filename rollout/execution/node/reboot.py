@@ -292,11 +292,10 @@ def _await_answer(
 def await_boot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool = False
 ) -> BootFacts:
-    """Wait until the host answers with a new boot ID, and return the facts of that boot.
+    """Wait until the host answers with a new boot ID; `NodeFailure` if it does not in time.
 
-    `NodeFailure` if it does not in time. `in_doubt`: the host may have received an earlier
-    request. If it still answers in the old boot, this repeats the request, with the same checks and
-    errors as `ask_for_reboot`.
+    `in_doubt`: an earlier request may be lost, so a host that still answers in the old boot is
+    asked again, with the checks and errors of `ask_for_reboot`.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context, host, targets) if in_doubt else None

@@ -330,8 +330,8 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
 def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     """Wait for the new boot; usually the next phase is BOOTED.
 
-    In doubt whether the reboot was requested, this requests it after the checks of
-    `ask_for_reboot`, so the next phase can also be DRAINING, or REBOOTING for another update.
+    A request in doubt may be repeated, so the next phase can also be DRAINING, or REBOOTING for
+    another update.
     """
     try:
         with undoing_failed_rollback(context, host):
