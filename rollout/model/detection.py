@@ -54,7 +54,7 @@ class Sign(Struct, frozen=True):
     answer: SourceAnswer
     # A clause that says why.
     detail: str = ""
-    # What a reboot would boot.
+    # The version that a reboot would boot.
     version: str = ""
     # What a reboot would boot, and what is booted, in the source's words, such as a checksum.
     target: str = ""

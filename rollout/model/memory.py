@@ -47,6 +47,7 @@ class Pause(Struct, frozen=True):
         return excerpt(joined(": ", by_until, self.reason), _MOST_CHARACTERS)
 
     def __str__(self) -> str:
+        # `paused by ada: why`, but `paused: why`.
         separator = " " if self.by or self.until else ": "
         return joined(separator, "paused", self.details)
 

@@ -194,6 +194,7 @@ class RunResult(Struct, frozen=True):
         """Return the nodes that should have been rebooted but were not."""
         nodes = list(wrongly_left_out(self.excluded))
         for skipped in self.skipped:
+            # Only a reason can say that the node needs no reboot now.
             if skipped.reason is None or skipped.reason.is_trouble:
                 reason = skipped.reason or Outcome.SKIPPED
                 version = held_version(skipped.finding)

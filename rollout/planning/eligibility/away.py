@@ -135,8 +135,8 @@ class AwayLimit(Struct, frozen=True):
     def waiting_by_limit(
         self, waiting: Iterable[PlannedNode], away: Collection[str]
     ) -> Mapping[UnavailableLimit, list[PlannedNode]]:
-        limits = [(self.why_full(node.name, away), node) for node in waiting]
-        return grouped((limit, node) for limit, node in limits if limit)
+        limits_and_nodes = [(self.why_full(node.name, away), node) for node in waiting]
+        return grouped((limit, node) for limit, node in limits_and_nodes if limit)
 
 
 class ControlPlane(Struct, frozen=True):

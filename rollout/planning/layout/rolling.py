@@ -85,14 +85,14 @@ class RollingQueue:
             return
         # Used up, or kept for an earlier node.
         unavailable = self._used_up_mask
-        begun = self._node_count - len(self._waiting)
+        begun_count = self._node_count - len(self._waiting)
         for index, node in enumerate(self._waiting):
             if not node.needed_mask & unavailable and not self._exceeds_capacity(node.name):
                 yield index, node.name
                 continue
-            # `index` nodes before this one still wait.
-            begun_before = node.position_in_part - index
-            passed_by = begun - begun_before
+            # `index` earlier nodes still wait, so the other earlier ones have begun.
+            begun_earlier = node.position_in_part - index
+            passed_by = begun_count - begun_earlier
             if passed_by >= self._rules.in_flight:
                 unavailable |= node.needed_mask
 
@@ -210,7 +210,7 @@ def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[li
 def _limit_node_group(
     rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler
 ) -> Rolling:
-    """Find the group's limit by bisection, for the nodes that have the most to move."""
+    """Limit the group to as many nodes as find room even if they have the most to move."""
 
     def total_requests(name: str) -> tuple[int, int]:
         requests = [pod.requests for pod in leaving.get(name, ())]
@@ -220,24 +220,29 @@ def _limit_node_group(
 
     most_first = sorted(members, key=total_requests, reverse=True)
     worst = list(RollingQueue(rules, most_first).begin_all())
-
-    def is_crowded(size: int) -> bool:
-        pods_of = {name: leaving.get(name, ()) for name in worst[:size]}
-        staying = _count_staying(pods_of, scheduler)
-        if not staying:
-            return False
-        staying_alone = (_count_staying({name: pods}, scheduler) for name, pods in pods_of.items())
-        return staying > sum(staying_alone)
-
-    # One node always goes; find the last uncrowded larger size.
-    larger_sizes = range(2, len(worst) + 1)
-    most = 1 + bisect_left(larger_sizes, True, key=is_crowded)
+    most = _most_with_room(worst, leaving, scheduler)
     if most >= len(worst):
         return rules
     holds = dict(rules.holds)
     for name in members:
         holds[name] = {**holds.get(name, {}), key: 1}
     return replace(rules, capacity={**rules.capacity, key: most}, holds=holds)
+
+
+def _most_with_room(names: Sequence[str], leaving: Leaving, scheduler: Scheduler) -> int:
+    """Return how many nodes, in this order, can be drained at once as well as one by one."""
+
+    def is_crowded(size: int) -> bool:
+        pods_of = {name: leaving.get(name, ()) for name in names[:size]}
+        staying = _count_staying(pods_of, scheduler)
+        if not staying:
+            return False
+        staying_alone = (_count_staying({name: pods}, scheduler) for name, pods in pods_of.items())
+        return staying > sum(staying_alone)
+
+    # One node always goes, so find the largest uncrowded size by bisection above one.
+    larger_sizes = range(2, len(names) + 1)
+    return 1 + bisect_left(larger_sizes, True, key=is_crowded)
 
 
 def _count_staying(leaving: Leaving, scheduler: Scheduler) -> int:
