@@ -118,15 +118,10 @@ class Deferral(Struct, frozen=True):
 
 def deferral_of(node: Node) -> Deferral | None:
     """Return the node's deferral, or None."""
-    if not is_deferred(node):
+    if marks.DEFERRED not in node.annotations and marks.DEFERRED not in node.labels:
         return None
     fields = _fields_of(node, marks.DEFERRED)
     return Deferral(fields.get("by", ""), fields.get("at", ""))
-
-
-def is_deferred(node: Node) -> bool:
-    """Whether the node was left for a run from elsewhere."""
-    return marks.DEFERRED in node.annotations or marks.DEFERRED in node.labels
 
 
 def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:

@@ -102,7 +102,7 @@ class WarningKind(StrEnum):
     MORE_UPDATES = "more-updates"
 
 
-class PlannedNode(Struct, frozen=True):
+class PlannedNode(Struct, frozen=True, rename={"was_cordoned": "cordoned"}):
     """A node to reboot, as planned; unknown values are empty.
 
     In a rollback, `staged_version` is the version to go back to.
@@ -116,7 +116,8 @@ class PlannedNode(Struct, frozen=True):
     # Pods on it now: its drain evicts some, and leaves others, as of DaemonSets.
     evict: int
     leave: int
-    cordoned: bool = False
+    # Before rollout started with it, so it stays cordoned.
+    was_cordoned: bool = False
     staged: bool = True
     # Pods that earlier drains move to it, so that its drain evicts them again.
     arrivals: int = 0
@@ -129,11 +130,6 @@ class PlannedNode(Struct, frozen=True):
     wait_seconds: int = 0
     # The version that needs another reboot after this one.
     next_version: str = ""
-
-    @property
-    def was_cordoned(self) -> bool:
-        """Whether it was cordoned before rollout started with it, and stays so."""
-        return self.cordoned
 
 
 class Estimate(Struct, frozen=True):

@@ -196,7 +196,7 @@ def plan_node(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
         staged_version="",
         evict=0,
         leave=0,
-        cordoned=was_cordoned,
+        was_cordoned=was_cordoned,
         machine_id=machine_id,
         pool=pools_of(policy).pool_of(node.labels),
     )

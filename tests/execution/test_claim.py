@@ -131,7 +131,7 @@ def context(
     cluster = PatientApi(cast("ClusterApi", api), clock)
     report = Reporter((), clock)
     uid = read_node(cast("ClusterApi", getattr(api, "api", api)), name).uid
-    planned = PlannedNode(name, "b", uid, "1", "2", 0, 0, cordoned=cordoned, machine_id="m")
+    planned = PlannedNode(name, "b", uid, "1", "2", 0, 0, was_cordoned=cordoned, machine_id="m")
     return NodeContext(
         planned=planned,
         run_id=f"run-{name}",

@@ -39,7 +39,6 @@ from rollout.planning.eligibility.memory import (
     why_resting,
     with_hold,
     with_node_end,
-    with_pause,
     without_failures,
 )
 from rollout.wording import cause_of
@@ -203,16 +202,13 @@ def test_a_failure_of_a_wrong_clock_holds_nothing_for_long() -> None:
 
 
 def test_releases() -> None:
-    memory = with_pause(after(end("w-1"), end("w-2")), pause=Pause("ada"))
-    assert without_failures(memory, versions=[BAD], nodes=(), everything=False) == with_pause(
-        NO_MEMORY, pause=Pause("ada")
-    )
+    memory = replace(after(end("w-1"), end("w-2")), pause=Pause("ada"))
+    only_paused = replace(NO_MEMORY, pause=Pause("ada"))
+    assert without_failures(memory, versions=[BAD], nodes=(), everything=False) == only_paused
     assert set(without_failures(memory, versions=(), nodes=["w-1"], everything=False).nodes) == {
         "w-2"
     }
-    assert without_failures(memory, versions=(), nodes=(), everything=True) == with_pause(
-        NO_MEMORY, pause=Pause("ada")
-    )
+    assert without_failures(memory, versions=(), nodes=(), everything=True) == only_paused
 
 
 def test_a_version_that_a_person_holds_stays_held_until_it_is_released() -> None:
@@ -240,7 +236,7 @@ def test_no_version_is_held_that_could_not_be_remembered() -> None:
 
 
 def test_a_pause_of_all_goes_before_everything_and_ends_by_itself() -> None:
-    memory = with_pause(NO_MEMORY, pause=Pause("ada", until=(NOW + HOUR).isoformat()))
+    memory = replace(NO_MEMORY, pause=Pause("ada", until=(NOW + HOUR).isoformat()))
     found = why_not_startable("w-1", BAD, EligibilityInputs(NOW, memory, include_held=True))
     assert found is not None
     assert found.kind is ExclusionReason.PAUSED

@@ -183,7 +183,7 @@ def test_cordoned_and_idle_nodes_are_taken_on_request() -> None:
     plan = build_plan(
         inputs(nodes, observations=seen, policy=Policy(include_cordoned=True, reboot_idle=True))
     )
-    assert [(planned.name, planned.cordoned, planned.staged) for planned in plan.nodes] == [
+    assert [(planned.name, planned.was_cordoned, planned.staged) for planned in plan.nodes] == [
         ("w-1", True, True),
         ("w-2", False, False),
     ]

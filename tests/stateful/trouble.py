@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError
 from rollout.execution.record.memory import change_memory
@@ -19,7 +21,6 @@ from rollout.lab.hosts.machine import Machine, Power
 from rollout.lab.lab import Lab
 from rollout.lab.objects import is_daemon, is_deleting, is_mirror, phase, spec_of, with_condition
 from rollout.model.memory import Pause
-from rollout.planning.eligibility.memory import with_pause
 from tests.security.hands import cordon_for_good, refill, set_well
 from tests.stateful.witness import CORDONED_BY_US, PATIENTLY, PAUSED, PHASE, PREFIX, RUN, Witness
 from tests.stateful.workloads import start_job
@@ -179,7 +180,7 @@ class Trouble:
         if not node:
             pause = Pause("ada", reason="for now") if paused else None
             with suppress(ApiError):
-                change_memory(self._api, "kube-system", partial(with_pause, pause=pause))
+                change_memory(self._api, "kube-system", partial(replace, pause=pause))
         else:
             self._on_node(
                 node, partial(_annotated, annotations={PAUSED: "true" if paused else None})

@@ -4,6 +4,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from rollout.adapters.evidence_files import sign
 from rollout.adapters.local_files import (
     check_output_file,
@@ -41,8 +43,6 @@ from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import Evidence, ProvingCluster, make_evidence
 from rollout.planning.eligibility.memory import (
     with_hold,
-    with_pause,
-    without_abort,
     without_failures,
 )
 from rollout.ports import ClusterApi
@@ -92,7 +92,7 @@ def pause(
     new_pause = Pause(wiring.operator(), whole_second(now), reason, until_text)
     names: list[str] = []
     if all:
-        before, _ = _change_memory(settings, partial(with_pause, pause=new_pause))
+        before, _ = _change_memory(settings, partial(replace, pause=new_pause))
         if before.pause and not before.pause.is_over(now):
             say(f"replaces: {before.pause}")
         paused = "All nodes"
@@ -202,9 +202,9 @@ def _unpause_lines(
 
 def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Memory:
     if all_nodes:
-        memory = with_pause(memory, pause=None)
+        memory = replace(memory, pause=None)
     if unattended:
-        memory = without_abort(memory)
+        memory = replace(memory, aborted=None)
     return memory
 
 

@@ -14,8 +14,8 @@ from rollout.model.cluster import Node
 from rollout.model.node_marks import (
     UNCLEAR_HINT,
     annotation_problem,
+    deferral_of,
     has_marks,
-    is_deferred,
     last_result,
     targets_on,
 )
@@ -202,7 +202,7 @@ def _tainted_nodes(nodes: Iterable[Node], *, include_deferred: bool) -> tuple[st
     """Return nodes with a soft taint, and deferred ones, with or without it, if included."""
 
     def counts(node: Node) -> bool:
-        return include_deferred if is_deferred(node) else has_soft_taint(node)
+        return include_deferred if deferral_of(node) else has_soft_taint(node)
 
     return tuple(node.name for node in nodes if counts(node))
 
@@ -256,7 +256,7 @@ def _marked_node(node: Node, planned: PlannedNode | None) -> MarkedNode:
         node_uid=node.uid,
         machine_id=node.annotations.get(marks.MACHINE_ID) or base.machine_id or node.machine_id,
         staged_version=staged_version,
-        cordoned=node.annotations.get(marks.CORDONED_BY_US) != "true",
+        was_cordoned=node.annotations.get(marks.CORDONED_BY_US) != "true",
         # A staged version in the marks must be proved.
         staged=base.staged or is_staged,
         detected_by=base.detected_by or tuple(targets),

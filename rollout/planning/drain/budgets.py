@@ -270,7 +270,4 @@ class NodeControllers(Struct, frozen=True):
                 keys.add(key)
                 if budget.disruptions_allowed <= 0:
                     awaited.add(key)
-        return cls(frozenset(keys), frozenset(awaited)) if keys else _NO_CONTROLLERS
-
-
-_NO_CONTROLLERS = NodeControllers(frozenset(), frozenset())
+        return cls(frozenset(keys), frozenset(awaited))

@@ -27,7 +27,6 @@ from rollout.model.memory import (
     MOST_VERSIONS,
     Memory,
     NodeFailures,
-    Pause,
     VersionFailures,
 )
 from rollout.model.progress import Outcome, Phase
@@ -235,14 +234,6 @@ def without_failures(
     for node in nodes:
         memory = replace(memory, nodes=_without(memory.nodes, node))
     return memory
-
-
-def with_pause(memory: Memory, *, pause: Pause | None) -> Memory:
-    return replace(memory, pause=pause)
-
-
-def without_abort(memory: Memory) -> Memory:
-    return replace(memory, aborted=None)
 
 
 def why_aborted(memory: Memory) -> str:
