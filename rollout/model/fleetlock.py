@@ -95,7 +95,10 @@ class SlotState(StrEnum):
 
 
 class Awaited(StrEnum):
-    """What a slot waits for: its drain, or its host's request, boot, Ready or report."""
+    """What a slot waits for: its drain, or its host's request, boot, Ready or report.
+
+    `calm`: its host may still follow its grant, although its boot is not awaited any more.
+    """
 
     NOTHING = ""
     DRAIN = "drain"
@@ -103,7 +106,6 @@ class Awaited(StrEnum):
     BOOT = "boot"
     READY = "ready"
     REPORT = "report"
-    # The boot is not awaited any more, but the host may still follow its grant.
     LATE_REBOOT = "calm"
 
 
