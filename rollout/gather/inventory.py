@@ -153,12 +153,8 @@ class _HostReader:
             content = value if unsafe_value is None else unsafe_value
             if content is None or (isinstance(content, str) and not content.strip()):
                 continue
-            is_word = isinstance(content, str | int) and not isinstance(content, bool)
-            if not is_word or not str(content).isprintable():
-                problem = "only Ansible reads this value"
-            elif unsafe_value is None and _TEMPLATE.search(str(content)):
-                problem = "only Ansible evaluates templates"
-            else:
+            problem = _why_only_for_ansible(content, may_be_template=unsafe_value is None)
+            if not problem:
                 return str(content).strip()
             if not self.by_ansible:
                 raise self._variable_error(name, problem)
@@ -171,6 +167,15 @@ class _HostReader:
         return InventoryError(
             f"inventory: host {self.name}: {variable}={text}: {why}", hint=_BY_ANSIBLE_HINT
         )
+
+
+def _why_only_for_ansible(content: object, *, may_be_template: bool) -> str:
+    is_word = isinstance(content, str | int) and not isinstance(content, bool)
+    if not is_word or not str(content).isprintable():
+        return "only Ansible reads this value"
+    if may_be_template and _TEMPLATE.search(str(content)):
+        return "only Ansible evaluates templates"
+    return ""
 
 
 def _without_brackets(address: str) -> str:

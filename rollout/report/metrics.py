@@ -204,7 +204,8 @@ class Metrics(Collector):
         return sorted(set(self._pools.values())) or [""]
 
     def _apply_step(self, event: NodeStep) -> None:
-        earlier_phase = self._view.nodes.get(event.node, NodeView(event.node)).phase
+        node = self._view.nodes.get(event.node)
+        earlier_phase = node.phase if node else None
         self._view.apply(event)
         if event.phase is earlier_phase:
             return

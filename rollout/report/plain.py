@@ -30,6 +30,8 @@ DETAIL_SECONDS = 30.0
 _BLOCKED_SECONDS = 300.0
 _QUIET_SECONDS = 60.0
 _SECONDS_BETWEEN_CHECKS_FOR_SILENCE = _QUIET_SECONDS / 4
+# In place of a pod's name.
+_STEP = ""
 # Nothing has happened yet, or the end has its own line.
 _SILENT_PHASES = frozenset({Phase.PENDING, Phase.DONE})
 _PHASES_WITH_WAITS = frozenset({Phase.CORDONED, Phase.DRAINED})
@@ -41,7 +43,7 @@ class LogFilter:
     def __init__(self, *, names_pods: bool = False) -> None:
         self.view = RunView()
         self._names_pods = names_pods
-        # By node and pod; the pod is empty for a step.
+        # By node, and by pod or `_STEP`.
         self._reported_at: dict[tuple[str, str], float] = {}
 
     def admit(self, event: StepEvent | AnyLine, now: float) -> bool:
@@ -72,8 +74,8 @@ class LogFilter:
             is_wait = event.phase in _PHASES_WITH_WAITS and event.activity is Activity.WAITING
             is_other_wait = is_wait and node.detail != event.detail
             interval = 0.0 if is_other_wait else DETAIL_SECONDS
-            return bool(event.detail) and self._admit_again((event.node, ""), now, interval)
-        self._reported_at[event.node, ""] = now
+            return bool(event.detail) and self._admit_again((event.node, _STEP), now, interval)
+        self._reported_at[event.node, _STEP] = now
         return event.phase not in _SILENT_PHASES
 
     def _admit_again(self, key: tuple[str, str], now: float, interval: float) -> bool:

@@ -122,11 +122,11 @@ def brief_text(
     *,
     zone_by_node: Mapping[str, str],
     width: int | None,
-    height: int | None = None,
-    cluster_name: str = "",
-    next_step: str = "",
-    whole_command: str = "",
-    control_plane: Container[str] = (),
+    height: int | None,
+    cluster_name: str,
+    next_step: str,
+    whole_command: str,
+    control_plane: Container[str],
 ) -> str:
     """Render a plan above a question, in at most `height` lines.
 
@@ -156,9 +156,7 @@ def brief_text(
     hidden_count = len(findings) - len(notes)
     if hidden_count:
         notes.append(f"! {counted(hidden_count, 'more finding')}")
-    last_lines = tuple[str, ...]()
-    if whole_command:
-        last_lines = ("This is not all of the plan. To see all of it:", f"    {whole_command}")
+    last_lines = ("This is not all of the plan. To see all of it:", f"    {whole_command}")
     most_rows = height - _line_count(layout((), notes, *last_lines))
     rows = _wave_rows(plan, zone_by_node, width, most_rows=most_rows, control_plane=control_plane)
     return layout(rows, notes, *last_lines)
@@ -359,9 +357,10 @@ def _rough_time(seconds: float) -> str:
 
 
 class _WaveLook(NamedTuple):
-    """What a row shows. Only waves of one node can look the same: others have a number."""
+    """What a row shows of a wave."""
 
-    number: int
+    # None for a wave of one node; keeps the other waves apart.
+    own_index: int | None
     note: str
     version_steps: Sequence[str]
     pods: int
@@ -371,7 +370,7 @@ class _WaveLook(NamedTuple):
     def of(cls, wave: Wave) -> "_WaveLook":
         is_single = len(wave.nodes) == 1 and not wave.rolling
         return cls(
-            number=0 if is_single else wave.index,
+            own_index=None if is_single else wave.index,
             note=wave.note,
             version_steps=_version_steps(wave.nodes),
             pods=_pods_to_evict(wave),
@@ -380,17 +379,18 @@ class _WaveLook(NamedTuple):
 
 
 class _WaveSize(NamedTuple):
-    """A wave's size and versions. Rolling waves never have the same: they have a number."""
+    """What a row shows of a wave if there is little room."""
 
-    number: int
+    # None unless the wave is rolling; keeps rolling waves apart.
+    own_index: int | None
     nodes: int
     limit: str
     version_steps: Sequence[str]
 
     @classmethod
     def of(cls, wave: Wave) -> "_WaveSize":
-        number = wave.index if wave.rolling else 0
-        return cls(number, len(wave.nodes), wave.limit, _version_steps(wave.nodes))
+        own_index = wave.index if wave.rolling else None
+        return cls(own_index, len(wave.nodes), wave.limit, _version_steps(wave.nodes))
 
 
 def _names_with_delays(wave: Wave) -> str:

@@ -158,7 +158,7 @@ def _step_lines(steps: Iterable[_Step], width: int | None) -> Iterator[str]:
         previous_lead = lead
 
 
-def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
+def rehearsal_ending(result: RunResult, width: int | None) -> str:
     lines = []
     absent = absence_counts(result.not_done, result.left_out)
     if absent:

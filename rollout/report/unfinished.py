@@ -197,7 +197,7 @@ def resume_preview(
     in_plan_again: Container[str],
     inherited: Inheritance,
     *,
-    retry: bool = False,
+    retry: bool,
 ) -> str:
     """Return what resume will do with the nodes that the new plan does not show."""
     states = {

@@ -278,7 +278,7 @@ def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) 
     assert answer.stdout.startswith("11111111-2222-4333-8444-555555555555\n")
     assert facts is not None
     assert facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    assert facts.version != "9.9.9"
+    assert facts.running_version != "9.9.9"
 
 
 def test_the_inventory_hands_the_identities_of_a_configuration_on(

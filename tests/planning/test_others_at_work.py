@@ -171,11 +171,13 @@ def test_a_control_plane_node_waits_for_another_that_someone_else_maintains() ->
 
 def test_doctor_says_to_wait_for_the_condition_and_not_to_uncordon() -> None:
     nodes = [*PENDING, under(Lifecycle.DRAIN_IN_PROGRESS)]
-    (check,) = exclusion_checks(build_plan(inputs(nodes, policy=TWO)), nodes)
+    plan = build_plan(inputs(nodes, policy=TWO))
+    (check,) = exclusion_checks(plan, nodes, rival_marks={}, self_rebooting=())
     assert check.fix.text == "Wait until it is False"
 
 
 def test_doctor_says_how_to_uncordon_a_node() -> None:
     nodes = [*PENDING, cordoned("w-9", ago(24 * HOUR))]
-    (check,) = exclusion_checks(build_plan(inputs(nodes, policy=TWO)), nodes)
+    plan = build_plan(inputs(nodes, policy=TWO))
+    (check,) = exclusion_checks(plan, nodes, rival_marks={}, self_rebooting=())
     assert check.fix.commands == ("kubectl uncordon w-9",)

@@ -180,7 +180,7 @@ def test_doctor_names_a_coordinator_once_however_many_marks_it_left() -> None:
     marked = node("w-1", annotations={f"{prefix}a": "in_progress", f"{prefix}b": "in_progress"})
     rival_marks = {"w-1": tuple(marks_of_rivals(marked))}
     plan = build_plan(inputs([marked]))
-    (check,) = exclusion_checks(plan, [marked], rival_marks=rival_marks)
+    (check,) = exclusion_checks(plan, [marked], rival_marks=rival_marks, self_rebooting=())
     assert check.fix.text.count("--allow nodewright") == 1
     assert len(check.fix.commands) == 2
 

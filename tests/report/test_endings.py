@@ -232,8 +232,8 @@ def test_nobody_is_told_that_a_pass_takes_what_it_will_not(result: RunResult, st
 
 
 def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:
-    assert rehearsal_ending(RunResult(())) == ""
-    assert rehearsal_ending(RunResult((), excluded=(AWAY, PAUSED))).splitlines() == [
+    assert rehearsal_ending(RunResult(()), width=None) == ""
+    assert rehearsal_ending(RunResult((), excluded=(AWAY, PAUSED)), width=None).splitlines() == [
         "Requested nodes: 1 cannot be rebooted (1 unreachable); left out: 1 paused.",
         "! node-7  unreachable: the connection was refused\\x1b[2J",
         "Next:",
@@ -304,7 +304,7 @@ def test_many_nodes_of_which_the_same_is_said_have_one_line(count: int, lines: i
     unfinished = left_by(1, count)
     for text in (
         abort_preview(unfinished, NOBODY, ready_timeout=120),
-        resume_preview(unfinished, NOBODY, (), Inheritance()),
+        resume_preview(unfinished, NOBODY, (), Inheritance(), retry=False),
     ):
         assert sum("rebooting-" in line for line in text.splitlines()) == lines
         assert sum("draining-0: " in line for line in text.splitlines()) == 1

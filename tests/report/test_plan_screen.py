@@ -231,6 +231,8 @@ def before_the_question(made: RolloutPlan, height: int | None) -> list[str]:
         zone_by_node={},
         width=80,
         height=height,
+        cluster_name="",
+        next_step="",
         whole_command=WHOLE,
         control_plane=CONTROL_PLANE,
     )

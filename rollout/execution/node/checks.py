@@ -125,7 +125,7 @@ def _playbook_variables(
         "rollout_node": context.name,
         "rollout_run": context.run_id,
         "rollout_occasion": occasion.value,
-        "rollout_running_version": boot.version if boot else planned.running_version,
+        "rollout_running_version": boot.running_version if boot else planned.running_version,
         "rollout_staged_version": planned.staged_version,
         "rollout_boot_id": boot.boot_id if boot else planned.boot_id,
         "rollout_control_plane": is_control_plane(node, context.policy),

@@ -145,7 +145,7 @@ class Progress(Struct, frozen=True):
 
     @property
     def version(self) -> str:
-        return self.boot.version
+        return self.boot.running_version
 
 
 def with_staged_version(context: NodeContext, version: str) -> NodeContext:

@@ -200,14 +200,14 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
     """`NodeFailure` if the host does not run the staged version or, if unknown, a new one."""
     if not planned.staged:
         return
-    if staged_version and boot.version == staged_version:
+    if staged_version and boot.running_version == staged_version:
         return
-    if not staged_version and boot.version != planned.running_version:
+    if not staged_version and boot.running_version != planned.running_version:
         return
     expected = staged_version or "another version"
     raise NodeFailure(
         Outcome.ROLLED_BACK,
-        f"rolled back to {boot.version} from {expected}: the update did not take effect",
+        f"rolled back to {boot.running_version} from {expected}: the update did not take effect",
         see=("journalctl -u update-engine on the host",),
     )
 

@@ -44,13 +44,13 @@ def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, targe
     if not is_partition(target):
         # An os-release may name another version or the same: the digest is the proof.
         return
-    if boot.version == version:
+    if boot.running_version == version:
         return
-    verb = "is still running" if boot.version == planned.running_version else "is running"
+    verb = "is still running" if boot.running_version == planned.running_version else "is running"
     raise NodeFailure(
         Outcome.ROLLED_BACK,
-        f"the host rebooted, and {verb} {boot.version} instead of {version}: the rollback did not"
-        " take effect",
+        f"the host rebooted, and {verb} {boot.running_version} instead of {version}: the rollback"
+        " did not take effect",
         see=("cgpt show on the host",),
     )
 
@@ -70,7 +70,7 @@ def undoing_failed_rollback(
         # Another process may have the node now, and roll it back; or no command was sent.
         raise
     except RolloutError as error:
-        has_rolled_back = boot.version not in ("", context.planned.running_version)
+        has_rolled_back = boot.running_version not in ("", context.planned.running_version)
         if context.policy.rollback and not has_rolled_back and not _is_host_away(error):
             # Fails if another process holds the Lease: it may have chosen the other system again.
             with suppress(StoppedError):
@@ -112,7 +112,7 @@ def undo_rollback(host: SshHost) -> str:
         difference = machine_difference(host, boot)
         if difference:
             raise StepError(difference)
-        has_fallen_back = boot.version == host.planned.running_version
+        has_fallen_back = boot.running_version == host.planned.running_version
         return has_fallen_back or is_in_old_boot(host, boot)
 
     try:

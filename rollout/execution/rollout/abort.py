@@ -232,7 +232,7 @@ class _Undoing(Struct, frozen=True):
         if task.name not in self.hosts:
             return ""
         boot = self._host_of(task).boot_now()
-        return boot.version if boot else ""
+        return boot.running_version if boot else ""
 
     def _wait_until_safe(self, task: NodeTask) -> None:
         """Return once the node is Ready in another boot, or has stayed in the old one.

@@ -200,7 +200,7 @@ def encode_copy(
     cache: snapshot.CachedObjects,
     observations: Mapping[str, HostObservation],
     pace: CopiedPace,
-    anonymizing_key: bytes = b"",
+    anonymizing_key: bytes,
 ) -> bytes:
     """Return a `ClusterCopy` as JSON; anonymous, unless the key is empty."""
     sections = dict[str, list[Json]]()

@@ -203,7 +203,8 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
     requests override these. Overhead and host ports are added.
     """
     running, starting = _requests_of_containers(spec)
-    total = _override_by_pod(_combine(running, starting, max), spec.resources.requests)
+    highest = _combine(running, starting, max)
+    total = _override_by_pod(highest, spec.resources.requests)
     if spec.overhead:
         total = _combine(total, parse_resources(spec.overhead), add)
     others = _combine_others(total.others, _host_ports(spec), add)

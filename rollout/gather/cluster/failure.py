@@ -91,7 +91,7 @@ class Status(wire.Wire, frozen=True):
     code: int = 0
 
 
-def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str = "") -> ApiError:
+def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str) -> ApiError:
     """Return the error for an answer with this HTTP status.
 
     `request` is method and path. A `retry_after` that is a date is ignored.

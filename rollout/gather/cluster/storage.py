@@ -77,15 +77,15 @@ class _Replicas(NamedTuple):
 
 def read_stored_data(api: ClusterApi, pods: Sequence[Pod]) -> ReadIfAllowed[StoredData]:
     """Return the data of storage systems that have pods."""
+    volumes = ReadIfAllowed[StoredData]()
+    if any(pod.is_of_longhorn for pod in pods):
+        volumes = read_if_allowed(lambda: _read_longhorn_volumes(api), _UNSEEN_WARNING)
+    clusters = ReadIfAllowed[StoredData]()
     osds = [pod for pod in pods if pod.is_osd]
-    has_longhorn = any(pod.is_of_longhorn for pod in pods)
-    volumes, unseen = read_if_allowed(
-        lambda: _read_longhorn_volumes(api) if has_longhorn else (), _UNSEEN_WARNING
-    )
-    clusters, also_unseen = read_if_allowed(
-        lambda: _read_ceph_clusters(api, osds) if osds else (), _UNSEEN_WARNING
-    )
-    return ReadIfAllowed((*volumes, *clusters), (*unseen, *also_unseen))
+    if osds:
+        clusters = read_if_allowed(lambda: _read_ceph_clusters(api, osds), _UNSEEN_WARNING)
+    warnings = (*volumes.warnings, *clusters.warnings)
+    return ReadIfAllowed((*volumes.items, *clusters.items), warnings)
 
 
 def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:

@@ -209,7 +209,6 @@ _DETAILS_FIX = Fix.with_commands("For details, run", "rollout plan")
 _OWN_NODE_FIX = Fix(
     "Run rollout from outside the cluster, or from a pod that can run on another node."
 )
-NO_MARKS: Mapping[str, Sequence[RivalMark]] = {}
 _CAN_BE_REBOOTED = "When the node can be rebooted, run"
 
 
@@ -224,8 +223,8 @@ def exclusion_checks(
     plan: RolloutPlan,
     nodes: Iterable[Node],
     *,
-    rival_marks: Mapping[str, Sequence[RivalMark]] = NO_MARKS,
-    self_rebooting: Container[str] = (),
+    rival_marks: Mapping[str, Sequence[RivalMark]],
+    self_rebooting: Container[str],
 ) -> Iterator[Check]:
     """Yield a check for each excluded node that something can be done about.
 
@@ -245,7 +244,6 @@ def exclusion_checks(
 
 
 def _rival_fix(exclusion: Exclusion, marks: Sequence[RivalMark]) -> Fix:
-    """Say how to stop the coordinator that the exclusion names, or to remove its `marks`."""
     if not marks:
         # Then a pod, or a service on the host, shows that the coordinator is installed.
         return Fix(f"Stop it, or --exclude the node; {exclusion.fix}")

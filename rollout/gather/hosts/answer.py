@@ -25,11 +25,11 @@ Sections = Mapping[str, str]
 def split_sections(text: str) -> Sections:
     """Return the text after each marker line, by the name in the marker."""
     contents = defaultdict[str, str](str)
-    lines = (line.rstrip("\r") for line in text.split("\n"))
-    # Names alternate with what follows them.
-    _noise, *parts = _MARKED.split("\n".join(lines))
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    # After the login shell's output, names alternate with what follows them.
+    _login_output, *parts = _MARKED.split("\n".join(lines))
     for name, content in zip(parts[::2], parts[1::2], strict=True):
-        # A command may print a marker itself.
+        # A command may print a marker itself, so a name may come twice.
         contents[name] += content
     return {name: content.strip() for name, content in contents.items()}
 

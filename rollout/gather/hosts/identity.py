@@ -56,9 +56,9 @@ def match_hosts(
     by_node: dict[str, Host] = {}
     for host in inventory.hosts:
         node_at_address = by_address.get(normalize_address(host.address))
-        node = node_at_address or by_label.get(host.name)
-        if host.name in names:
-            node = host.name
+        node: str | None = host.name
+        if host.name not in names:
+            node = node_at_address or by_label.get(host.name)
         if node is None:
             # The inventory may also describe hosts outside the cluster.
             continue

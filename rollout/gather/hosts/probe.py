@@ -85,7 +85,7 @@ class BootFacts(Struct, frozen=True):
 
     boot_id: str
     machine_id: str
-    version: str
+    running_version: str
 
 
 def parse_boot(result: CommandResult) -> BootFacts | None:
@@ -107,7 +107,7 @@ def parse_machine_id(text: str) -> str:
 def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFacts | None:
     """Parse the answer to `last_question`; None if incomplete.
 
-    The facts are only those that can change between the probe and the reboot.
+    Only facts that may have changed since the probe are read.
     """
     stdout = split_sections(result.stdout)
     stderr = split_sections(result.stderr)
@@ -118,14 +118,14 @@ def parse_last_answer(host: Host, result: CommandResult, probe: Probe) -> HostFa
         host=host,
         update=_update_status(stdout, stderr, probe),
         os_id=word_or_empty(parse_assignments(stdout.get("release", "")).get("ID", "")),
-        running_version=boot.version,
+        running_version=boot.running_version,
         group="",
         boot_id=boot.boot_id,
         machine_id=boot.machine_id,
         locksmithd_active=False,
         may_reboot=True,
         sources=probe.sources,
-        signs=_read_signs(stdout, stderr, probe, boot.version),
+        signs=_read_signs(stdout, stderr, probe, boot.running_version),
     )
 
 

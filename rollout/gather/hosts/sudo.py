@@ -31,7 +31,6 @@ class SudoProblem(StrEnum):
     OTHER = "sudo does not run it"
 
 
-# In messages of sudo or the shell.
 _PROBLEM_PATTERNS = (
     (r"not in the sudoers file|may not run sudo", SudoProblem.NOT_IN_SUDOERS),
     (r"must have a tty|no tty present|requiretty", SudoProblem.NO_TERMINAL),
