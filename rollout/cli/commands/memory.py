@@ -89,27 +89,22 @@ def pause(
     now = api.server_time() or wiring.now()
     end = parse_future_time(until, now, "--until")
     until_text = whole_second(end) if end else ""
-    new_pause = Pause(wiring.operator(), whole_second(now), reason, until_text)
+    new = Pause(wiring.operator(), whole_second(now), reason, until_text)
     names: list[str] = []
     if all:
-        before, _ = _change_memory(settings, partial(replace, pause=new_pause))
+        before, _ = _change_memory(settings, partial(replace, pause=new))
         if before.pause and not before.pause.is_over(now):
             say(f"replaces: {before.pause}")
         paused = "All nodes"
         end_command = "rollout unpause --all"
     else:
         named = [item.name for item in nodes]
-        names = _change_each(named, lambda name: pause_node(api, name, new_pause))
+        names = _change_each(named, lambda name: pause_node(api, name, new))
         paused = shortened(names)
         end_command = f"rollout unpause {' '.join(names)}"
-    text = f"{paused}: {printable(str(new_pause))}.\nEnd it:\n    {end_command}"
+    text = f"{paused}: {printable(str(new))}.\nEnd it:\n    {end_command}"
     document = PauseReport(
-        all=all,
-        nodes=names,
-        by=new_pause.by,
-        at=new_pause.at,
-        reason=new_pause.reason,
-        until=new_pause.until,
+        all=all, nodes=names, by=new.by, at=new.at, reason=new.reason, until=new.until
     )
     settings.output.show(document, lambda: text, is_prose=True)
 
@@ -141,7 +136,7 @@ def unpause(
     ended = _change_each(paused, partial(unpause_node, api))
     lines = _unpause_lines(before, ended, others, all_nodes=all, unattended=unattended)
     if all:
-        lines += _pauses_by_name(others, api.server_time())
+        lines += _describe_named_pauses(others, api.server_time())
     if before.aborted is not None and not unattended:
         lines.append(_STILL_STOPPED)
     document = UnpauseReport(
@@ -208,7 +203,7 @@ def _without_pauses(memory: Memory, *, all_nodes: bool, unattended: bool) -> Mem
     return memory
 
 
-def _pauses_by_name(nodes: Sequence[Node], now: datetime | None) -> Iterator[str]:
+def _describe_named_pauses(nodes: Sequence[Node], now: datetime | None) -> Iterator[str]:
     names: list[str] = []
     for node in nodes:
         pause = pause_on(node)

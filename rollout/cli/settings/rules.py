@@ -213,11 +213,7 @@ def groups_of(server: FleetLockSettings) -> Groups:
 
 def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
     """Split assignments such as `workers=25%`."""
-    values: dict[str, str] = {}
-    for assignment in assignments:
-        name, _, value = assignment.partition("=")
-        values[name] = value
-    return values
+    return dict(assignment.split("=", maxsplit=1) for assignment in assignments)
 
 
 def server_policy(settings: Settings) -> Policy:
