@@ -194,7 +194,7 @@ class StepError(RolloutError):
 class DrainError(StepError):
     """Pods could not be evicted, or did not terminate in time.
 
-    `needed_seconds`: a drain timeout that is long enough; 0 if a longer one would not help.
+    `needed_seconds`: a drain timeout that is long enough; 0 if none is.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ def check_expression(text: str) -> None:
     except ValueError as error:
         raise UsageError(f"{text!r} is not a CEL expression: {error}") from error
     types = _import_cel().Type
-    # Only an evaluation shows the type of a DYN.
+    # A DYN may be a bool, which only its evaluation shows.
     if value_type not in (types.BOOL, types.DYN):
         raise UsageError(
             f"{text!r} is of the type {value_type.name().lower()}, not bool",

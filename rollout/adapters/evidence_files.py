@@ -50,7 +50,7 @@ class SignedDocument(Struct, frozen=True):
 def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[SignedDocument, ...]:
     """Return the documents of a file, a folder, a URL or the ConfigMap.
 
-    Raises `ApiUnavailableError`; other failures are the documents' problems.
+    Raises only `ApiUnavailableError`: a document has its `problem`.
     """
     if source == CONFIGMAP:
         return tuple(_read_configmap(api, namespace))

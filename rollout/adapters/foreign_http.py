@@ -63,7 +63,7 @@ def exchange(
     opener = urllib.request.OpenerDirector()
     opener.add_handler(urllib.request.ProxyHandler(None if by_proxy else {}))
     opener.add_handler(handler)
-    # In a thread, because this one waits only until the deadline.
+    # In a thread, to wait only until the deadline.
     response = in_background(lambda: _send(opener, request, bounds), "exchange")
     try:
         status, answer = response.result(bounds.seconds)

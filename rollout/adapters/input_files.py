@@ -1,7 +1,7 @@
 """Reads files that an operator names: regular ones of limited size.
 
-Pipes and devices could block an unattended pass: only the null device, and what the shell opens,
-such as `<(command)`, are allowed.
+Pipes and devices could block an unattended pass, except the null device, and what the shell opens,
+such as `<(command)`.
 """
 
 import errno

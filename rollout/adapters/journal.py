@@ -1,7 +1,4 @@
-"""The journal of a run: one JSON object per line, flushed before the run continues.
-
-Half a line, left by a dying process, is skipped.
-"""
+"""The journal of a run: one JSON object per line, flushed before the run continues."""
 
 import fcntl
 import json
@@ -80,7 +77,7 @@ class JournalFile:
 
 
 def read_journal(path: Path) -> Iterator[Record]:
-    """Return the records in order, without damaged lines."""
+    """Return the records in order, without damaged lines, as a dying process leaves them."""
     return (record for record in read_lines(path) if record is not None)
 
 

@@ -1,7 +1,7 @@
 """Writes files that no other user can redirect.
 
-A path is walked folder by folder, by the rules of Linux's `fs.protected_*` (sysctl/fs.rst), which
-many containers turn off.
+It walks a path by the rules of Linux's `fs.protected_*` (sysctl/fs.rst), which many containers turn
+off.
 """
 
 import errno

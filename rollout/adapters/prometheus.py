@@ -182,7 +182,7 @@ def has_same_origin(url: str, other: str) -> bool:
 def token_for(planned_url: str, configured_url: str, token: str) -> str:
     """Return the token to send to a plan's URL; empty if there is none.
 
-    `UsageError` if the configured server is another one, or if the token cannot be sent.
+    `UsageError` if another server is configured, or if it cannot be sent.
     """
     if not token.strip():
         return ""

@@ -1,6 +1,6 @@
 """Silences nodes' alerts in Alertmanager (API v2) while rollout works on them.
 
-A silence lasts minutes and is renewed, so none stays after a crash.
+A silence is renewed every few minutes, so none stays after a crash.
 """
 
 import re

@@ -26,6 +26,7 @@ DEFAULT_SCHEDULE = "0 1 * * *"
 DEFAULT_ZONE = "Etc/UTC"
 SSH_SECRET = "rollout-ssh"  # noqa: S105 - a name
 SERVER_PORT = 8080
+_CLUSTER_WIDE = ""
 # The API server requires this key in Secrets of type kubernetes.io/ssh-auth.
 SSH_KEY = "ssh-privatekey"
 
@@ -156,10 +157,10 @@ def _literal_block(value: Json) -> Markup:
 def roles(installation: Installation) -> tuple[Json, ...]:
     rights_of = _RIGHTS_OF_KIND.get(installation.kind, operate_rights)
     rights = rights_of(installation.lease_namespace, installation.policy)
-    by_namespace: dict[str, list[Right]] = {"": []}
+    by_namespace: dict[str, list[Right]] = {_CLUSTER_WIDE: []}
     for right in rights:
         # Access to a Namespace is reviewed within it, but only a ClusterRole can grant it.
-        namespace = "" if right.resource == "namespaces" else right.namespace
+        namespace = _CLUSTER_WIDE if right.resource == "namespaces" else right.namespace
         by_namespace.setdefault(namespace, []).append(right)
     return tuple(
         _role(installation.name, namespace, granted) for namespace, granted in by_namespace.items()
@@ -169,7 +170,7 @@ def roles(installation: Installation) -> tuple[Json, ...]:
 def _role(name: str, namespace: str, rights: Iterable[Right]) -> Json:
     kind = "ClusterRole"
     metadata = {"name": name}
-    if namespace:
+    if namespace != _CLUSTER_WIDE:
         kind = "Role"
         metadata["namespace"] = namespace
     return {"kind": kind, "metadata": metadata, "rules": list(_role_rules(rights))}

@@ -209,13 +209,10 @@ def _budget_never(finding: findings.BudgetNever) -> Words:
     ended = f", {finding.ended} of them completed" if finding.ended else ""
     cause = f"{rule_of(budget)} never allows an eviction ({pods}{ended})"
     restart = ""
-    match finding.restart:
-        case Deployment():
-            restart = "set drain.restart to blocked"
-        case findings.NoSurge() as no_surge:
-            cause = f"{cause}, and {text(no_surge)}"
-        case None:
-            pass
+    if isinstance(finding.restart, Deployment):
+        restart = "set drain.restart to blocked"
+    if isinstance(finding.restart, findings.NoSurge):
+        cause = f"{cause}, and {text(finding.restart)}"
     growth = ""
     if finding.replicas:
         growth = "add a replica" if finding.replicas == 1 else f"add {finding.replicas} replicas"

@@ -51,7 +51,7 @@ def text(finding: Finding) -> str:
 
 
 def unavailable_limit(limit: Count | int, pool: str) -> str:
-    """Return the setting with this limit, of a pool or (if empty) the rollout."""
+    """Return the setting and its limit; `pool` is empty for the rollout's."""
     if pool:
         return f"max-unavailable {limit} of the pool {pool}"
     return f"--max-unavailable {limit}"

@@ -50,7 +50,7 @@ class AnsibleExecutor:
         self._settings = settings
         self._lock = threading.Lock()
         # By Ansible's names of attended hosts.
-        self._queues: dict[str, CommandQueue] = {}
+        self._queues: dict[str, _CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Run a command through an attended host's queue, else in a run of about a second.
@@ -158,7 +158,7 @@ class AnsibleExecutor:
         Beyond 200 hosts, and with unsafe names, each command has its own run.
         """
         attended = [host for host in hosts if has_safe_names(host)][:_MOST_HOSTS_OF_QUEUE]
-        queue = CommandQueue(self._settings, attended)
+        queue = _CommandQueue(self._settings, attended)
         with self._lock:
             self._queues.update({host.name: queue for host in attended})
         try:
@@ -184,7 +184,7 @@ class _HostCommands:
     answers: "dict[int, Future[Answer]]" = field(default_factory=dict)
 
 
-class CommandQueue:
+class _CommandQueue:
     """Gives commands from many threads to hosts in one run of `reboot.yml`.
 
     If the run ends early, commands under way fail, and the next starts another run.
@@ -221,7 +221,6 @@ class CommandQueue:
             return SshTimeoutError(f"Ansible gave no response within {timeout:.3g} s")
 
     def close(self) -> None:
-        """End the run."""
         with self._lock:
             run = self._run
             for commands in self._commands.values():
@@ -260,7 +259,6 @@ class CommandQueue:
         return run
 
     def _make_folders(self, parent: Path) -> dict[str, _HostCommands]:
-        """Make a folder for each host's commands."""
         commands = dict[str, _HostCommands]()
         for host in self._hosts:
             # The playbook builds the same name: a host's own may have any character.

@@ -207,7 +207,6 @@ def _check_file(file: Path, hint: str = "") -> Path:
 
 
 def _check_not_planted(config: Path) -> None:
-    """Raise `UsageError` if others may have put ansible.cfg into the current folder."""
     reason = why_maybe_planted(config)
     if reason:
         # A file that others can write is refused in ANSIBLE_CONFIG, too.

@@ -89,7 +89,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
             end.refuse("DTEND and DURATION exclude each other")
         if self.recurrence_id:
             # Raises an error for an invalid value.
-            self.values(self.recurrence_id)
+            self._values_of(self.recurrence_id)
             if not self.uid:
                 self.block.refuse("RECURRENCE-ID without UID")
         self._check_length()
@@ -117,40 +117,38 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         return self._single_date(next(self.block.all("DTSTART")))
 
     @property
-    def is_whole_days(self) -> bool:
-        """Whether the event has dates instead of times."""
+    def _is_whole_days(self) -> bool:
         return not isinstance(self.start, datetime)
 
     @property
-    def zone(self) -> tzinfo:
-        """The time zone of the occurrences."""
+    def _zone(self) -> tzinfo:
         return self._own_zone or self.zones.of_calendar
 
     @property
     def _own_zone(self) -> tzinfo | None:
         return self.start.tzinfo if isinstance(self.start, datetime) else None
 
-    def local_times(self, line: ContentLine) -> Sequence[datetime]:
-        """Return a line's local times; `CalendarError` if not in DTSTART's form."""
+    def _local_times_of(self, line: ContentLine) -> Sequence[datetime]:
         return [
-            _local_time(self._check_form(line, value), self.zone) for value in self.values(line)
+            _local_time(self._check_form(line, value), self._zone)
+            for value in self._values_of(line)
         ]
 
     def occurrences(self, replaced: Iterable[ContentLine], horizon: Interval) -> Iterator[Interval]:
         """Yield the occurrences within the horizon, except the replaced ones."""
-        first = _local_time(self.start, self.zone)
-        horizon_end = _local_time(horizon.end, self.zone)
+        first = _local_time(self.start, self._zone)
+        horizon_end = _local_time(horizon.end, self._zone)
         length_by_clocks = self._first_end - first
         period_ends = self._period_ends()
         for local_begin in self._occurrence_starts(first, period_ends, replaced):
             # The starts are in order, and may be endless.
             if local_begin > horizon_end:
                 return
-            begin = _to_utc(local_begin, self.zone)
+            begin = _to_utc(local_begin, self._zone)
             ends = [*period_ends.get(_fold_key(local_begin), ())]
             # If clocks change meanwhile, the longer length counts.
-            ends.append(_to_utc(_add_clamped(local_begin, length_by_clocks), self.zone))
-            if not self.is_whole_days:
+            ends.append(_to_utc(_add_clamped(local_begin, length_by_clocks), self._zone))
+            if not self._is_whole_days:
                 ends.append(begin + min(self._exact_length, _LATEST - begin))
             end = max(ends)
             if begin < end and begin < horizon.end and horizon.begin < end:
@@ -164,11 +162,11 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         dates = [first, *(begin for begin, _ in periods)]
         for line in self.block.all("RDATE"):
             if not _is_period(line):
-                dates += self.local_times(line)
+                dates += self._local_times_of(line)
         excluded = {
             _fold_key(begin)
             for line in (*self.block.all("EXDATE"), *replaced)
-            for begin in self.local_times(line)
+            for begin in self._local_times_of(line)
         }
         # Not by dateutil's rruleset, which would drop one of two equal local times.
         for begin in merge(sorted(dates, key=_fold_key), *rules, key=_fold_key):
@@ -179,7 +177,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         from dateutil.rrule import rrulestr  # noqa: PLC0415 - slow to import
 
         for line in self.block.all("RRULE"):
-            rule = read_rule(line, has_times=not self.is_whole_days)
+            rule = read_rule(line, has_times=not self._is_whole_days)
             starts = rrulestr(rule.text, dtstart=first)
             # Set here, because dateutil refuses an UNTIL in another form than DTSTART.
             if rule.until:
@@ -190,9 +188,9 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         """Return the ends, in UTC, of RDATE's periods, by local start."""
         ends = defaultdict[_FoldKey, list[datetime]](list)
         for line in filter(_is_period, self.block.all("RDATE")):
-            for begin, end_or_length in cast("Sequence[Period]", self.values(line)):
+            for begin, end_or_length in cast("Sequence[Period]", self._values_of(line)):
                 self._check_form(line, begin)
-                key = _fold_key(_local_time(begin, self.zone))
+                key = _fold_key(_local_time(begin, self._zone))
                 ends[key] += self._ends_of_period(line, begin, end_or_length)
         return ends
 
@@ -202,14 +200,14 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         """Yield the end, and for a length also the end if clocks change meanwhile."""
         end = end_or_length
         if isinstance(end, timedelta):
-            exact_end = _add_clamped(_instant_in_utc(begin, self.zone), end)
+            exact_end = _add_clamped(_instant_in_utc(begin, self._zone), end)
             yield min(exact_end, _LATEST)
             end = _add_clamped(begin, end)
         if (begin.tzinfo is None) != (end.tzinfo is None):
             line.refuse("one end of a period has a time zone, the other has none")
         if end <= begin:
             line.refuse("a period ends before it begins")
-        yield _instant_in_utc(end, self.zone)
+        yield _instant_in_utc(end, self._zone)
 
     def _rule_end(self, line: ContentLine, rule: RecurrenceRule) -> datetime:
         """Return UNTIL as a local time.
@@ -221,15 +219,15 @@ class CalendarEvent(Struct, frozen=True, dict=True):
             line.refuse("UNTIL is neither a date nor a time")
         (until,) = _parse_values(line, rule.until, None)
         if not isinstance(until, datetime):
-            day = _local_time(cast("date", until), self.zone)
-            return day if self.is_whole_days else _add_clamped(day, _LAST_OF_DAY)
+            day = _local_time(cast("date", until), self._zone)
+            return day if self._is_whole_days else _add_clamped(day, _LAST_OF_DAY)
         as_written = until.replace(tzinfo=None)
-        by_clocks = _local_time(until.replace(tzinfo=until.tzinfo or UTC), self.zone)
+        by_clocks = _local_time(until.replace(tzinfo=until.tzinfo or UTC), self._zone)
         if by_clocks.fold:
             # UNTIL is in a repeated hour, whose first pass is all before it.
             repeated = by_clocks.replace(fold=0)
-            by_clocks += _to_utc(by_clocks, self.zone) - _to_utc(repeated, self.zone)
-        if self.is_whole_days:
+            by_clocks += _to_utc(by_clocks, self._zone) - _to_utc(repeated, self._zone)
+        if self._is_whole_days:
             return max(as_written, by_clocks)
         if until.tzinfo:
             return by_clocks
@@ -238,7 +236,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
     def _check_form(self, line: ContentLine, value: Value) -> date:
         """Return the value; `CalendarError` if not in DTSTART's form."""
         is_time = isinstance(value, datetime)
-        if not isinstance(value, date) or is_time is self.is_whole_days:
+        if not isinstance(value, date) or is_time is self._is_whole_days:
             line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
         if self._own_zone and isinstance(value, datetime) and not value.tzinfo:
             line.refuse("it has no time zone, and DTSTART has one")
@@ -247,28 +245,28 @@ class CalendarEvent(Struct, frozen=True, dict=True):
     @cached_property
     def _first_end(self) -> datetime:
         """The first occurrence's end, a local time without a `tzinfo`."""
-        first = _local_time(self.start, self.zone)
+        first = _local_time(self.start, self._zone)
         line = self.block.one("DTEND")
         if line:
-            return _local_time(self._check_form(line, self._single_date(line)), self.zone)
+            return _local_time(self._check_form(line, self._single_date(line)), self._zone)
         line = self.block.one("DURATION")
         if line:
-            length = cast("timedelta", self.values(line)[0])
-            if length % _DAY and self.is_whole_days:
+            length = cast("timedelta", self._values_of(line)[0])
+            if length % _DAY and self._is_whole_days:
                 line.refuse("an event of whole days lasts hours")
             return _add_clamped(first, length)
-        return _add_clamped(first, _DAY) if self.is_whole_days else first
+        return _add_clamped(first, _DAY) if self._is_whole_days else first
 
     @cached_property
     def _exact_length(self) -> timedelta:
         """The first occurrence's length, even if clocks change meanwhile."""
         line = self.block.one("DURATION")
         if line:
-            return cast("timedelta", self.values(line)[0])
+            return cast("timedelta", self._values_of(line)[0])
         line = self.block.one("DTEND")
         end = self._single_date(line) if line else self._first_end
         # DTEND may have its own zone.
-        return _instant_in_utc(end, self.zone) - _instant_in_utc(self.start, self.zone)
+        return _instant_in_utc(end, self._zone) - _instant_in_utc(self.start, self._zone)
 
     def _check_length(self) -> None:
         line = self.block.one("DTEND") or self.block.one("DURATION")
@@ -278,14 +276,13 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         _ = self._first_end
         if self._exact_length < timedelta():
             line.refuse("the event ends before it begins")
-        if not self._exact_length and self.is_whole_days:
+        if not self._exact_length and self._is_whole_days:
             line.refuse("the event of whole days has none: DTEND is the day after the last")
 
     def _single_date(self, line: ContentLine) -> date:
-        return cast("date", self.values(line)[0])
+        return cast("date", self._values_of(line)[0])
 
-    def values(self, line: ContentLine) -> Sequence[Value]:
-        """Return a property's values, or raise `CalendarError`."""
+    def _values_of(self, line: ContentLine) -> Sequence[Value]:
         default = "DURATION" if line.name == "DURATION" else ""
         kind = line.parameters.get("VALUE", default).upper()
         zone = line.parameters.get("TZID")

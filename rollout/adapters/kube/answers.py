@@ -1,6 +1,6 @@
 """Checks successful answers of the API server, and translates failed exchanges.
 
-A proxy's or login page's answer must not pass for an empty list or a completed change.
+A proxy's answer must not pass for an empty list or a completed change.
 """
 
 import ssl

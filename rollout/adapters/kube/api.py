@@ -202,7 +202,7 @@ class KubeApi(Struct, frozen=True, eq=False):
     def _note_failed_exchange(
         self, error: Exception, request: _Request, *, status: int = 0
     ) -> ApiError:
-        """Note the outage; return the error of a request without an answer."""
+        """Note the outage; return the error. `status` is of an answer that broke off."""
         self._recovery.note_outage()
         api_error = exchange_error(error, self.server, str(request))
         api_error.status = status
@@ -237,7 +237,6 @@ class KubeApi(Struct, frozen=True, eq=False):
     def _send_with_retry(
         self, session: ApiSession, request: _Request, *, may_repeat: bool = True
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request; a GET again if its connection breaks."""
         try:
             return self._send_once(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:

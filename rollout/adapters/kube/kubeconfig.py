@@ -100,9 +100,7 @@ class UserEntry(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fiel
         return tuple(headers)
 
 
-class ClusterEntry(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
-    """A cluster entry."""
-
+class _ClusterEntry(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
     server: str | None = None
     tls_server_name: str | None = None
     insecure_skip_tls_verify: bool | None = None
@@ -125,7 +123,7 @@ class _Entry(msgspec.Struct, frozen=True):
     """
 
     name: str
-    cluster: ClusterEntry | None = None
+    cluster: _ClusterEntry | None = None
     context: _ContextEntry | None = None
     user: Mapping[str, Any] | None = None
 
@@ -143,7 +141,7 @@ class Login(Struct, frozen=True):
     # Empty in a pod.
     context: str
     server: str
-    cluster: ClusterEntry
+    cluster: _ClusterEntry
     user: UserEntry
     # Name the entry and its file in messages.
     cluster_origin: str
@@ -158,7 +156,7 @@ class _MergedKubeconfig:
         self.current: str | None = None
         self.contexts: dict[str, _ContextEntry] = {}
         # With the files that have them.
-        self.clusters: dict[str, tuple[Path, ClusterEntry]] = {}
+        self.clusters: dict[str, tuple[Path, _ClusterEntry]] = {}
         self.users: dict[str, tuple[Path, Mapping[str, Any]]] = {}
         # Earlier files' entries replace later ones'.
         for path in reversed(files):
@@ -167,7 +165,7 @@ class _MergedKubeconfig:
             for entry in file.contexts or ():
                 self.contexts[entry.name] = entry.context or _ContextEntry()
             for entry in file.clusters or ():
-                self.clusters[entry.name] = path, entry.cluster or ClusterEntry()
+                self.clusters[entry.name] = path, entry.cluster or _ClusterEntry()
             for entry in file.users or ():
                 self.users[entry.name] = path, entry.user or {}
 
@@ -311,7 +309,7 @@ def service_account_login(context: str | None) -> Login:
     return Login(
         context="",
         server=f"https://{address}:{port}",
-        cluster=ClusterEntry(certificate_authority=str(SERVICE_ACCOUNT.with_name("ca.crt"))),
+        cluster=_ClusterEntry(certificate_authority=str(SERVICE_ACCOUNT.with_name("ca.crt"))),
         user=UserEntry(token_file=str(SERVICE_ACCOUNT)),
         cluster_origin=origin,
         user_origin=origin,
@@ -379,7 +377,7 @@ def _why_not_yaml(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _why_cluster_unusable(cluster: ClusterEntry) -> str:
+def _why_cluster_unusable(cluster: _ClusterEntry) -> str:
     """Return what makes a cluster unusable, such as `no server address`, or empty."""
     server = cluster.server or ""
     if not server:

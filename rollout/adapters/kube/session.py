@@ -199,7 +199,7 @@ def _load_certificates(
 
 
 def _load_client_certificate(
-    context: ssl.SSLContext, user: UserEntry, credentials: Credentials
+    tls_context: ssl.SSLContext, user: UserEntry, credentials: Credentials
 ) -> None:
     certificate = credentials.certificate or _read_pem(
         user.client_certificate_data, user.client_certificate
@@ -213,8 +213,8 @@ def _load_client_certificate(
     ):
         file.write(certificate + b"\n" + key)
         file.flush()
-        # With an empty passphrase OpenSSL does not ask.
-        context.load_cert_chain(file.name, password="")
+        # With an empty passphrase, OpenSSL does not ask for one.
+        tls_context.load_cert_chain(file.name, password="")
 
 
 def _read_pem(data: str | None, file: str | None) -> bytes:

@@ -101,10 +101,9 @@ class _EarlyEventHandler(AuthOnlyHandler):
 
 
 class _LoginTransport(ServiceRequestingTransport):
-    """Requests the login service once per connection, and does not poll.
+    """Requests the login service once per connection, without polling.
 
-    paramiko's plain transport requests it for each key, so some servers hang up. The parent
-    class polls every 0.1 s.
+    paramiko's plain transport requests it for each key, so some servers hang up. The parent polls.
     """
 
     def __init__(self, stream: DeadlineSocket) -> None:
@@ -192,8 +191,8 @@ def _as_ssh_exception() -> Iterator[None]:
 def connected(host: Host, deadline: float) -> Iterator["Connection"]:
     """Connect, and close the connection at the end.
 
-    Errors of sockets and paramiko, including those raised in the block, become `SshError`.
-    `deadline`, by `time.monotonic`, is for connecting and logging in.
+    Errors of sockets and paramiko, also in the block, become `SshError`. The deadline, by
+    `time.monotonic`, is for connecting and logging in.
     """
     started = time.monotonic()
     try:
@@ -385,7 +384,7 @@ def _with_first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[st
 
 def _signature_algorithms(key_types: tuple[str, ...]) -> tuple[str, ...]:
     names: list[str] = []
-    # The type of an RSA key names its unsafe algorithm.
+    # An RSA key's type names its unsafe algorithm (SHA-1), so ask for others.
     for key_type in key_types:
         names += _RSA_SIGNATURES if key_type == "ssh-rsa" else (key_type,)
     return tuple(names)

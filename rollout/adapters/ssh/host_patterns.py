@@ -1,7 +1,7 @@
 """Finds host names that an OpenSSH configuration treats alike, to ask ssh once.
 
-They match the same wildcards, and no line names them. A line that may depend on names otherwise, or
-is not understood, makes ssh be asked about every name.
+They match the same wildcards, and no line names them. If a line is not understood, or depends on
+names otherwise, ssh is asked about every name.
 """
 
 import re
@@ -131,7 +131,7 @@ def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
 
 
 def _unquote(words: Iterable[str]) -> Sequence[str] | None:
-    """Return the patterns without quotes and `!`; None if words may be joined."""
+    """Return the patterns without quotes and `!`; None if quotes or a backslash remain."""
     unquoted = [word[1:-1] if _QUOTED.fullmatch(word) else word for word in words]
     if any(character in word for word in unquoted for character in "\"'\\"):
         return None

@@ -1,7 +1,7 @@
 """Reads OpenSSH's known_hosts files, and decides whether to accept a host's key.
 
-paramiko's reader takes quadratic time, and ignores patterns and markers, so it would accept a
-revoked key. Certificates are not checked: a host that only an authority vouches for is unknown.
+paramiko's reader takes quadratic time, and ignores patterns and markers such as @revoked.
+Certificates are not checked: a host that only an authority vouches for is unknown.
 """
 
 import base64
@@ -68,9 +68,7 @@ class HostKey:
 
 
 @dataclass(frozen=True, slots=True)
-class KeysByName:
-    """Finds the keys of a host name."""
-
+class _KeysByName:
     _plain: defaultdict[str, list[HostKey]] = field(default_factory=lambda: defaultdict(list))
     # Whether a name matches, for patterns and hashes.
     _matchers: list[tuple[Callable[[str], bool], HostKey]] = field(default_factory=list)
@@ -111,8 +109,8 @@ class KnownHosts:
         system = [Path(file).expanduser() for file in sources.system]
         self._file = own[0] if own else None
         self._lock = threading.Lock()
-        self._hosts = KeysByName()
-        self._authorities = KeysByName()
+        self._hosts = _KeysByName()
+        self._authorities = _KeysByName()
         self._revoked: dict[bytes, HostKey] = {}
         # Also keys accepted in this run. A cache, because each hashed line costs a digest.
         self._keys_by_name: dict[str, tuple[HostKey, ...]] = {}
@@ -329,7 +327,7 @@ class KnownHostsLine(NamedTuple):
 
     def is_for(self, name: str) -> bool:
         """Whether the line has a key for this lower-case name."""
-        keys = KeysByName()
+        keys = _KeysByName()
         if self.key is not None:
             keys.add(self.names, self.key)
         return bool(keys.find(name))

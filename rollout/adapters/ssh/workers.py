@@ -52,6 +52,7 @@ def in_processes(
             task = pickle.dumps((ask, share, share_of_concurrency))
             process = _start_worker()
             processes.enter_context(process)
+            # The exit kills it, then waits for its end.
             processes.callback(process.kill)
             in_background(partial(_collect_answers, process, task, answers), "worker")
         while running_workers:
