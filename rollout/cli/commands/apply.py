@@ -158,11 +158,7 @@ def _run(request: "Request", *, asks: bool) -> ExitCode:
 
 
 def _prepare_and_show(
-    connections: "Connections",
-    request: "Request",
-    *,
-    metrics: "Metrics | None",
-    asks: bool,
+    connections: "Connections", request: "Request", *, metrics: "Metrics | None", asks: bool
 ) -> "PreparedRun":
     """Raise `BlockedError` if the plan has blockers.
 

@@ -119,10 +119,7 @@ _ENV_SECRET = option(
     parser=_parse_secret_name,
 )
 _SCHEDULE = option(
-    DEFAULT_SCHEDULE,
-    "cronjob: when a pass starts, in cron syntax",
-    "CRON",
-    parser=check_schedule,
+    DEFAULT_SCHEDULE, "cronjob: when a pass starts, in cron syntax", "CRON", parser=check_schedule
 )
 _TIME_ZONE = option(DEFAULT_ZONE, "cronjob: time zone of the schedule", "ZONE", parser=check_zone)
 _TLS_SECRET = option(

@@ -41,10 +41,7 @@ from rollout.model.policy import Selection
 from rollout.model.text import counted, printable, shell_word, shortened
 from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.evidence import Evidence, ProvingCluster, make_evidence
-from rollout.planning.eligibility.memory import (
-    with_hold,
-    without_failures,
-)
+from rollout.planning.eligibility.memory import with_hold, without_failures
 from rollout.ports import ClusterApi
 from rollout.report.document_types import HoldReport, PauseReport, ReleaseReport, UnpauseReport
 

@@ -22,10 +22,7 @@ _OUT = option(None, "Save the plan, for rollout apply FILE", "FILE", parser=outp
 _MARKDOWN = option(None, "Also write the plan as Markdown", "FILE", parser=output_file)
 _DETAILED_EXITCODE = option(False, "Exit 2 if nodes would reboot, 4 if pending ones cannot")
 _EXPLAIN = option(
-    None,
-    "Explain the wave of this node, and show its pods",
-    "NODE",
-    autocompletion=node_names,
+    None, "Explain the wave of this node, and show its pods", "NODE", autocompletion=node_names
 )
 _FINISH_BY = option(
     None,
@@ -36,10 +33,7 @@ _SNAPSHOT = option(
     None, "Save the input of the plan, for rollout lab up --like", "FILE", parser=output_file
 )
 _ROLLBACK = option(
-    None,
-    "Plan the rollback of the nodes that run this version",
-    "VERSION",
-    parser=parse_os_version,
+    None, "Plan the rollback of the nodes that run this version", "VERSION", parser=parse_os_version
 )
 _ANONYMOUS = option(False, "Hide names and labels in the snapshot")
 
@@ -132,8 +126,6 @@ def _finish_date(finish_by: str | None, settings: CommandSettings) -> datetime |
     if finish_by is None:
         return None
     settings.refuse_typed_settings(
-        ("waves.max-unavailable",),
-        why="is what --finish-by looks for",
-        hint="Drop one of the two.",
+        ("waves.max-unavailable",), why="is what --finish-by looks for", hint="Drop one of the two."
     )
     return parse_future_time(finish_by, wiring.now(), "--finish-by")

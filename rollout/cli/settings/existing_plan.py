@@ -18,11 +18,7 @@ _RULES_OF_SETTING = {
     "nodes.skip": ("--skip blocked",),
     "gates.calendar": ("gates.freeze",),
 }
-_RULE_OF_TABLE = {
-    "pool": POOL,
-    "critical": "[[critical]]",
-    "gates_healthy": "[[gates.healthy]]",
-}
+_RULE_OF_TABLE = {"pool": POOL, "critical": "[[critical]]", "gates_healthy": "[[gates.healthy]]"}
 
 
 def with_current_timeouts(rules: Policy, current: CommandSettings) -> Policy:
@@ -98,11 +94,7 @@ def timeout_notes(before: Policy, after: Policy) -> Iterator[str]:
 
 
 def settings_without_effect(
-    current: CommandSettings,
-    rules: Policy,
-    selection: Selection,
-    *,
-    changeable: Container[str],
+    current: CommandSettings, rules: Policy, selection: Selection, *, changeable: Container[str]
 ) -> Iterator[str]:
     """Yield a sentence for each variable and file setting that differs from these rules.
 

@@ -14,14 +14,7 @@ from msgspec import Struct
 from rollout.adapters.input_files import Trust, read_input
 from rollout.adapters.input_trust import DistrustError
 from rollout.adapters.own_pod import OWN_POD_VARIABLES
-from rollout.cli.settings.schema import (
-    LISTS,
-    TABLES,
-    Settings,
-    field_of,
-    settings,
-    settings_in,
-)
+from rollout.cli.settings.schema import LISTS, TABLES, Settings, field_of, settings, settings_in
 from rollout.cli.settings.setting import Setting
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable

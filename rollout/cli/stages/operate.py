@@ -37,13 +37,7 @@ from rollout.cli.stages.metrics import measured_pass
 from rollout.cli.stages.notification_repeats import RepeatFilter
 from rollout.cli.stages.request import Request, Unattended
 from rollout.cli.terminal import say, show_lines
-from rollout.errors import (
-    ApiError,
-    ExitCode,
-    InterruptedRunError,
-    LockedError,
-    RolloutError,
-)
+from rollout.errors import ApiError, ExitCode, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline, StopRequest
 from rollout.execution.lease import HolderState, LeaseWatch, read_lease
 from rollout.ports import Clock, ClusterApi

@@ -152,8 +152,7 @@ def load_saved(file: Path) -> RolloutPlan:
         content = read_input(file, most=LARGEST_DOCUMENT, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
         raise PlanFileError(
-            f"cannot read the plan {file}: {error.strerror}",
-            hint=hint_of(error, _SAVE_HINT),
+            f"cannot read the plan {file}: {error.strerror}", hint=hint_of(error, _SAVE_HINT)
         ) from error
     return decode_plan(content, str(file))
 

@@ -167,9 +167,7 @@ def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
     if words:
         hint = f"Resolve the blockers, {exclude}, or try anyway (--allow {','.join(words)})."
     raise BlockedError(
-        f"not started: {_blocked_text(blockers)}",
-        details=tuple(finding_lines(blockers)),
-        hint=hint,
+        f"not started: {_blocked_text(blockers)}", details=tuple(finding_lines(blockers)), hint=hint
     )
 
 
