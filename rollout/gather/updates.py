@@ -39,8 +39,7 @@ ask sudo-bus 5 sudo -n {_BUS_CALL} && exit 0
 ask sudo-client 12 sudo -n {_CLIENT_CALL}
 """.strip()
 
-# How long the connection and all questions may take.
-_CHECK_SECONDS = 60.0
+_CHECK_TIMEOUT_SECONDS = 60.0
 _REPORTING_ERROR = (
     "update_engine is reporting a failed update, and accepts no request: try again soon"
 )
@@ -89,7 +88,7 @@ def check_hosts(
         else:
             hosts[node] = observation.host
     answers = shell.run_on_all(
-        hosts, CHECK_COMMAND, timeout=_CHECK_SECONDS, concurrency=concurrency
+        hosts, CHECK_COMMAND, timeout=_CHECK_TIMEOUT_SECONDS, concurrency=concurrency
     )
     with closing(answers):
         for node, answer in answers:

@@ -104,7 +104,7 @@ class SummaryLine(JsonLine, frozen=True, tag="summary"):
 
     @property
     def why_not_done(self) -> Mapping[str, str]:
-        return {node.node: f"{node.reason}, {node.message}" for node in self.not_done}
+        return {entry.node: f"{entry.reason}, {entry.message}" for entry in self.not_done}
 
     @property
     def why_not_started(self) -> Mapping[str, str]:
@@ -115,7 +115,7 @@ class SummaryLine(JsonLine, frozen=True, tag="summary"):
         return self._reasons_of(self.skipped)
 
     def _reasons_of(self, nodes: Sequence[str]) -> Mapping[str, str]:
-        not_done = {node.node for node in self.not_done}
+        not_done = {entry.node for entry in self.not_done}
         return {node: self.reasons.get(node, "") for node in nodes if node not in not_done}
 
 
@@ -222,16 +222,16 @@ def event_line(event: StepEvent) -> EventLine:
             left = (*result.skipped, *result.not_started)
             return SummaryLine(
                 at=event.at,
-                succeeded=[node.node for node in result.succeeded],
-                failed=[NodeFinished.of(event.at, node) for node in result.failed],
-                skipped=[node.node for node in result.skipped],
-                not_started=[node.node for node in result.not_started],
-                reasons={node.node: node.message for node in left},
+                succeeded=[success.node for success in result.succeeded],
+                failed=[NodeFinished.of(event.at, failure) for failure in result.failed],
+                skipped=[entry.node for entry in result.skipped],
+                not_started=[entry.node for entry in result.not_started],
+                reasons={entry.node: entry.message for entry in left},
                 not_done=result.not_done,
                 left_out=result.left_out,
                 pods_to_move=result.pods_to_move,
                 evictions=result.evictions,
-                kinds={node.node: node.kind for node in left if node.kind},
+                kinds={entry.node: entry.kind for entry in left if entry.kind},
             )
         case _:
             return event

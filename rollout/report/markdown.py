@@ -76,11 +76,8 @@ def _section(table: ReportTable, most: int = _MOST_ROWS) -> Iterator[str]:
     rows = [map(_cell, row) for row in table.rows[:most]]
     yield tabulate(rows, headers=table.headings, tablefmt="github", disable_numparse=True)
     hidden_count = len(table.rows) - most
-    more = (
-        f"{hidden_count} more rows are in the HTML page and in the JSON."
-        if hidden_count > 0
-        else ""
-    )
-    note = joined(" ", table.note, more)
+    note = table.note
+    if hidden_count > 0:
+        note = joined(" ", note, f"{hidden_count} more rows are in the HTML page and in the JSON.")
     if note:
         yield note

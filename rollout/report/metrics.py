@@ -240,8 +240,8 @@ class Metrics(Collector):
             family.clear()
         families.run.wave().set(view.waves[-1].index if view.waves else 0)
         planned = view.plans[-1].waves
-        last = planned[-1].index if planned else 0
-        families.run.waves().set(view.waves[-1].of if view.waves else last)
+        planned_count = planned[-1].index if planned else 0
+        families.run.waves().set(view.waves[-1].of if view.waves else planned_count)
         for pool in self._all_pools:
             for phase in Phase:
                 families.run.nodes(phase, pool).set(0)

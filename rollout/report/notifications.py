@@ -231,7 +231,7 @@ def error_note(error: BaseException) -> Note:
 def _has_only_nodes_for_later(result: RunResult) -> bool:
     if result.failed or result.not_done or not result.not_started:
         return False
-    return all(node.is_for_later for node in result.not_started)
+    return all(entry.is_for_later for entry in result.not_started)
 
 
 _LEVEL_OF_STATE = {
@@ -259,13 +259,13 @@ def _finish_note(result: RunResult, state: RolloutState, *, unattended: bool) ->
 
 def _finish_lines(result: RunResult) -> Iterator[str]:
     """Show only one message, preferably of a node that was not started."""
-    messages = [node.message for node in result.not_started]
-    messages += [f"{node.node} {node.message}" for node in result.succeeded if node.message]
+    messages = [entry.message for entry in result.not_started]
+    messages += [f"{entry.node} {entry.message}" for entry in result.succeeded if entry.message]
     if messages:
         yield f"{printable(messages[0])}."
     if result.failed:
-        yield f"Failed: {shortened([node.node for node in result.failed])}."
+        yield f"Failed: {shortened([failure.node for failure in result.failed])}."
     if result.not_done:
-        yield f"Not done: {shortened([node.node for node in result.not_done])}."
+        yield f"Not done: {shortened([entry.node for entry in result.not_done])}."
     if result.left_out:
         yield f"Left out: {reason_counts(result.left_out)}."

@@ -55,6 +55,7 @@ _MOST_ROWS = 20
 _MOST_NAMES_OF_WAVE = 20
 _MOST_NAMES_OF_GROUP = 8
 _MOST_NOTES = 3
+_FEWEST_ZONES_AS_ALL = 3
 # Up to date needs no label; the other states have a warning.
 _WITHOUT_LABEL = (
     UpdateState.UP_TO_DATE,
@@ -331,7 +332,7 @@ def _group_row(
     for wave in group:
         nodes += _nodes_in_order(wave)
     zones = _zones_of(nodes, zone_by_node)
-    has_all_zones = len(zones) > 2 and all_zones == set(zones)  # noqa: PLR2004
+    has_all_zones = len(zones) >= _FEWEST_ZONES_AS_ALL and all_zones == set(zones)
     first = group[0].index
     last = group[-1].index
     # Notes of many waves would fill the screen, so the first one stands for all.
@@ -610,11 +611,12 @@ NOT_REHEARSED = (
 )
 
 
-def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None) -> str:
+def rehearsal_text(rehearsals: Sequence[Rehearsal], width: int | None) -> str:
     lines = []
-    for node in nodes:
-        lines += [f"✘ {printable(node.node)}  {printable(text)}" for text in node.objections]
-    allowed = counted(sum(node.evictions for node in nodes), "eviction")
+    for rehearsal in rehearsals:
+        subject = f"✘ {printable(rehearsal.node)}"
+        lines += [f"{subject}  {printable(objection)}" for objection in rehearsal.objections]
+    allowed = counted(sum(rehearsal.evictions for rehearsal in rehearsals), "eviction")
     rejected = counted(len(lines), "request") if lines else "no requests"
     lines.append(
         f"Dry run: nothing was changed. The API server would allow {allowed} and reject {rejected}."

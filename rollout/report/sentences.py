@@ -220,18 +220,15 @@ def result_counts(result: RunResult) -> str:
 
 def outcome_counts(succeeded: str, *, failed: int, not_done: int, not_started: int) -> str:
     """Return `3 nodes succeeded, 1 failed`."""
+    were = "was" if not_started == 1 else "were"
     counts = joined(
         ", ",
         f"{succeeded} succeeded",
         f"{failed} failed" if failed else "",
-        f"{not_started} {_was(not_started)} not started" if not_started else "",
+        f"{not_started} {were} not started" if not_started else "",
     )
     others = f"{counted(not_done, 'other node')} could not be rebooted" if not_done else ""
     return joined("; ", counts, others)
-
-
-def _was(number: int) -> str:
-    return "was" if number == 1 else "were"
 
 
 def absence_counts(not_done: Sequence[NotDone], left_out: Mapping[str, int]) -> str:

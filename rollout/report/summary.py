@@ -29,6 +29,9 @@ _THEN = "then"
 _GO_ON = "go on"
 
 
+_REASONS_TO_START_LATER = (ExclusionReason.DEFERRED, ExclusionReason.VERSION_HELD)
+
+
 class _Step(NamedTuple):
     """A lead with its command, or a sentence without one."""
 
@@ -178,9 +181,7 @@ def next_step(result: RunResult, *, unattended: bool) -> str:
 
 
 def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
-    held_count = sum(entry.reason is ExclusionReason.VERSION_HELD for entry in result.not_done)
-    trouble_count = len(result.not_done) - len(result.deferred) - held_count
-    if trouble_count > 0:
+    if any(entry.reason not in _REASONS_TO_START_LATER for entry in result.not_done):
         yield _Step(_SEE, "rollout doctor")
     if result.failed:
         yield _Step(_SEE, "rollout status --run")

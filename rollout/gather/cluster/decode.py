@@ -67,11 +67,9 @@ class SharedValues(Struct, frozen=True):
 
     def owner(self, references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
         controller = _find_controller(references)
-        return (
-            None
-            if controller is None
-            else self._keep_once(controller, lambda: _owner_ref(controller))
-        )
+        if controller is None:
+            return None
+        return self._keep_once(controller, lambda: _owner_ref(controller))
 
     def requests(self, spec: wire.PodSpec) -> Resources:
         return self._keep_once(demand_key(spec), lambda: pod_requests(spec))
@@ -274,7 +272,7 @@ def attachment(wire_attachment: wire.WireAttachment) -> VolumeAttachment:
 
 
 def volume(wire_volume: wire.WireVolume) -> PersistentVolume | None:
-    """Return a claimed volume that attaches only to certain nodes, or to several."""
+    """Return None unless the volume is claimed, and attaches to certain nodes or to several."""
     claim = wire_volume.spec.claim_ref
     terms = node_terms(wire_volume.spec.node_affinity.required)
     is_shared = not _SHARED_MODES.isdisjoint(wire_volume.spec.access_modes)

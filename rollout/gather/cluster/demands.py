@@ -247,9 +247,8 @@ def _requests_of_containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
 
 
 def _requests(container: wire.Container) -> Resources:
-    return (
-        parse_resources(container.resources.requests) if container.resources.requests else _NOTHING
-    )
+    requests = container.resources.requests
+    return parse_resources(requests) if requests else _NOTHING
 
 
 def _override_by_pod(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> Resources:

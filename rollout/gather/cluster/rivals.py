@@ -140,9 +140,9 @@ def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
     owners = _parse_concurrency(settings.get("concurrency", ""))
     # Without --lock-ttl, or with a zero such as `0h0m`, the lock never expires.
     may_expire = any(digit in settings.get("lock-ttl", "") for digit in "123456789")
-    name = settings.get("lock-annotation") or likely_lock
+    lock_name = settings.get("lock-annotation") or likely_lock
     can_be_taken = not may_expire and owners <= _MOST_OWNERS
-    holders, stays_full = _lock_holders(meta.annotations.get(name, ""), owners)
+    holders, stays_full = _lock_holders(meta.annotations.get(lock_name, ""), owners)
     return Coordinator(
         rival=_KURED,
         kind="DaemonSet",
@@ -150,7 +150,7 @@ def _kured_coordinator(item: _WireCoordinator, likely_lock: str) -> Coordinator:
         name=meta.name,
         holders=holders,
         locked=stays_full and not may_expire,
-        lock=LockAnnotation(name, owners) if can_be_taken else None,
+        lock=LockAnnotation(lock_name, owners) if can_be_taken else None,
     )
 
 

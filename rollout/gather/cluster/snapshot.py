@@ -107,8 +107,8 @@ def read_snapshot(
     stored, unseen_stored = read_stored_data(api, all_pods)
     attached, unseen_attachments = attachments.result()
     bound_volumes, unseen_volumes = volumes.result()
-    others, unseen_others = coordinators.result()
-    unseen = (*unseen_attachments, *unseen_volumes, *unseen_others, *unseen_jobs)
+    rivals, unseen_rivals = coordinators.result()
+    unseen = (*unseen_attachments, *unseen_volumes, *unseen_rivals, *unseen_jobs)
     return ClusterSnapshot(
         identity=identity.result(),
         nodes=nodes.result(),
@@ -118,7 +118,7 @@ def read_snapshot(
         attachments=attached,
         warnings=(*unseen, *unseen_namespaces, *unseen_stored),
         volumes=tuple(filter(None, bound_volumes)),
-        coordinators=others,
+        coordinators=rivals,
         namespaces=dict(namespaces),
         read_at=api.server_time(),
         stored=stored,
@@ -284,7 +284,7 @@ def _shows_problem(condition: wire.Condition) -> bool:
 
 
 def console_command(provider_id: str) -> str:
-    """Return a command that prints the console of such as `aws:///ZONE/i-0123`, or empty."""
+    """Return a command that prints the console of `aws:///ZONE/i-0123`, or empty."""
     provider, _, rest = provider_id.partition("://")
     match provider, [piece for piece in rest.split("/") if piece]:
         case _, []:

@@ -76,7 +76,6 @@ class _Replicas(NamedTuple):
 
 
 def read_stored_data(api: ClusterApi, pods: Sequence[Pod]) -> ReadIfAllowed[StoredData]:
-    """Return the data of storage systems that have pods."""
     volumes = ReadIfAllowed[StoredData]()
     if any(pod.is_of_longhorn for pod in pods):
         volumes = read_if_allowed(lambda: _read_longhorn_volumes(api), _UNSEEN_WARNING)
@@ -107,6 +106,8 @@ def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:
         if not is_strict and len(replicas.healthy_nodes) == 1:
             # Longhorn's policy lets a drain take the last healthy replica away.
             continue
+        # Longhorn rebuilds only volumes with an unhealthy replica.
+        rebuild = "wait for its rebuild, or " if replicas.has_unhealthy else ""
         clause = f"and {len(volumes) - 1} more have their" if len(volumes) > 1 else "has its"
         yield StoredData(
             object=f"volumes.longhorn.io/{volumes[0]}",
@@ -114,12 +115,7 @@ def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:
             healthy=replicas.healthy_nodes,
             needed=1,
             problem=f"{clause} only healthy replica there",
-            # Longhorn rebuilds only volumes with an unhealthy replica.
-            fix=(
-                "wait for its rebuild, or add a replica"
-                if replicas.has_unhealthy
-                else "add a replica"
-            ),
+            fix=f"{rebuild}add a replica",
         )
 
 

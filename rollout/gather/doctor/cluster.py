@@ -40,8 +40,8 @@ def server_check(identity: ClusterIdentity) -> Check:
     return passed(CheckName.KUBECONFIG, identity.server, message)
 
 
-def clock_checks(own: datetime, server: datetime | None) -> Iterator[Check]:
-    ahead = (own - server).total_seconds() if server else 0.0
+def clock_checks(own_time: datetime, server_time: datetime | None) -> Iterator[Check]:
+    ahead = (own_time - server_time).total_seconds() if server_time else 0.0
     if abs(ahead) > _SKEW_SECONDS:
         word = "ahead of" if ahead > 0 else "behind"
         message = (

@@ -43,11 +43,12 @@ def poll(
     concurrency: int,
     on_answer: Callable[[], None],
 ) -> dict[str, HostObservation]:
-    """Probe many hosts at once; return the observations in the order of `hosts`.
+    """Probe many hosts at once.
 
     `timeout` is for each host, in seconds. `on_answer` runs in the caller's thread. An interrupt
     does not wait for the hosts.
     """
+    # Answers replace these, so the order of `hosts` stays.
     observations: dict[str, HostObservation] = {}
     for name, host in hosts.items():
         observations[name] = _no_address_failure(host)

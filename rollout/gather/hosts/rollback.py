@@ -126,14 +126,14 @@ def _sign_of_image(image: Sign, running: str) -> Sign:
     return _sign_of_version(running, earlier, booted=image.current, target=image.fallback)
 
 
-def _why_not_identified(own: str, running: str) -> str:
-    """Return why `running` does not tell which system is booted, or empty.
+def _why_not_identified(booted_version: str, running: str) -> str:
+    """Return why `running`, of os-release, does not tell which system is booted, or empty.
 
     A host whose two systems have one os-release would be rolled back again and again.
     """
-    if own == running:
+    if booted_version == running:
         return ""
-    name = own or "no version"
+    name = booted_version or "no version"
     return f"its os-release says {running}, and its booted system is {name}"
 
 
@@ -141,29 +141,28 @@ def _rollback_sign_of_deployments(stdout: Sections, stderr: Sections, running: s
     deployments = parse_deployments(stdout)
     if deployments is None:
         return _sign(SourceAnswer.NONE, why_rpm_ostree_silent(stderr))
-    own = next((deployment for deployment in deployments if deployment.booted), None)
-    if own is None or not CHECKSUM.fullmatch(own.checksum):
+    booted = next((deployment for deployment in deployments if deployment.booted), None)
+    if booted is None or not CHECKSUM.fullmatch(booted.checksum):
         return _sign(SourceAnswer.NONE, "rpm-ostree names no booted deployment")
-    booted = own.checksum
-    has_staged = any(deployment.staged for deployment in deployments)
-    if has_staged:
+    if any(deployment.staged for deployment in deployments):
         why = "a deployment is staged, and rpm-ostree refuses: rpm-ostree cleanup --pending"
-        return _sign(SourceAnswer.NOT_NEEDED, why, booted)
-    target = _rollback_target(deployments)
-    if target is None or not CHECKSUM.fullmatch(target.checksum):
-        return _sign(SourceAnswer.NOT_NEEDED, "it has no other deployment", booted)
-    return _sign_of_two_deployments(own, target, running)
+        return _sign(SourceAnswer.NOT_NEEDED, why, booted.checksum)
+    other = _rollback_target(deployments)
+    if other is None or not CHECKSUM.fullmatch(other.checksum):
+        return _sign(SourceAnswer.NOT_NEEDED, "it has no other deployment", booted.checksum)
+    return _sign_of_two_deployments(booted, other, running)
 
 
-def _sign_of_two_deployments(own: OstreeDeployment, target: OstreeDeployment, running: str) -> Sign:
-    booted = own.checksum
-    earlier = version_or_empty(target.version or "")
+def _sign_of_two_deployments(
+    booted: OstreeDeployment, other: OstreeDeployment, running: str
+) -> Sign:
+    earlier = version_or_empty(other.version or "")
+    why = _why_not_identified(version_or_empty(booted.version or ""), running)
     if not earlier:
-        return _sign(SourceAnswer.NOT_NEEDED, "its other deployment has no version", booted)
-    why = _why_not_identified(version_or_empty(own.version or ""), running)
+        why = "its other deployment has no version"
     if why:
-        return _sign(SourceAnswer.NOT_NEEDED, why, booted)
-    return _sign_of_version(running, earlier, booted=booted, target=target.checksum)
+        return _sign(SourceAnswer.NOT_NEEDED, why, booted.checksum)
+    return _sign_of_version(running, earlier, booted=booted.checksum, target=other.checksum)
 
 
 def _rollback_target(deployments: Sequence[OstreeDeployment]) -> OstreeDeployment | None:

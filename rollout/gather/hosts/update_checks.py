@@ -74,6 +74,7 @@ def _engine_checks(stdout: Sections, update: UpdateStatus, engine: UnitState) ->
 def _rpm_ostree_checks(stdout: Sections, stderr: Sections) -> UpdateChecks:
     zincati = parse_unit_state(stdout, stderr, "zincati-unit")
     timer = parse_unit_state(stdout, stderr, _RPM_OSTREE_UNIT)
+    # Either Zincati or the timer stages updates.
     if timer.exists and (timer.runs or not zincati.exists):
         return _timer_checks(stdout, stderr, _RPM_OSTREE_UNIT)
     if not zincati.exists:

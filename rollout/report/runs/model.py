@@ -93,6 +93,10 @@ class NodeReport(Struct, frozen=True):
     message: str = ""
 
     @property
+    def name(self) -> str:
+        return self.node
+
+    @property
     def has_failed(self) -> bool:
         return self.outcome not in ("", Outcome.SUCCEEDED)
 

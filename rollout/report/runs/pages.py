@@ -108,8 +108,8 @@ def _failed_and_longest_first(node: NodeReport) -> tuple[bool, float]:
 
 
 def _most_important(nodes: Sequence[NodeReport]) -> Sequence[NodeReport]:
-    names = {node.node for node in sorted(nodes, key=_failed_and_longest_first)[:MOST_ROWS]}
-    return [node for node in nodes if node.node in names]
+    names = {node.name for node in sorted(nodes, key=_failed_and_longest_first)[:MOST_ROWS]}
+    return [node for node in nodes if node.name in names]
 
 
 def timeline(report: RunReport) -> Chart:
@@ -122,7 +122,7 @@ def timeline(report: RunReport) -> Chart:
     sections = list[tuple[str, Sequence[TimelineRow]]]()
     # Nodes are in the order of their waves.
     for position, nodes in groupby(visible, key=lambda node: node.wave):
-        rows = [_timeline_row(whole, node, holds_by_node.get(node.node, ())) for node in nodes]
+        rows = [_timeline_row(whole, node, holds_by_node.get(node.name, ())) for node in nodes]
         sections.append((_wave_title(report, position), rows))
     windows = [Span("window", opening.begin, opening.end) for opening in report.openings]
     title = counted(len(begun), "node")
@@ -180,7 +180,7 @@ def _timeline_row(
     bars = [*_bars(whole, spans)]
     end_of_bars = max((bar.x + bar.width for bar in bars), default=0.0)
     return TimelineRow(
-        label=node.node,
+        label=node.name,
         remark="" if node.outcome == Outcome.SUCCEEDED else outcome_text(node),
         took=elapsed(node.seconds),
         bars=bars,

@@ -156,7 +156,7 @@ def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: boo
         view.summary.why_not_started
         or view.summary.why_not_done
         or any(
-            node.outcome != Outcome.SUCCEEDED and node.node not in view.summary.why_skipped
+            node.outcome != Outcome.SUCCEEDED and node.name not in view.summary.why_skipped
             for node in nodes
         )
     )
@@ -279,7 +279,7 @@ def _idle_part(
 
 
 def _part_report(part: Part, seconds_of_run: float, nodes: Sequence[NodeReport]) -> PartReport:
-    seconds_by_node = {node.node: node.parts[part] for node in nodes if part in node.parts}
+    seconds_by_node = {node.name: node.parts[part] for node in nodes if part in node.parts}
     if not seconds_by_node:
         return PartReport(part, seconds_of_run)
     slowest = max(seconds_by_node, key=seconds_by_node.__getitem__)
@@ -377,8 +377,8 @@ def _node_durations(view: RunView, policy: Policy) -> Iterator[_PastDuration]:
         (node, node.end) for node in view.nodes.values() if node.end and node.end.succeeded
     )
     for node, end in sorted(succeeded, key=lambda pair: pair[1].at):
-        process = _process_start(view, end.at)
-        times = _node_times(node, end, process)
+        process_start = _process_start(view, end.at)
+        times = _node_times(node, end, process_start)
         if times is None:
             continue
         # A wait for pods to complete says nothing about other drains.
@@ -388,7 +388,7 @@ def _node_durations(view: RunView, policy: Policy) -> Iterator[_PastDuration]:
         reboot_begun = times.reboot_requested if policy.courtesy.reboot_delay else times.drained
         yield _PastDuration(_DurationKind.REBOOT, _seconds(reboot_begun, end.at))
         if node.has_evicted_pods and not node.has_awaited_pods:
-            last_eviction = released_at.get((process, node.name), times.begun)
+            last_eviction = released_at.get((process_start, node.name), times.begun)
             ending = _seconds(last_eviction, times.drained)
             yield _PastDuration(_DurationKind.ENDING, ending)
 
@@ -399,9 +399,9 @@ class _NodeTimes(NamedTuple):
     reboot_requested: datetime
 
 
-def _node_times(node: NodeView, end: NodeFinished, process: datetime) -> _NodeTimes | None:
+def _node_times(node: NodeView, end: NodeFinished, process_start: datetime) -> _NodeTimes | None:
     """Return None if a time is uncertain, as after a change of the clock."""
-    phases = [phase for phase in node.ended_phases if phase.begin >= process]
+    phases = [phase for phase in node.ended_phases if phase.begin >= process_start]
     # A delay after the cordon is no part of the drain.
     begun = next(
         (phase.begin for phase in phases if phase.phase not in (Phase.CORDONED, Phase.DRAINED)),

@@ -98,7 +98,7 @@ def _eviction_differences(report: RunReport) -> Iterator[str]:
     evicted = Counter(pod.node for pod in report.evicted)
     untouched = drain_failed = gone = arrived = 0
     for node in report.nodes:
-        missing = node.evict - evicted[node.node]
+        missing = node.evict - evicted[node.name]
         # Negative: pods came to the node after the plan was made.
         if missing < 0:
             arrived -= missing
@@ -249,7 +249,7 @@ def _node_row(node: NodeReport, report: RunReport) -> Sequence[str]:
     if node.version_after:
         version = version_step(node.version_before, node.version_after)
     return (
-        node.node,
+        node.name,
         str(wave.index) if wave else NOTHING,
         outcome_text(node),
         elapsed(node.seconds) if node.seconds else NOTHING,
@@ -266,7 +266,7 @@ def outcome_text(node: NodeReport) -> str:
 
 
 def failure_table(report: RunReport) -> ReportTable:
-    recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
+    recovered = {node.name for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
     rows = list[Sequence[str]]()
     for failure in report.failures:
         end = "left cordoned" if failure.left_cordoned else ""
