@@ -39,6 +39,7 @@ class RolloutError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
+        # One a line in summaries.
         self.fixes = (*see, hint) if hint else tuple(see)
         fixes = "; ".join(self.fixes)
         self.hint = f"See: {fixes}" if see else fixes

@@ -16,9 +16,9 @@ from typing import BinaryIO
 from rollout.adapters.input_trust import (
     Distrust,
     DistrustError,
-    find_entry_writers,
-    find_other_owner,
-    find_writers,
+    distrust_entry_if_writable,
+    distrust_if_foreign,
+    distrust_if_writable,
 )
 
 LARGEST_INPUT = 16 << 20
@@ -41,7 +41,7 @@ class Trust(Enum):
     ANYONE = auto()
     """For data: evidence, whose signature is verified, and journals."""
     NOT_WRITABLE_BY_OTHERS = auto()
-    """For what makes rollout run or trust something. See `find_writers`."""
+    """For what makes rollout run or trust something. See `distrust_if_writable`."""
     OWNED = auto()
     """In addition owned by this user or root, as OpenSSH requires of ~/.ssh/config."""
 
@@ -71,9 +71,9 @@ def check_input(path: Path, *, trust: Trust = Trust.ANYONE) -> None:
     _check_kind(path, path.stat())
     if _is_opened_by_shell(path) or trust is Trust.ANYONE:
         return
-    _raise_if_distrusted(path, find_writers(path))
+    _raise_if_distrusted(path, distrust_if_writable(path))
     if trust is Trust.OWNED:
-        _raise_if_distrusted(path, find_other_owner(path))
+        _raise_if_distrusted(path, distrust_if_foreign(path))
 
 
 def check_tree(path: Path) -> None:
@@ -89,15 +89,15 @@ def check_tree(path: Path) -> None:
             # A child's folders are already checked, unless it is a link. Without this, a
             # collection's thousands of files would be slow.
             is_child = entry != path and not entry.is_symlink()
-            find = find_entry_writers if is_child else find_writers
-            _raise_if_distrusted(entry, find(entry))
+            check = distrust_entry_if_writable if is_child else distrust_if_writable
+            _raise_if_distrusted(entry, check(entry))
         if is_folder and (real_folder := entry.resolve()) not in checked:
             checked.add(real_folder)
             pending += filter(_is_read_by_ansible, entry.iterdir())
 
 
 def _is_read_by_ansible(entry: Path) -> bool:
-    # Editors leave hidden files and broken links.
+    # Editors leave broken links.
     return not entry.name.startswith(".") and entry.exists()
 
 

@@ -38,22 +38,22 @@ def hint_of(error: Exception, otherwise: str = "") -> str:
     return error.hint if isinstance(error, DistrustError) else otherwise
 
 
-def find_writers(path: Path) -> Distrust | None:
-    """Return how others could replace or write the operator's file or folder, or None.
+def distrust_if_writable(path: Path) -> Distrust | None:
+    """Distrust a file or folder that others could replace or write.
 
     Folders and links on the way count, as for sshd's StrictModes, but anyone may own them, as in
     containers. Read-only mounts, such as Secrets, and mount points are trusted: who mounts a volume
     decides who shares it.
     """
-    return next(filter(None, map(find_entry_writers, _walk(path))), None)
+    return next(filter(None, map(distrust_entry_if_writable, _walk(path))), None)
 
 
-def find_entry_writers(entry: Path) -> Distrust | None:
-    """Return the same without the folders and links on the way."""
-    return _find_replacer(entry) or _find_direct_writers(entry)
+def distrust_entry_if_writable(entry: Path) -> Distrust | None:
+    """Do the same without the folders and links on the way."""
+    return _distrust_if_replaceable(entry) or _distrust_if_open(entry)
 
 
-def find_other_owner(path: Path) -> Distrust | None:
+def distrust_if_foreign(path: Path) -> Distrust | None:
     """Distrust a file that belongs to neither this user nor root."""
     state = path.stat()
     if not _is_foreign(state):
@@ -97,7 +97,7 @@ def _walk(path: Path) -> Iterator[Path]:
         remaining.extend(part for part in reversed(target.parts) if part != "/")
 
 
-def _find_replacer(entry: Path) -> Distrust | None:
+def _distrust_if_replaceable(entry: Path) -> Distrust | None:
     """Distrust an entry that its owner may replace, as in a sticky folder such as /tmp."""
     state = entry.lstat()
     folder = entry.parent
@@ -112,8 +112,8 @@ def _find_replacer(entry: Path) -> Distrust | None:
     )
 
 
-def _find_direct_writers(entry: Path) -> Distrust | None:
-    """Return how others may write to a file, or make and replace files in a folder."""
+def _distrust_if_open(entry: Path) -> Distrust | None:
+    """Distrust a file that others may write to, or a folder in which they may replace files."""
     state = entry.lstat()
     is_folder = stat.S_ISDIR(state.st_mode)
     # A link's mode says nothing: its target is checked next.

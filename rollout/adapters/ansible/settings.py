@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from rollout.adapters.input_files import Trust, check_input, check_tree
-from rollout.adapters.input_trust import find_writers, hint_of, why_maybe_planted
+from rollout.adapters.input_trust import distrust_if_writable, hint_of, why_maybe_planted
 from rollout.adapters.local_files import needing_temporary_folder
 from rollout.adapters.secrets import is_secret
 from rollout.errors import InputError, RolloutError, UsageError
@@ -210,7 +210,7 @@ def _check_not_planted(config: Path) -> None:
     reason = why_maybe_planted(config)
     if reason:
         # A file that others can write is refused in ANSIBLE_CONFIG, too.
-        use_hint = "" if find_writers(config) else _USE_CONFIG_HINT
+        use_hint = "" if distrust_if_writable(config) else _USE_CONFIG_HINT
         raise UsageError(
             f"ansible.cfg of the current directory is refused: {reason}",
             hint=f"{use_hint}To go on without it: run rollout in another directory.",

@@ -85,20 +85,20 @@ class KeyRing:
         return key
 
     @contextmanager
-    def open_keys(self, named: str | None, identities: Identities) -> Iterator[Keys]:
-        """Yield the keys to try: the named file's, else the identities', else the usual ones.
+    def open_keys(self, key_file: str | None, identities: Identities) -> Iterator[Keys]:
+        """Yield the keys to try: those of `key_file`, else the identities', else the usual ones.
 
         The agent stays open in this context. Raises `SshAuthError` if there are files but none is
         usable.
         """
-        if named:
-            identities = replace(identities, files=(named,), only=True)
-            named_keys: Keys = ()
+        if key_file:
+            identities = replace(identities, files=(key_file,), only=True)
+            keys_of_file: Keys = ()
             # If the file cannot be read, the agent may have its key.
             with suppress(SshAuthError):
-                named_keys = tuple(_with_certificate(self.load(named), named))
-            if named_keys:
-                yield named_keys
+                keys_of_file = tuple(_with_certificate(self.load(key_file), key_file))
+            if keys_of_file:
+                yield keys_of_file
                 return
         with _open_agent(identities.agent) as agent_keys:
             # Once each: the agent may hold keys on file.
