@@ -1,5 +1,6 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -93,7 +94,7 @@ def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
         with suppress(ApiError):
             pod = with_patience(read_pod, api, own_pod.namespace, own_pod.name)
     own_node = locate_own_node(own_pod, pod, nodes)
-    is_in_this_cluster = bool(own_pod.server) and own_pod.server in api.server
+    is_in_this_cluster = own_pod.server == urlsplit(api.server).hostname
     if own_node is None and own_pod.node_variable:
         say(
             f"warning: the node of this pod, {own_pod.node_variable}, is not in this cluster, so"
