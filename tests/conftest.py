@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say of each test what it needs and which tier it is of, before `-m` chooses."""
     for item in items:
         if (
-            folder_of(item) in SLOW
+            folder_of(item.path) in SLOW
             or item.get_closest_marker("kubectl")
             or "start_lab" in getattr(item, "fixturenames", ())
         ):
@@ -128,8 +129,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             try_more_examples(cases)
 
 
-def folder_of(item: pytest.Item) -> str:
-    return item.path.relative_to(HERE).parts[0]
+@cache
+def folder_of(path: Path) -> str:
+    return path.relative_to(HERE).parts[0]
 
 
 def mark_tier(cases: list[pytest.Item]) -> None:
@@ -140,7 +142,7 @@ def mark_tier(cases: list[pytest.Item]) -> None:
     kept = len(cases)
     if sample := first.get_closest_marker("sample"):
         kept = sample.args[0] if sample.args else 1
-    elif folder_of(first) in EXHAUSTIVE or first.get_closest_marker("exhaustive"):
+    elif folder_of(first.path) in EXHAUSTIVE or first.get_closest_marker("exhaustive"):
         kept = 0
     elif first.get_closest_marker("slow"):
         kept = TABLE
