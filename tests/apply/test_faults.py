@@ -22,7 +22,7 @@ QUICK = (
     *("--settle-timeout", "20s"),
     *ONE_LOOK,
 )
-# An outage takes two seconds of real time here, whatever else the machine is doing meanwhile.
+# An outage takes a second of real time here, whatever else the machine is doing meanwhile.
 PATIENT = ("--drain-timeout", "30s", "--reboot-timeout", "30s", "--ready-timeout", "30s")
 IMPATIENT = ("--drain-timeout", "5s")
 

@@ -66,7 +66,7 @@ def test_nodes_start_once_the_object_is_healthy(
         put_ceph(lab, "HEALTH_WARN")
 
     def mend_later(_node: str) -> None:
-        lab.world.cluster.agenda.after(60, lambda: put_ceph(lab, "HEALTH_OK"))
+        lab.world.cluster.agenda.after(360, lambda: put_ceph(lab, "HEALTH_OK"))
 
     def note(_node: str) -> None:
         seen.append(lab.store.items(CEPH_CLUSTERS)[0]["status"]["ceph"]["health"])

@@ -69,7 +69,7 @@ def test_one_that_comes_back_in_time_is_waited_for(lab: Lab, rollout: Rollout) -
     )
 
     def mend(_node: str) -> None:
-        lab.world.cluster.agenda.after(30, lambda: set_well(lab, "cp-1", "etcd", well=True))
+        lab.world.cluster.agenda.after(60, lambda: set_well(lab, "cp-1", "etcd", well=True))
 
     at_phase(lab, "ready", mend, node="worker-1")
     rollout(lab, *APPLY, *node_names("worker-1", "cp-2")).ends(0)
@@ -144,7 +144,7 @@ def test_a_member_that_our_own_reboot_took_away_is_no_reason_not_to_go_on(
         set_well(lab, name, "etcd", well=True)
 
     begun_after: dict[str, bool] = {}
-    at_phase(lab, "ready", lambda name: lab.world.cluster.agenda.after(30, mend, name), node="cp-1")
+    at_phase(lab, "ready", lambda name: lab.world.cluster.agenda.after(60, mend, name), node="cp-1")
     for other in ("cp-2", "cp-3"):
         at_phase(
             lab, "cordoned", lambda name: begun_after.setdefault(name, bool(mended)), node=other

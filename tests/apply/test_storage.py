@@ -135,7 +135,7 @@ def test_a_node_waits_until_its_copy_is_not_the_only_one(lab: Lab, rollout: Roll
     lost: list[str] = []
 
     def mend(node: str) -> None:
-        lab.world.cluster.agenda.after(60, lambda: fail(lab, f"data-{node}", at=""))
+        lab.world.cluster.agenda.after(360, lambda: fail(lab, f"data-{node}", at=""))
 
     def note(_node: str) -> None:
         lost.append(stored(lab, REPLICAS, "data-worker-1", LONGHORN)["spec"]["failedAt"])

@@ -128,7 +128,7 @@ def test_an_api_server_that_is_away_is_told_of_and_waited_for(
         def cut_off(lines: Sequence[str], _process: subprocess.Popen[bytes]) -> None:
             if not inflicted and re.search(r"worker-\d: ", "\n".join(lines)):
                 # eight seconds of real time
-                inflicted.append(ApiFault(answer=FaultAnswer.OUTAGE, duration=480))
+                inflicted.append(ApiFault(answer=FaultAnswer.OUTAGE, duration=960))
                 lab.inflict(*inflicted)
 
         screen = shown(tmp_path, lab.environment, ("status", "--watch"), 120, heed=cut_off)

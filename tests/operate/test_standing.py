@@ -74,7 +74,7 @@ def test_an_api_server_that_is_away_costs_a_pass_and_no_more(
     standing = begin(lab, "--window", open_now(hours=6))
     standing.await_words("outside the maintenance window")
     before = len(standing.said)
-    lab.run(lambda: lab.api.outage(120))
+    lab.run(lambda: lab.api.outage(480))
     standing.await_words("error: ", before)
     standing.await_words("outside the maintenance window", len(standing.said))
     assert standing.end() == 0
