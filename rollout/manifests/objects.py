@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights, operate_rights
 from rollout.model import marks
 from rollout.model.policy import Policy
+from rollout.model.text import grouped, joined
 
 # A Kubernetes object.
 Json = dict[str, Any]
@@ -178,16 +179,17 @@ def _role(name: str, namespace: str, rights: Iterable[Right]) -> Json:
 
 def _role_rules(rights: Iterable[Right]) -> Iterator[Json]:
     """Join the verbs of each resource, then resources with the same verbs."""
-    verbs_by_resource: dict[tuple[str, str, str], set[str]] = {}
-    for right in rights:
-        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
-        verbs_by_resource.setdefault((right.group, right.name, resource), set()).add(right.verb)
-    resources_by_verbs: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-    for (group, name, resource), verbs in verbs_by_resource.items():
-        resources_by_verbs.setdefault((group, name, tuple(sorted(verbs))), []).append(resource)
-    for (group, name, sorted_verbs), resources in resources_by_verbs.items():
+    verbs_by_resource = grouped(
+        ((right.group, right.name, joined("/", right.resource, right.subresource)), right.verb)
+        for right in rights
+    )
+    resources_by_verbs = grouped(
+        ((group, name, tuple(sorted(set(verbs)))), resource)
+        for (group, name, resource), verbs in verbs_by_resource.items()
+    )
+    for (group, name, verbs), resources in resources_by_verbs.items():
         rule: Json = {"apiGroups": [group], "resources": resources}
         if name:
             rule["resourceNames"] = [name]
-        rule["verbs"] = list(sorted_verbs)
+        rule["verbs"] = list(verbs)
         yield rule

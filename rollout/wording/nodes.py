@@ -166,9 +166,8 @@ def _held_version(finding: findings.HeldVersion) -> Words:
     if finding.by:
         cause = f"version {finding.version} has been held by {finding.by} since {finding.at}"
         return Words(cause, fix=_release_commands(finding.version))
-    if not finding.nodes:
-        nodes = "nodes that later succeeded"
-    else:
+    nodes = "nodes that later succeeded"
+    if finding.nodes:
         number = counted(len(finding.nodes), "node")
         nodes = f"{number}, {shortened(finding.nodes, _MOST_NODES)}"
     cause = (

@@ -153,10 +153,9 @@ def _unavailable_limit(finding: findings.UnavailableLimit) -> Words:
 
 @words.register
 def _unsettled(finding: findings.Unsettled) -> Words:
-    unsettled = f"after the interruption the cluster did not settle within {finding.timeout}"
-    if finding.node or finding.wave:
-        last = finding.node or f"wave {finding.wave}"
-        unsettled = f"after {last} the cluster did not settle within {finding.timeout}"
+    wave = f"wave {finding.wave}" if finding.wave else ""
+    last = finding.node or wave or "the interruption"
+    unsettled = f"after {last} the cluster did not settle within {finding.timeout}"
     return Words(f"{unsettled}: {finding.missing}")
 
 

@@ -40,6 +40,8 @@ _END_SECONDS: Final = 5.0
 _LOADING_SECONDS: Final = 300.0
 _TASK_START: Final = "playbook_on_task_start"
 
+_Events = SimpleQueue[Mapping[str, Any] | None]
+
 
 class AnsibleExecutor:
     """A `HostExecutor` through Ansible."""
@@ -122,9 +124,8 @@ class AnsibleExecutor:
         unanswered = {host.name: node for node, host in hosts.items()}
         forks = min(concurrency, len(unanswered))
         limit = math.ceil(len(unanswered) / forks) * timeout + _LOADING_SECONDS
-        deadline = time.monotonic() + limit
         # None follows the last event.
-        events: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
+        events: _Events = SimpleQueue()
         run = PlaybookRun(
             self._settings,
             find_playbooks() / "probe.yml",
@@ -135,17 +136,8 @@ class AnsibleExecutor:
         )
         try:
             run.start({"rollout_question": command, "rollout_seconds": math.ceil(timeout)})
-            why = f"it did not end within {limit:.0f} s"
-            # `get` raises Empty at the deadline.
-            with suppress(Empty):
-                while unanswered:
-                    event = events.get(timeout=max(0.0, deadline - time.monotonic()))
-                    if event is None:
-                        why = run.last_output
-                        break
-                    host_answer = parse_event(event)
-                    if host_answer and host_answer.host in unanswered:
-                        yield unanswered.pop(host_answer.host), host_answer.answer
+            has_ended = yield from _await_answers(unanswered, events, time.monotonic() + limit)
+            why = run.last_output if has_ended else f"it did not end within {limit:.0f} s"
             for _, node in sorted(unanswered.items()):
                 yield node, SshUnreachableError(f"Ansible gave no response: {why}")
         finally:
@@ -168,6 +160,23 @@ class AnsibleExecutor:
                 for host in attended:
                     self._queues.pop(host.name, None)
             queue.close()
+
+
+def _await_answers(
+    unanswered: dict[str, str], events: _Events, deadline: float
+) -> Generator[tuple[str, Answer], None, bool]:
+    """Yield the nodes' answers as they come; return whether the run ended without some."""
+    while unanswered:
+        try:
+            event = events.get(timeout=max(0.0, deadline - time.monotonic()))
+        except Empty:
+            return False
+        if event is None:
+            return True
+        host_answer = parse_event(event)
+        if host_answer and host_answer.host in unanswered:
+            yield unanswered.pop(host_answer.host), host_answer.answer
+    return False
 
 
 def _only_in_boot(boot_id: str, command: str) -> str:

@@ -209,17 +209,8 @@ class AnsiblePlaybooks:
         if file is None:
             return ""
         failures = list[str]()
-
-        def note_event(event: Mapping[str, Any]) -> None:
-            data = event.get("event_data") or {}
-            task = excerpt(str(data.get("task") or ""))
-            if event.get("event") == "playbook_on_task_start" and task:
-                notice(task)
-            if event.get("event") in _FAILURE_EVENTS and not data.get("ignore_errors"):
-                why = _why_task_failed(data.get("res") or {})
-                failures.append(f"task {task!r}: {excerpt(why, _LONGEST_FAILURE)}")
-
-        run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=note_event)
+        listener = _task_listener(notice, failures)
+        run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=listener)
         try:
             try:
                 run.start(variables)
@@ -236,6 +227,21 @@ class AnsiblePlaybooks:
         if run.status == 0:
             return ""
         return failures[0] if failures else run.last_output
+
+
+def _task_listener(notice: Callable[[str], None], failures: list[str]) -> Listener:
+    """Return a listener that calls `notice` for each task, and adds to `failures`."""
+
+    def note_event(event: Mapping[str, Any]) -> None:
+        data = event.get("event_data") or {}
+        task = excerpt(str(data.get("task") or ""))
+        if event.get("event") == "playbook_on_task_start" and task:
+            notice(task)
+        if event.get("event") in _FAILURE_EVENTS and not data.get("ignore_errors"):
+            why = _why_task_failed(data.get("res") or {})
+            failures.append(f"task {task!r}: {excerpt(why, _LONGEST_FAILURE)}")
+
+    return note_event
 
 
 def _why_task_failed(result: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from rollout.adapters.calendar.lines import Block, ContentLine
 from rollout.adapters.calendar.repeats import RecurrenceRule, read_rule
-from rollout.adapters.calendar.zones import Zones
+from rollout.adapters.calendar.zones import Zones, is_known_zone
 from rollout.model.timestamps import Interval
 
 _DATE = r"\d{8}"
@@ -299,7 +299,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         return _parse_values(line, line.value, zone)
 
     def _check_zone(self, line: ContentLine, zone: str) -> None:
-        if not self.zones.has(zone):
+        if not is_known_zone(zone.strip("/"), self.zones.defined):
             line.refuse(f"the time zone {zone!r} is not known")
         if "Z" in line.value:
             line.refuse("it is in UTC and in a time zone at once")

@@ -3,12 +3,12 @@
 What is not understood is an error: a freeze would be missing.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from rollout.adapters.calendar.events import CalendarEvent
 from rollout.adapters.calendar.lines import Block, ContentLine, read_calendar_block
 from rollout.adapters.calendar.zones import read_zones
+from rollout.model.text import grouped
 from rollout.model.timestamps import Interval
 
 # Other methods do not list events.
@@ -38,10 +38,7 @@ def read_occurrences(content: bytes, horizon: Interval, default_zone: str) -> It
 
 def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[ContentLine]]:
     """Return the replaced occurrences by the repeating event's UID."""
-    replaced = defaultdict[str, list[ContentLine]](list)
-    for event in events:
-        if event.recurrence_id:
-            replaced[event.uid].append(event.recurrence_id)
+    replaced = grouped((event.uid, event.recurrence_id) for event in events if event.recurrence_id)
     repeating = set[str]()
     for event in events:
         if event.recurrence_id or event.uid not in replaced:

@@ -25,10 +25,6 @@ class Zones(Struct, frozen=True):
     # Defined by the file itself.
     defined: frozenset[str]
 
-    def has(self, name: str) -> bool:
-        """Whether the time zone is known."""
-        return _is_known(name.strip("/"), self.defined)
-
 
 def read_zones(calendar: Block, default_zone: str) -> Zones:
     """Return a calendar's zones, or raise `CalendarError`.
@@ -73,7 +69,7 @@ def _find_zone(line: ContentLine, defined: frozenset[str]) -> tzinfo:
     from icalendar.timezone import tzp  # noqa: PLC0415 - slow to import
 
     name = line.value.strip().strip("/")
-    zone = tzp.timezone(name) if _is_known(name, defined) else None
+    zone = tzp.timezone(name) if is_known_zone(name, defined) else None
     if zone is None:
         line.refuse(f"the time zone {name!r} is not known")
     return zone
@@ -121,7 +117,8 @@ def _check_parts(block: Block) -> None:
         block.refuse("a time zone without STANDARD or DAYLIGHT")
 
 
-def _is_known(name: str, defined: frozenset[str]) -> bool:
+def is_known_zone(name: str, defined: frozenset[str]) -> bool:
+    """Whether the file may name this zone."""
     from icalendar.timezone import windows_to_olson  # noqa: PLC0415 - slow to import
 
     is_windows_name = name in windows_to_olson.WINDOWS_TO_OLSON

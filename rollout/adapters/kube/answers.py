@@ -110,9 +110,8 @@ def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
         # A deletion leaves no object, and a subresource may change another one.
         may_be_status = method == "DELETE" or bool(requested.subresource)
         return may_be_status and bytes(answer.status) == _SUCCESS
-    return answer.api_version == requested.version and _is_of_resource(
-        answer.kind, method, requested
-    )
+    is_of_version = answer.api_version == requested.version
+    return is_of_version and _is_of_resource(answer.kind, method, requested)
 
 
 def _is_of_resource(kind: str, method: str, requested: _RequestedObject) -> bool:

@@ -124,9 +124,8 @@ def _make_pool(login: Login, credentials: Credentials) -> urllib3.PoolManager:
     configuration.socket_options = _keep_alive_options()
     tls_context = _load_certificates(configuration, login, credentials)
     _choose_proxy(configuration, cluster.proxy_url)
-    pool = _create_pool(
-        configuration, login.cluster_origin if cluster.proxy_url else "the environment"
-    )
+    proxy_origin = login.cluster_origin if cluster.proxy_url else "the environment"
+    pool = _create_pool(configuration, proxy_origin)
     if tls_context is not None:
         pool.connection_pool_kw["ssl_context"] = tls_context
     if not configuration.verify_ssl:

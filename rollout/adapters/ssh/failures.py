@@ -139,10 +139,8 @@ def _incompatible_message_and_hint(
     if offer is None:
         detail = text.removeprefix("Incompatible ssh peer ")
         detail = detail.removeprefix("Incompatible ssh server ").strip("()")
-        return (
-            f"no SSH algorithm in common with {_first_line(greeting)}: {detail}",
-            _NEWER_HOST_HINT,
-        )
+        message = f"no SSH algorithm in common with {_first_line(greeting)}: {detail}"
+        return message, _NEWER_HOST_HINT
     offered = excerpt(", ".join(offer.names))
     message = f"no {offer.kind} in common with {_first_line(greeting)}, which offers {offered}"
     return message, _OLD_HOST_HINT if offer.is_outdated else _NEWER_HOST_HINT
