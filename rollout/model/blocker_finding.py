@@ -1,5 +1,3 @@
-"""Reasons for blockers."""
-
 from enum import StrEnum
 from typing import ClassVar
 

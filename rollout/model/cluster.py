@@ -49,14 +49,14 @@ class ConditionStatus(StrEnum):
 
 
 class NodeAddress(Struct, frozen=True):
-    """An address of a Node; `type` is as in the API."""
+    """An address of a Node."""
 
     type: str = ""
     address: str = ""
 
 
 class Resources(Struct, frozen=True):
-    """An amount of resources: what a pod requests, or what a node offers."""
+    """What a pod requests, or what a node offers."""
 
     cpu_milli: int = 0
     # In bytes.

@@ -1,5 +1,3 @@
-"""What a pod requires of its node: labels, taints and volumes."""
-
 from collections.abc import Sequence
 
 from msgspec import Struct

@@ -1,5 +1,3 @@
-"""Deployments, and how they replace their pods."""
-
 from msgspec import Struct
 
 
@@ -16,7 +14,7 @@ class DeploymentProgress(Struct, frozen=True):
 
 
 class Deployment(Struct, frozen=True):
-    """A Deployment, reduced."""
+    """A Deployment, and how it replaces its pods."""
 
     namespace: str
     name: str

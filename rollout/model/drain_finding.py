@@ -1,5 +1,3 @@
-"""Why a drain leaves or refuses a pod, and why a pod fits nowhere."""
-
 from enum import Enum, StrEnum
 from typing import ClassVar
 

@@ -9,14 +9,7 @@ from msgspec import Struct
 
 from rollout.model.detection import DEFAULT_SOURCES, Detection, Sign, Source, SourceAnswer
 from rollout.model.rivals import SelfReboot
-from rollout.model.update_checks import (
-    NO_CHECKS,
-    UPDATE_ENGINE_UNIT,
-    CheckState,
-    UnitState,
-    UpdateChecks,
-    service_text,
-)
+from rollout.model.update_checks import NO_CHECKS, CheckState, UnitState, UpdateChecks, service_text
 
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
@@ -273,7 +266,7 @@ class HostFacts(Struct, frozen=True):
         detail = update.message or "update_engine gave no status"
         service_state = self.engine_unit.service_state
         if service_state.is_off:
-            detail = service_text(UPDATE_ENGINE_UNIT, service_state)
+            detail = service_text("update-engine", service_state)
         # Flatcar always has update_engine, so there a missing one is a fault.
         is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         return Sign(source, SourceAnswer.ABSENT if is_absent else SourceAnswer.NONE, detail)

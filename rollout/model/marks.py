@@ -42,15 +42,13 @@ OF_RUN = (RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID)
 # Removed when a node is done; the last result stays.
 TRANSIENT = (
     *OF_RUN,
-    *(
-        STAGED_VERSION,
-        DETECTED,
-        CORDONED_BY_US,
-        EXCLUDED_BY_US,
-        HOOK_LABEL_ANNOTATION,
-        READY_BEFORE,
-        RESCUED,
-    ),
+    STAGED_VERSION,
+    DETECTED,
+    CORDONED_BY_US,
+    EXCLUDED_BY_US,
+    HOOK_LABEL_ANNOTATION,
+    READY_BEFORE,
+    RESCUED,
 )
 # "true" requests a reboot; removed after it.
 REBOOT_NEEDED = PREFIX + "reboot-needed"

@@ -1,5 +1,3 @@
-"""What is remembered in the cluster after a rollout: failures and pauses."""
-
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -97,7 +95,7 @@ class MissedDeadline(Struct, frozen=True):
 
 
 class Memory(Struct, frozen=True):
-    """What is remembered of earlier rollouts."""
+    """What the cluster remembers of earlier rollouts."""
 
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)
     versions: Mapping[str, VersionFailures] = field(default_factory=dict)

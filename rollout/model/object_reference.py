@@ -1,5 +1,3 @@
-"""The name of an object in the Kubernetes API."""
-
 import re
 
 from msgspec import Struct
@@ -15,7 +13,7 @@ _WRITTEN = re.compile(
 
 
 class ObjectReference(Struct, frozen=True):
-    """An object. `group` is empty for the core API, `namespace` if cluster-scoped."""
+    """An object of the Kubernetes API. `group` is empty for the core API, `namespace` if cluster-scoped."""
 
     plural: str
     group: str

@@ -1,5 +1,3 @@
-"""Where a pod may run."""
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct

@@ -1,5 +1,3 @@
-"""The operator's decisions."""
-
 from enum import StrEnum
 
 from msgspec import Struct, field

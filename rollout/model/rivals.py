@@ -1,5 +1,3 @@
-"""Other reboot coordinators."""
-
 from enum import StrEnum
 
 from msgspec import Struct

@@ -1,5 +1,3 @@
-"""The service that looks for updates on a host, and when it last did."""
-
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -114,7 +112,7 @@ UPDATE_ENGINE_UNIT: Final = "update-engine"
 
 
 class UpdateChecks(Struct, frozen=True):
-    """The service that looks for updates on a host."""
+    """The service that looks for updates on a host, and when it last did."""
 
     # Empty if unknown.
     unit: str = ""

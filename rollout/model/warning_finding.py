@@ -1,5 +1,3 @@
-"""Reasons for a plan's warnings."""
-
 from typing import ClassVar
 
 from msgspec import Struct

@@ -1,5 +1,3 @@
-"""Free capacity of nodes as pods move."""
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 

@@ -1,5 +1,3 @@
-"""Estimates how long drains wait for pods that run to completion."""
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime

@@ -1,5 +1,3 @@
-"""The forecast of each participating node's drain."""
-
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple

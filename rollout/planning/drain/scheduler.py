@@ -78,9 +78,6 @@ class Scheduler:
 
     def set_cordoned(self, names: Iterable[str]) -> None:
         self.cordoned = frozenset(names)
-        self._note_room_change()
-
-    def _note_room_change(self) -> None:
         self._room_changes += 1
 
     def taint(self, names: Iterable[str]) -> None:
@@ -164,7 +161,7 @@ class Scheduler:
                 if self.node_of(pod) != name:
                     self.take_out(pod)
                     self.put(pod, name)
-        self._note_room_change()
+        self._room_changes += 1
 
     def _move_away(self, node: str, pods: Sequence[Pod]) -> Sequence[Pod]:
         staying = list[Pod]()

@@ -4,7 +4,6 @@ The filters are kubectl drain's, flag for flag, with `--ignore-daemonsets` alway
 
 - Each pod gets all warnings and refusals; kubectl keeps the last and the first.
 - Pods that `--pod-selector` does not select, overdue pods and mirror pods are left.
-- Overdue is by the server's clock, not the local one.
 - Pods of a DaemonSet that is gone, and unmanaged pods, are refused, or evicted with `--force`. A
   controller of any kind counts.
 - Finished pods are evicted, whatever their owner and storage.
@@ -207,21 +206,13 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
             warnings.append(ruling.warning)
         if is_final:
             return PodVerdict(
-                pod,
-                action=ruling.action,
-                reason=finding.kind,
-                because=(finding,),
-                warnings=tuple(warnings),
+                pod, ruling.action, finding.kind, (finding,), warnings=tuple(warnings)
             )
         reason = finding.kind
     if refusals:
-        return PodVerdict(
-            pod,
-            action=Action.REFUSE,
-            reason=refusals[0].kind,
-            because=tuple(refusals),
-            warnings=tuple(warnings),
-        )
+        reason = refusals[0].kind
+        because = tuple(refusals)
+        return PodVerdict(pod, Action.REFUSE, reason, because, warnings=tuple(warnings))
     return PodVerdict(pod, Action.EVICT, reason, warnings=tuple(warnings))
 
 

@@ -85,19 +85,15 @@ class AwayLimit(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls,
-        policy: Policy,
-        total: int,
-        pool_by_requested_node: Mapping[str, str],
-        nodes: Iterable[Node],
+        cls, policy: Policy, total: int, pool_by_requested: Mapping[str, str], nodes: Iterable[Node]
     ) -> "AwayLimit":
         """Return the limits; percentages refer to `total`, or to a pool's requested nodes."""
-        sizes = Counter(pool_by_requested_node.values())
+        sizes = Counter(pool_by_requested.values())
         limits = {}
         for pool in policy.pools:
             if pool.max_unavailable is not None:
                 limits[pool.name] = pool.max_unavailable.of(sizes[pool.name])
-        pool_by_node = {**pools_of(policy).pool_by_node(nodes), **pool_by_requested_node}
+        pool_by_node = {**pools_of(policy).pool_by_node(nodes), **pool_by_requested}
         return cls(policy.max_unavailable.of(total), limits, pool_by_node)
 
     def remaining_beside(self, away: Collection[str]) -> "AwayLimit":

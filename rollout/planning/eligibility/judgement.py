@@ -1,5 +1,3 @@
-"""Whether a node may start, by pauses, held versions, evidence and backoff."""
-
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 

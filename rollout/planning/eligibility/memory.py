@@ -13,12 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rollout.errors import BlockedError
-from rollout.model.finding import (
-    AllNodesPaused,
-    HeldVersion,
-    NodeResting,
-    UncountedVersion,
-)
+from rollout.model.finding import AllNodesPaused, HeldVersion, NodeResting, UncountedVersion
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.memory import (
     LATEST_VERSIONS,

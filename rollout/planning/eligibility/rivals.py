@@ -1,5 +1,3 @@
-"""Find other reboot coordinators."""
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from rollout.model import marks

@@ -1,5 +1,3 @@
-"""Explain the waves of a finished layout."""
-
 from collections.abc import Sequence
 from itertools import zip_longest
 

@@ -162,7 +162,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     waves = _planned_waves(played.waves, reasons, played.arrivals, drains_by_node)
     blockers = _blockers(inputs, drains, remaining_limit, away)
     warnings = [*_warnings(inputs, drains_by_node, owners, waves=waves, simulated=played.warnings)]
-    # Others at work matter only if this plan has nodes, too.
+    # Others matter only if this plan reboots nodes, too.
     if drains:
         warnings += _warn_of_others_at_work(away, blockers)
     plan = RolloutPlan(
@@ -269,7 +269,7 @@ def _blockers(
     away: Mapping[str, NodeAway],
 ) -> tuple[Blocker, ...]:
     blockers = list[Blocker]()
-    # Another coordinator matters only if this plan reboots nodes, too.
+    # Other coordinators matter only if this plan reboots nodes, too.
     if drains:
         ignored = inputs.policy.gates.ignored_rivals
         blockers += rival_blockers(inputs.snapshot.coordinators, inputs.snapshot.nodes, ignored)
@@ -289,8 +289,7 @@ def _fastest_layout(
         limits = simulator.limits.with_rounds_up_to(most_rounds)
         return lay_out_pools(demands, limits, simulator.pools, quotas)
 
-    tried_rounds = _TRIED_ROUNDS if len(demands) <= _MANY else _TRIED_ROUNDS_OF_MANY
-    *fewer_rounds, most_rounds = tried_rounds
+    *fewer_rounds, most_rounds = _TRIED_ROUNDS if len(demands) <= _MANY else _TRIED_ROUNDS_OF_MANY
     with_most_rounds = lay_out_with(most_rounds)
     # No layout has fewer waves, whatever its rounds.
     lower_bound = with_most_rounds.lower_bound

@@ -1,7 +1,4 @@
-"""Explain why a node is in its wave, and what its drain will do.
-
-docs/json.md explains the fields.
-"""
+"""docs/json.md explains the fields."""
 
 from msgspec import Struct
 

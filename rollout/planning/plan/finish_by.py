@@ -1,5 +1,3 @@
-"""Find the smallest limit with which a rollout ends by a date, heeding windows."""
-
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 

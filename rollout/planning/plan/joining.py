@@ -141,17 +141,17 @@ _Choice = Callable[[Any, Any], Any]
 
 
 def stricter_policy(
-    standing: Policy, today: Policy, pool_by_requested_node: Mapping[str, str]
+    standing: Policy, today: Policy, pool_by_requested: Mapping[str, str]
 ) -> Policy:
     """Return the rules of `standing`, the interrupted rollout, or today's if stricter.
 
     A pool's percentages refer to its own nodes, other percentages to all.
     """
-    sizes = Counter(pool_by_requested_node.values())
+    sizes = Counter(pool_by_requested.values())
     pools = list[Pool]()
     for pool in standing.pools:
         pools.append(_merge_pool(pool, standing, today, _choices(sizes[pool.name])))
-    merged = _merge(standing, today, _choices(len(pool_by_requested_node)))
+    merged = _merge(standing, today, _choices(len(pool_by_requested)))
     return replace(merged, pools=tuple(pools))
 
 

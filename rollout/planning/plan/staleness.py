@@ -1,5 +1,3 @@
-"""Compare a saved plan with the cluster."""
-
 from collections.abc import Iterator
 
 from msgspec import Struct

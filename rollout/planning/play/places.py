@@ -1,5 +1,3 @@
-"""Try whether pods find room while nodes are away."""
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
