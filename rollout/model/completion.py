@@ -1,5 +1,3 @@
-"""Pods that a drain waits for because they run to completion."""
-
 from collections.abc import Iterable
 from datetime import datetime
 

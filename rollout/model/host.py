@@ -1,5 +1,3 @@
-"""Hosts, and what they report over SSH."""
-
 import ipaddress
 import re
 from datetime import datetime

@@ -13,7 +13,7 @@ _WRITTEN = re.compile(
 
 
 class ObjectReference(Struct, frozen=True):
-    """An object of the Kubernetes API. `group` is empty for the core API, `namespace` if cluster-scoped."""
+    """An object. `group` is empty for the core API, `namespace` if cluster-scoped."""
 
     plural: str
     group: str

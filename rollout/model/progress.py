@@ -199,7 +199,7 @@ class RunResult(Struct, frozen=True):
                 reason = skipped.reason or Outcome.SKIPPED
                 version = held_version(skipped.finding)
                 nodes.append(NotDone(skipped.node, reason, skipped.message, version))
-        # A node that failed before may also be left out now, which is the newer reason.
+        # A node that failed before may also be left out now: the newer reason counts.
         names = {node.node for node in nodes}
         failed_before = [node for node in self.failed_before if node.node not in names]
         return (*failed_before, *nodes)

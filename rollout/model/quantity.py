@@ -1,5 +1,3 @@
-"""Durations and counts as operators write them, without loss."""
-
 import re
 from decimal import Decimal
 from typing import Annotated, Self

@@ -1,5 +1,3 @@
-"""Times as RFC 3339, and durations for people."""
-
 from datetime import UTC, datetime
 
 from msgspec import Struct

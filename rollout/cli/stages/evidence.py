@@ -97,7 +97,13 @@ def _check_document(
         raise ValueError(why)
     document = read_evidence(signed.content)
     own_uid = read_identity(api).uid
-    why = why_not_accepted(document, rules, own=own_uid, seen=seen, now=api.server_time())
+    why = why_not_accepted(
+        document,
+        rules,
+        own_cluster_uid=own_uid,
+        latest_by_version=seen,
+        now=api.server_time(),
+    )
     if why:
         raise ValueError(why)
     return document

@@ -1,1 +1,0 @@
-"""Decide which nodes may start, and why the others may not."""

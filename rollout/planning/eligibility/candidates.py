@@ -180,8 +180,7 @@ def _why_status_unknown(candidate: Candidate, facts: HostFacts) -> NodeFinding |
 
 
 def _why_held_back(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
-    staged_version = facts.detection.staged_version
-    return why_not_startable(candidate.node.name, staged_version, candidate.inputs)
+    return why_not_startable(candidate.node.name, facts.detection.staged_version, candidate.inputs)
 
 
 def _why_reboot_blocked(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:

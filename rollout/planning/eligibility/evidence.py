@@ -205,21 +205,21 @@ def why_not_accepted(
     document: Evidence,
     rules: EvidenceRules,
     *,
-    own: str,
-    seen: Mapping[str, str],
+    own_cluster_uid: str,
+    latest_by_version: Mapping[str, str],
     now: datetime | None,
 ) -> str:
     """Return why a signed document does not count, or empty.
 
-    `own`: this cluster's UID. `seen`: the time of each version's latest valid document.
+    `latest_by_version`: when the latest valid document was made.
     """
     cluster = document.cluster
     if rules.cluster not in (cluster.uid, cluster.name):
         name = excerpt(cluster.name or cluster.uid)
         return f"it is from the cluster {name}, not from {rules.cluster}"
-    if cluster.uid == own:
+    if cluster.uid == own_cluster_uid:
         return "it was made in this cluster"
-    return _why_untimely(document, rules, seen.get(document.version, ""), now)
+    return _why_untimely(document, rules, latest_by_version.get(document.version, ""), now)
 
 
 def _why_untimely(

@@ -74,10 +74,7 @@ def why_not_bootable(
 def memory_warnings(
     planned: Iterable[PlannedNode], inputs: EligibilityInputs
 ) -> Iterator[PlanWarning]:
-    """Warn of planned nodes that memory would leave out, but that this run takes.
-
-    It takes held versions with `include_held` or as `retried`, and resting nodes if attended.
-    """
+    """Warn of planned nodes that are held or rest, which this run takes nevertheless."""
     for node in planned:
         subject = f"node/{node.name}"
         held = why_held(inputs.memory, node.staged_version, inputs.failure_limit)
@@ -102,9 +99,7 @@ def why_maybe_held(running_version: str, inputs: EligibilityInputs) -> MaybeHeld
 
 def _is_no_later(version: str, running_version: str) -> bool:
     """Whether the version is surely no later than the running one."""
-    if version == running_version:
-        return True
     numbers = version_numbers(version)
     running_numbers = version_numbers(running_version)
     is_comparable = bool(numbers) and len(numbers) == len(running_numbers)
-    return is_comparable and numbers <= running_numbers
+    return version == running_version or (is_comparable and numbers <= running_numbers)

@@ -98,10 +98,8 @@ class KnownImages(Struct, frozen=True):
 
     def possibly_newest(self, facts: HostFacts) -> frozenset[str]:
         """Return the images of the host's version that no host has replaced."""
-        present = self.present.get(
-            (_stream_of_host(facts), facts.running_version), frozenset[str]()
-        )
-        return present - self.older
+        key = (_stream_of_host(facts), facts.running_version)
+        return self.present.get(key, frozenset[str]()) - self.older
 
 
 NO_IMAGES: Final = KnownImages()
@@ -130,9 +128,8 @@ class KnownVersions(Struct, frozen=True):
             for version in filter(None, (facts.running_version, staged)):
                 present.setdefault(_stream_of_version(facts, version), set()).add(version)
             if staged and not _is_downgrade(facts.running_version, staged):
-                replaced.setdefault(_stream_of_version(facts, staged), set()).add(
-                    facts.running_version
-                )
+                stream = _stream_of_version(facts, staged)
+                replaced.setdefault(stream, set()).add(facts.running_version)
         return cls(_frozen(present), _frozen(replaced), KnownImages.of(observations.values()))
 
     def newest(self, facts: HostFacts) -> str:

@@ -1,1 +1,0 @@
-"""Group nodes into waves, or into parts that roll."""

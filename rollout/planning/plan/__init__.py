@@ -1,1 +1,0 @@
-"""Make, explain, read, write, compare and continue plans."""

@@ -79,7 +79,6 @@ def _explain_planned(decisions: Decisions, wave: Wave, planned: PlannedNode) -> 
 
 
 def _why_not_earlier(decisions: Decisions, index: int, name: str) -> tuple[EarlierWave, ...]:
-    # Indexes of waves begin at 1.
     *earlier_waves, own_wave = decisions.waves[:index]
     demand = next(demand for demand in own_wave.demands if demand.name == name)
     reasons = list[EarlierWave]()

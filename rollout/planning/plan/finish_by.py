@@ -99,8 +99,8 @@ def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | Non
     remaining = timedelta(seconds=wave.estimate.seconds or _ASSUMED_SECONDS)
     if wave.rolling:
         # Each window needs time for the nodes in flight.
-        seconds_in_flight = remaining / len(wave.nodes) * wave.rolling.in_flight
-        shortest_opening = min(shortest_opening, seconds_in_flight)
+        time_in_flight = remaining / len(wave.nodes) * wave.rolling.in_flight
+        shortest_opening = min(shortest_opening, time_in_flight)
     for opening in schedule.openings_ahead(start):
         begin = max(start, opening.begin)
         available = opening.end - begin

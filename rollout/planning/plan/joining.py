@@ -151,8 +151,7 @@ def stricter_policy(
     pools = list[Pool]()
     for pool in standing.pools:
         pools.append(_merge_pool(pool, standing, today, _choices(sizes[pool.name])))
-    merged = _merge(standing, today, _choices(len(pool_by_requested)))
-    return replace(merged, pools=tuple(pools))
+    return replace(_merge(standing, today, _choices(len(pool_by_requested))), pools=tuple(pools))
 
 
 def _merge(standing: T, today: T, choices: Mapping[str, _Choice]) -> T:

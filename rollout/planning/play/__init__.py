@@ -1,1 +1,0 @@
-"""Simulate the rollout in time, at the pace of past runs."""

@@ -25,6 +25,7 @@ from rollout.planning.play.pace import HANDOVER_SECONDS, ORDERED, REPLACED_AT_ON
 from rollout.planning.play.rolling_update import RollingUpdate
 
 Action = Callable[[], None]
+_NO_NODE = ""
 
 
 class EventQueue:
@@ -178,6 +179,7 @@ class PodFlow:
         for pod in pods:
             handover = self._handover_seconds(pod)
             if pod.uid in self._ending:
+                # A rolling update ends it without an eviction.
                 continue
             if pod.uid in self.surging:
                 self._restart(pod)
@@ -230,9 +232,9 @@ class PodFlow:
         self._ending.add(pod.uid)
         traits = self._traits(pod)
         gone_at = self.events.now + traits.ending_seconds
-        # Drains do not count other pods.
-        counting_node = node if pod.uid in self.residents.get(node, {}) else ""
-        self.events.at(gone_at, partial(self._note_gone, pod, traits, counting_node))
+        # Drains count only the pods that they move.
+        drained_node = node if pod.uid in self.residents.get(node, {}) else _NO_NODE
+        self.events.at(gone_at, partial(self._note_gone, pod, traits, drained_node))
 
     def _handover_seconds(self, pod: Pod) -> int:
         if pod.uid in self._away:
@@ -377,6 +379,7 @@ class PodFlow:
         if was_evicted_again:
             return
         if pod.uid not in self._away:
+            # It was not evicted, so a rolling update has started it.
             update = self._updates[self.surging[pod.uid].key]
             update.note_ready(pod, self.events.now)
             self._continue_update(update)

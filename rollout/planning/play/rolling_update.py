@@ -99,6 +99,6 @@ class RollingUpdate:
         return self._ready_at.get(uid, 0) is None
 
     def _age_rank(self, uid: str, now: int) -> int:
-        """Return the binary logarithm of the nanoseconds since the pod became ready."""
+        """Return the binary logarithm of the nanoseconds since it became ready."""
         ready_at = self._ready_at.get(uid, _LONG_AGO)
         return 0 if ready_at is None else ((now - ready_at) * _NANOSECONDS).bit_length()
