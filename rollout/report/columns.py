@@ -114,9 +114,9 @@ def table_text(
     lines = table.row_lines(titles, indexes, widths)
     for row in table.rows:
         lines += table.row_lines(row, indexes, widths)
-        if table.has_notes_below(indexes) and row[-1] != NOTHING:
+        if width and table.has_notes_below(indexes) and row[-1] != NOTHING:
             for line in row[-1].splitlines():
-                lines.append(_fill_lines(line, width or 80, _INDENT, _INDENT))
+                lines.append(_fill_lines(line, width, _INDENT, _INDENT))
     omitted = [
         column.title
         for index, column in enumerate(table.columns)

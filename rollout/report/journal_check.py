@@ -230,10 +230,10 @@ class _JournalChecker:
     def _check_start(self, number: int, name: str) -> None:
         """Check that the node may be cordoned now, under the limits and in its wave."""
         process = self.process
-        full = process.limit.why_full(name, process.in_flight) if process.limit else None
-        if full:
+        reached = process.limit.why_full(name, process.in_flight) if process.limit else None
+        if reached:
             self._report(
-                Violation(number, Rule.LIMIT, name, other_nodes=full.nodes, limit=full.limit)
+                Violation(number, Rule.LIMIT, name, other_nodes=reached.nodes, limit=reached.limit)
             )
         wave = process.wave_by_node.get(name)
         if wave is None:
@@ -276,9 +276,7 @@ class _JournalChecker:
         if node.outcome is not None and line.node not in process.in_flight:
             self._report(Violation(number, Rule.ENDED_ONCE, line.node, node.phase))
         edge = line.edge if isinstance(line.edge, Edge) else None
-        is_proven = node.phase is Phase.DONE
-        ends_proven = edge is Edge.PROVEN
-        signs_of_success = (line.succeeded, ends_proven, is_proven)
+        signs_of_success = (line.succeeded, edge is Edge.PROVEN, node.phase is Phase.DONE)
         if any(signs_of_success) and not all(signs_of_success):
             self._report(
                 Violation(number, rule=Rule.PROVEN, node=line.node, phase=node.phase, edge=edge)

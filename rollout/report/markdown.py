@@ -71,11 +71,11 @@ def _run_blocks(report: RunReport) -> Iterator[str]:
         yield from _section(tables.eviction_table(report, _MOST_EVICTIONS), _MOST_EVICTIONS)
 
 
-def _section(table: ReportTable, most: int = _MOST_ROWS) -> Iterator[str]:
+def _section(table: ReportTable, most_rows: int = _MOST_ROWS) -> Iterator[str]:
     yield f"### {table.title}"
-    rows = [map(_cell, row) for row in table.rows[:most]]
+    rows = [map(_cell, row) for row in table.rows[:most_rows]]
     yield tabulate(rows, headers=table.headings, tablefmt="github", disable_numparse=True)
-    hidden_count = len(table.rows) - most
+    hidden_count = len(table.rows) - most_rows
     note = table.note
     if hidden_count > 0:
         note = joined(" ", note, f"{hidden_count} more rows are in the HTML page and in the JSON.")

@@ -206,14 +206,14 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
         return
     is_trouble = _has_new_trouble(result)
     release = _release_command(result)
-    failed = _failed_names(result)
+    failed_names = _failed_names(result)
     if release or is_trouble:
         yield _Step(_SEE, "rollout doctor" if is_trouble else "rollout status")
     if release:
         yield _Step(_after_fixing(result), release)
         yield _Step(_THEN, command)
-    elif failed:
-        yield _Step(_after_fixing_failed(result, failed), command)
+    elif failed_names:
+        yield _Step(_after_fixing_failed(result, failed_names), command)
     elif is_trouble:
         yield _Step(_after_fixing(result), command)
     elif not result.complete:
@@ -259,22 +259,22 @@ def _after_fixing(result: RunResult) -> str:
     return f"after fixing {_failed_names(result) or 'the cause'}"
 
 
-def _after_fixing_failed(result: RunResult, failed: str) -> str:
+def _after_fixing_failed(result: RunResult, failed_names: str) -> str:
     if result.newly_held:
-        return f"version {shortened(result.newly_held)} is held. After fixing {failed}"
-    return f"after fixing {failed}"
+        return f"version {shortened(result.newly_held)} is held. After fixing {failed_names}"
+    return f"after fixing {failed_names}"
 
 
 def _steps_without_failed(result: RunResult) -> Iterator[_Step]:
     """Offer to leave out failed nodes, because a dead host would fail forever."""
-    failed = _failed_names(result)
-    if not failed or _has_lost_lock(result):
+    failed_names = _failed_names(result)
+    if not failed_names or _has_lost_lock(result):
         return
     if not result.not_started:
-        yield _Step(f"to end the rollout without {failed}", "rollout abort")
+        yield _Step(f"to end the rollout without {failed_names}", "rollout abort")
         return
     release = _release_command(result)
-    yield _Step(f"to continue without {failed}", release or "rollout resume")
+    yield _Step(f"to continue without {failed_names}", release or "rollout resume")
     if release:
         yield _Step(_THEN, "rollout resume")
 

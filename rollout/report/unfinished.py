@@ -208,7 +208,7 @@ def resume_preview(
         states[result.node] = f"left as it is: {printable(result.message)}"
     failed = [marked.node.name for marked in unfinished.failed if marked.node.name not in states]
     failed += unfinished.failed_in_service
-    lines = [_title(unfinished, alive=lock.alive), *_detail_lines(lock, states)]
+    lines = [_title(unfinished, alive=lock.alive), *_holder_and_node_lines(lock, states)]
     left_out = [name for name in failed if name not in in_plan_again]
     if left_out:
         fate = "failed, left as they are (--retry-failed tries them again)"
@@ -232,7 +232,7 @@ def abort_preview(
         states[marked.node.name] = _undo_text(marked, ready_timeout)
     for name, problem in unfinished.unclear.items():
         states[name] = f"left as it is: {printable(problem)}"
-    lines = [_title(unfinished, alive=lock.alive), *_detail_lines(lock, states)]
+    lines = [_title(unfinished, alive=lock.alive), *_holder_and_node_lines(lock, states)]
     if unfinished.tainted:
         lines.append(f"  the soft taint will be removed from {_counted_names(unfinished.tainted)}")
     if unfinished.conditioned:
@@ -313,7 +313,10 @@ def run_text(
     title = _title(unfinished, alive=alive)
     is_idle = alive is False and (unfinished.blocks_others or unfinished.is_only_taints)
     return joined(
-        "\n", title, _idle_text(unfinished) if is_idle else "", *_detail_lines(lock, states)
+        "\n",
+        title,
+        _idle_text(unfinished) if is_idle else "",
+        *_holder_and_node_lines(lock, states),
     )
 
 
@@ -321,8 +324,7 @@ def _title(unfinished: Unfinished, *, alive: bool | None) -> str:
     return capitalize(unfinished_heading(unfinished, run_state(unfinished, alive=alive)))
 
 
-def _detail_lines(lock: LeaseSnapshot, states: Mapping[str, str]) -> Iterator[str]:
-    """Yield who held the lock, and the nodes by their states."""
+def _holder_and_node_lines(lock: LeaseSnapshot, states: Mapping[str, str]) -> Iterator[str]:
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
         yield f"  {holder} held the lock, and has ended: it was a process on this machine"

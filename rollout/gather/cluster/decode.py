@@ -165,7 +165,7 @@ def pod(wire_pod: wire.WirePod, shared: SharedValues, *, with_start: bool = True
     since = readiness.last_transition_time or scheduled.last_transition_time or ""
     owner = shared.owner(meta.owner_references)
     mirror = MIRROR_ANNOTATION in meta.annotations
-    # These pods are bound to their node, which their affinity names.
+    # The affinity of these pods names their node, so it says nothing about others.
     is_bound = mirror or (owner is not None and owner.kind == "DaemonSet")
     claims = (volume.persistent_volume_claim.claim_name for volume in spec.volumes)
     return Pod(

@@ -215,10 +215,10 @@ def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
         return True
 
 
-def _lock_holders(written: str, owners: int) -> tuple[tuple[str, ...], bool]:
+def _lock_holders(annotation: str, owners: int) -> tuple[tuple[str, ...], bool]:
     """Return the nodes that hold kured's lock, and whether it stays full."""
     try:
-        lock = decoder_of(_KuredLock).decode(written)
+        lock = decoder_of(_KuredLock).decode(annotation)
     except DECODE_ERRORS:
         return (), False
     holders: tuple[_KuredHolder, ...] = lock.locks

@@ -112,7 +112,7 @@ def _nodes_by_value(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str,
 def verify_identities(
     nodes: Sequence[Node], observations: Mapping[str, HostObservation]
 ) -> Mapping[str, HostObservation]:
-    """Return failures for answers that may not be of the Node's machine.
+    """Replace answers that may not be of the Node's machine by failures.
 
     `nodes` must be all Nodes: another one's machine may have answered.
     """

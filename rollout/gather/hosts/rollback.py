@@ -33,8 +33,7 @@ _NO_RELEASE = "it has no os-release"
 # other partition. It changes the partition's flags only after the last operation.
 _POSITIVE = re.compile(r"[1-9][0-9]{0,9}")
 _SUCCESSFUL = re.compile(r"\bsuccessful=([01])\b")
-# update_engine writes the other partition, or has written it. Before a download, it copies the
-# running system there.
+# Before a download, update_engine copies the running system to the other partition.
 _WRITING_OPERATIONS = frozenset(UpdateOperation) - {
     UpdateOperation.IDLE,
     UpdateOperation.CHECKING,

@@ -87,7 +87,7 @@ def _timer_checks(stdout: Sections, stderr: Sections, name: str) -> UpdateChecks
     timer = parse_unit_state(stdout, stderr, name)
     service = parse_unit_state(stdout, stderr, f"{name}-service")
     if timer.runs and service.service_state is CheckState.FAILED:
-        # The timer shows when a check began, even if it failed.
+        # The timer shows only when a check began, so the failed service counts.
         return UpdateChecks(f"{name}.service", service)
     last = _last_trigger_time(stdout.get(name, ""))
     return UpdateChecks(

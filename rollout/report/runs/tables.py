@@ -206,7 +206,7 @@ def figure_tables(report: RunReport) -> Iterator[ReportTable]:
         yield wave_table(report)
 
 
-def eviction_table(report: RunReport, most: int) -> ReportTable:
+def eviction_table(report: RunReport, most_rows: int) -> ReportTable:
     rows = [
         (
             pod.node,
@@ -215,15 +215,14 @@ def eviction_table(report: RunReport, most: int) -> ReportTable:
             clock(pod.evicted_at),
             NOTHING if pod.seconds is None else elapsed(pod.seconds),
         )
-        for pod in report.evicted[:most]
+        for pod in report.evicted[:most_rows]
     ]
-    left = len(report.evicted) - most
-    note = (
-        f"{counted(left, 'more pod')} in the JSON, and in rollout history -v." if left > 0 else ""
-    )
-    return ReportTable(
-        "Evicted pods", ("Node", "Pod", "Owner", "Evicted at", "Gone after"), rows, note
-    )
+    headings = ("Node", "Pod", "Owner", "Evicted at", "Gone after")
+    hidden_count = len(report.evicted) - most_rows
+    note = ""
+    if hidden_count > 0:
+        note = f"{counted(hidden_count, 'more pod')} in the JSON, and in rollout history -v."
+    return ReportTable("Evicted pods", headings, rows, note)
 
 
 def node_table(report: RunReport) -> ReportTable:
