@@ -198,7 +198,7 @@ class Neighbors:
             self._by_namespace[group.namespace].append(group)
             for key, value in group.labels.items():
                 self._by_label[group.namespace, key, value].append(group)
-        # As in `Scheduler`.
+        # The node of each moved pod, by UID; empty for none.
         self._moved_to: dict[str, str] = {}
         self._domains: dict[_DomainsKey, TopologyDomains] = {}
         self._tallies_of_terms: dict[tuple[_Term, ...], Tally] = {}

@@ -1,7 +1,4 @@
-"""Makes and judges evidence that a version works, for other clusters.
-
-Signatures are verified elsewhere.
-"""
+"""Makes and judges evidence that a version works, for other clusters."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

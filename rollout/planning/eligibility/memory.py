@@ -48,7 +48,6 @@ T = TypeVar("T")
 class NodeEnd(Struct, frozen=True):
     outcome: Outcome
     phase: Phase
-    # Proved reboots in a row that changed nothing.
     ineffective_reboots: int = 0
     # The failure was not the update's.
     is_update_cleared: bool = False

@@ -158,7 +158,6 @@ class NodeStatus(Struct, frozen=True):
     reason: str
     # Why the host could not be read.
     error: str
-    # Derived from the other fields.
     state: NodeState = NodeState.UNKNOWN
     pool: str = ""
     failures: int = 0
@@ -177,7 +176,7 @@ class NodeStatus(Struct, frozen=True):
     message: str = ""
     update: UpdateStanding | None = None
     pause: Pause | None = None
-    # `under_way` is both.
+    # The two parts of `under_way`.
     phase: str = ""
     progress: str = ""
     fix: str = ""

@@ -47,12 +47,12 @@ class NodeDemand(Struct, frozen=True):
     ending_seconds: int = 0
     move_cost: MoveCost = MoveCost()
     pool: str = ""
-    # These two as in `DrainForecast`.
+    # How long its drain would wait for pods to complete now, and when they have completed.
     wait_seconds: int = 0
     completed_in: int = 0
 
     def wait_at(self, seconds: int) -> int:
-        """Return how long a drain that begins so many seconds from now waits for pods."""
+        """Return how long a drain waits for pods if it begins in so many seconds."""
         return min(self.wait_seconds, max(0, self.completed_in - seconds))
 
 

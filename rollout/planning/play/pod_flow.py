@@ -116,9 +116,9 @@ class PodFlow:
     scheduler: Scheduler
     # The pods that leave with a drain, by node and UID.
     residents: dict[str, dict[str, Pod]]
-    # As in `DrainForecast`, with the pods that restarts have started.
+    # Deployments whose restart moves or has started a pod, by the pod's UID.
     surging: dict[str, Deployment]
-    # All running pods of the surging pods' Deployments (`namespace/name`).
+    # Their running pods, by Deployment (`namespace/name`).
     replicas: Mapping[str, Sequence[Pod]]
     on_ready: Callable[[str], None] = lambda _owner_uid: None
     away_by_owner: Counter[str] = field(default_factory=Counter)

@@ -1,7 +1,4 @@
-"""Simulate the rollout's nodes and pods in time.
-
-Without a known past run, pods use all of their grace period.
-"""
+"""Without a known past run, pods use all of their grace period."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -64,7 +61,7 @@ class PlayedLayout(Struct, frozen=True):
     """Waves as played: each has only nodes that find room together."""
 
     waves: tuple[Batch, ...]
-    # As in `PodPlaces`.
+    # Pods that had moved to each node by its drain.
     arrivals: Mapping[str, int]
     warnings: tuple[PlanWarning, ...]
 
@@ -80,9 +77,9 @@ class Simulator(Struct, frozen=True):
     nodes: Mapping[str, Node]
     # What each node's drain moves elsewhere.
     leaving: Mapping[str, Sequence[Pod]]
-    # As in `DrainForecast`.
+    # Deployments whose restart moves a pod, by the pod's UID.
     surging: Mapping[str, Deployment]
-    # As in `PodFlow`.
+    # Their running pods, by Deployment.
     replicas: Mapping[str, Sequence[Pod]]
 
     def play(self, layout: Layout, scheduler: Scheduler) -> PlayedLayout:
@@ -241,7 +238,7 @@ class _WaveSimulation:
         empty_at = min(max(self.now, earliest_empty), begun_at + drain_time)
         self.empty_at[name] = empty_at
         reboots_at = empty_at + simulator.reboot_delay
-        # Past runs did not wait for completion.
+        # Past runs did not wait for completion, so subtract this wait.
         before_reboot = reboots_at - begun_at - completion_wait
         usual_back = reboots_at + simulator.pace.reboot_seconds(before_reboot, together)
         back_at = max(usual_back, self.earliest_back.get(name, 0))
@@ -256,8 +253,6 @@ class _WaveSimulation:
 
 
 class _TogetherSimulation(_WaveSimulation):
-    """A wave whose nodes go all at once."""
-
     def play(self, *, is_last: bool) -> None:
         names = self.names
         events = self.flow.events
