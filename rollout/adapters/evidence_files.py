@@ -70,9 +70,8 @@ def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[Signed
 def _read_file(path: Path) -> SignedDocument:
     try:
         content = read_input(path, most=_LARGEST_DOCUMENT)
-        signature = read_input(
-            path.with_name(path.name + _SIGNATURE_SUFFIX), most=_LARGEST_DOCUMENT
-        )
+        signature_path = path.with_name(path.name + _SIGNATURE_SUFFIX)
+        signature = read_input(signature_path, most=_LARGEST_DOCUMENT)
     except OSError as error:
         origin = str(error.filename or path)
         return SignedDocument(origin, problem=error.strerror or "cannot be read")
@@ -158,18 +157,16 @@ def sign(content: bytes, key: Path) -> bytes:
     try:
         check_input(key, trust=Trust.NOT_WRITABLE_BY_OTHERS)
     except OSError as error:
-        raise InputError(
-            f"cannot sign with {key}: {error.strerror}", hint=hint_of(error, _SIGN_KEY_HINT)
-        ) from error
+        message = f"cannot sign with {key}: {error.strerror}"
+        raise InputError(message, hint=hint_of(error, _SIGN_KEY_HINT)) from error
     try:
         words = [*_SSH_KEYGEN, "sign", "-f", str(key)]
         done = subprocess.run(  # noqa: S603
             words, input=content, capture_output=True, env=child_environment(), check=False
         )
     except OSError as error:
-        raise InputError(
-            f"ssh-keygen cannot be run: {error.strerror}", hint="It is part of OpenSSH."
-        ) from error
+        message = f"ssh-keygen cannot be run: {error.strerror}"
+        raise InputError(message, hint="It is part of OpenSSH.") from error
     if done.returncode or not done.stdout:
         why = last_line(done.stderr.decode(errors="replace"))
         raise InputError(f"it cannot be signed with {key}: {why}", hint=_SIGN_KEY_HINT)

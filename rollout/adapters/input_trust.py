@@ -58,9 +58,8 @@ def distrust_if_foreign(path: Path) -> Distrust | None:
     state = path.stat()
     if not _is_foreign(state):
         return None
-    return Distrust(
-        f"{path} belongs to {user_name(state.st_uid)}", "Use a copy that belongs to you."
-    )
+    why = f"{path} belongs to {user_name(state.st_uid)}"
+    return Distrust(why, "Use a copy that belongs to you.")
 
 
 def why_maybe_planted(path: Path) -> str:

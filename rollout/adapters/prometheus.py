@@ -128,9 +128,8 @@ class PrometheusAlerts:
         if answer.status != "success" or answer.data is None or answer.data.result_type != "vector":
             raise self._gate_error(self._url, f"has no response: {answer.error or 'not a vector'}")
         if answer.warnings:
-            raise self._gate_error(
-                self._url, f"has only a part of the alerts: {answer.warnings[0]}"
-            )
+            problem = f"has only a part of the alerts: {answer.warnings[0]}"
+            raise self._gate_error(self._url, problem)
         return answer.data.result
 
     def _get_decoded(self, full_url: str, headers: Mapping[str, str], shape: type[T]) -> T:

@@ -226,7 +226,7 @@ def test_a_run_that_cannot_start_says_why_and_removes_its_files(
 def test_a_command_that_could_not_be_written_does_not_keep_the_host_from_the_next(
     ansible: AnsibleExecutor, hosts: dict[str, Host], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_arguments: object) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     host = hosts["worker-1"]

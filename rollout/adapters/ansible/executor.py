@@ -38,6 +38,8 @@ _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
 # For a dynamic inventory and a vault, which no timeout of Ansible covers.
 _LOADING_SECONDS: Final = 300.0
+# Ends the playbook for the host.
+_END_OF_COMMANDS: Final = ""
 _TASK_START: Final = "playbook_on_task_start"
 
 _Events = SimpleQueue[Mapping[str, Any] | None]
@@ -216,7 +218,7 @@ class _CommandQueue:
                 self._run = self._start_run()
             commands = self._commands[host.name]
             number = commands.next_number
-            _write_command(commands.folder, number, command, math.ceil(timeout))
+            _write_command(commands.folder, number, command, seconds=math.ceil(timeout))
             # Only now: the playbook waits for each number, so an unwritten one is used again.
             commands.next_number += 1
             commands.answers[number] = answer
@@ -226,15 +228,14 @@ class _CommandQueue:
             return answer.result(timeout + _SLACK_SECONDS)
         except TimeoutError:
             # Replaces the command, unless it has started.
-            _write_command(commands.folder, number, "true", 1)
+            _write_command(commands.folder, number, "true")
             return SshTimeoutError(f"Ansible gave no response within {timeout:.3g} s")
 
     def close(self) -> None:
         with self._lock:
             run = self._run
             for commands in self._commands.values():
-                # An empty command ends the playbook for the host.
-                _write_command(commands.folder, commands.next_number, "", 1)
+                _write_command(commands.folder, commands.next_number, _END_OF_COMMANDS)
                 commands.next_number += 1
         if run is not None and not run.wait(_END_SECONDS):
             run.cancel()
@@ -301,10 +302,10 @@ class _CommandQueue:
                 answer.set_result(SshUnreachableError(f"Ansible has ended: {run.last_output}"))
 
 
-def _write_command(folder: Path, number: int, command: str, timeout: int) -> None:
+def _write_command(folder: Path, number: int, command: str, *, seconds: int = 1) -> None:
     """Write a command in one step: the playbook polls the folder."""
     partial = folder / f".{number}"
     # An ended run has removed its folder.
     with suppress(FileNotFoundError):
-        partial.write_text(json.dumps({"command": command, "seconds": timeout}), encoding="utf-8")
+        partial.write_text(json.dumps({"command": command, "seconds": seconds}), encoding="utf-8")
         partial.replace(folder / str(number))

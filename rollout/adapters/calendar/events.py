@@ -217,7 +217,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         """
         if not _VALUE_LIST_PATTERNS[""].fullmatch(rule.until) or "," in rule.until:
             line.refuse("UNTIL is neither a date nor a time")
-        (until,) = _parse_values(line, rule.until, None)
+        (until,) = _parse_values(line, rule.until, zone=None)
         if not isinstance(until, datetime):
             day = _local_time(cast("date", until), self._zone)
             return day if self._is_whole_days else _add_clamped(day, _LAST_OF_DAY)

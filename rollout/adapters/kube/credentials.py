@@ -160,9 +160,9 @@ def _ask_program(login: Login, program: Program, *, may_ask: bool) -> Credential
     key = status.client_key_data or ""
     return Credentials(
         lambda: _bearer(token, login.user_origin) if token else "",
-        certificate.encode(),
-        key.encode(),
-        _renewal_time(status.expiration_timestamp, time.time()),
+        certificate=certificate.encode(),
+        key=key.encode(),
+        renew_at=_renewal_time(status.expiration_timestamp, time.time()),
     )
 
 

@@ -101,7 +101,9 @@ def open_session(kubeconfig: Path | None, context: str | None, *, may_ask: bool)
     # Raises an error for credentials that cannot be sent.
     credentials.authorization()
     pool = _make_pool(login, credentials)
-    return ApiSession(login.server, pool, credentials, login.context, impersonation)
+    return ApiSession(
+        login.server, pool, credentials, context=login.context, impersonation=impersonation
+    )
 
 
 def _impersonation(login: Login) -> tuple[tuple[str, str], ...]:
@@ -326,9 +328,8 @@ class Recovery:
         if error.status not in _REFUSAL_STATUSES or error.causes:
             return error
         if time.monotonic() - self._latest_outage <= _STARTING_SECONDS:
-            return _as_unavailable(
-                error, "the API server was unavailable and still refuses requests"
-            )
+            why = "the API server was unavailable and still refuses requests"
+            return _as_unavailable(error, why)
         return error
 
 

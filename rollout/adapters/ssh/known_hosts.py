@@ -338,14 +338,14 @@ def parse_known_hosts_line(line: str) -> KnownHostsLine:
     words = line.split()
     marker = words.pop(0) if line.lstrip().startswith("@") else ""
     if len(words) < _FEWEST_WORDS or (not marker and words[0].startswith("#")):
-        return KnownHostsLine(marker, "", None)
+        return KnownHostsLine(marker, names="", key=None)
     names, key_type, encoded_key, *_ = words
     try:
         # The type is written as JSON, which has no surrogates.
         key_type = key_type.encode("ascii", errors="replace").decode()
         key = HostKey(key_type, base64.b64decode(encoded_key, validate=True))
     except ValueError:
-        return KnownHostsLine(marker, names, None)
+        return KnownHostsLine(marker, names, key=None)
     return KnownHostsLine(marker, names, key)
 
 

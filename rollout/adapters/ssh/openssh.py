@@ -82,7 +82,7 @@ class Client:
 
     def learn_patterns(self, user: str, port: int) -> None:
         """Find out which names the files treat alike. Raises `InputError`."""
-        done = self._run_ssh(NOBODY, user, port, str(self._file), "-v")
+        done = self._run_ssh(NOBODY, user, port, file=str(self._file), is_verbose=True)
         texts = _read_same_files(done.stderr.decode(errors="surrogateescape"), self._file)
         self._patterns = host_patterns(texts) if texts else None
 
@@ -120,7 +120,7 @@ class Client:
         return name if self._patterns is None else self._patterns.kind_of(name)
 
     def _ask_ssh(self, name: str, user: str, port: int) -> Settings:
-        done = self._run_ssh(name, user, port, str(self._file))
+        done = self._run_ssh(name, user, port, file=str(self._file))
         settings = _parse_settings(done.stdout.decode(errors="surrogateescape"))
         return {
             keyword: values
@@ -129,9 +129,11 @@ class Client:
         }
 
     def _run_ssh(
-        self, name: str, user: str, port: int, file: str, *flags: str
+        self, name: str, user: str, port: int, *, file: str, is_verbose: bool = False
     ) -> "subprocess.CompletedProcess[bytes]":
-        words = [PROGRAM, "-G", "-T", *flags, "-F", file]
+        words = [PROGRAM, "-G", "-T", "-F", file]
+        if is_verbose:
+            words.append("-v")
         if user:
             words += ["-l", user]
         if port:
