@@ -111,8 +111,15 @@ class SlotRunner:
             if slot.is_given_up:
                 self._remember_as_given_up(slot)
                 return None
-        plan = self._make_plan_of_node(slot, node)
         server = self.server
+        plan = plan_of(
+            node=node,
+            slot=slot,
+            selection=server.settings.selection,
+            policy=server.settings.policy,
+            now=server.clock.now(),
+            cluster=self._cluster_identity,
+        )
         with server.observers_of(plan) as others:
             observers = (*others, _DetailObserver(slot.run_id, self.details))
             with NodeEvents(
@@ -124,17 +131,6 @@ class SlotRunner:
             ) as events:
                 engine = self._make_engine(plan, events.report, check_may_act, stop)
                 return self._run_with_engine(slot, engine, is_taken_up=is_taken_up)
-
-    def _make_plan_of_node(self, slot: Slot, node: Node) -> RolloutPlan:
-        settings = self.server.settings
-        return plan_of(
-            node=node,
-            slot=slot,
-            selection=settings.selection,
-            policy=settings.policy,
-            now=self.server.clock.now(),
-            cluster=self._cluster_identity,
-        )
 
     def _make_engine(
         self, plan: RolloutPlan, report: Reporter, check_may_act: Guard, stop: StopRequest

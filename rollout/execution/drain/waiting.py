@@ -180,15 +180,13 @@ class Waiting:
             self.last_state = state
             self.quiet_since = now
             self.quiet_limit = _QUIET_SECONDS
-            return
-        if now - self.quiet_since <= self.quiet_limit:
-            return
-        self.quiet_since = now
-        self.quiet_limit *= 2
-        if self.first_seen_leaving:
-            pods.resync()
-        if len(self.held):
-            budgets.resync()
+        elif now - self.quiet_since > self.quiet_limit:
+            self.quiet_since = now
+            self.quiet_limit *= 2
+            if self.first_seen_leaving:
+                pods.resync()
+            if len(self.held):
+                budgets.resync()
 
     def why_left(self, pod: Pod) -> str:
         """Return `shop/web-1 was not evicted yet`, or what is known."""

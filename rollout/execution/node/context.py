@@ -37,10 +37,9 @@ class NodeEngine(Protocol):
         PolicyGates.ask         WaveRunner, before the thread            it waits, or is dropped
         objection_to_version    at each newly staged version             it is skipped or returned
         run_gate_command        before claim_and_cordon                  it is skipped
-        why_not_to_cordon       claim_and_cordon, before the first mark  it is tried again
-        why_not_to_cordon       claim_and_cordon, before the cordon      it is tried again
-        away_limit_of           claim_and_cordon, before the cordon      it is tried again
-        find_busy_controller    claim_and_cordon, before the cordon      it is tried again
+        why_not_to_cordon       claim_and_cordon, twice                  it is tried again
+        away_limit_of           claim_and_cordon                         it is tried again
+        find_busy_controller    claim_and_cordon                         it is tried again
         is_window_closed        after configured waits                   it is returned
         check_may_act           before each write                        it is left as it is
     """

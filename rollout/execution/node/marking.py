@@ -214,10 +214,9 @@ def _last_result(
 
 
 def count_ineffective_reboots(task: NodeTask, node: Node, running_version: str) -> int:
-    """Return how many reboots in a row, this one included, have not changed the version.
+    """Return how many reboots in a row, with this one, have not changed the version.
 
-    Counts only reboots that were requested without naming a version to expect. `node`: as it was
-    before `return_node`.
+    Only requests that name no version count. `node`: as it was before `return_node`.
     """
     if is_returned_by(node, task.run_id):
         # Its last result includes this reboot.

@@ -46,7 +46,7 @@ def check_staged(context: NodeContext, detection: Detection) -> None:
 
 
 def check_version(context: NodeContext, version: str | None) -> None:
-    """`WithheldError` if the node may not boot this version; None is an unknown one."""
+    """`WithheldError` if the node may not boot this version; None if unknown."""
     objection = context.engine.objection_to_version(context.planned, version)
     if objection:
         raise WithheldError(finding=objection)

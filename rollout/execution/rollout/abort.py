@@ -34,6 +34,7 @@ from rollout.execution.record.unfinished import (
     find_stranded,
     read_unfinished,
 )
+from rollout.execution.rollout.continuation import rules_of
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.detection import Source
 from rollout.model.fleetlock import NO_SLOTS
@@ -141,9 +142,8 @@ class _Undoing(Struct, frozen=True):
             yield replace(result, message=f"{result.message}. {result.hint}")
 
     def _undo_nodes(self, unfinished: Unfinished) -> list[NodeResult]:
-        plan = unfinished.record.plan
         nodes = unfinished.marked_nodes
-        policy = plan.policy if plan else Policy()
+        policy = rules_of(unfinished)
         planned = [marked.node for marked in nodes]
         clock = self.cluster.clock
         with (
@@ -163,11 +163,9 @@ class _Undoing(Struct, frozen=True):
 
     def _mark_aborted(self, unfinished: Unfinished, left_cordoned: Container[str]) -> None:
         """Mark nodes that stay cordoned as aborted: the record is about to go."""
-        plan = unfinished.record.plan
-        policy = plan.policy if plan else Policy()
         for marked in unfinished.marked_nodes:
             if marked.node.name in left_cordoned:
-                task = self._task_of(marked, self.report, policy)
+                task = self._task_of(marked, self.report, rules_of(unfinished))
                 try:
                     mark_aborted(task)
                 except RolloutError as error:

@@ -83,7 +83,7 @@ class WaveState:
         # The node then has to settle. Health is measured before each node only in a rolling part.
         if result.node in self._baselines:
             self._settling[result.node] = _SettlingNode(
-                deadline=self._settle_deadline(),
+                deadline=self._deadline_in(self.settler.policy.settle_timeout),
                 next_check=self._deadline_in(0),
                 soaks=result.succeeded and bool(self.settler.policy.gates.soak),
             )
@@ -130,17 +130,17 @@ class WaveState:
         if not ended.soaks:
             self._free(name)
             return
-        soak = self.settler.policy.gates.soak
+        policy = self.settler.policy
+        soak = policy.gates.soak
         self.settler.report.notice(f"{name} is back; soaking for {soak}")
         self._settling[name] = _SettlingNode(
-            deadline=self._settle_deadline(soak), next_check=self._deadline_in(soak), soaks=False
+            deadline=self._deadline_in(soak + policy.settle_timeout),
+            next_check=self._deadline_in(soak),
+            soaks=False,
         )
 
     def _free(self, name: str) -> None:
         del self._settling[name], self._baselines[name]
-
-    def _settle_deadline(self, soak: float = 0.0) -> Deadline:
-        return self._deadline_in(soak + self.settler.policy.settle_timeout)
 
     def _deadline_in(self, seconds: float) -> Deadline:
         return self.settler.cluster.deadline(seconds)
