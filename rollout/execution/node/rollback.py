@@ -39,17 +39,19 @@ def is_partition(target: str) -> bool:
     return target.startswith("/")
 
 
-def prove_rollback(planned: PlannedNode, version: str, boot: BootFacts, *, target: str) -> None:
+def prove_rollback(
+    planned: PlannedNode, staged_version: str, boot: BootFacts, *, target: str
+) -> None:
     """`NodeFailure` if the host does not run the version to go back to."""
     if not is_partition(target):
         # An os-release may name another version or the same: the digest is the proof.
         return
-    if boot.running_version == version:
+    if boot.running_version == staged_version:
         return
     verb = "is still running" if boot.running_version == planned.running_version else "is running"
     raise NodeFailure(
         Outcome.ROLLED_BACK,
-        f"the host rebooted, and {verb} {boot.running_version} instead of {version}: the rollback"
+        f"the host rebooted, and {verb} {boot.running_version} instead of {staged_version}: the rollback"
         " did not take effect",
         see=("cgpt show on the host",),
     )

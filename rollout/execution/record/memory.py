@@ -79,11 +79,9 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
         raise
     except ApiError as error:
         return error
-    return (
-        ApiError(memory.why_unreadable)
-        if memory.why_unreadable
-        else memory_document(namespace).why_unwritable(api)
-    )
+    if memory.why_unreadable:
+        return ApiError(memory.why_unreadable)
+    return memory_document(namespace).why_unwritable(api)
 
 
 @dataclass
