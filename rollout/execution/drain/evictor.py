@@ -180,7 +180,7 @@ class Evictor:
         """Tell other drains how many pods are left here, and which permits they want."""
         requested = [pod for pod in remaining if pod.uid in self._requests]
         permits_wanted = Counter[str]()
-        # In an outage, nothing is sent, so other drains need not leave their permits to this one.
+        # Nothing is sent in an outage, so other drains may use the permits.
         is_outage = now < self._outage.at
         if not is_outage:
             for pod in (*due, *requested):

@@ -61,6 +61,7 @@ class NodeConditions(Struct, frozen=True):
     def of_plan(
         cls, plan: RolloutPlan, cluster: PatientApi, check_may_act: Guard, report: Reporter
     ) -> "NodeConditions":
+        """Return the conditions for a plan's rollout, which labels.conditions turns on."""
         is_on = plan.policy.courtesy.conditions
         return cls(cluster, check_may_act, report, run=plan.plan_id, sets_conditions=is_on)
 

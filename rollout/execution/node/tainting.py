@@ -22,7 +22,6 @@ from rollout.model.soft_taint import (
 from rollout.model.text import listed
 from rollout.model.timestamps import timestamp
 
-# A thousand nodes take a second or two.
 _AT_ONCE = 8
 # How long to wait for the API server.
 _SECONDS = 60.0

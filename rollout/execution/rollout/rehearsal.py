@@ -69,7 +69,7 @@ def _is_warned_of(kind: WarningKind, node: PlannedNode, budget: str, plan: Rollo
 
 
 def _objection_to_restart(api: ClusterApi, pod: Pod, restarted_at: str) -> str:
-    """Return why the API server would not restart the pod's Deployment, or an empty text."""
+    """Return why the API server would not restart the pod's Deployment, or empty."""
     try:
         origin = read_origin(api, pod)
         deployment = read_deployment(api, pod.namespace, origin.deployment)
