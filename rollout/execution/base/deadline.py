@@ -108,7 +108,7 @@ def _pause(state: RetryCallState) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """Failed requests in a row; times in seconds of the monotonic clock."""
+    """Failed requests in a row; times in monotonic seconds."""
 
     first_sent: float
     last_failed: float

@@ -124,7 +124,7 @@ class Reporter:
 
 @dataclass
 class OutageNotice:
-    """Reports that the API server is unavailable, but not at each attempt."""
+    """Reports outages of the API server, but not at each attempt."""
 
     report: Reporter
     _lock: threading.Lock = field(default_factory=threading.Lock)
