@@ -51,8 +51,8 @@ def prove_rollback(
     verb = "is still running" if boot.running_version == planned.running_version else "is running"
     raise NodeFailure(
         Outcome.ROLLED_BACK,
-        f"the host rebooted, and {verb} {boot.running_version} instead of {staged_version}: the rollback"
-        " did not take effect",
+        f"the host rebooted, and {verb} {boot.running_version} instead of {staged_version}:"
+        " the rollback did not take effect",
         see=("cgpt show on the host",),
     )
 
