@@ -109,7 +109,6 @@ OPERATOR_ANNOTATIONS = ("reboot-in-progress", "reboot-ok")
 OPERATOR_LABELS = ("before-reboot", "after-reboot")
 
 LEASE_NAME = "node-rollout"
-# The record has the name of the Lease.
 RECORD_NAME = LEASE_NAME
 MEMORY_NAME = "node-rollout-memory"
 SLOTS_NAME = "node-rollout-fleetlock"

@@ -260,7 +260,7 @@ class Scheduler:
         schedulable = [free for free in matching if free.name not in self.cordoned]
         if not schedulable:
             volumes = self._volumes_of(pod)
-            # The pod has to stay with its volumes.
+            # Only its volumes keep the pod on its node.
             if volumes and all(self._can_mount(volume, pod.node) for volume in volumes):
                 return findings.VolumeElsewhere(volumes[0].name)
             return findings.NoNodeMatches()

@@ -56,7 +56,7 @@ def _is_newly_cordoned(node: Node, now: datetime | None) -> bool:
         return False
     since = node.cordoned_at
     is_recent = bool(since) and seconds_since(since, now) < _LONGEST_DRAIN
-    # The node lifecycle controller adds the taint shortly after the cordon.
+    # Controllers add the taint shortly after the cordon, so a cordon without it is new.
     return is_recent or not node.has_cordon_taint
 
 

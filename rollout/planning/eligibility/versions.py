@@ -210,7 +210,7 @@ def update_standings(
 def _update_state(
     operation: UpdateOperation, compared: UpdateState, checks: CheckState
 ) -> UpdateState:
-    # Days of work on one update mean a stuck engine.
+    # An engine that works on one update for days is stuck.
     if operation in _UPDATING and checks is not CheckState.STALE:
         return UpdateState.UPDATING
     if operation is UpdateOperation.REPORTING_ERROR:

@@ -53,10 +53,7 @@ class Layout(Struct, frozen=True):
 def lay_out(
     demands: Sequence[NodeDemand], limits: WaveLimits, policy: Policy, ramp: Sequence[int] = ()
 ) -> Layout:
-    """Lay out canaries, then group by group; the control plane comes last or first.
-
-    The last size of `ramp` is for all later waves.
-    """
+    """Lay out canaries, then group by group; the control plane comes last or first."""
     workers = [demand for demand in demands if not demand.control_plane]
     control_plane = [demand for demand in demands if demand.control_plane]
     control_plane.sort(key=_by_name)

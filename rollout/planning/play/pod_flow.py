@@ -195,7 +195,6 @@ class PodFlow:
             pods_by_node.pop(node, None)
 
     def _restart(self, pod: Pod) -> None:
-        """Restart the pod's Deployment unless it is replacing the pod already."""
         deployment = self.surging[pod.uid]
         key = deployment.key
         if key not in self._updates:
@@ -226,6 +225,7 @@ class PodFlow:
     def _end_old(self, pod: Pod) -> None:
         node = self.scheduler.node_of(pod)
         if not node:
+            # It still waits for room, so it is gone at once.
             self._pending.pop(pod.uid, None)
             self._pending_by_others.pop(pod.uid, None)
             return
@@ -327,11 +327,12 @@ class PodFlow:
         self.scheduler.take_out(pod)
 
     def _note_gone(self, pod: Pod, traits: _Traits, node: str) -> None:
+        # A drained node is cordoned, so it has no room for others.
         retried = self._pending_by_others
         if pod.uid in self._ending:
             self._ending.discard(pod.uid)
             self._remove(pod, node)
-            # The node may have room now.
+            # This node may be another one.
             retried = self._pending
         elif not traits.is_replaced_at_once:
             self._remove(pod, node)
