@@ -1,7 +1,7 @@
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -69,12 +69,10 @@ def takes(
     setting_by_parameter = _shared_settings(names)
     with_variables = [*setting_by_parameter.values(), *(every_setting()[name] for name in reads)]
     takes_plan = arguments is PLAN_OR_NODES
-    shared_parameters: list[inspect.Parameter] = []
-    for name, setting in setting_by_parameter.items():
-        text = (helps or {}).get(setting.name, setting.help)
-        shared_parameters.append(_parameter(name, _annotation(setting, text, formats)))
-    shared_parameters.append(_parameter("config", Path | None, _CONFIG))
-    shared_parameters.append(_parameter("set_", list[str] | None, _SET))
+    positional = []
+    if arguments is not None:
+        positional.append(_parameter("nodes_or_file", list[str] | None, arguments))
+    shared_parameters = list(_shared_parameters(setting_by_parameter, helps or {}, formats))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -94,13 +92,23 @@ def takes(
             with log_command(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
 
-        parameters = _own_parameters(command, takes_plan=takes_plan)
-        if arguments is not None:
-            parameters.insert(0, _parameter("nodes_or_file", list[str] | None, arguments))
-        _sign(read_settings_and_run, [*parameters, *shared_parameters])
+        own_parameters = _own_parameters(command, takes_plan=takes_plan)
+        _sign(read_settings_and_run, [*positional, *own_parameters, *shared_parameters])
         return read_settings_and_run
 
     return decorate
+
+
+def _shared_parameters(
+    setting_by_parameter: Mapping[str, Setting],
+    helps: Mapping[str, str],
+    formats: Sequence[OutputFormat],
+) -> Iterator[inspect.Parameter]:
+    for name, setting in setting_by_parameter.items():
+        text = helps.get(setting.name, setting.help)
+        yield _parameter(name, _annotation(setting, text, formats))
+    yield _parameter("config", Path | None, _CONFIG)
+    yield _parameter("set_", list[str] | None, _SET)
 
 
 def _sign(command: Any, parameters: Sequence[inspect.Parameter]) -> None:

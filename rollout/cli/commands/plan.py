@@ -35,6 +35,7 @@ _SNAPSHOT = option(
 _ROLLBACK = option(
     None, "Plan the rollback of the nodes that run this version", "VERSION", parser=parse_os_version
 )
+_NOT_WITH_EXPLAIN = "Drop --out, --markdown, --detailed-exitcode and --finish-by."
 _ANONYMOUS = option(False, "Hide names and labels in the snapshot")
 
 
@@ -66,16 +67,12 @@ def plan(
 
     of_whole_plan = (out, markdown, detailed_exitcode, finish_by)
     if file is not None:
-        from rollout.cli.stages.preview import show_saved
-
-        if any((*of_whole_plan, explain, snapshot, anonymous, rollback)):
-            raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
-        show_saved(file, settings)
+        has_flags = any((*of_whole_plan, explain, snapshot, anonymous, rollback))
+        _show_saved(file, settings, has_flags=has_flags)
         return
-    if explain is not None and any(of_whole_plan):
-        hint = "Drop --out, --markdown, --detailed-exitcode and --finish-by."
-        raise UsageError("--explain only explains a node", hint=hint)
     # Report wrong flags before the first request.
+    if explain is not None and any(of_whole_plan):
+        raise UsageError("--explain only explains a node", hint=_NOT_WITH_EXPLAIN)
     request = fresh_request(settings, rollback=rollback or "")
     finish_date = _finish_date(finish_by, settings)
     _check_outputs(out, markdown, snapshot, anonymous=anonymous)
@@ -91,6 +88,14 @@ def plan(
     preview.show_preview(connections.api, request, inputs.snapshot, preview=new, saved_to=out)
     preview.write_plan(new.plan, inputs.snapshot, out=out, markdown=markdown)
     raise typer.Exit(preview.plan_exit_code(new, detailed=detailed_exitcode))
+
+
+def _show_saved(file: Path, settings: CommandSettings, *, has_flags: bool) -> None:
+    from rollout.cli.stages.preview import show_saved
+
+    if has_flags:
+        raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
+    show_saved(file, settings)
 
 
 def _read_inputs(

@@ -51,7 +51,6 @@ def serve_fleetlock(settings: Settings) -> None:
     from rollout.server.service import running_service
     from rollout.server.state import ServerContext
 
-    server_options = settings.fleetlock
     api = wiring.cluster_api(settings)
     name = cluster_name(settings, api.server)
     metrics = Metrics(name)
@@ -70,9 +69,9 @@ def serve_fleetlock(settings: Settings) -> None:
             count=fleetlock_metrics.count_response,
             gates=gate_wiring.gate_ports(settings, policy.gates.alerts),
         )
-        _check_certificate_files(server_options)
-        address = parse_address(server_options.listen)
-        listening = Listening(*address, server_options.tls_cert, server_options.tls_key)
+        options = settings.fleetlock
+        _check_certificate_files(options)
+        listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         # Report a bad certificate before any thread is started.
         listening.check_certificate()
         with running_service(server) as service:

@@ -22,7 +22,7 @@ from rollout.model.text import grouped, natural_key
 from rollout.planning.drain.budgets import BudgetIndex, guarding_budgets
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.play.pace import HANDOVER_SECONDS, ORDERED, REPLACED_AT_ONCE, Pace
-from rollout.planning.play.rolling_update import RollingUpdate
+from rollout.planning.play.rolling_update import PlayedUpdate
 
 Action = Callable[[], None]
 _NO_NODE = ""
@@ -140,7 +140,7 @@ class PodFlow:
     _traits_cache: dict[_TraitsKey, _Traits] = field(default_factory=dict)
     _pods_by_owner: dict[str, Sequence[Pod]] = field(default_factory=dict)
     # By Deployment.
-    _updates: dict[str, RollingUpdate] = field(default_factory=dict)
+    _updates: dict[str, PlayedUpdate] = field(default_factory=dict)
     # UIDs of pods that a rolling update ends.
     _ending: set[str] = field(default_factory=set)
 
@@ -198,14 +198,14 @@ class PodFlow:
         deployment = self.surging[pod.uid]
         key = deployment.key
         if key not in self._updates:
-            self._updates[key] = RollingUpdate(
+            self._updates[key] = PlayedUpdate(
                 deployment.progress.desired, deployment.surge, self.replicas[key]
             )
         update = self._updates[key]
         update.replace(pod)
         self._continue_update(update)
 
-    def _continue_update(self, update: RollingUpdate) -> None:
+    def _continue_update(self, update: PlayedUpdate) -> None:
         """Start and end pods until the rolling update has to wait."""
         may_start_more = True
         while may_start_more:

@@ -18,7 +18,7 @@ _LONG_AGO = -1_000_000_000
 
 
 @dataclass(slots=True)
-class RollingUpdate:
+class PlayedUpdate:
     """The pods of a Deployment whose restart ends no pod before a new one is ready.
 
     Terminating pods are not listed.
