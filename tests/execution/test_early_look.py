@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -54,6 +55,18 @@ def test_an_early_look_is_used_once() -> None:
 
 def test_an_old_look_is_not_used() -> None:
     assert looks_at(found(SEEN), "n1").take("n1", now=111) is None
+
+
+def test_a_look_that_gets_old_while_it_is_awaited_is_not_used() -> None:
+    ended = Event()
+
+    def slow() -> Iterator[tuple[str, HostObservation]]:
+        ended.wait()
+        yield "n1", SEEN
+
+    looks = looks_at(slow(), "n1")
+    assert looks.take("n1", now=109.9) is None
+    ended.set()
 
 
 def test_a_host_that_could_not_be_observed_is_asked_again() -> None:

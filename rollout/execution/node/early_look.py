@@ -36,11 +36,17 @@ class EarlyLooks(Struct, frozen=True):
         in_background(lambda: _fulfill(futures, observations), "early-look")
 
     def take(self, node: str, now: float) -> HostFacts | None:
-        """Wait for the node's look and return it once; None if it is old or has failed."""
+        """Wait for the node's look and return it once; None if it gets old or has failed."""
         look = self._by_node.pop(node, None)
-        if look is None or now - look.began > _FRESH_SECONDS:
+        if look is None:
             return None
-        observation = look.observation.result()
+        fresh_seconds = look.began + _FRESH_SECONDS - now
+        if fresh_seconds < 0:
+            return None
+        try:
+            observation = look.observation.result(fresh_seconds)
+        except TimeoutError:
+            return None
         return observation if isinstance(observation, HostFacts) else None
 
 
