@@ -20,7 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "pause": "Keep rollouts from rebooting these nodes, or all nodes.",
     "unpause": "End a pause.",
     "hold": "Keep rollouts from rebooting nodes into a version.",
-    "release": "Release a version that is held.",
+    "release": "End the hold on a version.",
     "history": "List this machine's runs, or show one as a timeline.",
     "report": "Report on a run, in HTML, Markdown or JSON.",
     "evidence": "Export proof that a version works, for other clusters.",

@@ -408,7 +408,7 @@ class Notice(JsonLine, frozen=True, tag="notice"):
 
 
 class VersionHeld(JsonLine, frozen=True, tag="version_held"):
-    """rollout starts no nodes with this version: it failed, or someone holds it."""
+    """rollout takes on no nodes with this version: it failed, or someone holds it."""
 
     version: str
     nodes: tuple[str, ...]

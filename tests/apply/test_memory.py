@@ -110,8 +110,8 @@ def test_a_held_version_is_shown_and_left_out_until_it_is_released(
     assert again.outcomes == {}
     assert f"left out: version {BAD} is held: it failed on 1 node, worker-1" in again.stderr
     assert {left["reason"] for left in again.summary["not_done"]} == {"version-held"}
-    assert "Nothing to release for: 1.2.3." in rollout(lab, "release", "1.2.3").stdout
-    assert rollout(lab, "release", BAD).stdout.startswith(f"Released: {BAD}.")
+    assert "No hold and no failures to clear for: 1.2.3." in rollout(lab, "release", "1.2.3").stdout
+    assert rollout(lab, "release", BAD).stdout.startswith(f"Ended the hold on: {BAD}.")
     rollout(lab, *APPLY).ends(0)
     assert remembered(lab)["versions"] == {}
 

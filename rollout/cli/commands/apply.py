@@ -85,7 +85,7 @@ def rollback(
 
     Cordons, drains, reboots, verifies and uncordons each node, as apply does. Leaves out nodes that
     have no earlier version to boot. No rollout boots nodes into the version again until you
-    release it, unless you use --allow held.
+    end the hold (`rollout release`), unless you use --allow held.
 
     \b
     Examples:

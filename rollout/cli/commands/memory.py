@@ -244,10 +244,11 @@ def hold(
         parser=parse_os_version,
     ),
 ) -> None:
-    """Keep rollouts from rebooting nodes into these versions, until you release them.
+    """Keep rollouts from rebooting nodes into these versions, until you end the hold.
 
     Nodes that already run a version keep it; to roll them back, use `rollout rollback`. Nodes in
-    flight are uncordoned if their reboot has not been requested.
+    flight that have such a version staged are uncordoned, if their reboot has not been requested.
+    To end the hold, use `rollout release`.
 
     \b
     Examples:
@@ -281,7 +282,7 @@ def release(
     ),
     all: bool = option(False, "Clear all recorded failures, and end all holds"),
 ) -> None:
-    """Release a version that is held manually, by a rollback, or because it failed on nodes.
+    """End the hold on a version, set manually, by a rollback, or because it failed on nodes.
 
     The next rollout includes its nodes again. Reboots nothing, and does not end a pause. If the
     failure history is unreadable, --all resets it, and with it all holds and the pause of all
@@ -312,15 +313,15 @@ def release(
 def _release_text(report: ReleaseReport, config_map: str) -> str:
     lines: list[str] = []
     if report["versions"]:
-        lines.append(f"Released: {shortened(report['versions'])}.")
+        lines.append(f"Ended the hold on: {shortened(report['versions'])}.")
     if report["nodes"]:
         lines.append(f"Cleared the failures of: {shortened(report['nodes'])}.")
     if report["unknown"]:
-        lines.append(f"Nothing to release for: {shortened(report['unknown'])}.")
+        lines.append(f"No hold and no failures to clear for: {shortened(report['unknown'])}.")
     if report["reset"]:
         ended = "All holds and the pause of all nodes, if there were any, have ended."
         lines.append(f"Reset: {config_map}. {ended}")
-    return "\n".join(lines or ["Nothing to release: no failure is stored."])
+    return "\n".join(lines or ["Nothing to clear: no hold and no failure is stored."])
 
 
 def _change_memory(

@@ -196,13 +196,15 @@ class WavesSettings(SettingsTable):
     max_unavailable: Count | None = flag(
         None, "Maximum number of nodes unavailable at once, such as 3 or 25% [1]"
     )
-    max_failures: Count = flag(_POLICY.max_failures, "Start no more nodes after this many failures")
+    max_failures: Count = flag(
+        _POLICY.max_failures, "Stop taking on nodes after this many failures"
+    )
     strategy: Strategy = flag(
-        _POLICY.strategy, "How to start nodes: waves or rolling", metavar="STRATEGY"
+        _POLICY.strategy, "Reboot nodes in waves or rolling", metavar="STRATEGY"
     )
     canary: int = flag(_POLICY.canary, "Reboot this many nodes first, one at a time", least=0)
     spread_by: Label = flag(
-        _POLICY.spread_by, "Keep each wave within one value of this node label, such as a zone"
+        _POLICY.spread_by, "Never mix values of this node label, such as zones, in one wave"
     )
     control_plane: ControlPlaneOrder = flag(
         _POLICY.control_plane,
@@ -267,7 +269,8 @@ class DrainSettings(SettingsTable):
     )
     wait_for_completion_fallback: CompletionFallback = setting(
         _COMPLETION.fallback,
-        "If these pods have not completed in time: return the node without a reboot, or evict them",
+        "If these pods have not completed in time: return the node to service without a reboot, or"
+        " evict them",
     )
     restart: Restart = setting(
         _DRAIN.restart,
@@ -332,11 +335,12 @@ class GatesSettings(SettingsTable):
     )
     freeze: tuple[Freeze, ...] = setting(
         (),
-        "Start no nodes in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04"
+        "Take on no nodes in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04"
         " (each year) or last fri; add HH:MM DURATION for a part of the day, and a ZONE",
     )
     calendar: Path | None = setting(
-        None, "Start no nodes during the events of this iCalendar file, which each pass reads again"
+        None,
+        "Take on no nodes during the events of this iCalendar file, which each pass reads again",
     )
     wait_window: bool = setting(
         False, "Wait for the next window instead of ending while nodes remain"
@@ -350,7 +354,7 @@ class GatesSettings(SettingsTable):
         "How long a node may wait for pods, alerts, unhealthy objects or the gate command",
     )
     blocking_pod_selector: tuple[Selector, ...] = setting(
-        (), "Start no nodes that run a pod matching this label selector"
+        (), "Take on no nodes that run a pod matching this label selector"
     )
     before_reboot_annotations: tuple[Annotation, ...] = setting(
         (), "Drain a node once its checks set these annotations to true"
@@ -428,7 +432,7 @@ class AlertsSettings(SettingsTable):
     """Alerts in Prometheus that keep nodes from starting."""
 
     prometheus_url: PrometheusUrl = setting(
-        "", "Start no nodes while alerts fire in this Prometheus, or while it cannot be reached"
+        "", "Take on no nodes while alerts fire in this Prometheus, or while it cannot be reached"
     )
     alertmanager_url: AlertmanagerUrl = setting(
         "", "Ignore alerts that this Alertmanager has silenced"
@@ -562,8 +566,8 @@ class PoolSettings(SettingsTable):
     max_unavailable: Count | None = setting(None, "Maximum number of its nodes unavailable at once")
     canary: int | None = setting(None, "Reboot this many nodes first, one at a time", least=0)
     ramp: tuple[Count, ...] | None = setting(None, "Sizes of its first waves, such as 1,10%,25%")
-    strategy: Strategy | None = setting(None, "How to start nodes: waves or rolling")
-    spread_by: Label | None = setting(None, "Keep each wave within one value of this node label")
+    strategy: Strategy | None = setting(None, "Reboot its nodes in waves or rolling")
+    spread_by: Label | None = setting(None, "Never mix values of this node label in one wave")
     reboot_idle: bool | None = setting(None, "Also reboot nodes with no staged update")
     drain_timeout: Duration | None = setting(None, "How long to wait for pods to terminate")
     reboot_timeout: Duration | None = setting(None, "How long to wait for a host to come back")
