@@ -169,5 +169,5 @@ def sign(content: bytes, key: Path) -> bytes:
         raise InputError(message, hint="It is part of OpenSSH.") from error
     if done.returncode or not done.stdout:
         why = last_line(done.stderr.decode(errors="replace"))
-        raise InputError(f"it cannot be signed with {key}: {why}", hint=_SIGN_KEY_HINT)
+        raise InputError(f"the evidence cannot be signed with {key}: {why}", hint=_SIGN_KEY_HINT)
     return done.stdout

@@ -190,7 +190,7 @@ def token_for(planned_url: str, configured_url: str, token: str) -> str:
         raise UsageError(
             f"{TOKEN_VARIABLE} is not sent to {planned_url}: the plan names it,"
             " alerts.prometheus-url does not",
-            hint=f"If it is the right one: --set alerts.prometheus-url={planned_url}. Else unset"
+            hint=f"If that URL is right: --set alerts.prometheus-url={planned_url}. Else unset"
             f" {TOKEN_VARIABLE}.",
         )
     try:

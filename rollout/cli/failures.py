@@ -18,7 +18,10 @@ _USAGE = 2
 _RESUME = "resume"
 # The message of a plain RuntimeError.
 _NO_THREAD = "can't start new thread"
-_BUG = "This is a bug in rollout, not your mistake. To see the details, add -v."
+_BUG = (
+    "This is a bug in rollout, not your mistake: report it where you got rollout. To see the"
+    " details, add -v."
+)
 _DENIED = (
     "The operating system refused a request. Check disk space, memory, permissions and limits"
     " (ulimit -a). To see where it failed, add -v."

@@ -47,7 +47,7 @@ def host_keys_text(rows: Sequence[HostKeyRow], width: int | None) -> str:
         table_rows.append([or_dash(cell) for cell in cells])
     table = table_text(_COLUMNS, table_rows, width)
     notes = [
-        f"{printable(row.node)}: on file is {', '.join(row.before)}"
+        f"{printable(row.node)}: known_hosts has {', '.join(row.before)}"
         for row in rows
         if row.standing == KeyState.CHANGED
     ]

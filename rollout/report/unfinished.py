@@ -157,13 +157,13 @@ def commands_clause(unfinished: Unfinished) -> str:
         return "; ".join(f"{way.lead}: `{way.command}`" for way in ways_after_abort(unfinished))
     if is_of_fleetlock(unfinished):
         status = "`rollout fleetlock status` shows it"
-        return f"{status}; if no server runs any more, `rollout abort` returns the nodes"
+        return f"{status}; if no server runs any more, `rollout abort` returns the nodes to service"
     if unfinished.record.problem:
-        return "`rollout abort` returns the nodes in flight"
+        return "`rollout abort` returns the nodes in flight to service"
     if unfinished.only_failed_left:
         retry = "`rollout resume --retry-failed` tries the failed nodes again"
-        return f"{retry}, `rollout abort` ends it without them"
-    return "`rollout resume` continues it, `rollout abort` undoes what it began"
+        return f"{retry}; `rollout abort` ends it without them"
+    return "`rollout resume` continues it; `rollout abort` undoes what the rollout began"
 
 
 def is_of_fleetlock(unfinished: Unfinished) -> bool:
@@ -264,9 +264,11 @@ def abort_result(aborted: Aborted, abort_command: str) -> str:
     lines = []
     if aborted.reverted:
         nodes = counted(len(aborted.reverted), "node")
-        lines.append(f"{nodes} returned: {shortened(aborted.reverted)}")
+        lines.append(f"{nodes} returned to service: {shortened(aborted.reverted)}")
     elif not left:
-        lines.append("No nodes had to be returned; what the rollout left behind was removed.")
+        lines.append(
+            "No nodes had to be returned to service; what the rollout left behind was removed."
+        )
     if aborted.untainted:
         lines.append(f"The soft taint was removed from {_counted_names(aborted.untainted)}")
     if left:
@@ -287,7 +289,7 @@ def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
     sentences = ["No rollout is running or interrupted."]
     if lock.holder:
         sentences.append(
-            f"{name_excerpt(lock.holder)} holds the lock, and has not started any node yet."
+            f"{name_excerpt(lock.holder)} holds the lock, and has not taken on any node yet."
         )
     if last:
         outcomes = reason_counts(dict(sorted(last.outcomes.items())))

@@ -179,7 +179,7 @@ async def _errors_as_answers(
         message = excerpt(error.text or error.reason)
         return _json_response(FleetLockAnswer(AnswerKind.DECODE_ERROR, message))
     except Exception as error:  # noqa: BLE001 - a defect denies the request
-        _LOGGER.error("internal error, please report it: %r", error)  # noqa: TRY400
+        _LOGGER.error("internal error (report it where you got rollout): %r", error)  # noqa: TRY400
         return _json_response(INTERNAL_ERROR)
 
 

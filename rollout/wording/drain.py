@@ -103,23 +103,23 @@ def _restarting(finding: findings.Restarting) -> Words:
 
 
 _RULES = {
-    PlacementRule.OWN_ANTI_AFFINITY: "its anti-affinity",
+    PlacementRule.OWN_ANTI_AFFINITY: "the pod anti-affinity rules",
     PlacementRule.OTHERS_ANTI_AFFINITY: "another pod's anti-affinity",
-    PlacementRule.POD_AFFINITY: "its pod affinity",
-    PlacementRule.TOPOLOGY_SPREAD: "its topology spread constraints",
+    PlacementRule.POD_AFFINITY: "the pod affinity rules",
+    PlacementRule.TOPOLOGY_SPREAD: "the topology spread constraints",
 }
 
 
 def why_fits_nowhere(nowhere: Nowhere) -> str:
     match nowhere:
         case findings.NoNodeMatches():
-            rules = "its node selector, affinity and tolerations"
+            rules = "the node selector, affinity and tolerations"
             return f"no other schedulable node matches {rules}"
         case findings.VolumeElsewhere(volume=volume):
-            return f"its volume {volume} attaches to no other schedulable node"
+            return f"volume {volume} attaches to no other schedulable node"
         case findings.NoRoom(requests=requests, shortage=shortage):
             full = (
-                f"no other schedulable node has room for its requests ({_requests_text(requests)})"
+                f"no other schedulable node has room for the requests ({_requests_text(requests)})"
             )
             return f"{full}: {_shortage_text(shortage)}"
         case findings.RulesExclude(rules=rules):

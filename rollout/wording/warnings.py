@@ -29,13 +29,11 @@ def _pod_warning(warning_of_pod: findings.PodWarning) -> Words:
         case drain_finding.OverduePod():
             return Words(f"{cause_of(warning_of_pod.finding)}; the drain does not wait for it")
         case drain_finding.DaemonSetGone(daemon_set=name):
-            return Words(f"its DaemonSet {name} no longer exists (evicted because --force is set)")
+            return Words(f"DaemonSet {name} no longer exists (evicted because --force is set)")
         case drain_finding.LocalStorage():
             return Words(_LOCAL_STORAGE_IS_LOST)
         case drain_finding.UnmanagedPod():
-            return Words(
-                "has no controller: nothing will replace it (evicted because --force is set)"
-            )
+            return Words("no controller will create a replacement (evicted because --force is set)")
         case _:
             # verdicts.py warns of no others.
             raise NotImplementedError(warning_of_pod.finding)
@@ -124,8 +122,9 @@ def _budget_surged(finding: findings.BudgetSurged) -> Words:
 @words.register
 def _down_meanwhile(finding: findings.DownMeanwhile) -> Words:
     because = why_fits_nowhere(finding.nowhere)
-    remedy = f"{_remedy(finding.nowhere)} if it must keep running"
-    return Words(f"will be down until the node returns: {because}; {remedy}")
+    # One line of a screen may stand for several pods, so no word is singular.
+    remedy = _remedy(finding.nowhere)
+    return Words(f"will be down until the node returns: {because}; to avoid this, {remedy}")
 
 
 def _remedy(nowhere: drain_finding.Nowhere) -> str:
@@ -133,7 +132,7 @@ def _remedy(nowhere: drain_finding.Nowhere) -> str:
         case drain_finding.NoRoom():
             return "make room on other nodes"
         case drain_finding.NoNodeMatches() | drain_finding.RulesExclude():
-            return "add a node or relax the rule"
+            return "add a node or relax the rules"
         case drain_finding.VolumeElsewhere():
             return "use a volume that other nodes can mount"
         case _:

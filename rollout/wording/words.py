@@ -62,4 +62,4 @@ def rollout_name(run_id: str) -> str:
 
 
 def defect(error: Exception) -> str:
-    return f"internal error, please report it: {error!r}"
+    return f"internal error (report it where you got rollout): {error!r}"

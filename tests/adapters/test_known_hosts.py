@@ -119,7 +119,7 @@ def test_a_damaged_type_can_be_told_in_json(tmp_path: Path) -> None:
     file = tmp_path / "known_hosts"
     file.write_bytes(b"192.0.2.1 ssh\xff" + public_line(KEYS[0]).encode() + b"\n")
     read = KnownHosts(HostKeyFiles((str(file),)), HostKeyChecking.STRICT)
-    with pytest.raises(HostKeyError, match=r"on file is ssh\?") as caught:
+    with pytest.raises(HostKeyError, match=r"but known_hosts has ssh\?") as caught:
         read.verify(Host("n1", "192.0.2.1"), host_key(KEYS[1]))
     assert caught.value.message.encode()
 

@@ -350,7 +350,7 @@ def test_a_new_login_never_leads_to_another_server(tmp_path: Path, context: str 
         path = Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig")
         api = connect(path, context)
         Kubeconfig(other.url, user=user).write(path)
-        with pytest.raises(ApiUnavailableError, match="now leads to another API server") as caught:
+        with pytest.raises(ApiUnavailableError, match="now points to another API server") as caught:
             api.create("/x", {})
         assert other.url in caught.value.message
         assert server.url in caught.value.hint

@@ -116,7 +116,7 @@ def test_abort_says_before_it_starts_that_unattended_passes_stop(
     lab = started("default", 4)
     killed_at(lab, tmp_path, "draining", *APPLY)
     told = rollout(lab, "abort", "--yes").ends(0).stdout
-    before, _, after = told.partition("1 node returned: worker-1")
+    before, _, after = told.partition("1 node returned to service: worker-1")
     assert (
         "unattended passes will not reboot any nodes until the next `rollout apply`"
         " or `rollout unpause --unattended`" in before

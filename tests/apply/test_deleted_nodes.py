@@ -94,7 +94,7 @@ def test_nodes_that_wait_and_are_deleted_are_no_failures(
     started: Started, rollout: Rollout
 ) -> None:
     ways = {
-        gone: "its Node was deleted since it was planned",
+        gone: "its Node was deleted since the plan was made",
         held: "the Node is being deleted",
         on_notice: f"the AWS node termination handler is about to remove it: taint {SPOT}",
     }

@@ -157,7 +157,10 @@ def test_a_stopped_rollout_is_replaced_only_after_a_question(
     another = ("apply", "--node", "cp-1")
     refused = rollout(lab, *another, "--yes").ends(6)
     assert f"rollout {run}" in refused.stderr
-    assert "`rollout resume` continues it, `rollout abort` undoes what it began" in refused.stderr
+    assert (
+        "`rollout resume` continues it; `rollout abort` undoes what the rollout began"
+        in refused.stderr
+    )
     discards = "Answering yes discards it. To continue it instead: rollout resume\n"
     assert discards in rollout(lab, *another, "--dry-run").ends(0).stderr
     planned = rollout(lab, "plan").stdout
@@ -315,7 +318,7 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(
         )
         process.send_signal(signal.SIGINT)
         if signals == 2:
-            next(line for line in process.stderr if "no more nodes are returned" in line)
+            next(line for line in process.stderr if "no more nodes are returned to service" in line)
             process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
         assert process.returncode == 130, stderr

@@ -55,6 +55,8 @@ def test_a_saved_plan_runs_once_and_is_stale_afterwards(
     command("plan", "--max-unavailable", "2", "--out", "my.plan", lab=lab)
     refused = command("apply", "my.plan", "--max-unavailable", "1", lab=lab).ends(ExitCode.USAGE)
     assert "--max-unavailable cannot be used with a saved plan" in refused.stderr
+    shown = command("plan", "my.plan", "--out", "other.plan", "--explain", "worker-1", lab=lab)
+    assert "--out, --explain cannot be used with a saved plan" in shown.ends(ExitCode.USAGE).stderr
     first = command("apply", "my.plan", "-o", "json", lab=lab).ends(ExitCode.OK)
     assert sorted(first.lines[-1]["succeeded"]) == sorted(lab.machines)
     types = [line["type"] for line in first.lines if line["type"] != "notice"]
@@ -64,7 +66,7 @@ def test_a_saved_plan_runs_once_and_is_stale_afterwards(
         *("pending", "cordoned", "draining", "drained", "rebooting", "booted", "ready", "done")
     ]
     second = command("apply", "my.plan", lab=lab).ends(ExitCode.STALE)
-    assert "the host has rebooted since" in second.stderr
+    assert "the host has rebooted since the plan was made" in second.stderr
     scores = lab.scoreboard()
     assert scores.clean
     assert set(scores.reboots.values()) == {1}

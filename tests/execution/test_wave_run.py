@@ -241,7 +241,7 @@ def test_an_error_lets_the_nodes_in_flight_finish_and_says_so() -> None:
         hanging.run()
     assert hanging.has_ended
     assert hanging.notices == [
-        "internal error: rollout starts no more nodes and finishes those in flight: node-1"
+        "internal error: rollout takes on no more nodes and finishes those in flight: node-1"
     ]
 
 

@@ -94,7 +94,7 @@ def test_nodes_in_flight_without_a_record_block_a_pass_until_an_abort(
     lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
     blocked = rollout(lab, "operate", "--once").ends(6)
     assert "its record is gone, or is in another lock.namespace" in blocked.stderr
-    assert "`rollout abort` returns the nodes in flight" in blocked.stderr
+    assert "`rollout abort` returns the nodes in flight to service" in blocked.stderr
     assert "apply" not in blocked.stderr
 
 
@@ -107,7 +107,7 @@ def test_nodes_that_a_dead_fleetlock_server_has_begun_are_not_called_a_persons(
     write(lab, node, "annotations", **{"node-rollout.dev/run": "fleetlock-1"})
     waiting = rollout(lab, "operate", "--once").ends(0).stdout
     assert "the FleetLock server is draining and rebooting hosts" in waiting
-    assert "operate starts no nodes until these are returned" in waiting
+    assert "operate takes on no nodes until these are returned to service" in waiting
     assert "apply" not in waiting
 
 

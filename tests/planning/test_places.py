@@ -365,4 +365,4 @@ def test_a_budget_does_not_wait_in_vain_for_pods_that_follow_another() -> None:
     pinned = [*pods[:2], structs.replace(pods[2], node_selector={HOSTNAME: "w-1"})]
     plan = build_plan(inputs(nodes, pods=pinned, budgets=[budget("f", allowed=1, expected=2)]))
     assert [found.kind for found in plan.blockers] == [BlockerKind.FITS_NOWHERE]
-    assert "its pod affinity" in plan.blockers[0].message
+    assert "the pod affinity rules" in plan.blockers[0].message

@@ -220,7 +220,10 @@ def refusing(name: str) -> ProbeFailure:
             inputs([node("w-1"), node("w-2", uid="other")]),
             "w-2: the Node was deleted and created again",
         ),
-        (inputs([node("w-1"), node("w-2", unschedulable=True)]), "w-2: it has been cordoned since"),
+        (
+            inputs([node("w-1"), node("w-2", unschedulable=True)]),
+            "w-2: it has been cordoned since the plan was made",
+        ),
         (
             inputs([node("w-1"), node("w-2")], observations={"w-1": facts("w-1", boot_id="b2")}),
             "boot ID boot-w-1 then, b2 now",

@@ -338,7 +338,7 @@ def test_ansible_cfg_of_others_runs_nothing(tmp_path: Path, start_lab: StartLab)
     variables = {**lab.environment, "ANSIBLE_LOCAL_TEMP": str(home / "tmp")}
     ended = invoked(home, variables, flags).ends(ExitCode.USAGE)
     assert (
-        "ansible.cfg of the current directory is refused: others can write to the directory"
+        "ansible.cfg in the current directory is refused: others can write to the directory"
         in ended.stderr
     )
     assert not marker.exists()

@@ -19,10 +19,10 @@ from rollout.wording.words import cause_of
     ("nowhere", "remedy"),
     [
         (NoRoom(Resources(cpu_milli=500), None), "make room on other nodes"),
-        (RulesExclude((PlacementRule.OWN_ANTI_AFFINITY,)), "add a node or relax the rule"),
-        (NoNodeMatches(), "add a node or relax the rule"),
+        (RulesExclude((PlacementRule.OWN_ANTI_AFFINITY,)), "add a node or relax the rules"),
+        (NoNodeMatches(), "add a node or relax the rules"),
         (VolumeElsewhere("data"), "use a volume that other nodes can mount"),
     ],
 )
 def test_the_remedy_fits_the_obstacle(nowhere: Nowhere, remedy: str) -> None:
-    assert cause_of(DownMeanwhile(nowhere)).endswith(f"; {remedy} if it must keep running")
+    assert cause_of(DownMeanwhile(nowhere)).endswith(f"; to avoid this, {remedy}")

@@ -212,7 +212,7 @@ def _check_not_planted(config: Path) -> None:
         # A file that others can write is refused in ANSIBLE_CONFIG, too.
         use_hint = "" if distrust_if_writable(config) else _USE_CONFIG_HINT
         raise UsageError(
-            f"ansible.cfg of the current directory is refused: {reason}",
+            f"ansible.cfg in the current directory is refused: {reason}",
             hint=f"{use_hint}To go on without it: run rollout in another directory.",
         )
 

@@ -291,7 +291,7 @@ class RenewableSession:
         if session.server != first.server:
             server = without_userinfo(session.server)
             raise KubeconfigError(
-                f"the kubeconfig now leads to another API server, {server}",
+                f"the kubeconfig now points to another API server, {server}",
                 hint=f"Restore {without_userinfo(first.server)}, or start again.",
             )
         return session

@@ -271,11 +271,12 @@ class Connection:
                 raise
             if further_methods:
                 message = f"the host requires more than a key: {', '.join(further_methods)}"
-                raise SshAuthError(message, hint="Exempt this user in its sshd_config.")
+                raise SshAuthError(message, hint="Exempt this user in the host's sshd_config.")
             return
         raise SshAuthError(
             f"the host refuses user {user} with key {', '.join(tried)}",
-            hint=f"Is that key in ~{user}/.ssh/authorized_keys of the host? Other user: --ssh-user",
+            hint=f"Is that key in ~{user}/.ssh/authorized_keys on the host? To use another user:"
+            " --ssh-user",
         )
 
     def run(self, command: str, deadline: float) -> CommandResult:

@@ -191,7 +191,8 @@ class KnownHosts:
         same_type = tuple(other for other in known if other.type == key.type)
         summary = "its host key has changed"
         return HostKeyError(
-            f"{summary}: it shows {key}, on file is {_describe_keys(same_type or known)}",
+            f"{summary}: the host presents {key}, but known_hosts has"
+            f" {_describe_keys(same_type or known)}",
             summary=summary,
             hint=f"{INTERCEPTED_HINT}: {self._record_command} --fingerprints FILE",
         )
@@ -209,7 +210,9 @@ class KnownHosts:
 
     def _unknown_error(self, key: HostKey, without_port: tuple[HostKey, ...]) -> HostKeyError:
         note = (
-            f"; on file without its port is {_describe_keys(without_port)}" if without_port else ""
+            f"; known_hosts has {_describe_keys(without_port)} without its port"
+            if without_port
+            else ""
         )
         option = f"then --known-hosts {_FILE_PLACEHOLDER}"
         if self._file:

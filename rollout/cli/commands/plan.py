@@ -1,4 +1,6 @@
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,17 @@ _ROLLBACK = option(
 )
 _NOT_WITH_EXPLAIN = "Drop --out, --markdown, --detailed-exitcode and --finish-by."
 _ANONYMOUS = option(False, "Hide names and labels in the snapshot")
+# In the order in which `plan` lists their values.
+_FLAGS_OF_NEW_PLAN = (
+    "--out",
+    "--markdown",
+    "--detailed-exitcode",
+    "--finish-by",
+    "--explain",
+    "--snapshot",
+    "--anonymous",
+    "--rollback",
+)
 
 
 @takes("cluster", *RULES, "ssh", formats=NODES, arguments=PLAN_OR_NODES)
@@ -67,8 +80,8 @@ def plan(
 
     of_whole_plan = (out, markdown, detailed_exitcode, finish_by)
     if file is not None:
-        has_flags = any((*of_whole_plan, explain, snapshot, anonymous, rollback))
-        _show_saved(file, settings, has_flags=has_flags)
+        of_new_plan = (*of_whole_plan, explain, snapshot, anonymous, rollback)
+        _show_saved(file, settings, flags=tuple(compress(_FLAGS_OF_NEW_PLAN, of_new_plan)))
         return
     # Report wrong flags before the first request.
     if explain is not None and any(of_whole_plan):
@@ -90,11 +103,11 @@ def plan(
     raise typer.Exit(preview.plan_exit_code(new, detailed=detailed_exitcode))
 
 
-def _show_saved(file: Path, settings: CommandSettings, *, has_flags: bool) -> None:
-    from rollout.cli.stages.preview import show_saved
+def _show_saved(file: Path, settings: CommandSettings, *, flags: Sequence[str]) -> None:
+    from rollout.cli.stages.preview import NOT_WITH_SAVED, show_saved
 
-    if has_flags:
-        raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
+    if flags:
+        raise UsageError(f"{', '.join(flags)} {NOT_WITH_SAVED}", hint="Drop them.")
     show_saved(file, settings)
 
 

@@ -239,7 +239,7 @@ def _undo_rollout(
         settings, process=new_process_token(), watch=watch, force_unlock=force_unlock
     )
     stop = StopRequest()
-    with stopped_by_signals(stop, effect="no more nodes are returned"):
+    with stopped_by_signals(stop, effect="no more nodes are returned to service"):
         return undo(
             reach_hosts(hosts, connections, settings),
             connections.api,

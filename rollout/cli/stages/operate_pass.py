@@ -126,7 +126,7 @@ class Pass(Struct, frozen=True):
         why = "someone started it with apply, so operate does not continue it"
         if unfinished.record.is_missing:
             # FleetLock started it, or it was aborted.
-            why = "operate starts no nodes until these are returned"
+            why = "operate takes on no nodes until these are returned to service"
         reason = f"{unfinished_heading(unfinished)}; {why}: {commands_clause(unfinished)}"
         self._notify_of_waiting(unfinished, reason)
         return self._forecast_and_skip(reason)

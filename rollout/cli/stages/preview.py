@@ -42,6 +42,7 @@ from rollout.report.plan_screen import blocked_line, explanation_text, plan_text
 _DOES_NOT_START = (
     "apply cannot start until it has ended, or until you undo it with `rollout abort`."
 )
+NOT_WITH_SAVED = "cannot be used with a saved plan, which is shown as it is"
 _DATE = "%a %Y-%m-%d %H:%M %Z"
 
 
@@ -170,9 +171,7 @@ def plan_exit_code(preview: Preview, *, detailed: bool) -> ExitCode:
 
 
 def show_saved(file: Path, settings: CommandSettings) -> None:
-    settings.refuse_typed_settings(
-        PLANNED, why="cannot be used with a saved plan, which is shown as it is", hint="Drop them."
-    )
+    settings.refuse_typed_settings(PLANNED, why=NOT_WITH_SAVED, hint="Drop them.")
     plan = load_saved(file)
     blocked = blocked_line(plan.blockers)
     is_runnable = plan.waves and not blocked

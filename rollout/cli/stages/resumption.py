@@ -51,7 +51,8 @@ def refuse_without_record(unfinished: Unfinished) -> None:
         raise BlockedError(
             f"{unfinished_heading(unfinished)}: its record is missing or unreadable, so its"
             " settings are unknown and it cannot be resumed",
-            hint="rollout abort returns the nodes in flight, and removes an unreadable record.",
+            hint="rollout abort returns the nodes in flight to service, and removes an unreadable"
+            " record.",
         )
 
 

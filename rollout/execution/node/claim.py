@@ -41,7 +41,7 @@ from rollout.wording import cause_of
 # How long other rollouts may take to withdraw from nodes that they have only marked.
 _WITHDRAW_SECONDS = 10.0
 _PAUSE = 0.2
-DELETED = "its Node was deleted since it was planned"
+DELETED = "its Node was deleted since the plan was made"
 
 
 def claim_and_cordon(
@@ -223,16 +223,16 @@ def _is_our_cordon(node: Node) -> bool:
 
 
 def _check_is_as_planned(task: NodeTask, node: Node) -> None:
-    """`NotStartedError` if this is not the planned Node, or was cordoned since."""
+    """`NotStartedError` if this is not the planned Node, or was cordoned after the plan."""
     problem = annotation_problem(node)
     if problem:
         raise NotStartedError(
             f"its rollout annotations cannot be read: {cause_of(problem)}", problem.kind
         )
     if node.uid != task.planned.node_uid:
-        raise NotStartedError("the Node was deleted and created again since it was planned")
+        raise NotStartedError("the Node was deleted and created again since the plan was made")
     if node.boot_id != task.planned.boot_id:
-        raise NotStartedError("its kubelet has reported a new boot since it was planned")
+        raise NotStartedError("its kubelet has reported a new boot since the plan was made")
     run = node.annotations.get(marks.RUN)
     has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
     if run not in (None, task.run_id) and not has_failed:
@@ -249,7 +249,7 @@ def _check_not_cordoned_since(before: Node, node: Node) -> None:
 
 def _cordoned_by_others() -> NotStartedError:
     return NotStartedError(
-        "it was cordoned outside this rollout after it was planned", ExclusionReason.CORDONED
+        "it was cordoned outside this rollout after the plan was made", ExclusionReason.CORDONED
     )
 
 

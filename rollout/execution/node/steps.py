@@ -194,10 +194,10 @@ def _check_not_own(context: NodeContext, outcome: Outcome) -> None:
 def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
     if facts.machine_id != context.planned.machine_id:
         raise NotStartedError(
-            "the host's machine ID has changed since the plan", ExclusionReason.WRONG_HOST
+            "the host's machine ID has changed since the plan was made", ExclusionReason.WRONG_HOST
         )
     if facts.boot_id != context.planned.boot_id:
-        raise NotStartedError("the host has rebooted since it was planned")
+        raise NotStartedError("its host has rebooted since the plan was made")
 
 
 def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObservation]:

@@ -255,7 +255,7 @@ class RunMemory:
         else:
             self._seen = self._with_pending(memory)
             if memory.why_unreadable:
-                self._warn(f"{memory.why_unreadable}: rollout starts no more nodes")
+                self._warn(f"{memory.why_unreadable}: rollout takes on no more nodes")
         self._seen_at = now
         return self._seen
 

@@ -175,7 +175,7 @@ class NodeThreads:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Exception) and self._name_by_future:
             nodes = shortened(sorted(self.nodes), _NAMED)
-            outcome = "rollout starts no more nodes and finishes those in flight"
+            outcome = "rollout takes on no more nodes and finishes those in flight"
             self.notice(f"internal error: {outcome}: {nodes}")
         # Not after a KeyboardInterrupt: a host may hang. The threads do no harm, because
         # `check_may_act` lets none act once the lock is released.

@@ -88,7 +88,7 @@ def host_checks(
 def _checks_of_answer(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
     host = facts.host
     yield passed(CheckName.SSH, node, f"{host.address}:{host.port} answers")
-    yield passed(CheckName.HOST_KEY, node, "the host's key is the one on file")
+    yield passed(CheckName.HOST_KEY, node, "the host presents the key in known_hosts")
     yield passed(CheckName.USER, node, f"{host.user} can log in")
     yield passed(CheckName.IDENTITY, node, f"it is the Node's host: its boot ID is {facts.boot_id}")
     yield _sudo_check(node, facts, own_command=own_command)

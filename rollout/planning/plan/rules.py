@@ -153,7 +153,7 @@ def _relaxed_pace(policy: Policy) -> Iterator[RelaxedRule]:
         effect = "maximum number of nodes unavailable at once"
         yield RelaxedRule("--max-unavailable", str(policy.max_unavailable), effect)
     if policy.max_failures != _DEFAULT.max_failures:
-        effect = "number of failed nodes after which rollout starts no more nodes"
+        effect = "number of failed nodes after which rollout takes on no more nodes"
         yield RelaxedRule("--max-failures", str(policy.max_failures), effect)
     if policy.settle_timeout < _DEFAULT.settle_timeout:
         effect = "the rollout stops if evicted pods are not available after this time"

@@ -55,9 +55,9 @@ def _node_differences(planned: PlannedNode, node: Node, pools: Pools) -> Iterato
     if node.uid != planned.node_uid:
         yield Difference("the Node was deleted and created again")
     if node.unschedulable and not planned.was_cordoned:
-        yield Difference("it has been cordoned since")
+        yield Difference("it has been cordoned since the plan was made")
     if not node.unschedulable and planned.was_cordoned:
-        yield Difference("it was cordoned then, and is not now")
+        yield Difference("it was cordoned when the plan was made, and is not now")
 
 
 def _host_differences(
@@ -74,7 +74,7 @@ def _host_differences(
 def _fact_differences(planned: PlannedNode, facts: HostFacts) -> Iterator[Difference]:
     if facts.boot_id != planned.boot_id:
         boots = f"boot ID {planned.boot_id} then, {facts.boot_id} now"
-        yield Difference("the host has rebooted since", boots)
+        yield Difference("the host has rebooted since the plan was made", boots)
     if planned.machine_id not in ("", facts.machine_id):
         machines = f"machine ID {planned.machine_id} then, {facts.machine_id} now"
         yield Difference("its host is a different machine", machines)
@@ -82,7 +82,7 @@ def _fact_differences(planned: PlannedNode, facts: HostFacts) -> Iterator[Differ
         yield Difference(f"it ran {planned.running_version}, and runs {facts.running_version} now")
     detection = facts.detection
     if detection.needs_reboot and not planned.staged:
-        yield Difference("an update has been staged since")
+        yield Difference("an update has been staged since the plan was made")
     elif planned.staged and detection.unanswered:
         details = "; ".join(sign.detail for sign in detection.unanswered)
         yield Difference("it is unknown whether it still needs a reboot", details)
