@@ -10,7 +10,7 @@ from typing_extensions import override
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.node.marking import fluo_labels
+from rollout.execution.node.marking import fluo_agent_labels
 from rollout.execution.node.tainting import Tainting
 from rollout.lab.api.resources import NODES
 from rollout.model.policy import CourtesyPolicy, Policy
@@ -120,13 +120,13 @@ FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
 
 def test_fluos_labels_say_what_the_host_says_as_far_as_a_label_can_hold_it() -> None:
     rules = Policy(courtesy=CourtesyPolicy(fluo_labels=True))
-    assert fluo_labels(rules, OLD, "flatcar", "stable") == {
+    assert fluo_agent_labels(rules, OLD, "flatcar", "stable") == {
         FLUO + "id": "flatcar",
         FLUO + "group": "stable",
         FLUO + "version": OLD,
     }
-    assert fluo_labels(rules, "1+2", "flatcar") == {FLUO + "id": "flatcar"}
-    assert not fluo_labels(Policy(), OLD, "flatcar")
+    assert fluo_agent_labels(rules, "1+2", "flatcar") == {FLUO + "id": "flatcar"}
+    assert not fluo_agent_labels(Policy(), OLD, "flatcar")
 
 
 @pytest.mark.parametrize("value", ["", "a", "a.b_c-9", "x" * 63])

@@ -253,7 +253,7 @@ def move_elsewhere(
     pod = _find_own_pod(api, own)
     if pod is None:
         return
-    # The process may end at once.
+    # First: the eviction may end this process.
     say(
         f"{own.name} waits for a pod on another node: {own.pod} is evicted, and its controller"
         " starts the next"

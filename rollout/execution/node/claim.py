@@ -17,7 +17,7 @@ from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeFailure, NotStartedError, RefusedError
 from rollout.execution.node.marking import (
     change_node,
-    fluo_labels,
+    fluo_agent_labels,
     is_excluded_by_us,
     require_mark,
 )
@@ -98,7 +98,7 @@ def _cordon_labels(
     context: NodeContext, facts: HostFacts, *, is_our_exclusion: bool
 ) -> Mapping[str, str]:
     policy = context.policy
-    labels = dict(fluo_labels(policy, facts.running_version, facts.os_id, facts.group))
+    labels = dict(fluo_agent_labels(policy, facts.running_version, facts.os_id, facts.group))
     if is_our_exclusion and policy.exclude_from_load_balancers:
         labels[marks.EXCLUDED_FROM_BALANCERS] = ""
     return labels
@@ -128,7 +128,7 @@ def _write_first_mark(task: NodeTask) -> Node:
     def change(node: Node) -> Patch:
         nonlocal before
         _check_is_as_planned(task, node)
-        # A repeated write may find our mark: keep the Node from before it.
+        # Called again after a conflict, it may find our mark: keep the Node from before.
         if before is None or not _is_only_marked_by(task, node):
             before = node
         return {"metadata": {"annotations": marks_of_run(task, Phase.PENDING)}}

@@ -140,6 +140,7 @@ class Progress(Struct, frozen=True):
         return replace(self, phase=follow(self.phase, edge), edge=edge)
 
     def without_edge(self) -> "Progress":
+        """Run the same step again."""
         return replace(self, edge=None)
 
     @property

@@ -135,7 +135,7 @@ def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
         if is_excluded_by_us(node):
             labels[marks.EXCLUDED_FROM_BALANCERS] = None
         if outcome is Outcome.SUCCEEDED:
-            labels.update(fluo_labels(task.policy, running_version))
+            labels.update(fluo_agent_labels(task.policy, running_version))
             if Source.ANNOTATION in targets_on(node):
                 # The reboot that these requested is done.
                 labels.update(_withdrawals_of_requests(node.labels))
@@ -181,7 +181,7 @@ def mark_aborted(task: NodeTask) -> None:
     change_node(task, change)
 
 
-def fluo_labels(
+def fluo_agent_labels(
     policy: Policy, running_version: str, os_id: str = "", group: str = ""
 ) -> Mapping[str, str]:
     """Return the labels that FLUO's agent would set."""

@@ -65,7 +65,7 @@ class MissingProof(Struct, frozen=True):
 
 
 def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> None:
-    """Wait until each source that required the reboot shows that it worked."""
+    """Check the version, then wait until the other sources show that it worked."""
     targets = progress.targets
     if Source.ROLLBACK in targets:
         target = targets[Source.ROLLBACK]

@@ -310,9 +310,10 @@ def await_boot(
         if boot is None:
             _report_wait(context, host, f"waiting for the host: {reason_to_wait}")
         else:
+            why_not_repeated = None
             if doubt is not None and not doubt.is_resolved:
-                reason_to_wait = doubt.repeat_request() or reason_to_wait
-            _report_wait(context, host, reason_to_wait)
+                why_not_repeated = doubt.repeat_request()
+            _report_wait(context, host, why_not_repeated or reason_to_wait)
         absence.check()
     # Once more, with the full timeout.
     boot, reason_to_wait = read_boot(host)
@@ -340,7 +341,7 @@ class _Doubt:
     def repeat_request(self) -> str | None:
         """Request the reboot again; return why that is forbidden, or None.
 
-        The doubt remains if the host does not respond, or refuses because it is going down.
+        With None, the doubt may remain: the host was silent, or refused because it is going down.
         """
         try:
             result = _send_if_allowed(self.context, self.host, self.targets)

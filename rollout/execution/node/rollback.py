@@ -42,9 +42,9 @@ def is_partition(target: str) -> bool:
 def prove_rollback(
     planned: PlannedNode, staged_version: str, boot: BootFacts, *, target: str
 ) -> None:
-    """`NodeFailure` if the host does not run the version to go back to."""
+    """`NodeFailure` if the host does not run `staged_version`, the one to go back to."""
     if not is_partition(target):
-        # An os-release may name another version or the same: the digest is the proof.
+        # `missing_in_sign` compares the digest: os-release may name either version.
         return
     if boot.running_version == staged_version:
         return

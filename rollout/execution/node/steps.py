@@ -92,7 +92,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
                 is_refused=True,
             )
         except RolloutError as error:
-            return end_without_success(_at_approved_version(context, progress), progress, error)
+            return end_without_success(_with_approved_version(context, progress), progress, error)
         return _end_with_success(context, progress)
 
 
@@ -114,7 +114,7 @@ def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
     reboots = progress.ineffective_reboots
     end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, ineffective_reboots=reboots)
     # Forgets the node's failures, or lets it rest if its reboots change nothing.
-    remember(_at_approved_version(context, progress), end)
+    remember(_with_approved_version(context, progress), end)
     return NodeResult(
         node=context.name,
         outcome=Outcome.SUCCEEDED,
@@ -131,24 +131,24 @@ def _report_phase(context: NodeContext, progress: Progress) -> None:
         context.name,
         progress.phase,
         endings=progress.endings if progress.phase is Phase.DRAINED else (),
-        staged=_unplanned_version(context, progress),
+        staged=_staged_since_plan(context, progress),
         edge=progress.edge,
     )
 
 
 def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
     """Set the approved version and, before the reboot, a stricter `check_may_act`."""
-    return with_pre_reboot_check(_at_approved_version(context, progress), progress.phase)
+    return with_pre_reboot_check(_with_approved_version(context, progress), progress.phase)
 
 
-def _at_approved_version(context: NodeContext, progress: Progress) -> NodeContext:
+def _with_approved_version(context: NodeContext, progress: Progress) -> NodeContext:
     """Set the approved version; before the claim approves one, keep the planned version."""
     return with_staged_version(context, progress.staged_version) if progress.marked else context
 
 
-def _unplanned_version(context: NodeContext, progress: Progress) -> str:
+def _staged_since_plan(context: NodeContext, progress: Progress) -> str:
     """Return the approved version, empty if it is the planned one."""
-    approved = _at_approved_version(context, progress).planned.staged_version
+    approved = _with_approved_version(context, progress).planned.staged_version
     return approved if approved != context.planned.staged_version else ""
 
 
@@ -206,19 +206,19 @@ def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObserv
     return node, verify_identities((node,), {node.name: observation})[node.name]
 
 
-def _approve_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress:
-    """Approve what the host has staged now; return the same `progress` if nothing is new."""
+def _approve_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress | None:
+    """Approve what the host has staged now; return None if nothing is new."""
     _, observation = _observe_node(context, host)
     if not isinstance(observation, HostFacts):
         # The host is silent: it is asked again on the connection that requests the reboot.
-        return progress
+        return None
     if observation.boot_id != context.planned.boot_id:
         # It has rebooted by itself, which `ask_for_reboot` notices.
-        return progress
+        return None
     detection = observation.detection
     check_staged(context, detection)
     if is_approved(context, progress.targets, detection):
-        return progress
+        return None
     approve_restaged(context, progress.phase, detection)
     return replace(progress, staged_version=detection.staged_version, targets=detection.targets)
 
@@ -309,12 +309,13 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     if is_first_time:
         delay_reboot(context)
     run_playbook(context)
-    approved = _approve_staged(context, host, progress)
-    if approved is not progress:
+    restaged = _approve_staged(context, host, progress)
+    if restaged is not None:
         # This step runs again, so that the playbook sees the new version.
-        return _repeat_for_restaged(approved)
+        return _repeat_for_restaged(restaged)
     try:
         check_drained_and_detached(context)
+        # First: after a crash, only the mark says that the host may be rebooting.
         mark_phase(context, Phase.REBOOTING)
         with undoing_failed_rollback(context, host):
             request = ask_for_reboot(context, host, progress.targets)
@@ -339,7 +340,7 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
-        return _repeat_for_restaged(_approve_staged(context, host, progress))
+        return _repeat_for_restaged(_approve_staged(context, host, progress) or progress)
     booted = replace(progress, boot=boot)
     retry_if_node_lost(context, booted, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
     return booted.move(Edge.BOOTED)
@@ -368,10 +369,7 @@ def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Pro
 
 
 def _finish(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Prove the update, and return the node to service.
-
-    Repeated if the Node was deleted meanwhile.
-    """
+    """Prove the update, and return the node to service."""
 
     def prove_and_uncordon() -> Progress:
         prove_detected(context, host, progress)

@@ -70,7 +70,7 @@ class WatchedNode:
 
 @contextmanager
 def watched_node(task: NodeTask) -> Iterator[WatchedNode]:
-    # The steps that wait for the API server report outages.
+    # Only the steps that wait for the API server report its outages; a watch delays none.
     silent = PatientApi(task.cluster.api, task.cluster.clock)
     with watch_node(silent, task.name, silent.deadline(_FOREVER), lists_first=False) as view:
         yield WatchedNode(view, task.planned.node_uid)

@@ -117,7 +117,7 @@ class RunMemory:
     # The memory with the pending changes.
     _seen: Memory = NO_MEMORY
     _seen_at: float = float("-inf")
-    _is_expired: bool = False
+    _needs_fresh_read: bool = False
     _warned: set[str] = field(default_factory=set)
     _unreported: dict[str, HeldVersion] = field(default_factory=dict)
     _unwritable: MemoryUnwritable | None = None
@@ -125,7 +125,7 @@ class RunMemory:
 
     def require_fresh_read(self) -> None:
         with self._lock:
-            self._is_expired = True
+            self._needs_fresh_read = True
 
     def why_not_to_start(self, planned: PlannedNode) -> Finding | None:
         """Return why the node may not start now, or None."""
@@ -245,9 +245,9 @@ class RunMemory:
     def _read(self) -> Memory:
         """Read at most once a second, with the lock held."""
         now = self.cluster.clock.monotonic()
-        if now - self._seen_at < _FRESH_SECONDS and not self._is_expired:
+        if now - self._seen_at < _FRESH_SECONDS and not self._needs_fresh_read:
             return self._seen
-        self._is_expired = False
+        self._needs_fresh_read = False
         try:
             memory = self.cluster.ask(lambda api: read_memory(api, self.namespace))
         except ApiError as error:

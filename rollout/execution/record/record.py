@@ -290,7 +290,7 @@ class RunRecord:
             self._create(body)
             return
         self._refuse_unfinished(stored, run)
-        # Else an earlier try has written it.
+        # It may be ours already.
         if stored.run != run:
             metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
             replacement = {**body, "metadata": metadata}
@@ -350,26 +350,30 @@ class RunRecord:
     def end(self, *, complete: bool, stopped: bool = False) -> None:
         """Remove the record if `complete`, else mark it as ended; errors are only reported.
 
-        Another run's record that was not replaced stays.
+        `stopped`: a stop was requested.
         """
         if self._deferred is not None:
+            # No wave has begun: the stored record is another run's.
             return
-        removal_error = None
-        if complete:
-            removal_error = self._remove()
-            if removal_error is None:
-                return
+        if not complete:
+            self._mark_ended(stopped=stopped)
+            return
+        removal_error = self._remove()
+        if removal_error is not None and self._mark_ended(stopped=stopped):
+            outcome = "the record was not removed, but is marked as ended"
+            self.notice(f"warning: {outcome}: {removal_error.message}")
+
+    def _mark_ended(self, *, stopped: bool) -> bool:
+        """Return whether it worked."""
         try:
             self._write_state(ended=True, stopped=stopped)
         except ApiNotFoundError:
-            return
+            return False
         except ApiError as error:
             record = f"the record {self.document.origin} still shows an unfinished rollout"
             self.notice(f"warning: {record}: {error.message}")
-            return
-        if removal_error is not None:
-            outcome = "the record was not removed, but is marked as ended"
-            self.notice(f"warning: {outcome}: {removal_error.message}")
+            return False
+        return True
 
     def _remove(self) -> ApiError | None:
         try:
@@ -388,7 +392,6 @@ class RunRecord:
         def mark(body: dict[str, Any]) -> None:
             annotations = body["metadata"].get("annotations") or {}
             body["metadata"]["annotations"] = {
-                # Set again below, if this process is unattended.
                 **{name: value for name, value in annotations.items() if name != marks.ORIGIN},
                 marks.ENDED: "true" if ended else "false",
                 marks.STOPPED: "true" if stopped else "false",

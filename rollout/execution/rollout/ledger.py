@@ -41,10 +41,10 @@ class Ledger:
             return False
         return all(result.succeeded for result in self.finished)
 
-    def has(self, node: str) -> bool:
-        """Whether this process has noted an end of the node."""
-        without_run = {entry.node for entry in (*self.skipped, *self.not_started)}
-        return node in without_run or any(result.node == node for result in self.finished)
+    def has_entry_of(self, node: str) -> bool:
+        names = [result.node for result in self.finished]
+        names += [entry.node for entry in (*self.skipped, *self.not_started)]
+        return node in names
 
     def add(self, result: NodeResult) -> None:
         # A stop or a closed window returned the node. With a reason, plans would leave it out.

@@ -157,7 +157,7 @@ class Rollout(Struct, frozen=True):
                 why = self._run_wave(wave, runner)
             except ApiError as error:
                 why = ApiUnavailable(error.message)
-                not_ended = [node for node in wave.nodes if not self.ledger.has(node.name)]
+                not_ended = [node for node in wave.nodes if not self.ledger.has_entry_of(node.name)]
                 self.ledger.add_not_started(not_ended, why)
 
     def _why_not_to_run(self, wave: Wave) -> Finding | None:

@@ -80,7 +80,7 @@ class WaveState:
         self.store_health(Health.of_all(node.health for node in self._baselines.values()))
 
     def note_end(self, result: NodeResult) -> None:
-        # The node then has to settle. Health is measured before each node only in a rolling part.
+        # Only nodes of a rolling part have baselines, and have to settle one by one.
         if result.node in self._baselines:
             self._settling[result.node] = _SettlingNode(
                 deadline=self._deadline_in(self.settler.policy.settle_timeout),
