@@ -109,7 +109,8 @@ class Awaited(StrEnum):
     LATE_REBOOT = "calm"
 
 
-# Older than the terms above, and kept because servers of two versions share the slots.
+# Older than the terms above, which use `released` and `returned` otherwise. Kept because servers
+# of two versions share the slots.
 _STORED_NAMES = {"run_id": "run", "is_given_up": "released", "has_reported": "returned"}
 
 
@@ -128,7 +129,6 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
     state: SlotState = SlotState.HELD
     # No more reboots are granted: the node is about to be returned.
     closing: bool = False
-    # The node is returned without another reboot.
     is_given_up: bool = False
     has_reported: bool = False
     awaited: Awaited = Awaited.NOTHING

@@ -203,7 +203,7 @@ class SlotAdmission:
 
     def _check_caches(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
         slots = self._server.book.read_unless_fresh()
-        nodes = self._nodes.require_by_name()
+        nodes = self._nodes.require_all()
         limits = self._limits(nodes)
         limits.check_group(slots, request.group, rules)
         if not select_nodes((node,), self._settings.selection):
@@ -241,7 +241,7 @@ class SlotAdmission:
         """Return the node as a candidate; `Denied` if a rollout would exclude it."""
         policy = self._settings.policy
         facts = facts_of(node)
-        nodes = self._nodes.require_by_name()
+        nodes = self._nodes.require_all()
         inputs = EligibilityInputs(
             now=self._api.server_time(),
             memory=self._memory.get(),
@@ -274,7 +274,7 @@ class SlotAdmission:
 
     def _check_rivals(self) -> None:
         ignored = self._settings.policy.gates.ignored_rivals
-        nodes = self._nodes.require_by_name()
+        nodes = self._nodes.require_all()
         blockers = rival_blockers(self._coordinators.get(), nodes.values(), ignored)
         if blockers:
             first = blockers[0]
@@ -297,7 +297,7 @@ class SlotAdmission:
         clock = self._server.clock
         selection = self._settings.selection
         plan = plan_of(node, slot, selection=selection, policy=policy, now=clock.now())
-        cluster = self._server.hurried_cluster
+        cluster = self._server.cluster_for_host
         report = self._server.silent_report
         gates = PolicyGates(plan, cluster, report, stop=StopRequest(), ports=self._server.gates)
         finding = gates.ask(plan.nodes[0]).finding

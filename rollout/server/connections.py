@@ -166,10 +166,15 @@ def _address(handler: web.RequestHandler) -> str:
     return normalize_address(str(peer[0])) if peer else ""
 
 
-def raise_connection_limit() -> int:
-    """Let the process open as many files as it may; return the connections for hosts."""
+def raise_file_limit() -> None:
+    """Let the process open as many files as it may."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard_limit != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+
+
+def most_host_connections() -> int:
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard_limit == resource.RLIM_INFINITY:
         return _MOST_CONNECTIONS
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     return min(_MOST_CONNECTIONS, int(hard_limit * _SHARE_OF_HOSTS))

@@ -99,7 +99,7 @@ def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
     asking again repeats all checks. The worker, which sees the grant, drains the node again, or
     returns it when the host does not reboot in time.
     """
-    cluster = server.hurried_cluster
+    cluster = server.cluster_for_host
     # Any live FleetLock server may hold the Lease: its worker continues this node.
     task = server.task_for_marking(slot, node, cluster, server.leadership.require_server)
     try:
@@ -127,7 +127,7 @@ def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
         raise Denied(AnswerKind.API_ERROR, error.message) from error
     inputs = EligibilityInputs(
         memory=memory,
-        failure_limit=settings.failure_limit(server.nodes.require_by_name().values()),
+        failure_limit=settings.failure_limit(server.nodes.require_all().values()),
         include_held=settings.policy.include_held,
     )
     staged_version = announced_version(node) or None
@@ -192,7 +192,7 @@ def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
     """Wait some seconds until the node is returned, or raise `Denied`."""
     deadline = Deadline(server.clock, _WAIT_SECONDS)
     while not deadline.expired:
-        node = server.nodes.require_by_name().get(slot.node)
+        node = server.nodes.require_all().get(slot.node)
         is_free = server.book.read_unless_fresh().of_run(slot.run_id) is None
         if is_free or (node is not None and is_returned_by(node, slot.run_id)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")

@@ -18,7 +18,8 @@ from rollout.server.connections import (
     SHARE_OF_ADDRESS,
     Listening,
     OpenConnections,
-    raise_connection_limit,
+    most_host_connections,
+    raise_file_limit,
 )
 from rollout.server.protocol import (
     HEADER,
@@ -58,7 +59,8 @@ class _Handlers:
         # Requests under way, by address.
         self._under_way: Counter[str] = Counter()
         self._metrics_lock = asyncio.Lock()
-        self.connections = OpenConnections(raise_connection_limit())
+        raise_file_limit()
+        self.connections = OpenConnections(most_host_connections())
         self.stopping = False
 
     def make_application(self) -> web.Application:

@@ -119,15 +119,15 @@ class WatchedNodes:
                     self._cluster.clock.wait(stop, _RETRY_SECONDS)
             self._cluster.clock.wait(stop, _FOREVER)
 
-    def require_by_name(self) -> Mapping[str, Node]:
-        """Return the nodes, or raise `NodesUnknownError`."""
+    def require_all(self) -> Mapping[str, Node]:
+        """Return all nodes by name, or raise `NodesUnknownError`."""
         if self._view is None:
             raise NodesUnknownError("the nodes have not been read yet")
         return {node.name: node for node in self._view.items()}
 
     def of_host(self, host_id: str) -> Node:
         """Return the only node with this ID, or raise `Denied` or `NodesUnknownError`."""
-        return node_of_host(host_id, self.require_by_name().values())
+        return node_of_host(host_id, self.require_all().values())
 
 
 def await_reregistration(

@@ -105,7 +105,7 @@ class Service:
     def why_not_ready(self) -> str:
         """Return an empty string if this server can answer hosts."""
         try:
-            self.server.nodes.require_by_name()
+            self.server.nodes.require_all()
         except NodesUnknownError as error:
             return error.message
         return self.server.book.why_stale(_READY_SECONDS)

@@ -106,10 +106,11 @@ class SlotSteps(Struct, frozen=True):
     def by_phase(self) -> Mapping[Phase, Step]:
         return {
             Phase.PENDING: _cordon_if_eligible,
-            Phase.CORDONED: partial(self._close_on_failure, self._prepare_drain),
-            Phase.DRAINING: partial(self._close_on_failure, self._drain_and_allow_grants),
-            Phase.DRAINED: partial(self._close_on_failure, self._await_grant),
-            Phase.REBOOTING: partial(self._close_on_failure, self._await_boot),
+            Phase.CORDONED: partial(self._close_slot_on_failure, self._prepare_drain),
+            Phase.DRAINING: partial(self._close_slot_on_failure, self._drain_and_allow_grants),
+            Phase.DRAINED: partial(self._close_slot_on_failure, self._await_grant),
+            Phase.REBOOTING: partial(self._close_slot_on_failure, self._await_boot),
+            # After the boot, no grant can follow.
             Phase.BOOTED: self._await_ready,
             Phase.READY: self._await_report_and_finish,
         }
@@ -142,7 +143,9 @@ class SlotSteps(Struct, frozen=True):
             return 0.0
         return self.seconds_waited(context, Awaited.DRAIN)
 
-    def _close_on_failure(self, step: Step, context: NodeContext, progress: Progress) -> Progress:
+    def _close_slot_on_failure(
+        self, step: Step, context: NodeContext, progress: Progress
+    ) -> Progress:
         """Run a step. If it fails, close the slot, so that no reboot is granted any more.
 
         Only then read the Node, because a reboot may have been granted a moment before.
@@ -171,8 +174,7 @@ class SlotSteps(Struct, frozen=True):
         may_follow_older_grant = may_have_older_grant and not node.is_ready
         if not (has_grant(node) or may_follow_older_grant or is_back(context.planned, node)):
             raise error from None
-        # Not a new grant: the host has one, or goes down by itself.
-        mark_phase(context, Phase.REBOOTING)
+        _mark_rebooting(context)
         self.reopen(context)
         is_drained = progress.phase is Phase.DRAINED
         return progress.move(Edge.REBOOT_REQUESTED if is_drained else Edge.GRANTED_BEFORE_DRAIN)
@@ -181,15 +183,17 @@ class SlotSteps(Struct, frozen=True):
         """Give a host time to go down by a grant from before its drain."""
         # Continues the slot's wait, which began after that grant.
         current_wait = Awaited.ASK if phase is Phase.DRAINED else Awaited.DRAIN
-        for node in self._poll(context, current_wait, min(_LAST_GRANT_SECONDS, self.timeout)):
-            if not node.is_ready or has_rebooted(context.planned, node):
-                break
-        return node
+        return self._poll_until(
+            lambda node: not node.is_ready or has_rebooted(context.planned, node),
+            context,
+            current_wait,
+            seconds=min(_LAST_GRANT_SECONDS, self.timeout),
+        )
 
     def _reopen_if_late(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
-        """Reopen the slot if its host reboots late or has rebooted; else raise why not."""
+        """Repeat the step with an open slot if its host reboots after all; else raise why not."""
         node = self._read_or_await_node(context)
         has_been_down = self._is_down_for_reboot(node)
         if not has_been_down:
@@ -199,7 +203,7 @@ class SlotSteps(Struct, frozen=True):
                 return progress.without_edge()
         if is_back(context.planned, node):
             self.reopen(context)
-            mark_phase(context, Phase.REBOOTING)
+            _mark_rebooting(context)
             return progress.without_edge()
         is_slot_given_up = isinstance(error, StoppedError)
         if is_slot_given_up and not node.is_ready:
@@ -213,9 +217,24 @@ class SlotSteps(Struct, frozen=True):
 
     def _await_late_reboot(self, context: NodeContext) -> Node:
         """Give a host with a fresh grant time to go down."""
-        seconds = min(_LAST_GRANT_SECONDS, self.timeout)
-        for node in self._poll(context, Awaited.LATE_REBOOT, seconds):
-            if has_rebooted(context.planned, node) or self._is_down_for_reboot(node):
+        return self._poll_until(
+            lambda node: has_rebooted(context.planned, node) or self._is_down_for_reboot(node),
+            context,
+            Awaited.LATE_REBOOT,
+            seconds=min(_LAST_GRANT_SECONDS, self.timeout),
+        )
+
+    def _poll_until(
+        self,
+        is_met: Callable[[Node], bool],
+        context: NodeContext,
+        awaited: Awaited,
+        *,
+        seconds: float,
+    ) -> Node:
+        """Return the first Node that meets the condition, or the last."""
+        for node in self._poll(context, awaited, seconds):
+            if is_met(node):
                 break
         return node
 
@@ -240,7 +259,6 @@ class SlotSteps(Struct, frozen=True):
         try:
             return _read_node_with_uid(context, self.cached_slot.node_uid)
         except NodeFailure:
-            # The Node was deleted, or deleted and created again.
             if not self._may_be_rebooting(context):
                 raise
         context.report_step(Phase.REBOOTING, MAY_COME_BACK)
@@ -276,14 +294,13 @@ class SlotSteps(Struct, frozen=True):
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.ASK, self.timeout):
             if self.cached_slot.is_given_up:
-                # `_close_on_failure` looks once more for a grant.
+                # `_close_slot_on_failure` looks once more for a grant.
                 raise StoppedError
             if has_grant(node):
-                # A request thread has moved the Node to `rebooting`: the progress follows.
                 return progress.move(Edge.REBOOT_REQUESTED)
             if has_rebooted(context.planned, node):
                 context.report.notice(f"{context.name} has rebooted without waiting for its grant")
-                mark_phase(context, Phase.REBOOTING)
+                _mark_rebooting(context)
                 return progress.move(Edge.REBOOT_REQUESTED)
             try:
                 drained_check.run_if_due()
@@ -348,14 +365,22 @@ class SlotSteps(Struct, frozen=True):
 
     def _await_report(self, context: NodeContext) -> Node:
         """Return the Ready Node once its host has reported, or after --slot-timeout."""
-        for node in self._poll(context, Awaited.REPORT, self.timeout):
-            if node.is_ready and (self.cached_slot.has_reported or self.cached_slot.is_given_up):
-                break
+
+        def may_go_on(node: Node) -> bool:
+            slot = self.cached_slot
+            return node.is_ready and (slot.has_reported or slot.is_given_up)
+
+        node = self._poll_until(may_go_on, context, Awaited.REPORT, seconds=self.timeout)
         if not node.is_ready:
             raise not_ready(
                 context.name, "the Node was Ready after its reboot, and is not any more"
             )
         return node
+
+
+def _mark_rebooting(context: NodeContext) -> None:
+    """Not a new grant: the host has one, or has gone down by itself."""
+    mark_phase(context, Phase.REBOOTING)
 
 
 def _cordon_if_eligible(context: NodeContext, progress: Progress) -> Progress:

@@ -261,6 +261,6 @@ class ServerContext:
         return self.api.within(_CALL_SECONDS)
 
     @property
-    def hurried_cluster(self) -> PatientApi:
+    def cluster_for_host(self) -> PatientApi:
         """Retries only for some seconds: a host waits."""
         return PatientApi(self.hurried_api, self.clock, seconds=_RETRY_SECONDS)

@@ -330,7 +330,7 @@ class Worker:
     def _is_gone(self, slot: Slot) -> bool:
         """Whether the slot's Node was deleted; False if unknown."""
         try:
-            node = self._server.nodes.require_by_name().get(slot.node)
+            node = self._server.nodes.require_all().get(slot.node)
             if node is not None and node.uid == slot.node_uid:
                 return False
             # The watch may be late, so the Node is read again.

@@ -24,7 +24,7 @@ def test_a_host_that_asks_while_its_machine_id_is_another_nodes_has_not_reported
 ) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
     request = cluster.ask_of("a")
-    node = replica.service.server.nodes.require_by_name()["a"]
+    node = replica.service.server.nodes.require_all()["a"]
     cluster.swap("a", "b")
     # As of a watch that is late: it still finds the host on its node.
     with monkeypatch.context() as late:

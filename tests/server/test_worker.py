@@ -62,7 +62,7 @@ def test_an_outage_does_not_end_the_worker_while_the_node_of_a_failed_slot_is_go
     context = context_of(api, 1, notices.append)
     stop = StopRequest()
     context.clock = StopsAtFirstWait(stop)
-    context.nodes = cast("Any", SimpleNamespace(require_by_name=dict))
+    context.nodes = cast("Any", SimpleNamespace(require_all=dict))
     worker = Worker(context, stop)
     failed = Slot(GROUP, "gone", "uid", "id", "fleetlock-1", "", "", state=SlotState.FAILED)
     worker._slots = Slots((failed,))
