@@ -31,13 +31,13 @@ class JournalFile:
     """A journal to append records to, by many threads. Raises `OSError`."""
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
+        self._write_lock = threading.Lock()
         self._file = open_output(path, os.O_RDWR | os.O_APPEND)
         # Not a pipe or terminal.
         self._is_regular_file = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._is_regular_file:
             self._lock_file()
-        # Once locked, because the last holder of the lock may have written.
+        # Read after locking: the file's last writer may just have ended.
         size = os.fstat(self._file).st_size
         self._ends_in_half_line = False
         if self._is_regular_file and size > 0:
@@ -59,7 +59,7 @@ class JournalFile:
     def write(self, record: Record) -> None:
         """Append a record, and flush it to the disk."""
         line = json_line(record) + b"\n"
-        with self._lock:
+        with self._write_lock:
             self._append(b"\n" + line if self._ends_in_half_line else line)
             if self._is_regular_file:
                 os.fsync(self._file)
@@ -160,7 +160,7 @@ def _last_write(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
-        # Removed meanwhile, or a link to nothing.
+        # Removed, or a link to nothing.
         return float("-inf")
 
 

@@ -46,7 +46,7 @@ class OutputPlace(Struct, frozen=True):
     path: Path
 
     def checked_state(self) -> os.stat_result | None:
-        """Return the entry's status (a link's own), or None without an entry.
+        """Return the entry's status (outside /proc a link's own), or None without an entry.
 
         `PermissionError` if another user has put it there.
         """
@@ -80,9 +80,9 @@ class OutputPlace(Struct, frozen=True):
         return descriptor
 
     def _check_open(self, descriptor: int) -> None:
-        """Check that the open file still has this name, and no other.
+        """Check that the open file still has this name.
 
-        More than once, because a second name (a hard link) may exist for a moment.
+        Repeated, because a hard link, which `checked_state` refuses, may exist for a moment.
         """
         for _ in range(_CHECKS_OF_OPEN_FILE):
             state = self.checked_state()
@@ -97,7 +97,7 @@ class OutputPlace(Struct, frozen=True):
         return os.open(self.name, _FOLDER | self._no_link, dir_fd=self.folder)
 
     def read_link(self) -> Path | None:
-        """Return where the link leads; None if it is no link, or only the kernel can follow it."""
+        """Return where the link leads; None if it is no link, or in /proc."""
         state = self.checked_state()
         if state is None or not stat.S_ISLNK(state.st_mode):
             return None

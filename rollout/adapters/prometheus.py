@@ -60,7 +60,7 @@ class _Sample(msgspec.Struct, frozen=True):
 
     @property
     def labels(self) -> frozenset[tuple[str, str]]:
-        """The labels, without those that the series adds."""
+        """The labels that the series does not add."""
         return frozenset(
             (name, value) for name, value in self.metric.items() if name not in _SERIES_LABELS
         )
@@ -149,8 +149,8 @@ class PrometheusAlerts:
 
 
 def _is_silenced(sample: _Sample, known: Iterable[_KnownAlert]) -> bool:
-    # An alert has external labels as well. The sample's own have the fewest labels of those that
-    # match.
+    # Alerts also have external labels. The sample's own alerts are the matching ones with the
+    # fewest labels.
     matching = [alert for alert in known if sample.labels <= alert.labels.items()]
     fewest = min((len(alert.labels) for alert in matching), default=0)
     own = [alert for alert in matching if len(alert.labels) == fewest]
@@ -181,7 +181,8 @@ def has_same_origin(url: str, other: str) -> bool:
 def token_for(planned_url: str, configured_url: str, token: str) -> str:
     """Return the token to send to a plan's URL; empty if there is none.
 
-    `UsageError` if another server is configured, or if it cannot be sent.
+    `UsageError` for an invalid token, or if the settings name another server: a plan must not
+    redirect the token.
     """
     if not token.strip():
         return ""

@@ -1,7 +1,7 @@
 """Runs commands on hosts through Ansible.
 
 A run of `probe.yml` asks many hosts one command. Hosts in a reboot share a run of `reboot.yml`,
-which polls a folder for files with numbered commands. Runs end with this process.
+which polls a folder for numbered commands. Runs end with this process.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ _MOST_HOSTS_OF_QUEUE = 200
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 _MOST_COMMANDS: Final = 20_000
-# Ansible's own time to start, find the command and end.
+# For Ansible to start, find the command and end.
 _SLACK_SECONDS: Final = 30.0
 _END_SECONDS: Final = 5.0
 # For a dynamic inventory and a vault, which no timeout of Ansible covers.
@@ -42,6 +42,7 @@ _LOADING_SECONDS: Final = 300.0
 _END_OF_COMMANDS: Final = ""
 _TASK_START: Final = "playbook_on_task_start"
 
+# None follows the last event.
 _Events = SimpleQueue[Mapping[str, Any] | None]
 
 
@@ -69,7 +70,7 @@ class AnsibleExecutor:
             else:
                 answer = self._run_alone(host, command, timeout)
         except OSError as error:
-            # To be retried: a full disk may have room again.
+            # A full disk may have room again.
             message = f"cannot write the command for Ansible: {error.strerror}"
             raise SshUnreachableError(message) from error
         if isinstance(answer, SshError):
@@ -126,7 +127,6 @@ class AnsibleExecutor:
         unanswered = {host.name: node for node, host in hosts.items()}
         forks = min(concurrency, len(unanswered))
         limit = math.ceil(len(unanswered) / forks) * timeout + _LOADING_SECONDS
-        # None follows the last event.
         events: _Events = SimpleQueue()
         run = PlaybookRun(
             self._settings,
@@ -167,7 +167,10 @@ class AnsibleExecutor:
 def _await_answers(
     unanswered: dict[str, str], events: _Events, deadline: float
 ) -> Generator[tuple[str, Answer], None, bool]:
-    """Yield the nodes' answers as they come; return whether the run ended without some."""
+    """Yield the nodes' answers as they come; return whether the run ended without some.
+
+    False if all answered, or at the deadline.
+    """
     while unanswered:
         try:
             event = events.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -198,7 +201,7 @@ class _HostCommands:
 class _CommandQueue:
     """Gives commands from many threads to hosts in one run of `reboot.yml`.
 
-    If the run ends early, commands under way fail, and the next starts another run.
+    If the run ends early, its commands fail, and the next starts another run.
     """
 
     def __init__(self, settings: AnsibleSettings, hosts: Sequence[Host]) -> None:

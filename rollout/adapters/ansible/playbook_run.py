@@ -36,8 +36,8 @@ _CHECK_SECONDS: Final = 0.5
 _LONGEST_FAILURE: Final = 300
 _LONGEST_OUTPUT: Final = 400
 # For `python -c`, with PARENT PROGRAM [ARGUMENT]…: becomes a program that the kernel kills with its
-# parent, because ansible-runner has Ansible survive a killed rollout. Elsewhere than on Linux it
-# ends when no commands come. PARENT is compared, because process 1 may be a container's.
+# parent. Elsewhere than on Linux it ends when no commands come. PARENT is compared, because process
+# 1 may be a container's.
 _TIED_TO_PARENT: Final = """
 import ctypes, os, signal, sys
 if sys.platform.startswith("linux"):
@@ -65,7 +65,7 @@ class PlaybookRun:
         listener: Listener,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        # Removed by the thread at its end, or by `cancel` if the thread has not started.
+        # Removed by the thread, or by `cancel` if the thread has not started.
         with needing_temporary_folder("Ansible"):
             self.folder = Path(tempfile.mkdtemp(prefix="rollout-"))
         # None before the end, and if the run could not start.
@@ -146,7 +146,10 @@ class PlaybookRun:
             self._on_end()
 
     def _write_tied_ansible_playbook(self) -> None:
-        """Write the first `ansible-playbook` in PATH, which ends with this process."""
+        """Put a script before `ansible-playbook` in PATH: it ends Ansible with this process.
+
+        ansible-runner lets Ansible survive a killed rollout.
+        """
         folder = self.folder / "bin"
         folder.mkdir()
         python = (sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT)

@@ -169,7 +169,7 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
             path = path / "ansible.cfg" if path.is_dir() else path
             if _is_readable(path):
                 return _check_file(path, _CONFIG_HINT)
-        # Nobody named this file, so someone may have planted it.
+        # Nobody named this file, so it may be planted.
         in_folder = self.folder / "ansible.cfg"
         if _is_readable(in_folder):
             _check_not_planted(in_folder)
@@ -218,14 +218,14 @@ def _check_not_planted(config: Path) -> None:
 
 
 def check_inventory(path: Path, working_folder: Path) -> None:
-    """Check an inventory, and variables beside it and in the working folder. Raises `OSError`."""
+    """Raise `OSError` if others can write an inventory, or variables that Ansible finds for it."""
     check_tree(path)
     for folder in (path if path.is_dir() else path.parent, working_folder):
         _check_matching_files(folder, _VARIABLES)
 
 
 def check_playbook(path: Path) -> None:
-    """Check a playbook with what Ansible loads from its folder. Raises `OSError`."""
+    """Raise `OSError` if others can write a playbook, or what Ansible loads from its folder."""
     check_tree(path)
     _check_matching_files(path.parent, (*_VARIABLES, *_CODE))
 

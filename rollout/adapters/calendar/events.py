@@ -177,7 +177,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         from dateutil.rrule import rrulestr  # noqa: PLC0415 - slow to import
 
         for line in self.block.all("RRULE"):
-            rule = read_rule(line, has_times=not self._is_whole_days)
+            rule = read_rule(line, is_whole_days=self._is_whole_days)
             starts = rrulestr(rule.text, dtstart=first)
             # Set here, because dateutil refuses an UNTIL in another form than DTSTART.
             if rule.until:
@@ -299,7 +299,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         return _parse_values(line, line.value, zone)
 
     def _check_zone(self, line: ContentLine, zone: str) -> None:
-        if not is_known_zone(zone.strip("/"), self.zones.defined):
+        if not is_known_zone(zone.strip("/"), self.zones.defined_in_file):
             line.refuse(f"the time zone {zone!r} is not known")
         if "Z" in line.value:
             line.refuse("it is in UTC and in a time zone at once")

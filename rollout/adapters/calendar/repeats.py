@@ -17,7 +17,7 @@ _WEEKDAY = re.compile(rf"(?:[+-]?(?P<ordinal>\d{{1,2}}))?(?:{_DAY})", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,3}", re.ASCII)
 _POSITIVE = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _HIGHEST_ORDINALS = {"YEARLY": 53, "MONTHLY": 5}
-# How often an event may occur in one day.
+# How often an event may occur a day.
 _MOST_PER_DAY = 24
 
 
@@ -61,9 +61,9 @@ class RecurrenceRule(Struct, frozen=True):
 
 
 def read_rule(
-    line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES, *, has_times: bool = True
+    line: ContentLine, frequencies: tuple[str, ...] = _FREQUENCIES, *, is_whole_days: bool = False
 ) -> RecurrenceRule:
-    """Return the rule of a line, or raise `CalendarError`. `has_times`: DTSTART is a time."""
+    """Return the rule of a line, or raise `CalendarError`. `is_whole_days`: DTSTART is a date."""
     parts = _split_parts(line)
     frequency = parts.get("FREQ", "")
     if frequency not in frequencies:
@@ -74,7 +74,7 @@ def read_rule(
             _check_numbers(line, name, value.split(","), frequency)
     _check_weekdays(line, parts, frequency)
     _check_set_position(line, parts)
-    _check_times(line, parts, has_times=has_times)
+    _check_times(line, parts, is_whole_days=is_whole_days)
     text = ";".join(f"{name}={value}" for name, value in parts.items() if name != "UNTIL")
     return RecurrenceRule(text, parts.get("UNTIL", ""))
 
@@ -95,11 +95,12 @@ def _check_set_position(line: ContentLine, parts: Mapping[str, str]) -> None:
         line.refuse("BYSETPOS needs another BY… with it")
 
 
-def _check_times(line: ContentLine, parts: Mapping[str, str], *, has_times: bool) -> None:
+def _check_times(line: ContentLine, parts: Mapping[str, str], *, is_whole_days: bool) -> None:
     times_a_day = 1
     for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
-        if name in parts and not has_times:
+        if name in parts and is_whole_days:
             line.refuse(f"{name} has no meaning for whole days")
+        # An absent part counts as one.
         times_a_day *= parts.get(name, "").count(",") + 1
     if times_a_day > _MOST_PER_DAY:
         line.refuse(f"it repeats more than {_MOST_PER_DAY} times a day")

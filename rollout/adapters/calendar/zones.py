@@ -22,8 +22,7 @@ class Zones(Struct, frozen=True):
 
     # The zone of times that name none.
     of_calendar: tzinfo
-    # Defined by the file itself.
-    defined: frozenset[str]
+    defined_in_file: frozenset[str]
 
 
 def read_zones(calendar: Block, default_zone: str) -> Zones:
@@ -33,13 +32,13 @@ def read_zones(calendar: Block, default_zone: str) -> Zones:
     one it is the default; if that is empty, this machine's.
     """
     blocks = [block for block in calendar.blocks if block.name == "VTIMEZONE"]
-    defined = _register(blocks)
+    defined_in_file = _register(blocks)
     line = calendar.one(_CALENDAR_ZONE)
     if line is None and len(blocks) == 1:
         line = blocks[0].one("TZID")
     if line:
-        return Zones(_find_zone(line, defined), defined)
-    return Zones(ZoneInfo(default_zone) if default_zone else _zone_of_machine(), defined)
+        return Zones(_find_zone(line, defined_in_file), defined_in_file)
+    return Zones(ZoneInfo(default_zone) if default_zone else _zone_of_machine(), defined_in_file)
 
 
 def _zone_of_machine() -> tzinfo:
@@ -65,11 +64,11 @@ def _zone_of_machine() -> tzinfo:
     return tzstr(written, posix_offset=True) if isinstance(zone, tzstr) else zone
 
 
-def _find_zone(line: ContentLine, defined: frozenset[str]) -> tzinfo:
+def _find_zone(line: ContentLine, defined_in_file: frozenset[str]) -> tzinfo:
     from icalendar.timezone import tzp  # noqa: PLC0415 - slow to import
 
     name = line.value.strip().strip("/")
-    zone = tzp.timezone(name) if is_known_zone(name, defined) else None
+    zone = tzp.timezone(name) if is_known_zone(name, defined_in_file) else None
     if zone is None:
         line.refuse(f"the time zone {name!r} is not known")
     return zone
@@ -117,12 +116,12 @@ def _check_parts(block: Block) -> None:
         block.refuse("a time zone without STANDARD or DAYLIGHT")
 
 
-def is_known_zone(name: str, defined: frozenset[str]) -> bool:
+def is_known_zone(name: str, defined_in_file: frozenset[str]) -> bool:
     """Whether the file may name this zone."""
     from icalendar.timezone import windows_to_olson  # noqa: PLC0415 - slow to import
 
     is_windows_name = name in windows_to_olson.WINDOWS_TO_OLSON
-    return name in defined or is_windows_name or _is_in_database(name)
+    return name in defined_in_file or is_windows_name or _is_in_database(name)
 
 
 def _is_in_database(name: str) -> bool:

@@ -51,7 +51,7 @@ _FOLLOWED = (
     *("identityfile", "identityagent", "identitiesonly", "proxyjump", "proxycommand"),
 )
 _OFF_VALUES = ("none", "no", "internal")
-# From so many hosts on, asking ssh takes seconds.
+# So many runs of ssh take seconds.
 _SLOW_FROM = 200
 _UNSUPPORTED_HINT = (
     "Let OpenSSH connect: --executor ansible. Or name a configuration without this option:"
@@ -129,7 +129,7 @@ class ConfigFiles(Struct, frozen=True):
         Its last lines set rollout's default user. Raises `InputError`.
         """
         try:
-            # Checked here, because ssh -F checks only the files that this one includes.
+            # Checked here: ssh -F checks only the files that this one includes.
             content = read_input(self.own, trust=self.trust) if self.own else b""
         except OSError as error:
             hint = hint_of(error, "Name another file with --ssh-config.")
@@ -157,7 +157,7 @@ def _account_home() -> Path | None:
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        # As in pods. ssh then refuses to work.
+        # A pod's user may have no account. ssh then refuses to work.
         return None
 
 
@@ -201,7 +201,7 @@ def _configure_hosts(
 ) -> dict[str, Host]:
     """Ask ssh once per kind of name and login, and apply the answers."""
     logins = dict.fromkeys((host.user, host.port) for host in hosts.values())
-    # Any login will do, because ssh reads included files even in blocks that do not match.
+    # Any login will do: ssh reads included files even in blocks that do not match.
     any_user, any_port = next(iter(logins))
     client.learn_patterns(any_user, any_port)
     # What the files set for every host, because no line names NOBODY.

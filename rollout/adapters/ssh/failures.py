@@ -44,7 +44,7 @@ _UNSAFE = re.compile(
 
 
 class Stage(StrEnum):
-    """What a connection is doing, in the words of messages."""
+    """What a connection is doing, for messages."""
 
     CONNECTING = "connecting"
     AGREEING_ON_KEYS = "agreeing on keys"
@@ -95,7 +95,7 @@ def ssh_error(
             return SshStalledError(message, hint=hint)
         hint = f"Check the address {host.address}, and whether a firewall blocks port {host.port}."
         return SshTimeoutError(message, hint=hint)
-    # A proxy's command can always be started, so it fails here if it does not reach the host.
+    # A proxy's command always starts, so it fails here if it does not reach the host.
     if host.proxy and stage is Stage.AGREEING_ON_KEYS:
         message = f"its jump host or proxy ended the connection{cause}"
         hint = f"Try it manually: {shlex.join(host.proxy)}"
@@ -124,6 +124,7 @@ def _message_and_hint(
         return message, "It may be going down; try again."
     if isinstance(error, paramiko.ChannelException):
         return "the host opens no session", _FORBIDDEN_HINT
+    # After its subclasses `gaierror` and `ConnectionError`.
     if isinstance(error, OSError):
         return f"{error.strerror or error} while {stage}", "Is there a route to the host?"
     return _paramiko_message_and_hint(str(error), stage, _sshd_hint(host), greeting)

@@ -98,7 +98,7 @@ class ProxyCommand:
             # Not the terminal's, so that its interrupts do not end the command.
             start_new_session=True,
         )
-        # What it printed, known at its end.
+        # What the command printed; set by `end`.
         self.stderr = ""
 
     def end(self) -> None:
