@@ -10,11 +10,16 @@ from rollout.cli.stages.cluster import with_patience
 from rollout.cli.stages.lock import read_lock
 from rollout.cli.stages.unfinished import find_unfinished_among
 from rollout.cli.terminal import say
-from rollout.errors import ApiError, ApiUnavailableError, BlockedError, LockedError
+from rollout.errors import ApiError, BlockedError, LockedError
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import may_have_begun
 from rollout.execution.record.unfinished import Unfinished, run_state
-from rollout.gather.cluster.documents import memory_document, read_slots, slots_document
+from rollout.gather.cluster.documents import (
+    NotUnderstoodError,
+    memory_document,
+    read_slots,
+    slots_document,
+)
 from rollout.gather.cluster.rights import Right, apply_rights, has_right, missing_rights
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
@@ -50,7 +55,7 @@ def refuse_without_rights(
 ) -> None:
     """Raise `ApiError` with every permission that this user lacks.
 
-    Raises `BlockedError` if a memory that is needed cannot be written for another reason.
+    Raises `BlockedError` if a needed memory is unwritable for another reason.
     """
     needs_memory = unattended and not has_nodes_in_flight
     needed = _needed_rights(
@@ -136,12 +141,7 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
     """Raise `BlockedError` if slots are unreadable, because their hosts may be rebooting."""
     try:
         with_patience(read_slots, api, namespace)
-    except ApiUnavailableError:
-        raise
-    except ApiError as error:
-        if error.is_forbidden:
-            # Allowed: for nodes that FleetLock has in flight, the caller has refused already.
-            return
+    except NotUnderstoodError as error:
         name = slots_document(namespace).name
         raise BlockedError(
             f"{error.message}: rollout cannot tell whether hosts hold FleetLock slots, so another"
@@ -151,6 +151,10 @@ def _refuse_unreadable_fleetlock(api: ClusterApi, namespace: str) -> None:
                 f" run: kubectl -n {namespace} delete configmap {name}"
             ),
         ) from error
+    except ApiError as error:
+        # Allowed: for nodes that FleetLock has in flight, the caller has refused already.
+        if not error.is_forbidden:
+            raise
 
 
 def blockers_not_allowed(plan: RolloutPlan, allow: Container[str]) -> Sequence[Blocker]:
