@@ -24,7 +24,7 @@ _OPTIONS = "Options"
 # If click allowed flags without a value, it would take the next word as the value.
 _WITHOUT_VALUE = {"--dry-run": "--dry-run=server"}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-# The other commands have a module of their own name.
+# Other commands have a module of their own name.
 _MODULES = {
     "pause": "memory",
     "unpause": "memory",
@@ -116,7 +116,7 @@ class Commands(UserDict[str, Any]):
 
 
 def _import_command(name: str, description: str) -> Any:
-    """Return a command: the function `apply` or the app `apply_app` in `commands/apply.py`."""
+    """Return a command: the app `NAME_app` of its module, else the function `NAME`."""
     function = name.replace("-", "_")
     module = import_module(f"rollout.cli.commands.{_MODULES.get(name, function)}")
     application = getattr(module, f"{function}_app", None)

@@ -36,7 +36,7 @@ _ROLLED_BACK = argument(
     proven_versions,
     parser=parse_os_version,
 )
-# A saved plan does not decide these, so they apply to its run.
+# They also apply to the run of a saved plan.
 _CHANGEABLE = ("nodes.allow",)
 _CONSENT = "Use --yes, or a plan saved with `rollout plan --out FILE`."
 
@@ -50,6 +50,7 @@ class DryRun(StrEnum):
 @takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES, arguments=PLAN_OR_NODES)
 def apply(
     settings: CommandSettings,
+    # Set by `takes` from PLAN_OR_NODES.
     file: Path | None = None,
     filename: Path | None = _FILENAME,
     yes: bool = YES,
@@ -117,7 +118,7 @@ def _rehearse(request: "Request", *, asks_server: bool) -> ExitCode:
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
 
-    # Only for its errors: a run would refuse the same settings.
+    # Only for its errors, which a run would raise.
     gate_wiring.gate_ports(request.settings, request.policy.gates.alerts)
     connections = connect(request.settings)
     refuse_if_locked(connections.api, request.namespace)
@@ -132,13 +133,13 @@ def _run(request: "Request", *, asks: bool) -> ExitCode:
     from rollout.cli import gate_wiring, wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
-    from rollout.cli.stages.metrics import deliver_metrics, measured_pass
+    from rollout.cli.stages.metrics import deliver_metrics, measure_result
 
     settings = request.settings
     gate_ports = gate_wiring.gate_ports(settings, request.policy.gates.alerts)
     connections = connect(settings)
     api = connections.api
-    with deliver_metrics(settings, api.server) as metrics, measured_pass(metrics) as measured:
+    with deliver_metrics(settings, api.server) as metrics, measure_result(metrics) as measured:
         # `Rollout.run` takes the lock, after planning.
         watch = refuse_if_locked(api, request.namespace)
         # Imported late, so that the first request is sent sooner.

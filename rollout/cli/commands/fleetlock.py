@@ -143,7 +143,7 @@ def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
 
 
 def _release_slot(settings: CommandSettings, node: str) -> bool:
-    """Wait until a server has released the node's slot. Return False if the node has none.
+    """Wait until a server has released the node's slot. Return False if it has none.
 
     Raises `BlockedError` if no server releases it in time.
     """
@@ -156,7 +156,7 @@ def _release_slot(settings: CommandSettings, node: str) -> bool:
         return False
     run_id = slot.run_id
     with_patience(change_slots, api, namespace, partial(Slots.give_up, run_id=run_id))
-    say(f"{node}: waiting for its server to return it")
+    say(f"{node}: waiting for a server to release its slot")
     began = time.monotonic()
     while with_patience(read_slots, api, namespace).of_run(run_id) is not None:
         waited = time.monotonic() - began

@@ -46,10 +46,14 @@ def history(
     from rollout.report.history import HistoryReport, history_text, timeline_text
 
     output = settings.output
+    # The settings may name a journal to read.
+    has_run = bool(run or output.journal)
     if check:
+        if not has_run:
+            raise UsageError("--check needs a run", hint="Run: rollout history RUN --check")
         _check_run(run, settings)
         return
-    if run or output.journal:
+    if has_run:
         recorded = _read_run(run, settings)
         records = [record for _, record in recorded.records]
         text = partial(timeline_text, recorded.run, records, details=bool(output.verbose))
@@ -66,8 +70,6 @@ def _check_run(run: str, settings: CommandSettings) -> None:
     from rollout.report.history import HistoryReport, JournalCheck, check_text
     from rollout.report.journal_check import check_journal
 
-    if not (run or settings.output.journal):
-        raise UsageError("--check needs a run", hint="Run: rollout history RUN --check")
     recorded = _read_run(run, settings)
     checked = JournalCheck.of(
         check_journal(recorded.records), lines=len(recorded.records), damaged=recorded.damaged
@@ -166,7 +168,7 @@ def _find_journal(run: str, settings: CommandSettings) -> Path:
 
 
 def _choose_last_journal(paths: Sequence[Path], settings: CommandSettings) -> Path:
-    """Return the journal of the last run, preferably on the current cluster. Print which it is."""
+    """Return the last run's journal, preferably of the current cluster. Print which it is."""
     from rollout.cli import wiring
 
     login = wiring.find_login(settings)

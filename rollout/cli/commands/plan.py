@@ -39,7 +39,7 @@ _ROLLBACK = option(
 )
 _NOT_WITH_EXPLAIN = "Drop --out, --markdown, --detailed-exitcode and --finish-by."
 _ANONYMOUS = option(False, "Hide names and labels in the snapshot")
-# In the order in which `plan` lists their values.
+# In the order of their values in `plan`.
 _FLAGS_OF_NEW_PLAN = (
     "--out",
     "--markdown",
@@ -56,6 +56,7 @@ _FLAGS_OF_NEW_PLAN = (
 def plan(
     settings: CommandSettings,
     *,
+    # Set by `takes` from PLAN_OR_NODES.
     file: Path | None = None,
     out: Path | None = _OUT,
     markdown: Path | None = _MARKDOWN,

@@ -64,7 +64,7 @@ def resume(
     from rollout.cli import gate_wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
-    from rollout.cli.stages.metrics import deliver_metrics, measured_pass
+    from rollout.cli.stages.metrics import deliver_metrics, measure_result
 
     connections = connect(settings)
     api = connections.api
@@ -79,7 +79,7 @@ def resume(
     gate_ports = gate_wiring.gate_ports(settings, request.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=settings.output.as_json)
-    with deliver_metrics(settings, api.server) as metrics, measured_pass(metrics):
+    with deliver_metrics(settings, api.server) as metrics, measure_result(metrics):
         prepared = resumption.prepare_resumption(
             connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
         )
@@ -102,8 +102,8 @@ def _confirm_and_run(ready_run: "ReadyRun", unfinished: "Unfinished", *, yes: bo
     prepared = ready_run.prepared
     settings = prepared.request.settings
     nothing_can_run = not unfinished.in_flight and screens.leaves_out_all_pending(prepared.plan)
+    # As text, `prepare_resumption` has shown the plan. JSON lines come only from the run.
     if nothing_can_run and not settings.output.as_json:
-        # `prepare_resumption` has shown the plan, whose last line is the next command.
         execute.report_nothing_to_do(ready_run)
         return ExitCode.PARTIAL
     if not yes:
@@ -196,7 +196,7 @@ def abort(
 
 
 def _has_slots(connections: "Connections", namespace: str) -> bool:
-    """Whether FleetLock slots are left to undo; False if they cannot be read."""
+    """Whether FleetLock slots are left to undo; False if unreadable."""
     from rollout.cli.stages.cluster import with_patience
     from rollout.errors import ApiError
     from rollout.gather.cluster.documents import read_slots

@@ -38,8 +38,8 @@ T = TypeVar("T")
 _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
-def verbatim_if(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a parser that calls `check` unless the text is empty, and returns the text."""
+def checked_by(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a parser that strips a text, and calls `check` unless the text is empty."""
 
     def parse(value: str) -> str:
         text = value.strip()
@@ -215,21 +215,21 @@ def parse_future_time(value: str | None, now: datetime, flag: str) -> datetime |
 _ALERT_LABEL = "the name of an alert's label. Use a label such as node or instance."
 AlertLabel = Annotated[str, Setting("LABEL", matching(r"([A-Za-z_]\w{0,99})?", _ALERT_LABEL))]
 Command = Annotated[str, Setting("COMMAND", parse_one_line)]
-Expression = Annotated[str, Setting("CEL", verbatim_if(_check_expression))]
-Freeze = Annotated[str, Setting("FREEZE", verbatim_if(windows.parse_freeze), separator=";")]
-OperatorCommand = Annotated[str, Setting("COMMAND", verbatim_if(split_command))]
+Expression = Annotated[str, Setting("CEL", checked_by(_check_expression))]
+Freeze = Annotated[str, Setting("FREEZE", checked_by(windows.parse_freeze), separator=";")]
+OperatorCommand = Annotated[str, Setting("COMMAND", checked_by(split_command))]
 _SELECTOR_OF_GROUP = _group_parser(parse_selector, "NAME=SELECTOR: workers=pool=web")
 GroupSelector = Annotated[str, Setting("NAME=SELECTOR", _SELECTOR_OF_GROUP, separator=";")]
 GroupSlots = Annotated[
     str, Setting("NAME=COUNT", _group_parser(parse_positive_count, "NAME=3, or NAME=25%"))
 ]
-Label = Annotated[str, Setting("LABEL", verbatim_if(check_label_name))]
-Annotation = Annotated[str, Setting("ANNOTATION", verbatim_if(check_label_name))]
+Label = Annotated[str, Setting("LABEL", checked_by(check_label_name))]
+Annotation = Annotated[str, Setting("ANNOTATION", checked_by(check_label_name))]
 LabelPrefix = Annotated[str, Setting("PREFIX", parse_label_prefix)]
 Line = Annotated[str, Setting("NAME", parse_one_line)]
-ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", verbatim_if(_check_listen_address))]
+ListenAddress = Annotated[str, Setting("[ADDRESS]:PORT", checked_by(_check_listen_address))]
 _MATCHER = 'a label matcher. Use one such as severity="critical", with =, !=, =~ or !~.'
-_READ_MATCHER = verbatim_if(fitting(is_matcher, _MATCHER))
+_READ_MATCHER = checked_by(fitting(is_matcher, _MATCHER))
 Matcher = Annotated[str, Setting("MATCHER", _READ_MATCHER, separator=";")]
 Name = Annotated[str, Setting("NAME")]
 parse_namespace = matching(_NAMESPACE, "a namespace name. Use a name such as kube-system.")
@@ -240,19 +240,19 @@ _POOL = "a name. Use at most 63 lower-case letters, digits and dashes, such as w
 PoolName = Annotated[str, Setting("NAME", matching(_NAMESPACE, _POOL))]
 _PRINCIPAL = "the name of a cluster. Use letters, digits, dots and dashes."
 Principal = Annotated[str, Setting("NAME", matching(r"([A-Za-z0-9][\w.@-]{0,99})?", _PRINCIPAL))]
-PrometheusUrl = Annotated[str, Setting("URL", verbatim_if(_check_prometheus_url))]
-AlertmanagerUrl = Annotated[str, Setting("URL", verbatim_if(_check_alertmanager_url))]
-PushgatewayUrl = Annotated[str, Setting("URL", verbatim_if(_check_pushgateway_url))]
-Resource = Annotated[str, Setting("RESOURCE", verbatim_if(ObjectReference.parse))]
+PrometheusUrl = Annotated[str, Setting("URL", checked_by(_check_prometheus_url))]
+AlertmanagerUrl = Annotated[str, Setting("URL", checked_by(_check_alertmanager_url))]
+PushgatewayUrl = Annotated[str, Setting("URL", checked_by(_check_pushgateway_url))]
+Resource = Annotated[str, Setting("RESOURCE", checked_by(ObjectReference.parse))]
 Seconds = Annotated[int, Setting("SECONDS")]
-Selector = Annotated[str, Setting("SELECTOR", verbatim_if(parse_selector), separator=";")]
-EvidenceSource = Annotated[str, Setting("SOURCE", verbatim_if(_check_evidence_source))]
+Selector = Annotated[str, Setting("SELECTOR", checked_by(parse_selector), separator=";")]
+EvidenceSource = Annotated[str, Setting("SOURCE", checked_by(_check_evidence_source))]
 Textfile = Annotated[Path, Setting("FILE", _parse_textfile)]
 _TIME = "a date with a time. Use a time such as 2030-01-07T06:00Z."
 # A duration would start again with each pass.
-Time = Annotated[str, Setting("TIME", verbatim_if(fitting(parse_timestamp, _TIME)))]
+Time = Annotated[str, Setting("TIME", checked_by(fitting(parse_timestamp, _TIME)))]
 Url = Annotated[str, Setting("URL", separator=" ")]
-Window = Annotated[str, Setting("WINDOW", verbatim_if(windows.Window.parse), separator=";")]
+Window = Annotated[str, Setting("WINDOW", checked_by(windows.Window.parse), separator=";")]
 
 # How values of a type are read if its annotation has no `Setting`.
 _SETTING_BY_TYPE = {

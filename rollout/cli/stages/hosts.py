@@ -34,7 +34,7 @@ class Targets(Struct, frozen=True):
     selected: SelectedNodes
     hosts: Mapping[str, Host]
     observations: Mapping[str, HostObservation]
-    # The node that this process runs on, None outside of the cluster.
+    # None outside of the cluster, or if unknown.
     own_node: OwnNode | None = None
 
     def among(self, nodes: Iterable[Node]) -> list[Node]:
@@ -84,16 +84,17 @@ def _poll(
 
 
 def _find_own_node(api: ClusterApi, nodes: Sequence[Node]) -> OwnNode | None:
-    """Return the node that this process runs on; None outside of the cluster, or if unknown."""
+    """Return the node of this process; None outside of the cluster, or if unknown."""
     own_pod = read_own_pod()
     if own_pod is None:
         return None
     pod: Pod | None = None
     if own_pod.key:
-        # The right to read its own pod is optional.
+        # The right to read it is optional.
         with suppress(ApiError):
             pod = with_patience(read_pod, api, own_pod.namespace, own_pod.name)
     own_node = locate_own_node(own_pod, pod, nodes)
+    # Another cluster's pod runs on none of these nodes.
     is_in_this_cluster = own_pod.server == urlsplit(api.server).hostname
     if own_node is None and own_pod.node_variable:
         say(

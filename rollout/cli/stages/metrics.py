@@ -28,14 +28,14 @@ _LAST_DELIVERY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class MeasuredCode:
-    """The exit code of a command, or of a pass of operate, which sets it."""
+    """The exit code of a command or pass, which sets it."""
 
     code: ExitCode = ExitCode.OK
 
 
 @contextmanager
-def measured_pass(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
-    """Report this context to the metrics as a pass, with the code that it sets or raises."""
+def measure_result(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
+    """Report this context to the metrics, with the code that it sets or raises."""
     measured = MeasuredCode()
     clock = wiring.system_clock()
     if metrics:
@@ -98,7 +98,6 @@ def deliver_metrics(
 def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
     """Return a function that writes the metrics. Its first call keeps those already in the file."""
 
-    # Runs only once.
     @cache
     def read_earlier() -> None:
         with suppress(Exception):

@@ -191,9 +191,13 @@ def run_notifications(
     if not receivers:
         yield None
         return
-    held_after = float(options.held_after)
+    longest_block_seconds = float(options.held_after)
     note_maker = NoteMaker(
-        plan, settings.cluster.name, held_after, resumed=resumed, unattended=unattended
+        plan,
+        settings.cluster.name,
+        longest_block_seconds,
+        resumed=resumed,
+        unattended=unattended,
     )
     with closing(Outbox(receivers, say)) as outbox:
         notifier = _Notifier(

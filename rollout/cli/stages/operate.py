@@ -33,7 +33,7 @@ from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages.cluster import connect
 from rollout.cli.stages.lock import lock_watch, refuse_if_locked
-from rollout.cli.stages.metrics import measured_pass
+from rollout.cli.stages.metrics import measure_result
 from rollout.cli.stages.notification_repeats import RepeatFilter
 from rollout.cli.stages.request import Request, Unattended
 from rollout.cli.terminal import say, show_lines
@@ -71,7 +71,7 @@ class Operation:
             deadline, self.process_stop, revert=settings.waves.stop is StopMode.REVERT
         )
         self.repeats.begin_pass()
-        with measured_pass(self.metrics) as measured:
+        with measure_result(self.metrics) as measured:
             try:
                 # The calendar may have changed since the last pass.
                 policy = policy_of(settings)

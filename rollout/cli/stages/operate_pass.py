@@ -72,8 +72,8 @@ class _Course(Enum):
     RESUME = auto()
     # To the person who started it.
     LEAVE = auto()
-    # Go on as if there were none. If nodes may start, a new rollout takes its remaining nodes.
-    IGNORE = auto()
+    # If nodes may start, a new rollout takes over its remaining nodes.
+    REPLACE = auto()
 
 
 class Pass(Struct, frozen=True):
@@ -115,12 +115,12 @@ class Pass(Struct, frozen=True):
         is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
         if not is_unattended:
             is_left_to_person = has_work and may_have_begun(unfinished.run, nodes)
-            return _Course.LEAVE if is_left_to_person else _Course.IGNORE
+            return _Course.LEAVE if is_left_to_person else _Course.REPLACE
         # Started nodes are finished at any time; gates still hold the others.
         if unfinished.in_flight or unfinished.unclear:
             return _Course.RESUME
         may_start_nodes = has_work and self._why_none_may_start() is None
-        return _Course.RESUME if may_start_nodes else _Course.IGNORE
+        return _Course.RESUME if may_start_nodes else _Course.REPLACE
 
     def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
         why = "someone started it with apply, so operate does not continue it"
@@ -302,4 +302,5 @@ class Pass(Struct, frozen=True):
 def _has_waiting_nodes(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
     """Whether a node that the rollout has not started is still in the boot that was planned."""
     boot_ids = {node.name: node.boot_id for node in nodes}
-    return any(boot_ids.get(node.name) == node.boot_id for node in unfinished.untouched_nodes)
+    untouched = unfinished.untouched_nodes
+    return any(boot_ids.get(planned.name) == planned.boot_id for planned in untouched)

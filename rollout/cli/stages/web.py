@@ -25,7 +25,7 @@ _LARGEST_JOURNAL = 16_000_000
 _MOST_PAGES = 2 * _MOST_RUNS
 # Seconds of reading journals for a page; the next page reads the rest.
 _READING_SECONDS = 1.0
-# The largest share of the time to spend on a page, because the rollout comes first.
+# The largest share of the time for a page: the rollout comes first.
 _SHARE = 0.1
 _FRESH_SECONDS = 1.0
 # Ended runs do not change.
@@ -43,7 +43,7 @@ class _FileState(NamedTuple):
 
 
 class _CachedRow(NamedTuple):
-    """A row of the history, and the state of the journal that it was made from."""
+    """A row of the history, and the state of its journal at that time."""
 
     journal: _FileState
     row: PastRun
@@ -106,11 +106,13 @@ class RunPages:
 
     def _latest_page(self, *, refreshes: bool) -> WebPage:
         journals = self._journals.get()
+        # The first is the latest.
         latest = next(iter(journals.values()), None)
         report = self._read_and_cache(latest) if latest else None
         status = self.status()
         is_running = report is not None and report.ending is Ending.RUNNING
-        seconds = _REFRESH_SECONDS if is_running or status else _REFRESH_SECONDS_AT_REST
+        is_active = is_running or bool(status)
+        seconds = _REFRESH_SECONDS if is_active else _REFRESH_SECONDS_AT_REST
         frame = LivePageFrame(
             at=wiring.now(),
             status=status.splitlines(),
@@ -148,7 +150,7 @@ class RunPages:
         The `current` journal has just been read.
         """
         began = wiring.system_clock().monotonic()
-        # Forget journals that are no longer listed.
+        # Forget unlisted journals.
         self._rows = {file: self._rows[file] for file in journals.values() if file in self._rows}
         rows = list[PastRun]()
         for run_id, file in journals.items():
@@ -163,7 +165,7 @@ class RunPages:
     def _read_and_cache(self, file: Path) -> RunReport | None:
         """Return the journal's report, and cache its row of the history.
 
-        None if the journal is too large or cannot be read.
+        None if the journal is too large or unreadable.
         """
         state = _read_state(file)
         report = _read_report(file) if state.size <= _LARGEST_JOURNAL else None
@@ -190,7 +192,7 @@ def _read_state(file: Path) -> _FileState:
 
 def _unread_row(run_id: str) -> PastRun:
     blanks = [""] * (len(_HEADINGS) - 2)
-    # The empty ID stands for a run without a page.
+    # A run with an empty ID has no page.
     return PastRun("", (run_id, *blanks, f"see: rollout report {run_id}"))
 
 
