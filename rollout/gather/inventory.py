@@ -154,10 +154,11 @@ class _HostReader:
             if content is None or (isinstance(content, str) and not content.strip()):
                 continue
             problem = _why_only_for_ansible(content, may_be_template=unsafe_value is None)
-            if not problem:
-                return str(content).strip()
-            if not self.by_ansible:
+            if problem and self.by_ansible:
+                continue
+            if problem:
                 raise self._variable_error(name, problem)
+            return str(content).strip()
         return ""
 
     def _variable_error(self, variable: str, why: str) -> InventoryError:
@@ -246,7 +247,6 @@ def inventory_document(
     observations: Mapping[str, HostObservation],
     connection: SshOptions,
 ) -> Mapping[str, object]:
-    """Return the Nodes as an inventory of Ansible."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         for group in (ROOT_GROUP, *_groups_of_node(node, observations.get(node.name))):

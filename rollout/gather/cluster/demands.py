@@ -158,6 +158,7 @@ def parse_quantity(text: str) -> Decimal:
         return number * _BINARY[suffix]
     if suffix in _DECIMAL:
         return number.scaleb(_DECIMAL[suffix])
+    # An exponent, such as `e3`.
     return number.scaleb(int(suffix[1:]))
 
 
@@ -220,6 +221,7 @@ def _host_ports(spec: wire.PodSpec) -> _OtherAmounts:
     ports: dict[str, int] = {}
     for container in (*spec.containers, *sidecars):
         raw = bytes(container.ports)
+        # Decoding the ports of all containers is slow.
         if b"hostPort" not in raw:
             continue
         for port in decoder_of(tuple[wire.Port, ...]).decode(raw):
@@ -229,7 +231,7 @@ def _host_ports(spec: wire.PodSpec) -> _OtherAmounts:
 
 
 def _requests_of_containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
-    """Return the requests while containers run, and the highest while init containers do.
+    """Return the requests of running containers, and the highest of init containers.
 
     An init container runs beside the sidecars before it.
     """
@@ -263,7 +265,7 @@ def _override_by_pod(summed: Resources, of_pod: Mapping[str, wire.Quantity]) -> 
 
 
 def _combine(left: Resources, right: Resources, merge: Callable[[int, int], int]) -> Resources:
-    # A shortcut for most pods, which have no init containers.
+    # Most pods have no init containers.
     if left is _NOTHING or right is _NOTHING:
         return right if left is _NOTHING else left
     cpu = merge(left.cpu_milli, right.cpu_milli)

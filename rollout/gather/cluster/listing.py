@@ -41,9 +41,13 @@ def read_list(
             return _collect(pages, path, shape, project)
         except ApiGoneError:
             continue
-    # The pages expired each time; a single page cannot, but costs the server more.
+    # A single page cannot expire, but costs the server more.
     pages = api.pages(path, {**query, "limit": "0"})
     return _collect(pages, path, shape, project)
+
+
+def read_objects(api: ClusterApi, path: str, shape: type[W]) -> tuple[W, ...]:
+    return read_list(api, path, shape, lambda item: item).items
 
 
 def _collect(

@@ -7,7 +7,7 @@ import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import ReadIfAllowed, read_if_allowed, read_list
+from rollout.gather.cluster.listing import ReadIfAllowed, read_if_allowed, read_objects
 from rollout.gather.cluster.wire import decoder_of
 from rollout.model.json_text import DECODE_ERRORS
 from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
@@ -117,18 +117,23 @@ def read_coordinators(api: ClusterApi) -> ReadIfAllowed[Coordinator]:
 
 
 def _read_deployments(api: ClusterApi) -> Iterator[Coordinator]:
-    for item in read_list(api, DEPLOYMENTS, _WireCoordinator, lambda item: item).items:
-        rivals = [rival for program, rival in _RIVAL_BY_PROGRAM.items() if _is_named(item, program)]
-        if _AIRLOCK in _programs(item):
-            rivals.append(Rival.FLEETLOCK)
+    for item in read_objects(api, DEPLOYMENTS, _WireCoordinator):
+        rival = _find_rival(item)
         meta = item.metadata
         may_reboot = item.spec.replicas > 0 and meta.name != _HARMLESS_DEPLOYMENT
-        if rivals and may_reboot and not _is_rollout(item):
-            yield Coordinator(rivals[0], "Deployment", meta.namespace, meta.name)
+        if rival and may_reboot and not _is_rollout(item):
+            yield Coordinator(rival, "Deployment", meta.namespace, meta.name)
+
+
+def _find_rival(deployment: _WireCoordinator) -> Rival | None:
+    for program, rival in _RIVAL_BY_PROGRAM.items():
+        if _is_named(deployment, program):
+            return rival
+    return Rival.FLEETLOCK if _AIRLOCK in _programs(deployment) else None
 
 
 def _read_daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
-    for item in read_list(api, DAEMON_SETS, _WireCoordinator, lambda item: item).items:
+    for item in read_objects(api, DAEMON_SETS, _WireCoordinator):
         locks = [name for name in item.metadata.annotations if name.endswith(_LOCK_SUFFIX)]
         if (locks or _is_named(item, _KURED)) and not _runs_nowhere(item):
             yield _kured_coordinator(item, locks[0] if locks else _DEFAULT_LOCK)
@@ -192,10 +197,9 @@ def _programs(item: _WireCoordinator) -> frozenset[str]:
     return frozenset(image.rpartition("/")[2].partition(":")[0] for image in images)
 
 
-def _runs_nowhere(item: _WireCoordinator) -> bool:
-    """Whether a DaemonSet selects no node."""
-    status = item.status
-    is_current = status.observed_generation >= max(1, item.metadata.generation)
+def _runs_nowhere(daemon_set: _WireCoordinator) -> bool:
+    status = daemon_set.status
+    is_current = status.observed_generation >= max(1, daemon_set.metadata.generation)
     return is_current and status.desired_number_scheduled == 0
 
 

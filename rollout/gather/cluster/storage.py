@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.listing import ReadIfAllowed, read_if_allowed, read_list
+from rollout.gather.cluster.listing import ReadIfAllowed, read_if_allowed, read_list, read_objects
 from rollout.model.cluster import Pod, StoredData
 from rollout.ports import ClusterApi
 
@@ -93,9 +93,7 @@ def _read_longhorn_volumes(api: ClusterApi) -> Iterator[StoredData]:
         api, LONGHORN_SETTINGS, _LonghornSetting, lambda item: (item.metadata.name, item.value)
     ).items
     is_strict = dict(settings).get(_DRAIN_POLICY, _STRICT_POLICY) == _STRICT_POLICY
-    replicas_by_volume = _locate_replicas(
-        read_list(api, REPLICAS, _Replica, lambda item: item).items
-    )
+    replicas_by_volume = _locate_replicas(read_objects(api, REPLICAS, _Replica))
     volumes_by_replicas = defaultdict[_Replicas, list[str]](list)
     for volume in sorted(replicas_by_volume):
         volumes_by_replicas[replicas_by_volume[volume]].append(volume)
@@ -147,7 +145,7 @@ def _read_ceph_clusters(api: ClusterApi, osds: Iterable[Pod]) -> Iterator[Stored
     by_namespace = defaultdict[str, list[Pod]](list)
     for pod in osds:
         by_namespace[pod.namespace].append(pod)
-    for cluster in read_list(api, CEPH_CLUSTERS, _CephCluster, lambda item: item).items:
+    for cluster in read_objects(api, CEPH_CLUSTERS, _CephCluster):
         namespace = cluster.metadata.namespace
         pods = by_namespace.get(namespace, ())
         nodes = frozenset(pod.node for pod in pods)
