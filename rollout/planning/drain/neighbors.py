@@ -252,29 +252,28 @@ class Neighbors:
 
     def _demands(self, group: _PodGroup) -> _Demands:
         placement = group.placement
-        affinity = [self._resolve(term, group) for term in placement.attractions]
-        anti_affinity = [self._resolve(term, group) for term in placement.repulsions]
+        attracting = [self._resolve(term, group) for term in placement.attractions]
+        repelling = [self._resolve(term, group) for term in placement.repulsions]
         attractions = list[Tally]()
-        for term in affinity:
-            other_terms = [other for other in affinity if other != term]
-            attractions.append(self._tally_of_terms(term, *other_terms))
+        for term in attracting:
+            others = tuple(other for other in attracting if other != term)
+            attractions.append(self._tally_of_term(term, others))
         return _Demands(
-            repulsions=tuple(self._tally_of_terms(term) for term in anti_affinity),
+            repulsions=tuple(self._tally_of_term(term) for term in repelling),
             attractions=tuple(attractions),
-            joins_itself=all(group in self._groups_of_term(term) for term in affinity),
+            joins_itself=all(group in self._groups_of_term(term) for term in attracting),
             spreads=tuple(self._spread_demand(spread, group) for spread in placement.spreads),
         )
 
-    def _tally_of_terms(self, *terms: _Term) -> Tally:
-        """Count the pods that match all terms, in domains of the first one's topology.
+    def _tally_of_term(self, term: _Term, others: tuple[_Term, ...] = ()) -> Tally:
+        """Count the pods that match all these terms, in domains of the `term`'s topology.
 
         kube-scheduler requires that a pod matches all terms.
         """
+        terms = (term, *others)
         if terms not in self._tallies_of_terms:
-            tally = self._tallies_of_terms[terms] = Tally(
-                self._domains_of_all_nodes(terms[0].topology)
-            )
-            matching = (set(self._groups_of_term(term)) for term in terms)
+            tally = self._tallies_of_terms[terms] = Tally(self._domains_of_all_nodes(term.topology))
+            matching = (set(self._groups_of_term(required)) for required in terms)
             self._count_pods(tally, set.intersection(*matching))
         return self._tallies_of_terms[terms]
 

@@ -20,7 +20,7 @@ from rollout.planning.drain.neighbors import Neighbors, TopologyCheck
 
 # In large clusters: enough to spread pods as kube-scheduler does, which compares up to 100.
 _COMPARED_NODES = 5
-# Clusters with at most so many nodes that match a pod are small.
+# At most so many nodes match a pod in a small cluster.
 _SMALL_CLUSTER = 20
 
 # How many pods each owner (UID) has on each node.
@@ -58,13 +58,14 @@ class Scheduler:
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "Scheduler":
+        """Count running pods, and requested resources that nodes offer."""
         requested = {name for pod in snapshot.pods for name, _ in pod.requests.others}
         offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others}
-        tracked = requested & offered
+        counted_resources = requested & offered
         ordered = sorted(snapshot.nodes, key=lambda node: node.name)
-        nodes = {node.name: FreeCapacity.of(node, tracked) for node in ordered}
+        nodes = {node.name: FreeCapacity.of(node, counted_resources) for node in ordered}
         running = list[Pod]()
-        pods_by_owner = _CountsByOwner(dict)
+        pods_by_owner: _CountsByOwner = defaultdict(dict)
         for pod in snapshot.pods:
             if pod.node in nodes and not pod.finished and not pod.terminating:
                 running.append(pod)
@@ -272,8 +273,8 @@ class Scheduler:
     def _failed_rules(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> tuple[PlacementRule, ...]:
         """Return the first rule that excludes each node, without repetitions.
 
-        Only the first counts, because anti-affinity between pods of one owner fails twice: as the
-        pod's own and as the other's.
+        Only the first counts: anti-affinity between pods of one owner fails twice, as the pod's own
+        and as the other's.
         """
         checks = self.neighbors.topology_checks(pod, self.cordoned)
         first_failed = {_first_failed(checks, free.node) for free in nodes}

@@ -33,8 +33,6 @@ _NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
 class Action(StrEnum):
-    """What happens to a pod."""
-
     EVICT = "evict"
     WAIT = "wait"
     LEAVE = "leave"
@@ -58,7 +56,7 @@ class DrainRules(Struct, frozen=True):
     # None if the API server's time is unknown: then no pod is overdue.
     now: datetime | None
     # The drain waits for pods that any of these selects.
-    completion: tuple[LabelSelector, ...] = ()
+    completion_selectors: tuple[LabelSelector, ...] = ()
 
     @classmethod
     def of(
@@ -66,13 +64,14 @@ class DrainRules(Struct, frozen=True):
     ) -> "DrainRules":
         """Return the rules, or raise `UsageError` if a selector of the policy is invalid."""
         owners = frozenset((owner.namespace, owner.name) for owner in daemon_sets)
-        completion = tuple(map(parse_selector, policy.completion.selectors))
-        return cls(policy, owners, parse_selector(policy.pod_selector), now, completion)
+        completion_selectors = tuple(map(parse_selector, policy.completion.selectors))
+        pod_selector = parse_selector(policy.pod_selector)
+        return cls(policy, owners, pod_selector, now, completion_selectors)
 
     def waits_for(self, pod: Pod) -> bool:
         if _has_ended_or_terminates(pod):
             return False
-        return any(selector.matches(pod.labels) for selector in self.completion)
+        return any(selector.matches(pod.labels) for selector in self.completion_selectors)
 
 
 class _Ruling(Struct, frozen=True):
@@ -183,7 +182,7 @@ _FILTERS = (
 
 
 def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
-    has_selectors = rules.selector.requirements or rules.completion
+    has_selectors = rules.selector.requirements or rules.completion_selectors
     if not has_selectors and _is_ordinary(pod):
         return PodVerdict(pod, Action.EVICT, VerdictReason.ORDINARY)
     warnings = list[WarningFinding]()

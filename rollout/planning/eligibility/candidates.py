@@ -63,6 +63,7 @@ def is_excluded_by_name(name: str, selection: Selection) -> bool:
 
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
     """Return the selected nodes that `--exclude` does not name, and their pools."""
+    # Nodes may be excluded for another reason.
     pools = {entry.node: entry.pool for entry in plan.excluded}
     pools |= {node.name: node.pool for node in plan.nodes}
     return {

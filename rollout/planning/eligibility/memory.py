@@ -74,13 +74,15 @@ def why_all_paused(memory: Memory, now: datetime | None) -> AllNodesPaused | Non
 def why_held(
     memory: Memory, version: str, failure_limit: int = MOST_NODES_OF_VERSION
 ) -> HeldVersion | UncountedVersion | None:
+    """Return why the version waits, or None."""
     failed = memory.versions.get(version)
     if failed is None:
-        # There is no room to count another version's failures, so it waits as if held.
-        is_uncounted = bool(version) and _are_too_many_held(memory.versions)
-        return UncountedVersion(version, _MOST_HELD_VERSIONS) if is_uncounted else None
+        # Without room to count its failures, a version waits as if held.
+        has_no_room = bool(version) and _are_too_many_held(memory.versions)
+        return UncountedVersion(version, _MOST_HELD_VERSIONS) if has_no_room else None
     if failed.is_held or len(failed.nodes) >= failure_limit:
-        at = failed.held_since if failed.held_by else failed.at
+        is_held_by_person = bool(failed.held_by)
+        at = failed.held_since if is_held_by_person else failed.at
         return HeldVersion(version, failed.nodes, at, failed.held_by)
     return None
 
@@ -126,7 +128,7 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     if end.outcome is Outcome.SUCCEEDED and not is_ineffective:
         return _forget_failures(memory, ended)
     is_failure = end.outcome not in _NO_FAILURES
-    # These are no failures, but without a rest the node is drained again and again.
+    # Without a rest, the node would be drained again and again.
     rests_anyway = end.pods_still_ran or _has_given_reboot_up(ended)
     if not (is_failure or rests_anyway) or len(ended.node) > _LONGEST_NAME:
         return memory

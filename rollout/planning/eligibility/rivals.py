@@ -38,9 +38,9 @@ def marks_of_rivals(node: Node) -> Iterator[RivalMark]:
     yield from _fluo_marks(node)
     if marks.KURED_IN_PROGRESS in node.annotations:
         yield _rival_mark(node, Rival.KURED, marks.KURED_IN_PROGRESS)
-    of_cro = [name for name in marks.CRO_IN_HAND if name in node.annotations]
-    if of_cro:
-        yield _rival_mark(node, Rival.CRO, *of_cro)
+    cro_annotations = [name for name in marks.CRO_IN_HAND if name in node.annotations]
+    if cro_annotations:
+        yield _rival_mark(node, Rival.CRO, *cro_annotations)
     if node.annotations.get(marks.KRM_STATUS) == marks.KRM_REBOOTING:
         yield _rival_mark(node, Rival.KRM, marks.KRM_STATUS, value=marks.KRM_REBOOTING)
     if node.labels.get(marks.TUPPR_UPGRADING) == "true":

@@ -40,7 +40,7 @@ _FLATCAR = _VersionScheme(
 _FEDORA = _VersionScheme(length=4, channel_index=2, channels={1: "next", 2: "testing", 3: "stable"})
 # By operating system. The versions of other systems have no known order.
 _SCHEMES = {"flatcar": _FLATCAR, "coreos": _FLATCAR, "fedora": _FEDORA}
-# By the start of a Node's osImage. Only the host itself tells the others.
+# By the start of a Node's osImage. Only the host tells the others.
 _IMAGES = {
     "Flatcar Container Linux": "flatcar",
     "Container Linux by CoreOS": "coreos",
@@ -181,12 +181,13 @@ class KnownVersions(Struct, frozen=True):
         )
 
     def _compare_image(self, facts: HostFacts, image: str) -> tuple[UpdateState, str]:
-        """Return the state of a host with the newest version, and that version or image."""
+        """Compare a host of the newest version by image; return that version or image, too."""
         possibly_newest = self.images.possibly_newest(facts)
         if possibly_newest == {image}:
             return UpdateState.UP_TO_DATE, facts.running_version
         if len(possibly_newest) == 1:
             return UpdateState.BEHIND, short_checksum(*possibly_newest)
+        # None or several: the newest is unknown.
         return UpdateState.IDLE, ""
 
 
@@ -248,13 +249,13 @@ def _is_rolled_back(result: Mapping[str, str], facts: HostFacts) -> bool:
 
 
 def _compare(facts: HostFacts, newest: str) -> UpdateState:
-    """Return UP_TO_DATE or BEHIND, or IDLE if the versions cannot be compared."""
+    """Return UP_TO_DATE or BEHIND; IDLE if not comparable."""
     running = facts.running_version
     if running and running == newest:
         return UpdateState.UP_TO_DATE
     if not (running and newest):
         return UpdateState.IDLE
-    # Without an order, the newest is the one that no update replaces.
+    # Without an order, the newest is what no update replaces.
     if facts.os_id not in _SCHEMES:
         return UpdateState.BEHIND
     running_numbers = _numbers(running)

@@ -101,7 +101,10 @@ def _ordered_waves(
                 if name != first and pools.rules(name).strategy is strategy:
                     other_queues.append(queues[name])
         if strategy is Strategy.ROLLING:
-            waves_by_pool = [_take_part(queue), *(_take_part(other) for other in other_queues)]
+            waves_by_pool = [
+                _take_first_part(queue),
+                *(_take_first_part(other) for other in other_queues),
+            ]
             yield from _interleave(waves_by_pool, limits)
             continue
         wave = queue.pop(0)
@@ -110,7 +113,7 @@ def _ordered_waves(
         yield wave
 
 
-def _take_part(queue: list[Batch]) -> list[Batch]:
+def _take_first_part(queue: list[Batch]) -> list[Batch]:
     part = _first_part(queue)
     del queue[: len(part)]
     return part

@@ -90,7 +90,7 @@ class RollingQueue:
             if not node.needed_mask & unavailable and not self._exceeds_capacity(node.name):
                 yield index, node.name
                 continue
-            # `index` earlier nodes still wait, so the other earlier ones have begun.
+            # `index` earlier nodes still wait; the other earlier ones have begun.
             begun_earlier = node.position_in_part - index
             passed_by = begun_count - begun_earlier
             if passed_by >= self._rules.in_flight:
@@ -180,7 +180,8 @@ Leaving = Mapping[str, Sequence[Pod]]
 def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
     """If the wave rolls, keep room for pods that fit only on certain nodes.
 
-    Each set of such nodes becomes a limit, `place:pods-1`: how many may be drained at once.
+    Each set of such nodes is a limit: `Rolling.capacity` has how many may be drained at once, as
+    `place:pods-1`.
     """
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
@@ -192,15 +193,16 @@ def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Ba
 
 
 def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
+    """Return each set of two or more nodes of the wave that a leaving pod fits on."""
     names = wave.names
-    # By identity: equal demands have one object.
-    node_sets = dict[int, frozenset[str]]()
+    # Equal demands have one set.
+    set_by_identity = dict[int, frozenset[str]]()
     for name in names:
         for pod in leaving.get(name, ()):
             matching = scheduler.nodes_for(pod)
-            node_sets[id(matching)] = matching
+            set_by_identity[id(matching)] = matching
     groups = list[list[str]]()
-    for matching in node_sets.values():
+    for matching in set_by_identity.values():
         members = [name for name in names if name in matching]
         if len(members) > 1:
             groups.append(members)
@@ -240,7 +242,7 @@ def _most_with_room(names: Sequence[str], leaving: Leaving, scheduler: Scheduler
         staying_alone = (_count_staying({name: pods}, scheduler) for name, pods in pods_of.items())
         return staying > sum(staying_alone)
 
-    # One node always goes, so find the largest uncrowded size by bisection above one.
+    # One node always goes, so bisect the larger sizes.
     larger_sizes = range(2, len(names) + 1)
     return 1 + bisect_left(larger_sizes, True, key=is_crowded)
 

@@ -168,7 +168,7 @@ class PodFlow:
 
     def drain(self, node: str, on_empty: Action) -> None:
         residents = self.residents.setdefault(node, {})
-        # Surging pods come first, then pods as the API lists them.
+        # Surging pods first, then as the API lists them.
         pods = sorted(
             residents.values(),
             key=lambda pod: (pod.uid not in self.surging, pod.namespace, pod.name),
@@ -322,7 +322,7 @@ class PodFlow:
         self.residents.setdefault(node, {})[pod.uid] = pod
 
     def _remove(self, pod: Pod, node: str) -> None:
-        # Pods that no drain moves are not residents.
+        # Pods that no drain moves are not residents, so have no entry here.
         self.residents.get(node, {}).pop(pod.uid, None)
         self.scheduler.take_out(pod)
 

@@ -13,7 +13,7 @@ from msgspec import structs
 from rollout.model.cluster import Pod
 
 _NANOSECONDS = 1_000_000_000
-# Pods of the rollout's start are assumed to be older than others.
+# When pods of the rollout's start became ready.
 _LONG_AGO = -1_000_000_000
 
 
@@ -74,18 +74,18 @@ class PlayedUpdate:
             return []
         pods_on_node = Counter(map(node_of, (*self.old.values(), *self.new.values())))
 
+        # Pods of the lowest rank end first.
         def rank(pod: Pod) -> tuple[bool, bool, int, int, int, str]:
             node = node_of(pod)
-            return (
-                bool(node),
-                not self._is_unready(pod.uid),
-                # The oldest ReplicaSet first.
-                self._restarts_before.get(pod.uid, 0),
-                -pods_on_node[node],
-                self._age_rank(pod.uid, now),
-                # Kubernetes compares random UIDs last. Names are as random, and copies keep them.
-                f"{pod.name} {pod.uid}",
-            )
+            has_node = bool(node)
+            is_ready = not self._is_unready(pod.uid)
+            # Older ReplicaSets first.
+            restarts = self._restarts_before.get(pod.uid, 0)
+            emptiness = -pods_on_node[node]
+            age = self._age_rank(pod.uid, now)
+            # Kubernetes compares random UIDs last. Names are as random, and copies keep them.
+            tie_break = f"{pod.name} {pod.uid}"
+            return has_node, is_ready, restarts, emptiness, age, tie_break
 
         ending = sorted(self.old.values(), key=rank)[:most]
         for pod in ending:

@@ -67,7 +67,7 @@ class PlayedLayout(Struct, frozen=True):
 
 
 class Simulator(Struct, frozen=True):
-    """Plays layouts on a simulated cluster: which nodes find room, and how long they take."""
+    """Plays layouts: which nodes find room, and how long they take."""
 
     policy: Policy
     pools: Pools
@@ -111,7 +111,6 @@ class Simulator(Struct, frozen=True):
 
     def _pod_flow(self, limits: WaveLimits, scheduler: Scheduler) -> PodFlow:
         residents = dict[str, dict[str, Pod]]()
-        # Pods that stay are not simulated.
         for name, pods in self.leaving.items():
             residents[name] = {pod.uid: pod for pod in pods}
         return PodFlow(
@@ -132,7 +131,6 @@ class Simulator(Struct, frozen=True):
         )
 
     def _moves_one_by_one(self, layout: Layout) -> bool:
-        """Whether to play each move, rather than estimate from rates."""
         # A rolling node's start depends on all before it.
         if self.pace.has_past_reboots or any(wave.rolling for wave in layout.waves):
             return True
@@ -207,7 +205,7 @@ class _WaveSimulation:
         """Return the time of the slowest reboot after `drain` seconds, including its delay."""
         simulator = self.simulator
         delay = simulator.reboot_delay
-        # Past runs have no completion waits, so subtract the longest.
+        # Past runs have no completion waits.
         before_reboot = drain - max(self._completion_waits.values()) + delay
         return delay + simulator.pace.reboot_seconds(before_reboot, len(self.names))
 
@@ -238,7 +236,7 @@ class _WaveSimulation:
         empty_at = min(max(self.now, earliest_empty), begun_at + drain_time)
         self.empty_at[name] = empty_at
         reboots_at = empty_at + simulator.reboot_delay
-        # Past runs did not wait for completion, so subtract this wait.
+        # Past runs did not wait for completion.
         before_reboot = reboots_at - begun_at - completion_wait
         usual_back = reboots_at + simulator.pace.reboot_seconds(before_reboot, together)
         back_at = max(usual_back, self.earliest_back.get(name, 0))
@@ -291,6 +289,8 @@ class _TogetherSimulation(_WaveSimulation):
 
 
 class _EstimatedSimulation(_WaveSimulation):
+    """A wave timed by rates; playing it only updates where pods are."""
+
     def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of simulations
         flow = self.flow
         self._moved_pods = list(chain.from_iterable(map(self.pods_on, self.names)))
@@ -300,6 +300,7 @@ class _EstimatedSimulation(_WaveSimulation):
         for pod in self._moved_pods:
             node = flow.scheduler.node_of(pod)
             flow.residents.setdefault(node, {})[pod.uid] = pod
+        # They are no longer pending.
         flow.scheduler.untaint(self.names)
 
     def estimated_wave(self) -> Batch:
@@ -333,8 +334,9 @@ class _RollingSimulation(_WaveSimulation):
         super().__init__(simulator, flow, places, wave)
         self._rules = wave.rolling or Rolling(1)
         self._queue = RollingQueue(self._rules, self.names)
-        # How many pods were away when a node began, by node and owner, and by owner and node.
+        # How many pods were away when a node began, by node and owner, until its place is free.
         self._away_before: dict[str, dict[str, int]] = {}
+        # The same by owner and node.
         self._away_before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
         # Seconds from the node's return.
         self._least_settle = dict[str, int]()
@@ -353,7 +355,7 @@ class _RollingSimulation(_WaveSimulation):
         played_seconds = self.now - self.wave_begun_at
         drain = self.slowest_drain_seconds()
         reboot = self.slowest_reboot_seconds(drain)
-        # Nodes play at the usual pace, but the slowest may take longer.
+        # The slowest node may take longer than the usual pace.
         slowest_ending = simulator.slowest_ending_seconds(self.names)
         slowest_drain = max(slowest_ending, *self._completion_waits.values())
         seconds = max(played_seconds, simulator.drain_delay + slowest_drain + reboot)
@@ -400,7 +402,10 @@ class _RollingSimulation(_WaveSimulation):
             self._free_place_once_settled(name)
 
     def _free_place_once_settled(self, name: str) -> None:
-        """Free the node's place in flight a soak after its owners have as many pods as before."""
+        """Free the node's place in flight a soak after its owners have as many pods as before.
+
+        Until they have, `_retry_unsettled` tries again.
+        """
         is_place_free = name not in self._away_before
         if is_place_free:
             return
