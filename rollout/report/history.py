@@ -184,7 +184,7 @@ def _sentences(line: AnyLine) -> Iterator[str]:
             counts = outcome_counts(
                 str(len(line.succeeded)),
                 failed=len(line.failed),
-                not_done=len(line.not_done),
+                not_rebootable=len(line.not_done),
                 not_started=len(line.not_started),
             )
             yield f"ended: {counts}"

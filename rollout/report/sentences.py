@@ -213,12 +213,12 @@ def result_counts(result: RunResult) -> str:
     return outcome_counts(
         counted(len(result.succeeded), "node"),
         failed=len(result.failed),
-        not_done=len(result.not_done),
+        not_rebootable=len(result.not_done),
         not_started=len(result.not_started),
     )
 
 
-def outcome_counts(succeeded: str, *, failed: int, not_done: int, not_started: int) -> str:
+def outcome_counts(succeeded: str, *, failed: int, not_rebootable: int, not_started: int) -> str:
     """Return `3 nodes succeeded, 1 failed`."""
     were = "was" if not_started == 1 else "were"
     counts = joined(
@@ -227,7 +227,9 @@ def outcome_counts(succeeded: str, *, failed: int, not_done: int, not_started: i
         f"{failed} failed" if failed else "",
         f"{not_started} {were} not started" if not_started else "",
     )
-    others = f"{counted(not_done, 'other node')} could not be rebooted" if not_done else ""
+    others = ""
+    if not_rebootable:
+        others = f"{counted(not_rebootable, 'other node')} could not be rebooted"
     return joined("; ", counts, others)
 
 
@@ -251,17 +253,17 @@ def diagnosis_text(diagnosis: NodeDiagnosis) -> Iterable[str]:
 
 
 def _conditions_text(conditions: Iterable[NodeCondition]) -> Iterable[str]:
-    """Yield lines such as `Node conditions DiskPressure, Ready are Unknown since ...`."""
-    types_by_content = grouped(
+    """Yield a line for equal conditions: `Node conditions DiskPressure, Ready are Unknown ...`."""
+    types_by_rest = grouped(
         (replace(condition, type=""), printable(condition.type)) for condition in conditions
     )
-    for content, types in types_by_content.items():
+    for rest, types in types_by_rest.items():
         subject = f"Node condition {types[0]} is"
         if len(types) > 1:
             subject = f"Node conditions {', '.join(types)} are"
-        since = f"since {printable(content.since)}" if content.since else ""
-        state = joined(" ", subject, printable(content.status), since)
-        yield joined(": ", state, printable(content.reason), printable(content.message))
+        since = f"since {printable(rest.since)}" if rest.since else ""
+        state = joined(" ", subject, printable(rest.status), since)
+        yield joined(": ", state, printable(rest.reason), printable(rest.message))
 
 
 def usual_reboot_clause(estimate: TimeEstimate) -> str:

@@ -28,7 +28,6 @@ from rollout.wording import cause_of
 from rollout.wording.nodes import check_trouble, failure_clause
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
-# A note that fewer nodes have in common stays in their rows.
 _FEWEST_NODES_OF_SHARED_NOTE = 2
 _COLUMNS = (Column("NODE"), Column("STATE"), Column("VERSION"), Column("NOTE", note=True))
 _WIDE_COLUMNS = (
@@ -142,39 +141,38 @@ def _next_command(
     follow_ups: Sequence[FollowUp],
     with_flags: Callable[[str], str],
 ) -> str:
-    command = next(_next_steps(statuses, sources, follow_ups), "")
-    if not command:
-        return ""
-    leads = [entry.lead for entry in follow_ups if entry.lead and entry.command == command]
-    lead = leads[0] if leads else "Next"
-    return f"{lead}:\n    {with_flags(command)}"
+    step = next(_next_steps(statuses, sources, follow_ups), NO_FOLLOW_UP)
+    return f"{step.lead or 'Next'}:\n    {with_flags(step.command)}" if step.command else ""
 
 
 def _brief_lines(
-    statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int | None
+    statuses: Sequence[NodeStatus], notes: Sequence[str], counts: str, width: int
 ) -> list[str]:
     """Return the table, the counts and a shared note; only the note if it is all hosts' error."""
     shared_note = _shared_note(notes)
-    versions = list(map(_version_cell, statuses))
-    if all(version == "?" for version in versions):
-        # `table_text` leaves out an empty column.
-        versions = [""] * len(versions)
-    rows = []
-    sharing: list[NodeStatus] = []
-    for status, version, note in zip(statuses, versions, notes, strict=True):
-        is_shared = bool(shared_note) and note == shared_note
-        if is_shared:
-            sharing.append(status)
-        rows.append((printable(status.node), status.state, version, "" if is_shared else note))
-    table = table_text(_COLUMNS, rows, width) if rows else ""
+    other_notes = ["" if note == shared_note else note for note in notes]
+    table = _brief_table(statuses, other_notes, width)
     if not shared_note:
         return [table, counts]
+    sharing = [status for status, note in zip(statuses, notes, strict=True) if note == shared_note]
     is_error_of_hosts = all(status.error for status in sharing)
     subject = counted(len(statuses), "host" if is_error_of_hosts else "node")
     note_line = f"{len(sharing)} of {subject}: {shared_note}"
     if is_error_of_hosts and len(sharing) == len(statuses):
         return [note_line]
     return [table, counts, note_line]
+
+
+def _brief_table(statuses: Sequence[NodeStatus], notes: Sequence[str], width: int) -> str:
+    versions = list(map(_version_cell, statuses))
+    if all(version == "?" for version in versions):
+        # `table_text` leaves out an empty column.
+        versions = [""] * len(versions)
+    rows = [
+        (printable(status.node), status.state, version, note)
+        for status, version, note in zip(statuses, versions, notes, strict=True)
+    ]
+    return table_text(_COLUMNS, rows, width) if rows else ""
 
 
 def _shared_note(notes: Sequence[str]) -> str:
@@ -239,26 +237,27 @@ def _state_counts(statuses: Sequence[NodeStatus]) -> str:
 
 def _next_steps(
     statuses: Sequence[NodeStatus], sources: Sequence[Source], follow_ups: Sequence[FollowUp]
-) -> Iterator[str]:
-    """Yield commands, the most urgent first."""
+) -> Iterator[FollowUp]:
+    """Yield steps, the most urgent first."""
+    doctor = FollowUp(command="rollout doctor")
     if any(_needs_doctor(status) for status in statuses):
-        yield "rollout doctor"
-    yield from (follow_up.command for follow_up in follow_ups if follow_up.is_first)
+        yield doctor
+    yield from (follow_up for follow_up in follow_ups if follow_up.is_first)
     unconfigured = _unconfigured_sources(statuses)
     if unconfigured:
-        yield f"rollout status {detect_flag(*sources, *unconfigured)}"
-    yield from (follow_up.command for follow_up in follow_ups if follow_up.command)
+        yield FollowUp(command=f"rollout status {detect_flag(*sources, *unconfigured)}")
+    yield from (follow_up for follow_up in follow_ups if follow_up.command)
     if any(status.state == NodeState.PENDING for status in statuses):
-        yield "rollout plan"
+        yield FollowUp(command="rollout plan")
     if any(status.update and status.update.checks.is_trouble for status in statuses):
-        yield "rollout doctor"
+        yield doctor
     rolled_back = rolled_back_versions(statuses)
     to_check = [status for status in statuses if _is_check_useful(status, rolled_back)]
     # Only update_engine can be told to check.
     if any(status.operation not in _WITHOUT_UPDATE_ENGINE for status in to_check):
-        yield "rollout check-update"
+        yield FollowUp(command="rollout check-update")
     elif any(status.state is NodeState.BEHIND for status in to_check):
-        yield "rollout doctor"
+        yield doctor
 
 
 def _unconfigured_sources(statuses: Sequence[NodeStatus]) -> Sequence[Source]:

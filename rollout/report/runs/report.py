@@ -222,7 +222,7 @@ def _gaps(view: RunView, damaged_lines: int, *, is_running: bool) -> Iterator[st
         )
 
 
-# A longer run comes from a wrong clock, and would have thousands of windows.
+# A longer run comes from a wrong clock.
 _LONGEST_RUN = timedelta(days=400)
 
 
@@ -293,7 +293,7 @@ def _part_report(part: Part, seconds_of_run: float, nodes: Sequence[NodeReport])
 
 
 def _window_openings(document: object, whole: Interval) -> Sequence[Interval] | None:
-    """Return when windows were open during the run, or None if unknown."""
+    """Return when windows were open in the run, or None without windows or if unknown."""
     policy = read_policy(document)
     try:
         schedule = Schedule.of(policy.gates.windows) if policy else None

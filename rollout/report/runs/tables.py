@@ -46,7 +46,7 @@ def headline(report: RunReport) -> str:
     counts = outcome_counts(
         str(report.succeeded),
         failed=report.failed,
-        not_done=len(report.not_done),
+        not_rebootable=len(report.not_done),
         not_started=len(report.not_started),
     )
     return f"{ending_text(report)}: of {counted(report.requested_count, 'planned node')}, {counts}"
