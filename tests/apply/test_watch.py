@@ -22,6 +22,7 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, await_down, boot, command, lose_hosts
 from tests.apply.test_resume import APPLY
 from tests.cli.screens import shown
+from tests.conftest import StartLab
 from tests.ended import end_of, invoked
 from tests.state import marks_of, node_of, record, run_of
 from tests.waiting import Overheard, wait_until
@@ -89,12 +90,13 @@ def test_a_rollout_is_watched_through_its_kill_and_its_resume(
 
 
 def test_a_node_that_reboots_is_down_for_a_while(
-    started: Started, rollout: Rollout, tmp_path: Path
+    start_lab: StartLab, rollout: Rollout, tmp_path: Path
 ) -> None:
     """By the clock of the API server; how long it usually takes is what the journal of a run before
     it tells.
     """
-    lab = started("default", 4)
+    # A reboot of less than half a second says nothing of how long it usually takes.
+    lab = start_lab("default", nodes=4, speed=30)
     rollout(lab, *APPLY, "--node", "worker-1").ends(0)
     lab.call(lambda: lose_hosts(lab))
     process = command(lab, tmp_path, *APPLY, "--node", "worker-2", "--reboot-timeout", "1h")
