@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 
 from rollout.adapters import cel
 from rollout.adapters.operator_command import OperatorCommand, split_command
-from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
 from rollout.cli.consent import TerminalConfirmation
 from rollout.cli.settings.schema import AlertsSettings, RebootSettings, Settings
 from rollout.cli.terminal import say
 from rollout.cli.wiring import ansible_settings, system_clock
 from rollout.errors import UsageError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.gate_ports import GatePorts, NodePlaybooks, Occasion, Rescue
+from rollout.execution.base.gate_ports import (
+    AlertSource,
+    GatePorts,
+    NodePlaybooks,
+    Occasion,
+    Rescue,
+)
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import Host
 
@@ -35,16 +40,6 @@ def gate_ports(
     if alert_settings.silence and not alert_settings.alertmanager_url:
         why = "alerts.silence has no effect without alerts.alertmanager-url"
         raise UsageError(why, hint="Specify its address.")
-    read_alerts = None
-    if alerts.url:
-        read_alerts = PrometheusAlerts(
-            alerts.url,
-            matchers=alerts.matchers,
-            token=token_for(
-                alerts.url, alert_settings.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")
-            ),
-            alertmanager_url=alert_settings.alertmanager_url,
-        ).read_active
     command = None
     if settings.gates.command:
         words = split_command(settings.gates.command)
@@ -52,12 +47,24 @@ def gate_ports(
     return GatePorts(
         command=command,
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,
-        alerts=read_alerts,
+        alerts=_alert_source(alerts, alert_settings) if alerts.url else None,
         evaluate=cel.evaluate,
         playbooks=_node_playbooks(settings),
         rescue=_rescue(settings.reboot),
         deadline=deadline,
     )
+
+
+def _alert_source(alerts: AlertPolicy, settings: AlertsSettings) -> AlertSource:
+    from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
+
+    token = token_for(alerts.url, settings.prometheus_url, os.environ.get(TOKEN_VARIABLE, ""))
+    return PrometheusAlerts(
+        alerts.url,
+        matchers=alerts.matchers,
+        token=token,
+        alertmanager_url=settings.alertmanager_url,
+    ).read_active
 
 
 def silences(settings: AlertsSettings, hosts: Mapping[str, Host]) -> "NodeSilences | None":

@@ -9,7 +9,6 @@ import typer
 from rollout.cli import consent
 from rollout.cli.flags import LINES, PLAN_OR_NODES, YES, takes
 from rollout.cli.options import argument, option
-from rollout.cli.settings.existing_plan import settings_without_effect
 from rollout.cli.settings.reading import PLANNED, RULES, CommandSettings
 from rollout.cli.settings.rules import require_settings_for
 from rollout.cli.settings.values import parse_os_version
@@ -206,6 +205,7 @@ def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
     request = fresh_request(settings)
     if file is None:
         return request
+    from rollout.cli.settings.existing_plan import settings_without_effect
     from rollout.cli.stages.prepare import load_saved
 
     saved = load_saved(file)
