@@ -167,7 +167,7 @@ class SlotSteps(Struct, frozen=True):
     ) -> Progress:
         """Reopen the slot if its host has a grant or has rebooted; else raise the step's error."""
         node = self._read_or_await_node(context)
-        # A later drain overwrites the mark of a grant, of which the host may know.
+        # A later drain overwrites the mark of a grant, but the host may have the grant.
         may_have_older_grant = context.is_taken_up or progress.repeated_drains > 0
         if may_have_older_grant and not has_grant(node):
             node = self._await_older_grant(context, progress.phase)

@@ -507,15 +507,21 @@ class LimitedHost(Answers):
         return said(NEW)
 
 
-@pytest.mark.parametrize(("up_after", "late"), [(0.6, 0.3), (1.5, 1), (8, 10), (40, 10)])
-def test_a_host_that_limits_connections_is_found(
-    asking: Asking, up_after: float, late: float
-) -> None:
+def asking_limited_host(asking: Asking, up_after: float) -> tuple[NodeContext, float]:
+    """A host that is up so many seconds from now, and the time now."""
     host = LimitedHost(up_after=up_after)
     context = asking(host)
     began = context.now
     host.up_after += began
     host.now = lambda: context.now
+    return context, began
+
+
+@pytest.mark.parametrize(("up_after", "late"), [(0.6, 0.3), (1.5, 1), (8, 10), (40, 10)])
+def test_a_host_that_limits_connections_is_found(
+    asking: Asking, up_after: float, late: float
+) -> None:
+    context, began = asking_limited_host(asking, up_after)
     assert boot_of(context).boot_id == NEW
     assert context.now - began <= up_after + late
 
@@ -592,12 +598,8 @@ class PunctualKubelet:
 def test_a_host_that_refused_connections_is_tried_when_its_kubelet_reports(
     asking: Asking, up_after: float
 ) -> None:
-    host = LimitedHost(up_after=up_after)
-    context = asking(host)
-    began = context.now
-    host.up_after += began
-    host.now = lambda: context.now
-    kubelet = PunctualKubelet(host.now, reports_at=began + up_after + 1)
+    context, began = asking_limited_host(asking, up_after)
+    kubelet = PunctualKubelet(lambda: context.now, reports_at=began + up_after + 1)
     context = replace(context, watched=cast("Any", kubelet))
     assert boot_of(context).boot_id == NEW
     assert context.now - began <= up_after + 1.5

@@ -86,7 +86,7 @@ class KeyRing:
 
     @contextmanager
     def open_keys(self, key_file: str | None, identities: Identities) -> Iterator[Keys]:
-        """Yield the keys to try: those of `key_file`, else the identities', else the usual ones.
+        """Yield the keys to try: from `key_file`, else from the identities, else the usual ones.
 
         The agent stays open in this context. Raises `SshAuthError` if there are files but none is
         usable.

@@ -112,7 +112,7 @@ def _run_or_rehearse(request: "Request", *, asks: bool, dry_run: DryRun | None) 
 
 
 def _rehearse(request: "Request", *, asks_server: bool) -> ExitCode:
-    """Show what a run would do. The metrics stay those of the last run."""
+    """Show what a run would do. It does not change the metrics of the last run."""
     from rollout.cli import gate_wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked

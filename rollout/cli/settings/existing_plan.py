@@ -122,7 +122,7 @@ def settings_without_effect(
 
 
 def _written_rules(policy: Policy) -> Mapping[str, str]:
-    """Return the text of each rule by its flag or key; that of `POOL` has all pools."""
+    """Return the text of each rule by its flag or key. The text of `POOL` has all pools."""
     rules: dict[str, str] = {}
     for rule, value in flat_rules(policy_document(policy)):
         rules[rule] = "; ".join(filter(None, (rules.get(rule), value_text(value))))

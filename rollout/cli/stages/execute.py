@@ -110,7 +110,7 @@ def stop_request(settings: Settings) -> StopRequest:
 
 
 def run_exit_code(ready_run: ReadyRun, result: RunResult) -> ExitCode:
-    """Return the exit code of apply and resume; that of operate is `Pass._exit_code`."""
+    """Return the exit code of apply and resume. `Pass._exit_code` is for operate."""
     if ready_run.stop.is_due and result.not_started:
         return ExitCode.INTERRUPTED
     confirmation = ready_run.gate_ports.confirmation

@@ -65,7 +65,7 @@ class Rollout(Struct, frozen=True):
     own_node: OwnNode | None
     # Whether a later pass of `rollout operate` continues.
     unattended: bool
-    # Of rollouts under another lock, each of which is reported once.
+    # The IDs of rollouts under another lock. Each is reported once.
     _reported_rollouts: set[str] = field(default_factory=set)
     # Refused nodes, whose first marks are gone: they are not taken up any more.
     _unmarked: set[str] = field(default_factory=set)

@@ -83,7 +83,7 @@ class Deployments(WorkloadController):
         unready = new - _ready_replicas(current)
         spare = max(0, total_old + new - unready - (desired - unavailable))
         unhealthy = {name_of(item): replicas_of(item) - _ready_replicas(item) for item in old}
-        # As in Kubernetes, old pods that are not ready end first, then those of the oldest set.
+        # As in Kubernetes, old pods that are not ready end first, then pods of the oldest set.
         spare_ready = max(0, spare - sum(unhealthy.values()))
         for item in old:
             ended = min(spare, unhealthy[name_of(item)])
