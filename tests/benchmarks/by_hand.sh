@@ -1,7 +1,7 @@
 #!/bin/bash
 # Reboots all nodes one after another, as an operator's script does, and prints the time of each step.
-# KUBECONFIG names the cluster, SSH_CONFIG has the hosts by the names of their nodes, and VERSION is
-# the one that each host reports afterwards.
+# KUBECONFIG names the cluster, SSH_CONFIG has the hosts by the names of their nodes, VERSION is the
+# one that each host reports afterwards, and PAUSE is how many seconds pass between two looks at it.
 set -euo pipefail
 
 step() {
@@ -40,7 +40,7 @@ for node in $(kubectl get nodes -o "jsonpath={.items[*].metadata.name}"); do
   give_up=$((SECONDS + 600))
   until is_back; do
     ((SECONDS < give_up)) || exit 1
-    sleep 1
+    sleep "$PAUSE"
   done
   step ready
   kubectl uncordon "$node" >&2

@@ -1,20 +1,24 @@
 """Six real machines, updated by a script of kubectl and ssh, and by `rollout apply` at each limit.
 
-The script is `by_hand.sh`. The machines are containers that really reboot, reached over real SSH.
-The API server, its controllers and its kubelets are the lab's, at real speed, with the workloads of
-`machines.yaml`. Each run starts with a new cluster and an update staged on each machine.
+The script is `by_hand.sh`. After a reboot it looks at the host and its Node every five seconds, as
+such scripts do, or every second, which is more often than they do. The machines are containers that
+really reboot, reached over real SSH. The API server, its controllers and its kubelets are the
+lab's, at real speed, with the workloads of `machines.yaml`. Each run starts with a new cluster and
+an update staged on each machine.
 
 It prints:
 
-* for each run: its seconds, `x` how many times as fast as the script, the most nodes that were
-  unavailable at once, the evictions, the evictions of pods that had moved before, and the load of
-  this computer, which slows everything down
+* for each run: its seconds, `x` how many times as fast as the script's run before it (the first of
+  `--pauses`), the most nodes that were unavailable at once, the evictions, the evictions of pods
+  that had moved before, and the load of this computer, which slows everything down
+* how many times as fast each limit is as each script, by their median seconds
 * the median seconds of the start, of each step of a node, between two waves, and of the end
 * how late each wait of the program ends, after the event in the cluster that ends it
 
-Run as root: python tests/benchmarks/machines.py [--limits 1,2,6] [--rounds 1] [--boot 0]
-     [--keep DIRECTORY]. `--boot` makes each boot take that many seconds longer. `--keep` keeps the
-     output of the runs. PYTHONPATH may name another checkout, whose program is measured instead.
+Run as root: python tests/benchmarks/machines.py [--pauses 5,1] [--limits 1,2,6] [--rounds 1]
+     [--boot 0] [--keep DIRECTORY]. `--pauses` are the seconds between two looks of the script.
+     `--boot` makes each boot take that many seconds longer. `--keep` keeps the output of the runs.
+     PYTHONPATH may name another checkout, whose program is measured instead.
 """
 
 import argparse
@@ -46,7 +50,8 @@ from tests.e2e.machines import STAGED_VERSION, Machines, free_place, missing, ru
 SCENARIO = load_scenario(str(Path(__file__).with_suffix(".yaml")))
 NAMES = [plan.name for plan in plan_hosts(SCENARIO)]
 SCRIPT = Path(__file__).with_name("by_hand.sh")
-BY_HAND = "by hand"
+BY_HAND = "by hand, "
+LIMIT = "limit "
 # The steps of a node, in their order; the script has some of them.
 STEPS = ("cordoned", "draining", "drained", "rebooting", "booted", "ready", "done")
 
@@ -79,7 +84,8 @@ def main() -> None:
     reason = missing()
     if reason:
         sys.exit(reason)
-    methods = [BY_HAND, *(f"limit {limit}" for limit in options.limits.split(","))]
+    scripts = [f"{BY_HAND}{pause} s" for pause in options.pauses.split(",")]
+    limits = [f"{LIMIT}{limit}" for limit in options.limits.split(",")]
     figures = defaultdict[str, list[Result]](list)
     with (
         tempfile.TemporaryDirectory(prefix="benchmark-") as name,
@@ -87,23 +93,24 @@ def main() -> None:
         running_machines(NAMES, place, shared_root(), USERS, Path(name)) as machines,
     ):
         directory = options.keep.resolve() if options.keep else Path(name)
-        print(f"{'':<10}{'s':>8}{'x':>7}{'away':>6}{'evict':>7}{'twice':>7}{'load':>7}", flush=True)
+        print(f"{'':<13}{'s':>8}{'x':>7}{'away':>6}{'evict':>7}{'twice':>7}{'load':>7}", flush=True)
         for number in range(1, options.rounds + 1):
-            for method in methods:
-                folder = directory / f"{number}-{method.replace(' ', '-')}"
+            for method in [*scripts, *limits]:
+                folder = directory / f"{number}-{method.replace(' ', '-').replace(',', '')}"
                 folder.mkdir(parents=True)
                 result = measure(machines, method, options.boot, folder)
                 figures[method].append(result)
-                show(method, result, figures[BY_HAND][-1].seconds)
-    show_medians(figures)
+                show(method, result, figures[scripts[0]][-1].seconds)
+    show_medians(figures, scripts, limits)
     show_parts(figures)
-    for method in methods[1:]:
+    for method in limits:
         print(f"\n{method}")
         print_late_waits(merge(result.late for result in figures[method]))
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pauses", default="5,1")
     parser.add_argument("--limits", default="1,2,6")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--boot", type=int, default=0)
@@ -130,7 +137,7 @@ def measure(machines: Machines, method: str, boot: int, folder: Path) -> Result:
     assert seen.reboots == dict.fromkeys(NAMES, 1), seen.reboots
     assert all(machine.booted not in ("", boots[machine.name]) for machine in machines)
     assert not seen.budgets_broken, "a budget was broken"
-    limit = 1 if method == BY_HAND else int(method.removeprefix("limit "))
+    limit = 1 if method.startswith(BY_HAND) else int(method.removeprefix(LIMIT))
     assert seen.most_unavailable <= limit, "too many nodes were unavailable"
     return Result(
         seconds=ended - began,
@@ -169,9 +176,15 @@ def roll(
     method: str, variables: Mapping[str, str], folder: Path, events: Events
 ) -> tuple[Sequence[TimedStep], Mapping[str, Sequence[float]]]:
     """Run one method; return its steps and how late its waits ended. The folder gets its output."""
-    limit = method.removeprefix("limit ")
-    program = [sys.executable, "-m", "rollout", "apply", "--yes", "-o", "json"]
-    command = [str(SCRIPT)] if method == BY_HAND else [*program, "--max-unavailable", limit]
+    is_script = method.startswith(BY_HAND)
+    if is_script:
+        command = [str(SCRIPT)]
+        pause = method.removeprefix(BY_HAND).removesuffix(" s")
+        variables = {**variables, "PAUSE": pause}
+    else:
+        limit = method.removeprefix(LIMIT)
+        program = [sys.executable, "-m", "rollout", "apply", "--yes", "-o", "json"]
+        command = [*program, "--max-unavailable", limit]
     with (
         (folder / "errors").open("w", encoding="utf-8") as errors,
         (folder / "output").open("w", encoding="utf-8") as output,
@@ -188,7 +201,7 @@ def roll(
         assert process.stdout is not None
         printed = write_lines(process.stdout, output)
         late: Mapping[str, Sequence[float]] = {}
-        if method == BY_HAND:
+        if is_script:
             timed_steps = [script_step(line) for line in printed]
         else:
             lines: list[Mapping[str, Any]] = []
@@ -266,27 +279,31 @@ def merge(figures: Iterable[Mapping[str, Sequence[float]]]) -> Mapping[str, Sequ
 
 def show(method: str, result: Result, base: float) -> None:
     print(
-        f"{method:<10}{result.seconds:>8.1f}{base / result.seconds:>7.2f}{result.away:>6}"
+        f"{method:<13}{result.seconds:>8.1f}{base / result.seconds:>7.2f}{result.away:>6}"
         f"{result.evictions:>7}{result.twice:>7}{result.load:>7.1f}",
         flush=True,
     )
 
 
-def show_medians(figures: Mapping[str, Sequence[Result]]) -> None:
+def show_medians(
+    figures: Mapping[str, Sequence[Result]], scripts: Sequence[str], limits: Sequence[str]
+) -> None:
     seconds = {
-        method: median(result.seconds for result in each) for method, each in figures.items()
+        method: median(result.seconds for result in results) for method, results in figures.items()
     }
-    print("\nmedians: ", end="")
-    print(", ".join(f"{method} {seconds[BY_HAND] / each:.2f}" for method, each in seconds.items()))
+    print(f"\n{'medians':<13}{''.join(f'{limit:>10}' for limit in limits)}")
+    for script in scripts:
+        cells = "".join(f"{seconds[script] / seconds[limit]:>10.2f}" for limit in limits)
+        print(f"{script:<13}{cells}")
 
 
 def show_parts(figures: Mapping[str, Sequence[Result]]) -> None:
     titles = ("start", *STEPS, "between", "end")
-    print(f"\n{'until':<10}{''.join(f'{title:>10}' for title in titles)}")
+    print(f"\n{'until':<13}{''.join(f'{title:>10}' for title in titles)}")
     for method, results in figures.items():
         parts = merge(result.parts for result in results)
         cells = (f"{median(parts[title]):.2f}" if parts.get(title) else "" for title in titles)
-        print(f"{method:<10}{''.join(f'{cell:>10}' for cell in cells)}")
+        print(f"{method:<13}{''.join(f'{cell:>10}' for cell in cells)}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ _LONGEST_PAUSE = 5.0
 # Pause for the time waited so far, divided by this.
 _WAITED_PER_PAUSE = 5
 # A host that is down costs a single packet.
-_DOWN_PAUSE = 0.2
+_DOWN_PAUSE = 0.15
 # Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s. Refused ones count,
 # too, so frequent attempts would never get through.
 _MOST_REFUSED = 5
