@@ -24,9 +24,19 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from rollout.gather.cluster.rivals import DEPLOYMENTS
+from rollout.gather.cluster.snapshot import (
+    ATTACHMENTS,
+    BUDGETS,
+    DAEMON_SETS,
+    NODES,
+    PODS,
+    VOLUMES,
+)
 from tests.benchmarks.lab_process import Cost, LabProcess, lab_process, measured
 
-LISTS = ("/api/v1/nodes", "/api/v1/pods", "/apis/policy/v1/poddisruptionbudgets")
+# Those that every plan reads.
+LISTS = (NODES, PODS, BUDGETS, DAEMON_SETS, DEPLOYMENTS, ATTACHMENTS, VOLUMES)
 PAGE = 500
 
 
