@@ -20,7 +20,7 @@ from rollout.model.text import counted
 if TYPE_CHECKING:
     from rollout.cli.stages.cluster import Connections
     from rollout.cli.stages.prepare import FreshRun, PreparedRun
-    from rollout.cli.stages.request import Request
+    from rollout.cli.stages.rollout_spec import RolloutSpec
     from rollout.ports import ClusterApi
     from rollout.report.metrics import Metrics
 
@@ -70,8 +70,8 @@ def apply(
     asks = not (yes or file is not None or _is_rehearsal(dry_run))
     if asks:
         consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
-    request = _make_request(settings, file)
-    raise typer.Exit(_run_or_rehearse(request, asks=asks, dry_run=dry_run))
+    spec = _make_spec(settings, file)
+    raise typer.Exit(_run_or_rehearse(spec, asks=asks, dry_run=dry_run))
 
 
 @takes("cluster", *RULES, "gates.interactive", "ssh", formats=LINES)
@@ -92,59 +92,59 @@ def rollback(
       rollout rollback 4081.2.1 --max-unavailable 3
       rollout rollback 4081.2.1 --node worker-2 --dry-run=server
     """
-    from rollout.cli.stages.request import fresh_request
+    from rollout.cli.stages.rollout_spec import new_rollout_spec
 
     asks = not (yes or _is_rehearsal(dry_run))
     if asks:
         consent.refuse_without_terminal(as_json=settings.output.as_json, hint=_CONSENT)
-    request = fresh_request(settings, rollback=version)
-    raise typer.Exit(_run_or_rehearse(request, asks=asks, dry_run=dry_run))
+    spec = new_rollout_spec(settings, rollback=version)
+    raise typer.Exit(_run_or_rehearse(spec, asks=asks, dry_run=dry_run))
 
 
 def _is_rehearsal(dry_run: DryRun | None) -> bool:
     return dry_run in (DryRun.CLIENT, DryRun.SERVER)
 
 
-def _run_or_rehearse(request: "Request", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
+def _run_or_rehearse(spec: "RolloutSpec", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
     if _is_rehearsal(dry_run):
-        return _rehearse(request, asks_server=dry_run is DryRun.SERVER)
-    return _run(request, asks=asks)
+        return _rehearse(spec, asks_server=dry_run is DryRun.SERVER)
+    return _run(spec, asks=asks)
 
 
-def _rehearse(request: "Request", *, asks_server: bool) -> ExitCode:
+def _rehearse(spec: "RolloutSpec", *, asks_server: bool) -> ExitCode:
     """Show what a run would do. It does not change the metrics of the last run."""
     from rollout.cli import gate_wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
 
     # Only for its errors, which a run would raise.
-    gate_wiring.gate_ports(request.settings, request.policy.gates.alerts)
-    connections = connect(request.settings)
-    refuse_if_locked(connections.api, request.namespace)
+    gate_wiring.gate_ports(spec.settings, spec.policy.gates.alerts)
+    connections = connect(spec.settings)
+    refuse_if_locked(connections.api, spec.namespace)
     from rollout.cli.stages import execute
 
     # Show what a run without --yes would show.
-    prepared = _prepare_and_show(connections, request, metrics=None, asks=True)
+    prepared = _prepare_and_show(connections, spec, metrics=None, asks=True)
     return execute.rehearse(prepared, connections.api, asks_server=asks_server)
 
 
-def _run(request: "Request", *, asks: bool) -> ExitCode:
+def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
     from rollout.cli import gate_wiring, wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
     from rollout.cli.stages.metrics import deliver_metrics, measure_result
 
-    settings = request.settings
-    gate_ports = gate_wiring.gate_ports(settings, request.policy.gates.alerts)
+    settings = spec.settings
+    gate_ports = gate_wiring.gate_ports(settings, spec.policy.gates.alerts)
     connections = connect(settings)
     api = connections.api
     with deliver_metrics(settings, api.server) as metrics, measure_result(metrics) as measured:
         # `Rollout.run` takes the lock, after planning.
-        watch = refuse_if_locked(api, request.namespace)
+        watch = refuse_if_locked(api, spec.namespace)
         # Imported late, so that the first request is sent sooner.
         from rollout.cli.stages import execute
 
-        prepared = _prepare_and_show(connections, request, metrics=metrics, asks=asks)
+        prepared = _prepare_and_show(connections, spec, metrics=metrics, asks=asks)
         if asks:
             _confirm(prepared, wiring.cluster_place(settings, api))
         stop = execute.stop_request(settings)
@@ -158,7 +158,7 @@ def _run(request: "Request", *, asks: bool) -> ExitCode:
 
 
 def _prepare_and_show(
-    connections: "Connections", request: "Request", *, metrics: "Metrics | None", asks: bool
+    connections: "Connections", spec: "RolloutSpec", *, metrics: "Metrics | None", asks: bool
 ) -> "PreparedRun":
     """Raise `BlockedError` if the plan has blockers.
 
@@ -167,26 +167,26 @@ def _prepare_and_show(
     from rollout.cli.stages import refusals
     from rollout.cli.stages.prepare import prepare_fresh
 
-    fresh = prepare_fresh(connections, request, metrics, may_replace_stopped=asks)
+    fresh = prepare_fresh(connections, spec, metrics, may_replace_stopped=asks)
     _show_plan(fresh, connections.api, asks=asks)
-    refusals.refuse_blocked(fresh.prepared.plan, request.settings.nodes.allow)
+    refusals.refuse_blocked(fresh.prepared.plan, spec.settings.nodes.allow)
     return fresh.prepared
 
 
 def _show_plan(fresh: "FreshRun", api: "ClusterApi", *, asks: bool) -> None:
     from rollout.cli import wiring
     from rollout.cli.stages import screens
-    from rollout.cli.stages.request import Saved
+    from rollout.cli.stages.rollout_spec import Saved
 
-    request = fresh.prepared.request
-    as_json = request.settings.output.as_json
+    spec = fresh.prepared.spec
+    as_json = spec.settings.output.as_json
     if as_json:
-        warn(*screens.relaxed_notes(request))
+        warn(*screens.relaxed_notes(spec))
     else:
-        place = wiring.cluster_place(request.settings, api)
+        place = wiring.cluster_place(spec.settings, api)
         show(screens.new_run_text(fresh.prepared, fresh.snapshot, place))
     # The text of a fresh plan has these notes already.
-    if as_json or isinstance(request.origin, Saved):
+    if as_json or isinstance(spec.origin, Saved):
         warn(*screens.held_notes(fresh.prepared.plan))
     if fresh.replaced:
         warn(screens.replacement_text(fresh.replaced, asks=asks))
@@ -198,13 +198,13 @@ def _only_file(file: Path | None, filename: Path | None) -> Path | None:
     return file or filename
 
 
-def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
+def _make_spec(settings: CommandSettings, file: Path | None) -> "RolloutSpec":
     """For a saved plan, refuse flags, and print which settings have no effect."""
-    from rollout.cli.stages.request import Request, Saved, fresh_request
+    from rollout.cli.stages.rollout_spec import RolloutSpec, Saved, new_rollout_spec
 
-    request = fresh_request(settings)
+    spec = new_rollout_spec(settings)
     if file is None:
-        return request
+        return spec
     from rollout.cli.settings.existing_plan import settings_without_effect
     from rollout.cli.stages.prepare import load_saved
 
@@ -219,7 +219,7 @@ def _make_request(settings: CommandSettings, file: Path | None) -> "Request":
         settings, saved.policy, saved.selection, changeable=_CHANGEABLE
     ):
         say(f"note: {sentence}")
-    return Request(settings, saved.selection, saved.policy, Saved(saved, file))
+    return RolloutSpec(settings, saved.selection, saved.policy, Saved(saved, file))
 
 
 def _confirm(prepared: "PreparedRun", place: str) -> None:
@@ -228,7 +228,7 @@ def _confirm(prepared: "PreparedRun", place: str) -> None:
     if prepared.plan.waves:
         verb = "Roll back" if prepared.plan.policy.rollback else "Reboot"
         question = f"{verb} {counted(prepared.plan.summary.nodes, 'node')} in {place}"
-        consent.ask(question, start_notes(prepared.plan, prepared.request.policy))
+        consent.ask(question, start_notes(prepared.plan, prepared.spec.policy))
     elif prepared.defers_own_node:
         # Nothing reboots, but the node is tainted.
         consent.ask("Mark the node that runs this process for the next run")

@@ -12,7 +12,7 @@ from rollout.cli.options import option
 from rollout.cli.settings.reading import RULES, CommandSettings
 from rollout.cli.settings.schema import NotifySettings
 from rollout.cli.stages.cluster import connect
-from rollout.cli.stages.request import Request, fresh_request
+from rollout.cli.stages.rollout_spec import RolloutSpec, new_rollout_spec
 from rollout.errors import ExitCode, RolloutError
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.gather.doctor.checks import (
@@ -44,10 +44,10 @@ def doctor(
       rollout doctor -l pool=web -o json
     """
     output = settings.output
-    request = fresh_request(settings)
+    spec = new_rollout_spec(settings)
     cluster_name = settings.cluster.name or settings.cluster.context or "the cluster"
     notification_checks = _notification_checks(settings.notify, cluster_name, test=notify_test)
-    cluster_checks, outlook = _check_cluster(request)
+    cluster_checks, outlook = _check_cluster(spec)
     checks = sort_checks((*notification_checks, *cluster_checks))
     from rollout.cli.stages.doctor import find_next_step
     from rollout.report.doctor import doctor_document, doctor_text
@@ -63,11 +63,11 @@ def doctor(
         raise typer.Exit(ExitCode.ERROR)
 
 
-def _check_cluster(request: Request) -> "tuple[Sequence[Check], Outlook | None]":
+def _check_cluster(spec: RolloutSpec) -> "tuple[Sequence[Check], Outlook | None]":
     """Return the checks and the outlook. The first error is the last check, and leaves None."""
-    subject = request.settings.cluster.context or "current context"
+    subject = spec.settings.cluster.context or "current context"
     try:
-        connections = connect(request.settings)
+        connections = connect(spec.settings)
         subject = connections.api.server
         identity = read_identity(connections.api)
     except RolloutError as error:
@@ -75,7 +75,7 @@ def _check_cluster(request: Request) -> "tuple[Sequence[Check], Outlook | None]"
     # Imports the planner, which takes as long as the request.
     from rollout.cli.stages.doctor import check_cluster
 
-    return check_cluster(connections, request, identity)
+    return check_cluster(connections, spec, identity)
 
 
 def _notification_checks(options: NotifySettings, cluster: str, *, test: bool) -> Iterator[Check]:

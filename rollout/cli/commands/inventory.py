@@ -16,7 +16,7 @@ from rollout.cli.settings.rules import selection_of
 from rollout.cli.settings.schema import OutputFormat, SshSettings
 from rollout.cli.stages.cluster import connect, read_nodes
 from rollout.cli.stages.hosts import ask_hosts, find_hosts
-from rollout.cli.stages.request import Request, fresh_request
+from rollout.cli.stages.rollout_spec import RolloutSpec, new_rollout_spec
 from rollout.cli.stages.selection import select
 from rollout.cli.terminal import error_console, say, show, show_document, show_progress
 from rollout.errors import ExitCode
@@ -49,10 +49,10 @@ def inventory(
       rollout inventory --list
       ansible-inventory -i inventory/ --graph
     """
-    request = fresh_request(settings)
+    spec = new_rollout_spec(settings)
     connections = connect(settings)
     nodes = read_nodes(connections.api)
-    targets = ask_hosts(connections, request, nodes)
+    targets = ask_hosts(connections, spec, nodes)
     ssh = settings.ssh
     connection = SshOptions(_absolute(ssh.key), _absolute(ssh.known_hosts), _absolute(ssh.config))
     supported = [node for node in targets.among(nodes) if not why_unsupported(node)]
@@ -197,8 +197,8 @@ def check_update(settings: CommandSettings) -> None:
 
     connections = connect(settings)
     nodes = read_nodes(connections.api)
-    request = Request(settings, selection_of(settings), Policy())
-    targets = ask_hosts(connections, request, nodes)
+    spec = RolloutSpec(settings, selection_of(settings), Policy())
+    targets = ask_hosts(connections, spec, nodes)
     concurrency = settings.ssh.probe_concurrency
     names = tuple(node.name for node in targets.among(nodes) if not why_unsupported(node))
     result_by_node: dict[str, CheckResult] = {}

@@ -16,7 +16,7 @@ from rollout.errors import UsageError
 
 if TYPE_CHECKING:
     from rollout.cli.stages.cluster import Connections
-    from rollout.cli.stages.request import Request
+    from rollout.cli.stages.rollout_spec import RolloutSpec
     from rollout.gather.cluster.snapshot import CachedObjects
     from rollout.planning.plan.build import PlanInputs
 
@@ -77,7 +77,7 @@ def plan(
       rollout plan --finish-by 8h --window '22:00 6h'
     """
     from rollout.cli.stages.cluster import connect
-    from rollout.cli.stages.request import fresh_request
+    from rollout.cli.stages.rollout_spec import new_rollout_spec
 
     of_whole_plan = (out, markdown, detailed_exitcode, finish_by)
     if file is not None:
@@ -87,19 +87,19 @@ def plan(
     # Report wrong flags before the first request.
     if explain is not None and any(of_whole_plan):
         raise UsageError("--explain only explains a node", hint=_NOT_WITH_EXPLAIN)
-    request = fresh_request(settings, rollback=rollback or "")
+    spec = new_rollout_spec(settings, rollback=rollback or "")
     finish_date = _finish_date(finish_by, settings)
     _check_outputs(out, markdown, snapshot, anonymous=anonymous)
     connections = connect(settings)
-    inputs = _read_inputs(connections, request, snapshot, anonymous=anonymous)
+    inputs = _read_inputs(connections, spec, snapshot, anonymous=anonymous)
     # Imported late, so that the first request is sent sooner.
     from rollout.cli.stages import preview
 
     if explain is not None:
-        preview.show_explanation(parse_node_name(explain), request, inputs)
+        preview.show_explanation(parse_node_name(explain), spec, inputs)
         return
     new = preview.make_preview(inputs, finish_date, settings.nodes.allow)
-    preview.show_preview(connections.api, request, inputs.snapshot, preview=new, saved_to=out)
+    preview.show_preview(connections.api, spec, inputs.snapshot, preview=new, saved_to=out)
     preview.write_plan(new.plan, inputs.snapshot, out=out, markdown=markdown)
     raise typer.Exit(preview.plan_exit_code(new, detailed=detailed_exitcode))
 
@@ -113,18 +113,18 @@ def _show_saved(file: Path, settings: CommandSettings, *, flags: Sequence[str]) 
 
 
 def _read_inputs(
-    connections: "Connections", request: "Request", snapshot: Path | None, *, anonymous: bool
+    connections: "Connections", spec: "RolloutSpec", snapshot: Path | None, *, anonymous: bool
 ) -> "PlanInputs":
     """Read the cluster and the hosts, and save the answers to `snapshot`."""
     from rollout.cli.stages.cluster import read_cluster
 
     # `read_cluster` fills it.
     answers: CachedObjects | None = None if snapshot is None else {}
-    with_jobs = request.policy.drain.completion.is_used
-    cluster = read_cluster(connections.api, request.namespace, answers, with_jobs=with_jobs)
+    with_jobs = spec.policy.drain.completion.is_used
+    cluster = read_cluster(connections.api, spec.namespace, answers, with_jobs=with_jobs)
     from rollout.cli.stages import preview
 
-    inputs = preview.complete_inputs(connections, request, cluster)
+    inputs = preview.complete_inputs(connections, spec, cluster)
     if snapshot is not None and answers is not None:
         preview.write_copy(snapshot, inputs, answers, anonymous=anonymous)
     return inputs

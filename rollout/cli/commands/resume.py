@@ -75,13 +75,13 @@ def resume(
     unfinished = _find_resumable(settings, api, retry_failed=retry_failed)
     if unfinished is None:
         return
-    request = resumption.resumption_request(settings, unfinished)
-    gate_ports = gate_wiring.gate_ports(settings, request.policy.gates.alerts)
+    spec = resumption.resumption_spec(settings, unfinished)
+    gate_ports = gate_wiring.gate_ports(settings, spec.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=settings.output.as_json)
     with deliver_metrics(settings, api.server) as metrics, measure_result(metrics):
         prepared = resumption.prepare_resumption(
-            connections, request, unfinished, metrics=metrics, retry_failed=retry_failed
+            connections, spec, unfinished, metrics=metrics, retry_failed=retry_failed
         )
         ready_run = execute.ReadyRun(
             prepared,
@@ -100,7 +100,7 @@ def _confirm_and_run(ready_run: "ReadyRun", unfinished: "Unfinished", *, yes: bo
     from rollout.cli.stages import execute, screens
 
     prepared = ready_run.prepared
-    settings = prepared.request.settings
+    settings = prepared.spec.settings
     nothing_can_run = not unfinished.in_flight and screens.leaves_out_all_pending(prepared.plan)
     # As text, `prepare_resumption` has shown the plan. JSON lines come only from the run.
     if nothing_can_run and not settings.output.as_json:
@@ -139,7 +139,7 @@ def _confirm(prepared: "PreparedRun", place: str) -> None:
     from rollout.cli.stages.screens import start_notes
 
     nodes = counted(prepared.plan.summary.nodes, "node")
-    notes = start_notes(prepared.plan, prepared.request.policy) if prepared.plan.waves else ()
+    notes = start_notes(prepared.plan, prepared.spec.policy) if prepared.plan.waves else ()
     consent.ask(f"Resume this rollout on {nodes} in {place}", notes)
 
 

@@ -7,7 +7,7 @@ from rollout.cli.settings.schema import OutputFormat
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.request import Request
+    from rollout.cli.stages.rollout_spec import RolloutSpec
 
 
 @takes("cluster", *SELECTION, "ssh", formats=NODES, arguments=NODE_ARGUMENTS)
@@ -30,9 +30,9 @@ def status(
       rollout status --web
     """
     from rollout.cli import wiring
-    from rollout.cli.stages.request import fresh_request
+    from rollout.cli.stages.rollout_spec import new_rollout_spec
 
-    request = fresh_request(settings)
+    spec = new_rollout_spec(settings)
     if (watch or run) and settings.output.format is OutputFormat.NAME:
         raise UsageError(
             "-o name shows nodes, and not a rollout", hint="Drop --run and --watch, or -o name."
@@ -48,17 +48,17 @@ def status(
         show = stage.watch_run if watch else stage.show_run
         show(wiring.cluster_api(settings), settings.lock.namespace, settings.output)
     else:
-        _show_nodes(request, only_pending=pending)
+        _show_nodes(spec, only_pending=pending)
 
 
-def _show_nodes(request: "Request", *, only_pending: bool) -> None:
+def _show_nodes(spec: "RolloutSpec", *, only_pending: bool) -> None:
     from rollout.cli.stages.cluster import connect, read_nodes
 
-    connections = connect(request.settings)
+    connections = connect(spec.settings)
     nodes = read_nodes(connections.api)
     from rollout.cli.stages.status import show_nodes
 
-    show_nodes(connections, request, nodes, only_pending=only_pending)
+    show_nodes(connections, spec, nodes, only_pending=only_pending)
 
 
 def _refuse_beside_web(settings: CommandSettings, *, has_other_flags: bool) -> None:

@@ -16,7 +16,7 @@ from rollout.cli.stages.cluster import (
 from rollout.cli.stages.hosts import Targets, ask_hosts
 from rollout.cli.stages.lock import read_lock, watch_for_holder
 from rollout.cli.stages.prepare import inputs_of, make_plan
-from rollout.cli.stages.request import Request
+from rollout.cli.stages.rollout_spec import RolloutSpec
 from rollout.cli.stages.status import UnfinishedSummary, read_unfinished_summary
 from rollout.cli.stages.unfinished import find_unfinished
 from rollout.errors import ApiError, RolloutError
@@ -85,11 +85,11 @@ def _unfinished_step(outlook: Outlook) -> FollowUp:
 
 
 def check_cluster(
-    connections: Connections, request: Request, identity: ClusterIdentity
+    connections: Connections, spec: RolloutSpec, identity: ClusterIdentity
 ) -> tuple[Sequence[Check], Outlook | None]:
     """Return the checks and the outlook. The first error is the last check, and leaves None."""
     api = connections.api
-    namespace = request.namespace
+    namespace = spec.namespace
     checks: list[Check] = []
     # An error fails the check of this name and subject.
     check_name = CheckName.KUBECONFIG
@@ -97,18 +97,18 @@ def check_cluster(
     try:
         checks.append(cluster.server_check(identity))
         checks += cluster.clock_checks(wiring.now(), api.server_time())
-        checks += _access_checks(api, namespace, request.policy)
+        checks += _access_checks(api, namespace, spec.policy)
         check_name = CheckName.NODES
-        subject = request.selection.selector or "all nodes"
+        subject = spec.selection.selector or "all nodes"
         nodes = read_nodes(api)
-        targets = ask_hosts(connections, request, nodes, replace(request.probe, for_doctor=True))
-        checks += _node_checks(api, request, nodes, targets, subject=subject)
-        checks_of_hosts = _host_checks(request, nodes, targets)
+        targets = ask_hosts(connections, spec, nodes, replace(spec.probe, for_doctor=True))
+        checks += _node_checks(api, spec, nodes, targets, subject=subject)
+        checks_of_hosts = _host_checks(spec, nodes, targets)
         checks += checks_of_hosts
         check_name = CheckName.DRAIN
         unfinished = read_unfinished_summary(api, namespace, nodes)
         snapshot = read_cluster(api, namespace)
-        plan = _plan_with_idle_nodes(request, snapshot, targets)
+        plan = _plan_with_idle_nodes(spec, snapshot, targets)
         checks += _planning_checks(plan, snapshot, checks_of_hosts)
     except RolloutError as error:
         checks.append(error_check(check_name, subject, error))
@@ -128,25 +128,25 @@ def _access_checks(api: ClusterApi, namespace: str, policy: Policy) -> Iterator[
 
 
 def _node_checks(
-    api: ClusterApi, request: Request, nodes: Sequence[Node], targets: Targets, *, subject: str
+    api: ClusterApi, spec: RolloutSpec, nodes: Sequence[Node], targets: Targets, *, subject: str
 ) -> Iterator[Check]:
     selected = targets.among(nodes)
-    namespace = request.namespace
+    namespace = spec.namespace
     memory = read_memory(api, namespace)
     yield from cluster.memory_checks(memory, f"{namespace}/{marks.MEMORY_NAME}")
     yield from cluster.pause_checks(memory, selected, api.server_time())
     yield from cluster.machine_id_checks([node for node in nodes if not why_unsupported(node)])
     yield cluster.selection_check(subject, len(selected), len(nodes))
-    if request.policy.pools:
-        yield from _pool_checks(request.policy, selected)
+    if spec.policy.pools:
+        yield from _pool_checks(spec.policy, selected)
     for node in selected:
         unsupported = why_unsupported(node)
         if unsupported:
             yield passed(CheckName.NODE, node.name, f"not asked: {cause_of(unsupported)}")
 
 
-def _host_checks(request: Request, nodes: Sequence[Node], targets: Targets) -> Sequence[Check]:
-    settings = request.settings
+def _host_checks(spec: RolloutSpec, nodes: Sequence[Node], targets: Targets) -> Sequence[Check]:
+    settings = spec.settings
     has_own_command = bool(settings.reboot.command)
     standings = update_standings(nodes, targets.observations, settings.detect.max_check_age)
     checks: list[Check] = []
@@ -179,14 +179,14 @@ def _storage_checks(api: ClusterApi, namespace: str) -> Iterator[Check]:
 
 
 def _plan_with_idle_nodes(
-    request: Request, snapshot: ClusterSnapshot, targets: Targets
+    spec: RolloutSpec, snapshot: ClusterSnapshot, targets: Targets
 ) -> RolloutPlan:
     """Plan idle and held nodes too, because their next update meets the same budgets."""
-    policy = request.policy
+    policy = spec.policy
     # None takes the rule of the policy.
     pools = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=pools)
-    return make_plan(inputs_of(replace(request, policy=rules), snapshot, targets))
+    return make_plan(inputs_of(replace(spec, policy=rules), snapshot, targets))
 
 
 def _planning_checks(

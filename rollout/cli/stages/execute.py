@@ -1,6 +1,6 @@
 """Runs a prepared plan, or rehearses it.
 
-    Request       what the command was asked to do
+    RolloutSpec   what the command was asked to do
     FreshRun      a `PreparedRun` for a new rollout, and what else is shown
     PreparedRun   the plan, its hosts, and what an earlier process left
     ReadyRun      adds this process: its connections, stop request, gates and metrics
@@ -26,7 +26,7 @@ from rollout.cli.stages.cluster import Connections
 from rollout.cli.stages.notification_repeats import RepeatFilter
 from rollout.cli.stages.observers import run_journal, run_notifications
 from rollout.cli.stages.prepare import PreparedRun
-from rollout.cli.stages.request import Request
+from rollout.cli.stages.rollout_spec import RolloutSpec
 from rollout.cli.stages.screens import relaxed_notes
 from rollout.cli.terminal import (
     discard_lost_terminals,
@@ -123,7 +123,7 @@ def run_exit_code(ready_run: ReadyRun, result: RunResult) -> ExitCode:
 def run_and_show(ready_run: ReadyRun) -> RunResult:
     prepared = ready_run.prepared
     plan = prepared.plan
-    output = prepared.request.settings.output
+    output = prepared.spec.settings.output
     if not prepared.has_something_to_do:
         return report_nothing_to_do(ready_run)
     began = wiring.system_clock().monotonic()
@@ -139,7 +139,7 @@ def run_and_show(ready_run: ReadyRun) -> RunResult:
         with _observers_and_signals(ready_run, display_observer, process_token) as observers:
             ports = _run_ports(ready_run, observers)
             lock = lock_request(
-                prepared.request.settings,
+                prepared.spec.settings,
                 process=process_token,
                 watch=ready_run.watch,
                 force_unlock=ready_run.force_unlock,
@@ -152,17 +152,17 @@ def run_and_show(ready_run: ReadyRun) -> RunResult:
     has_news = plan.waves or result.not_done or result.left_over
     if has_news and not output.as_json:
         took = wiring.system_clock().monotonic() - began
-        show(f"\n{_summary(result, prepared.request, took)}")
+        show(f"\n{_summary(result, prepared.spec, took)}")
     return result
 
 
-def _summary(result: RunResult, request: Request, took: float = 0.0) -> str:
+def _summary(result: RunResult, spec: RolloutSpec, took: float = 0.0) -> str:
     return summary_text(
         result,
         took=took,
-        width=request.settings.output.width,
-        unattended=request.unattended,
-        with_flags=request.settings.with_typed_settings,
+        width=spec.settings.output.width,
+        unattended=spec.unattended,
+        with_flags=spec.settings.with_typed_settings,
     )
 
 
@@ -172,11 +172,11 @@ def _observers_and_signals(
 ) -> Iterator[Sequence[Observer]]:
     """Yield all observers of the run. In this context, signals stop the run."""
     prepared = ready_run.prepared
-    request = prepared.request
+    spec = prepared.spec
     # A pod's log outlives its files, so the journal's header is written there, too.
-    lines = display if request.unattended and isinstance(display, JsonLines) else None
+    lines = display if spec.unattended and isinstance(display, JsonLines) else None
     command: Command = "apply"
-    if request.unattended:
+    if spec.unattended:
         command = "operate"
     elif prepared.inherited is not None:
         command = "resume"
@@ -184,14 +184,14 @@ def _observers_and_signals(
         run_journal(
             prepared.plan,
             command,
-            request.settings,
+            spec.settings,
             process=process,
             selected=prepared.percentage_base,
             lines=lines,
         ) as journal,
         stopped_by_signals(ready_run.stop, has_live_display=isinstance(display, LiveProgress)),
         _run_notifications(ready_run) as notifier,
-        gate_wiring.silences(request.settings.alerts, prepared.hosts) or nullcontext() as silences,
+        gate_wiring.silences(spec.settings.alerts, prepared.hosts) or nullcontext() as silences,
     ):
         # Alerts are silenced before others hear of a node's start.
         observers = _without_none(silences, journal, ready_run.metrics, display, notifier)
@@ -204,7 +204,7 @@ def _run_request(prepared: PreparedRun) -> RunRequest:
         plan=prepared.plan,
         percentage_base=prepared.percentage_base,
         own_node=prepared.targets.own_node,
-        unattended=prepared.request.unattended,
+        unattended=prepared.spec.unattended,
         proven=prepared.proven,
         inherited=prepared.inherited,
     )
@@ -215,7 +215,7 @@ def _run_ports(ready_run: ReadyRun, observers: Sequence[Observer]) -> RunPorts:
     connections = ready_run.connections
     return RunPorts(
         api=connections.api,
-        hosts=reach_hosts(prepared.hosts, connections, prepared.request.settings),
+        hosts=reach_hosts(prepared.hosts, connections, prepared.spec.settings),
         clock=wiring.system_clock(),
         gate_ports=ready_run.gate_ports,
         observers=observers,
@@ -227,13 +227,13 @@ def _without_none(*observers: Observer | None) -> Sequence[Observer]:
 
 
 def _run_notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer | None]:
-    request = ready_run.prepared.request
+    spec = ready_run.prepared.spec
     return run_notifications(
         ready_run.prepared.plan,
-        request.settings,
+        spec.settings,
         is_stopped=lambda: ready_run.stop.is_due,
         resumed=ready_run.prepared.inherited is not None,
-        unattended=request.unattended,
+        unattended=spec.unattended,
         repeats=ready_run.repeats,
     )
 
@@ -241,8 +241,8 @@ def _run_notifications(ready_run: ReadyRun) -> AbstractContextManager[Observer |
 def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
     """JSON lines, metrics and notifications still get a plan and a summary."""
     prepared = ready_run.prepared
-    request = prepared.request
-    as_json = request.settings.output.as_json
+    spec = prepared.spec
+    as_json = spec.settings.output.as_json
     plan = prepared.plan
     result = RunResult((), excluded=plan.excluded, rollback=plan.policy.rollback)
     lines = JsonLines(sys.stdout, wiring.now()) if as_json else None
@@ -252,9 +252,9 @@ def report_nothing_to_do(ready_run: ReadyRun) -> RunResult:
         _report_relaxed_rules(prepared, report)
         report.plan(prepared.plan)
         report.finished(result)
-    if request.unattended and not as_json:
+    if spec.unattended and not as_json:
         if result.not_done:
-            show(_summary(result, request))
+            show(_summary(result, spec))
         else:
             show_lines(_nothing_text(result))
     return result
@@ -269,8 +269,8 @@ def _nothing_text(result: RunResult) -> str:
 
 
 def _report_relaxed_rules(prepared: PreparedRun, report: Reporter) -> None:
-    if prepared.request.settings.output.as_json:
-        for sentence in relaxed_notes(prepared.request):
+    if prepared.spec.settings.output.as_json:
+        for sentence in relaxed_notes(prepared.spec):
             report.notice(sentence)
 
 
@@ -285,7 +285,7 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> Ex
     result = RunResult(
         (), not_started=not_started, excluded=prepared.plan.excluded, pods_to_move=pods
     )
-    output = prepared.request.settings.output
+    output = prepared.spec.settings.output
     if output.as_json:
         now = wiring.now()
         lines = JsonLines(sys.stdout, now)

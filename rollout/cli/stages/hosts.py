@@ -10,7 +10,7 @@ from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Executor, SshSettings
 from rollout.cli.stages.cluster import Connections, with_patience
-from rollout.cli.stages.request import Request
+from rollout.cli.stages.rollout_spec import RolloutSpec
 from rollout.cli.stages.selection import SelectedNodes, select
 from rollout.cli.terminal import error_console, say, warn
 from rollout.errors import ApiError
@@ -43,23 +43,23 @@ class Targets(Struct, frozen=True):
 
 
 def ask_hosts(
-    connections: Connections, request: Request, nodes: Sequence[Node], probe: Probe | None = None
+    connections: Connections, spec: RolloutSpec, nodes: Sequence[Node], probe: Probe | None = None
 ) -> Targets:
-    selected = select(nodes, connections.api, request.selection)
-    hosts = find_hosts(nodes, selected.names, request.settings.ssh)
-    answers = _poll(hosts, connections.shell, request.settings.ssh, probe or request.probe)
+    selected = select(nodes, connections.api, spec.selection)
+    hosts = find_hosts(nodes, selected.names, spec.settings.ssh)
+    answers = _poll(hosts, connections.shell, spec.settings.ssh, probe or spec.probe)
     own_node = _find_own_node(connections.api, nodes)
     return Targets(selected, hosts, verify_identities(nodes, answers), own_node)
 
 
 def ask_hosts_of(
-    names: Container[str], connections: Connections, request: Request, nodes: Sequence[Node]
+    names: Container[str], connections: Connections, spec: RolloutSpec, nodes: Sequence[Node]
 ) -> Targets:
     """Select all nodes, but ask only the hosts of these names."""
     all_names = tuple(node.name for node in nodes)
-    hosts = find_hosts(nodes, all_names, request.settings.ssh)
+    hosts = find_hosts(nodes, all_names, spec.settings.ssh)
     asked = {name: host for name, host in hosts.items() if name in names}
-    answers = _poll(asked, connections.shell, request.settings.ssh, request.probe)
+    answers = _poll(asked, connections.shell, spec.settings.ssh, spec.probe)
     own_node = _find_own_node(connections.api, nodes)
     selected = SelectedNodes(all_names, all_names)
     return Targets(selected, hosts, verify_identities(nodes, answers), own_node)

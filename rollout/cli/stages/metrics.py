@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from rollout.adapters.local_files import write_whole
 from rollout.cli import failures, wiring
 from rollout.cli.settings.schema import Settings
-from rollout.cli.stages.request import Request
+from rollout.cli.stages.rollout_spec import RolloutSpec
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode
 from rollout.model.cluster import ClusterSnapshot
@@ -113,7 +113,7 @@ def _textfile_writer(file: Path, metrics: "Metrics") -> Callable[[], None]:
 
 def observe_cluster(
     metrics: "Metrics | None",
-    request: Request,
+    spec: RolloutSpec,
     observations: Mapping[str, HostObservation],
     snapshot: ClusterSnapshot,
 ) -> None:
@@ -121,8 +121,8 @@ def observe_cluster(
         return
     metrics.observe_memory(snapshot.memory)
     # A rollback does not ask the hosts for updates.
-    if not request.policy.rollback:
-        longest_silence = request.settings.detect.max_check_age
+    if not spec.policy.rollback:
+        longest_silence = spec.settings.detect.max_check_age
         metrics.observe_hosts(observations)
         metrics.observe_updates(update_standings(snapshot.nodes, observations, longest_silence))
 

@@ -35,7 +35,7 @@ from rollout.cli.stages.cluster import connect
 from rollout.cli.stages.lock import lock_watch, refuse_if_locked
 from rollout.cli.stages.metrics import measure_result
 from rollout.cli.stages.notification_repeats import RepeatFilter
-from rollout.cli.stages.request import Request, Unattended
+from rollout.cli.stages.rollout_spec import RolloutSpec, Unattended
 from rollout.cli.terminal import say, show_lines
 from rollout.errors import ApiError, ExitCode, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline, StopRequest
@@ -75,14 +75,14 @@ class Operation:
             try:
                 # The calendar may have changed since the last pass.
                 policy = policy_of(settings)
-                request = Request(settings, selection_of(settings), policy, Unattended())
+                spec = RolloutSpec(settings, selection_of(settings), policy, Unattended())
                 connections = connect(settings)
                 # `Rollout.run` takes the lock, after planning.
-                refuse_if_locked(connections.api, request.namespace, self.watch)
+                refuse_if_locked(connections.api, spec.namespace, self.watch)
                 # Imported late: a pass that ends here does not need it.
                 from rollout.cli.stages.operate_pass import Pass
 
-                measured.code = Pass(self, connections, request, stop).run()
+                measured.code = Pass(self, connections, spec, stop).run()
             except LockedError as error:
                 measured.code = self.skip_pass(error.message, error.details)
             except InterruptedRunError as error:

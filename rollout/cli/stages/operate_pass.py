@@ -27,8 +27,8 @@ from rollout.cli.stages.forecast import forecast_and_report_lateness
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.observers import notify_of_failed_pass
 from rollout.cli.stages.prepare import PreparedRun, inputs_of, make_plan, prepare_fresh
-from rollout.cli.stages.request import Request, Unattended
 from rollout.cli.stages.resumption import prepare_resumption
+from rollout.cli.stages.rollout_spec import RolloutSpec, Unattended
 from rollout.cli.stages.selection import select
 from rollout.cli.stages.unfinished import find_unfinished_among
 from rollout.cli.terminal import say, show, warn
@@ -80,13 +80,13 @@ class Pass(Struct, frozen=True):
     # Has what outlives a pass: lock watch, metrics and earlier notifications.
     operation: "Operation"
     connections: Connections
-    request: Request
+    spec: RolloutSpec
     stop: StopRequest
 
     def run(self) -> ExitCode:
         api = self.connections.api
         nodes = read_nodes(api)
-        unfinished = find_unfinished_among(api, self.request.namespace, nodes)
+        unfinished = find_unfinished_among(api, self.spec.namespace, nodes)
         if unfinished:
             unfinished = self._with_stricter_rules(unfinished, nodes)
             course = self._choose_course(unfinished, nodes)
@@ -133,34 +133,34 @@ class Pass(Struct, frozen=True):
 
     def _resume_rollout(self, unfinished: Unfinished) -> RunResult:
         policy = rules_of(unfinished)
-        request = replace(self.request, policy=policy, origin=Unattended(is_resumption=True))
+        spec = replace(self.spec, policy=policy, origin=Unattended(is_resumption=True))
         proven = self._read_and_remember_proven()
         gates = self._connect_gates(policy)
         run = prepare_resumption(
-            self.connections, request, unfinished, metrics=self.operation.metrics, proven=proven
+            self.connections, spec, unfinished, metrics=self.operation.metrics, proven=proven
         )
         # Later passes start the other nodes, in today's windows.
-        self._forecast_end(run.plan, self.request.policy, covers_all=False)
+        self._forecast_end(run.plan, self.spec.policy, covers_all=False)
         return self._execute(run, gates)
 
     def _start_rollout(self) -> RunResult:
-        request = self.request
+        spec = self.spec
         proven = self._read_and_remember_proven()
-        gates = self._connect_gates(request.policy)
+        gates = self._connect_gates(spec.policy)
         fresh = prepare_fresh(
             self.connections,
-            request,
+            spec,
             self.operation.metrics,
             # To stop operate too, a person pauses nodes or aborts the rollout.
             may_replace_stopped=True,
             proven=proven,
         )
         run = fresh.prepared
-        if run.has_something_to_do and not request.settings.output.as_json:
-            place = wiring.cluster_place(request.settings, self.connections.api)
+        if run.has_something_to_do and not spec.settings.output.as_json:
+            place = wiring.cluster_place(spec.settings, self.connections.api)
             show(screens.new_run_text(run, fresh.snapshot, place))
-        self._forecast_end(run.plan, request.policy)
-        refusals.refuse_blocked(run.plan, request.settings.nodes.allow)
+        self._forecast_end(run.plan, spec.policy)
+        refusals.refuse_blocked(run.plan, spec.settings.nodes.allow)
         return self._execute(run, gates)
 
     def _notify_of_waiting(self, unfinished: Unfinished, reason: str) -> None:
@@ -168,17 +168,17 @@ class Pass(Struct, frozen=True):
         api = self.connections.api
         started = parse_timestamp(unfinished.record.started_at)
         now = api.server_time()
-        memory = read_memory(api, self.request.namespace)
+        memory = read_memory(api, self.spec.namespace)
         has_notified = memory.waited_for == unfinished.run
         if has_notified or now is None or started is None:
             return
         if now - started < _NOTIFY_OF_WAITING_AFTER:
             return
         error = BlockedError(f"operate has started no rollout for a day: {reason}")
-        notify_of_failed_pass(error, self.request.settings, self.operation.repeats)
+        notify_of_failed_pass(error, self.spec.settings, self.operation.repeats)
         remember = partial(replace, waited_for=unfinished.run)
         with suppress(ApiError):
-            change_memory(api, self.request.namespace, remember)
+            change_memory(api, self.spec.namespace, remember)
 
     def _why_none_may_start(self) -> str | None:
         """Return why no node may start: a pause of all, the windows or an abort. None if nodes may.
@@ -186,13 +186,13 @@ class Pass(Struct, frozen=True):
         Reads the memory, for the metrics too. Raises `BlockedError` if it cannot be read.
         """
         api = self.connections.api
-        memory = read_memory(api, self.request.namespace)
+        memory = read_memory(api, self.spec.namespace)
         if self.operation.metrics:
             self.operation.metrics.observe_memory(memory)
         # `prepare_fresh` reports a missing right, with all others.
         if not memory.denied:
             require_readable_memory(memory)
-        schedule = Schedule.of(self.request.policy.gates.windows)
+        schedule = Schedule.of(self.spec.policy.gates.windows)
         finding = why_all_paused(memory, api.server_time()) or schedule.why_closed(wiring.now())
         if finding is not None:
             return text(finding)
@@ -200,20 +200,20 @@ class Pass(Struct, frozen=True):
 
     def _forecast_and_skip(self, reason: str) -> ExitCode:
         """Plan anyway if there is a deadline, to tell whether nodes will be late."""
-        request = self.request
-        if request.settings.operate.finish_by:
+        spec = self.spec
+        if spec.settings.operate.finish_by:
             try:
                 proven = self._read_and_remember_proven()
                 snapshot = read_cluster(
                     self.connections.api,
-                    request.namespace,
-                    with_jobs=request.policy.drain.completion.is_used,
+                    spec.namespace,
+                    with_jobs=spec.policy.drain.completion.is_used,
                 )
                 if not snapshot.memory.denied:
                     require_readable_memory(snapshot.memory)
-                targets = ask_hosts(self.connections, request, snapshot.nodes)
-                plan = make_plan(inputs_of(request, snapshot, targets, proven))
-                self._forecast_end(plan, request.policy)
+                targets = ask_hosts(self.connections, spec, snapshot.nodes)
+                plan = make_plan(inputs_of(spec, snapshot, targets, proven))
+                self._forecast_end(plan, spec.policy)
             except RolloutError as error:
                 say(f"warning: cannot forecast when all nodes will be done: {error.message}")
         return self.operation.skip_pass(reason)
@@ -227,16 +227,14 @@ class Pass(Struct, frozen=True):
             return unfinished
         names: Sequence[str] = ()
         try:
-            names = select(nodes, self.connections.api, self.request.selection).names
+            names = select(nodes, self.connections.api, self.spec.selection).names
         except InputError as error:
             say(f"warning: {error.message}")
-        return restrict_rules(unfinished, self.request.policy, frozenset(names))
+        return restrict_rules(unfinished, self.spec.policy, frozenset(names))
 
     def _read_and_remember_proven(self) -> ProvenVersions | None:
         """Warn of evidence that does not count. Return None if none is required."""
-        proven = with_patience(
-            read_and_remember_proven, self.connections.api, self.request.settings
-        )
+        proven = with_patience(read_and_remember_proven, self.connections.api, self.spec.settings)
         if proven is not None:
             warn(*proven.problems)
         return proven
@@ -246,7 +244,7 @@ class Pass(Struct, frozen=True):
 
         If the record names another, `PolicyGates` starts no node.
         """
-        settings = self.request.settings
+        settings = self.spec.settings
         alerts = policy.gates.alerts
         if alerts.url != settings.alerts.prometheus_url:
             alerts = AlertPolicy()
@@ -293,7 +291,7 @@ class Pass(Struct, frozen=True):
 
     def _forecast_end(self, plan: RolloutPlan, policy: Policy, *, covers_all: bool = True) -> None:
         seconds_late = forecast_and_report_lateness(
-            self.connections.api, self.request.settings, plan, policy, covers_all=covers_all
+            self.connections.api, self.spec.settings, plan, policy, covers_all=covers_all
         )
         if self.operation.metrics and seconds_late is not None:
             self.operation.metrics.observe_lateness(seconds_late)

@@ -14,7 +14,7 @@ from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import Targets, ask_hosts
 from rollout.cli.stages.metrics import observe_cluster
 from rollout.cli.stages.observers import past_durations
-from rollout.cli.stages.request import Request, Saved
+from rollout.cli.stages.rollout_spec import RolloutSpec, Saved
 from rollout.cli.stages.selection import similar_labels_hint
 from rollout.cli.terminal import show_progress, warn
 from rollout.errors import PlanFileError, StalePlanError
@@ -41,7 +41,7 @@ _SAVE_HINT = "Save one with: rollout plan --out FILE. Nodes are chosen with --no
 
 
 class PreparedRun(Struct, frozen=True):
-    request: Request
+    spec: RolloutSpec
     plan: RolloutPlan
     targets: Targets
     # The number of nodes that percentages refer to.
@@ -66,7 +66,7 @@ class PreparedRun(Struct, frozen=True):
 
 
 def inputs_of(
-    request: Request,
+    spec: RolloutSpec,
     snapshot: ClusterSnapshot,
     targets: Targets,
     proven: ProvenVersions | None = None,
@@ -75,14 +75,14 @@ def inputs_of(
         snapshot=snapshot,
         observations=targets.observations,
         selected=targets.selected.before_exclude,
-        selection=request.selection,
-        policy=request.policy,
+        selection=spec.selection,
+        policy=spec.policy,
         created_at=wiring.now(),
         past=past_durations(snapshot.identity),
         own_node=targets.own_node,
-        unattended=request.unattended,
+        unattended=spec.unattended,
         proven=proven,
-        longest_silence=request.settings.detect.max_check_age,
+        longest_silence=spec.settings.detect.max_check_age,
     )
 
 
@@ -97,20 +97,20 @@ def make_plan(inputs: PlanInputs) -> RolloutPlan:
 
 
 def prepare(
-    request: Request,
+    spec: RolloutSpec,
     snapshot: ClusterSnapshot,
     targets: Targets,
     proven: ProvenVersions | None = None,
 ) -> PreparedRun:
     """Make a plan, or raise `StalePlanError` if the saved one no longer matches the cluster."""
-    inputs = inputs_of(request, snapshot, targets, proven)
+    inputs = inputs_of(spec, snapshot, targets, proven)
     plan = make_plan(inputs)
-    if isinstance(request.origin, Saved):
-        saved = request.origin.plan
+    if isinstance(spec.origin, Saved):
+        saved = spec.origin.plan
         _require_fresh(saved, inputs)
         # The saved waves run, unless something blocks them now.
         plan = replace(saved, blockers=plan.blockers, warnings=plan.warnings)
-    return PreparedRun(request, plan, targets, len(targets.selected.names), proven=proven)
+    return PreparedRun(spec, plan, targets, len(targets.selected.names), proven=proven)
 
 
 class FreshRun(Struct, frozen=True):
@@ -124,7 +124,7 @@ class FreshRun(Struct, frozen=True):
 
 def prepare_fresh(
     connections: Connections,
-    request: Request,
+    spec: RolloutSpec,
     metrics: "Metrics | None",
     *,
     may_replace_stopped: bool,
@@ -132,18 +132,18 @@ def prepare_fresh(
 ) -> FreshRun:
     """Plan a new rollout. Raises an error if none may start, such as `LockedError`."""
     api = connections.api
-    namespace = request.namespace
-    refusals.refuse_without_rights(api, namespace, request.policy, unattended=request.unattended)
-    with_jobs = request.policy.drain.completion.is_used
+    namespace = spec.namespace
+    refusals.refuse_without_rights(api, namespace, spec.policy, unattended=spec.unattended)
+    with_jobs = spec.policy.drain.completion.is_used
     snapshot = read_cluster(api, namespace, warns=False, with_jobs=with_jobs)
     # An error here, instead of a warning by `read_cluster`.
     require_readable_memory(snapshot.memory)
     replaced = refusals.find_replaced_rollout(
         api, namespace, snapshot.nodes, may_replace_stopped=may_replace_stopped
     )
-    targets = ask_hosts(connections, request, snapshot.nodes)
-    observe_cluster(metrics, request, targets.observations, snapshot)
-    return FreshRun(prepare(request, snapshot, targets, proven), snapshot, replaced)
+    targets = ask_hosts(connections, spec, snapshot.nodes)
+    observe_cluster(metrics, spec, targets.observations, snapshot)
+    return FreshRun(prepare(spec, snapshot, targets, proven), snapshot, replaced)
 
 
 def load_saved(file: Path) -> RolloutPlan:

@@ -15,7 +15,7 @@ from rollout.cli.stages.cluster import Connections
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.prepare import inputs_of, load_saved, make_plan
 from rollout.cli.stages.refusals import blockers_not_allowed
-from rollout.cli.stages.request import Request
+from rollout.cli.stages.rollout_spec import RolloutSpec
 from rollout.cli.stages.screens import next_command_without_waves, zone_by_node
 from rollout.cli.stages.selection import similar_names_hint
 from rollout.cli.stages.status import read_unfinished_summary
@@ -60,12 +60,12 @@ class Preview(Struct, frozen=True):
 
 
 def complete_inputs(
-    connections: Connections, request: Request, cluster: ClusterSnapshot
+    connections: Connections, spec: RolloutSpec, cluster: ClusterSnapshot
 ) -> PlanInputs:
     # Planning needs no right to read the memory.
     if not cluster.memory.denied:
         require_readable_memory(cluster.memory)
-    return inputs_of(request, cluster, ask_hosts(connections, request, cluster.nodes))
+    return inputs_of(spec, cluster, ask_hosts(connections, spec, cluster.nodes))
 
 
 def write_copy(file: Path, inputs: PlanInputs, answers: CachedObjects, *, anonymous: bool) -> None:
@@ -102,33 +102,33 @@ def _finish_text(finish: Finish, finish_by: datetime) -> str:
     return f"{failure}; the earliest is {end} with {limit}; {finish.slowest_wave}"
 
 
-def _apply_command(request: Request, saved_to: Path | None, finish: Finish | None) -> str:
+def _apply_command(spec: RolloutSpec, saved_to: Path | None, finish: Finish | None) -> str:
     """Return the command that runs the plan: `rollout apply --max-unavailable 3`."""
     if saved_to is not None:
         return f"rollout apply {shell_word(str(saved_to))}"
     limit = f" --max-unavailable {finish.limit}" if finish else ""
-    rollback = request.policy.rollback
+    rollback = spec.policy.rollback
     command = f"rollout rollback {shell_word(rollback)}" if rollback else "rollout apply"
-    return request.settings.with_typed_settings(command) + limit
+    return spec.settings.with_typed_settings(command) + limit
 
 
 def show_preview(
     api: ClusterApi,
-    request: Request,
+    spec: RolloutSpec,
     snapshot: ClusterSnapshot,
     preview: Preview,
     saved_to: Path | None,
 ) -> None:
     plan = preview.plan
-    run_command = _apply_command(request, saved_to, preview.finish) if preview.is_runnable else ""
-    output = request.settings.output
-    unfinished = read_unfinished_summary(api, request.namespace, snapshot.nodes).follow_up
+    run_command = _apply_command(spec, saved_to, preview.finish) if preview.is_runnable else ""
+    output = spec.settings.output
+    unfinished = read_unfinished_summary(api, spec.namespace, snapshot.nodes).follow_up
     why_not_yet = ""
     if unfinished.is_first:
         why_not_yet = f"{unfinished.sentence} {_DOES_NOT_START}"
         if output.as_json:
             say(f"{why_not_yet} See: {unfinished.command}")
-    next_step = run_command or next_command_without_waves(plan, request.settings)
+    next_step = run_command or next_command_without_waves(plan, spec.settings)
     can_continue_now = not plan.waves and not unfinished.lead
     if unfinished.command and (unfinished.is_first or can_continue_now):
         next_step = unfinished.command
@@ -138,7 +138,7 @@ def show_preview(
         zone_by_node=zone_by_node(snapshot),
         width=output.width,
         now=wiring.now(),
-        cluster_name=wiring.cluster_place(request.settings, api),
+        cluster_name=wiring.cluster_place(spec.settings, api),
         unfinished_rollout=why_not_yet,
         why_blocked="" if why_not_yet else blocked_line(preview.blockers),
         next_step=next_step,
@@ -190,14 +190,14 @@ def show_saved(file: Path, settings: CommandSettings) -> None:
         raise typer.Exit(ExitCode.BLOCKED)
 
 
-def show_explanation(name: str, request: Request, inputs: PlanInputs) -> None:
+def show_explanation(name: str, spec: RolloutSpec, inputs: PlanInputs) -> None:
     nodes = inputs.snapshot.nodes
     if not any(node.name == name for node in nodes):
         raise UsageError(f"there is no node {name}", hint=similar_names_hint(name, nodes))
     decisions = decide(inputs)
     explanation = explain(decisions, name)
     text = partial(explanation_text, explanation, decisions.plan.estimate)
-    request.settings.output.show(explanation, text, is_prose=True, nodes=[name])
+    spec.settings.output.show(explanation, text, is_prose=True, nodes=[name])
 
 
 def cluster_copy(inputs: PlanInputs, answers: CachedObjects, *, anonymous: bool) -> bytes:

@@ -16,7 +16,7 @@ from rollout.cli.stages.cluster import Connections, read_cluster
 from rollout.cli.stages.hosts import ask_hosts_of
 from rollout.cli.stages.lock import read_lock
 from rollout.cli.stages.prepare import PreparedRun, inputs_of
-from rollout.cli.stages.request import Interrupted, Request
+from rollout.cli.stages.rollout_spec import Interrupted, RolloutSpec
 from rollout.cli.terminal import say, show, show_lines, warn
 from rollout.errors import BlockedError, UsageError
 from rollout.execution.record.memory import require_readable_memory
@@ -93,13 +93,13 @@ def _refuse_other_rules(unfinished: Unfinished, settings: CommandSettings) -> No
     require_settings_for(settings, rules_of(unfinished))
 
 
-def resumption_request(settings: CommandSettings, unfinished: Unfinished) -> Request:
-    return Request(settings, selection_of(settings), rules_of(unfinished), Interrupted())
+def resumption_spec(settings: CommandSettings, unfinished: Unfinished) -> RolloutSpec:
+    return RolloutSpec(settings, selection_of(settings), rules_of(unfinished), Interrupted())
 
 
 def prepare_resumption(
     connections: Connections,
-    request: Request,
+    spec: RolloutSpec,
     unfinished: Unfinished,
     *,
     metrics: "Metrics | None",
@@ -111,23 +111,23 @@ def prepare_resumption(
     If the rest is blocked, a run with started nodes finishes only those. Otherwise raises
     `BlockedError`.
     """
-    settings = request.settings
-    snapshot = _read_cluster(connections.api, request, unfinished)
+    settings = spec.settings
+    snapshot = _read_cluster(connections.api, spec, unfinished)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
-    targets = ask_hosts_of(pending, connections, request, snapshot.nodes)
+    targets = ask_hosts_of(pending, connections, spec, snapshot.nodes)
     # A rollback does not ask the hosts for updates.
-    if metrics and not request.policy.rollback:
+    if metrics and not spec.policy.rollback:
         metrics.observe_hosts(targets.observations, keep_others=True)
     continuation = plan_continuation(
         unfinished,
-        inputs_of(request, snapshot, targets, proven),
+        inputs_of(spec, snapshot, targets, proven),
         targets.hosts,
         retry_failed=retry_failed,
         skip_blocked=Skip.BLOCKED in (settings.nodes.skip or ()),
         include_held=Allow.HELD in settings.nodes.allow,
     )
     run = PreparedRun(
-        request,
+        spec,
         continuation.plan,
         targets,
         continuation.percentage_base,
@@ -143,23 +143,23 @@ def prepare_resumption(
     return replace(run, inherited=replace(continuation.inherited, blocked=blocked))
 
 
-def _read_cluster(api: ClusterApi, request: Request, unfinished: Unfinished) -> ClusterSnapshot:
+def _read_cluster(api: ClusterApi, spec: RolloutSpec, unfinished: Unfinished) -> ClusterSnapshot:
     # Started nodes are finished even if the memory is unreadable.
     has_nodes_in_flight = bool(unfinished.in_flight)
     snapshot = read_cluster(
         api,
-        request.namespace,
+        spec.namespace,
         warns=has_nodes_in_flight,
-        with_jobs=request.policy.drain.completion.is_used,
+        with_jobs=spec.policy.drain.completion.is_used,
     )
     if not has_nodes_in_flight:
         require_readable_memory(snapshot.memory)
     refusals.refuse_other_cluster(unfinished, snapshot.identity)
     refusals.refuse_without_rights(
         api,
-        request.namespace,
-        request.policy,
-        unattended=request.unattended,
+        spec.namespace,
+        spec.policy,
+        unattended=spec.unattended,
         has_nodes_in_flight=has_nodes_in_flight,
     )
     return snapshot
@@ -173,15 +173,15 @@ def _show_remaining_plan(
     *,
     retry_failed: bool,
 ) -> None:
-    request = run.request
-    warn(*screens.relaxed_notes(request))
-    if request.settings.output.as_json:
+    spec = run.spec
+    warn(*screens.relaxed_notes(spec))
+    if spec.settings.output.as_json:
         warn(*screens.held_notes(run.plan))
         return
-    lock = read_lock(api, request.namespace)
+    lock = read_lock(api, spec.namespace)
     planned = {node.name for node in run.plan.nodes}
     inherited = run.inherited or Inheritance()
     show_lines(resume_preview(unfinished, lock, planned, inherited, retry=retry_failed))
     full_command = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
-    place = wiring.cluster_place(request.settings, api)
+    place = wiring.cluster_place(spec.settings, api)
     show("\n" + screens.brief_plan_text(run, snapshot, place, full_command))

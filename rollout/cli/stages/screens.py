@@ -3,7 +3,7 @@ from collections.abc import Mapping, Sequence
 from rollout.cli import terminal
 from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.stages.prepare import PreparedRun
-from rollout.cli.stages.request import Fresh, Interrupted, Request, Saved, Unattended
+from rollout.cli.stages.rollout_spec import Fresh, Interrupted, RolloutSpec, Saved, Unattended
 from rollout.cli.stages.status import why_closed
 from rollout.execution.record.unfinished import RunState, Unfinished
 from rollout.model.cluster import ClusterSnapshot
@@ -23,10 +23,10 @@ _LEAST_LINES = 8
 
 
 def new_run_text(run: PreparedRun, snapshot: ClusterSnapshot, place: str) -> str:
-    origin = run.request.origin
+    origin = run.spec.origin
     if isinstance(origin, Saved) and run.plan.waves:
-        return file_text(run.plan, str(origin.file), run.request.settings.output.width)
-    rollback = run.request.policy.rollback
+        return file_text(run.plan, str(origin.file), run.spec.settings.output.width)
+    rollback = run.spec.policy.rollback
     command = f"rollout plan --rollback {shell_word(rollback)}" if rollback else "rollout plan"
     return brief_plan_text(run, snapshot, place, f"{command} -o wide")
 
@@ -35,8 +35,8 @@ def brief_plan_text(
     run: PreparedRun, snapshot: ClusterSnapshot, place: str, full_command: str
 ) -> str:
     """Return the plan as far as it fits on the screen. `full_command` shows the rest."""
-    settings = run.request.settings
-    policy = run.request.policy
+    settings = run.spec.settings
+    policy = run.spec.policy
     height = terminal.screen_lines()
     control_plane = [node.name for node in snapshot.nodes if is_control_plane(node, policy)]
     return brief_text(
@@ -92,15 +92,15 @@ def replacement_text(unfinished: Unfinished, *, asks: bool) -> str:
     return f"{description}. This rollout replaces it."
 
 
-def relaxed_notes(request: Request) -> Sequence[str]:
+def relaxed_notes(spec: RolloutSpec) -> Sequence[str]:
     """Return which safety rules a saved plan or an interrupted rollout relaxes."""
-    match request.origin:
+    match spec.origin:
         case Fresh() | Unattended(is_resumption=False):
             return []
         case Saved():
-            return [f"the saved plan has {rule}" for rule in relaxed_rules(request.policy)]
+            return [f"the saved plan has {rule}" for rule in relaxed_rules(spec.policy)]
         case Interrupted() | Unattended():
-            rules = relaxed_rules(request.policy)
+            rules = relaxed_rules(spec.policy)
             return [f"continuing with the original {rule}" for rule in rules]
 
 

@@ -15,7 +15,7 @@ from rollout.cli.stages.cluster import Connections, read_memory, with_patience
 from rollout.cli.stages.evidence import read_proven_versions
 from rollout.cli.stages.hosts import ask_hosts
 from rollout.cli.stages.lock import has_ended_here, read_lock, watch_for_holder
-from rollout.cli.stages.request import Request
+from rollout.cli.stages.rollout_spec import RolloutSpec
 from rollout.cli.terminal import Echo, say, screen_columns, show
 from rollout.errors import ApiError
 from rollout.execution.base.cached_value import CachedValue
@@ -184,15 +184,15 @@ def prevents_apply(unfinished: Unfinished) -> bool:
 
 
 def show_nodes(
-    connections: Connections, request: Request, nodes: Sequence[Node], *, only_pending: bool
+    connections: Connections, spec: RolloutSpec, nodes: Sequence[Node], *, only_pending: bool
 ) -> None:
     api = connections.api
-    settings = request.settings
-    targets = ask_hosts(connections, request, nodes)
-    policy = request.policy
+    settings = spec.settings
+    targets = ask_hosts(connections, spec, nodes)
+    policy = spec.policy
     memory, proven = _read_memory_and_proof(api, settings)
     now = api.server_time()
-    unfinished = read_unfinished_summary(api, request.namespace, nodes)
+    unfinished = read_unfinished_summary(api, spec.namespace, nodes)
     versions = KnownVersions.of(nodes, targets.observations)
     inputs = EligibilityInputs(
         now,

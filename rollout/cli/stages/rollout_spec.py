@@ -37,8 +37,8 @@ class Unattended(Struct, frozen=True):
 Origin = Fresh | Saved | Interrupted | Unattended
 
 
-class Request(Struct, frozen=True):
-    """What a command was asked to do: settings, selection, policy, and where they came from."""
+class RolloutSpec(Struct, frozen=True):
+    """The rollout that a command runs or describes: which nodes, by which policy, and who asked."""
 
     settings: CommandSettings
     selection: Selection
@@ -60,11 +60,11 @@ class Request(Struct, frozen=True):
         return Probe(policy.sources, command, unwanted_version=policy.rollback)
 
 
-def fresh_request(settings: CommandSettings, *, rollback: str = "") -> Request:
-    """Return the request of a person for a new plan. `rollback`: its version, or empty.
+def new_rollout_spec(settings: CommandSettings, *, rollback: str = "") -> RolloutSpec:
+    """Return what a person asked for with this command. `rollback`: its version, or empty.
 
     Raises `UsageError` for settings that contradict each other.
     """
     policy = replace(policy_of(settings), rollback=rollback)
     refuse_finalizing(settings, rollback)
-    return Request(settings, selection_of(settings), policy)
+    return RolloutSpec(settings, selection_of(settings), policy)
