@@ -6,8 +6,6 @@ import sys
 
 from rollout.errors import ExitCode
 
-# Large clusters have many objects and hardly any garbage: look for it a hundred times less often.
-_OBJECTS_PER_COLLECTION = 70_000
 _WINDOWS = (
     "rollout: error: rollout does not run on Windows itself:"
     " it needs the file permissions and signals of Unix\n"
@@ -19,7 +17,6 @@ def main() -> None:
     if sys.platform == "win32":
         sys.stderr.write(_WINDOWS)
         sys.exit(ExitCode.ERROR)
-    gc.set_threshold(_OBJECTS_PER_COLLECTION)
     try:
         from rollout.cli.main import main as command
 
