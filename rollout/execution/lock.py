@@ -59,7 +59,7 @@ _LAST_SECONDS = 2.0
 _PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
 
-class LockRequest(Struct, frozen=True):
+class LockOptions(Struct, frozen=True):
     holder: str
     namespace: str = marks.LEASE_NAMESPACE
     seconds: int = SECONDS
@@ -76,17 +76,17 @@ class LeaseLock:
     """Holds the Lease for `run` while it is entered; `stop` ends waiting for it."""
 
     cluster: PatientApi
-    request: LockRequest
+    options: LockOptions
     run: str
     stop: StopRequest = field(default_factory=StopRequest)
     notice: Callable[[str], None] = lambda _message: None
 
     def __post_init__(self) -> None:
         self._clock = self.cluster.clock
-        self._interval = self.request.seconds / RENEWALS_PER_DURATION
+        self._interval = self.options.seconds / RENEWALS_PER_DURATION
         self._hurried = self.cluster.api.within(self._interval)
-        self._watch = self.request.watch or LeaseWatch(self._clock)
-        self._collection = leases_path(self.request.namespace)
+        self._watch = self.options.watch or LeaseWatch(self._clock)
+        self._collection = leases_path(self.options.namespace)
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._mutex = threading.Lock()
         self._ended = threading.Event()
@@ -112,7 +112,7 @@ class LeaseLock:
 
     def __exit__(self, *_error: object) -> None:
         self._ended.set()
-        self._thread.join(timeout=self.request.seconds)
+        self._thread.join(timeout=self.options.seconds)
         self._release()
 
     def check(self) -> None:
@@ -125,12 +125,12 @@ class LeaseLock:
                 hint="This process has released the lock and does nothing more.",
             )
         age = self._clock.monotonic() - self._renewed_at
-        if not self._is_lost and age >= self.request.seconds * _SAFE_SHARE:
+        if not self._is_lost and age >= self.options.seconds * _SAFE_SHARE:
             self._renew_patiently()
         if self._is_lost:
             state = f"held by {name_excerpt(self._new_holder)}" if self._new_holder else "free"
             raise FencedError(
-                f"the Lease {self.request.namespace}/{marks.LEASE_NAME} is {state} now",
+                f"the Lease {self.options.namespace}/{marks.LEASE_NAME} is {state} now",
                 hint="This process stops here; see who runs the other rollout.",
             )
 
@@ -144,7 +144,7 @@ class LeaseLock:
     def _is_ours(self, lease: Lease) -> bool:
         # The time tells apart two containers with the same holder name.
         is_same_time = lease.spec.acquire_time == self._acquired
-        return lease.held_by == self.request.holder and is_same_time
+        return lease.held_by == self.options.holder and is_same_time
 
     def _is_unchanged(self, before: Lease | None, current: Lease) -> bool:
         """Whether nobody has taken, renewed or released the lock since it was read.
@@ -154,7 +154,7 @@ class LeaseLock:
         if before is None or before.held_by != current.held_by:
             return False
         run = current.state.run
-        is_forced = bool(run) and self.request.force_unlock == run
+        is_forced = bool(run) and self.options.force_unlock == run
         return is_forced or before.version == current.version
 
     def _acquire(self) -> None:
@@ -167,7 +167,7 @@ class LeaseLock:
             return
         if lease.held_by:
             self._refuse_to_unlock_another(lease)
-            if not self.request.force_unlock:
+            if not self.options.force_unlock:
                 lease = self._wait_until_gone(lease)
         self._metadata = lease.metadata
         self._transitions = (lease.spec.lease_transitions or 0) + 1
@@ -192,7 +192,7 @@ class LeaseLock:
                 return
 
     def _read(self) -> Lease | None:
-        return self._retry(lambda: read_lease_object(self.cluster.api, self.request.namespace))
+        return self._retry(lambda: read_lease_object(self.cluster.api, self.options.namespace))
 
     def _retry(self, action: Callable[[], T]) -> T:
         return retry_until(self.cluster.deadline(), action, self.cluster.notice, sleep=self._sleep)
@@ -203,12 +203,12 @@ class LeaseLock:
 
     def _refuse_to_unlock_another(self, lease: Lease) -> None:
         """`BlockedError` if --force-unlock does not name the run that holds the Lease."""
-        named = self.request.force_unlock
+        named = self.options.force_unlock
         run = lease.state.run
         if not named or named == run:
             return
         for_run = f"for run {name_excerpt(run)}" if run else "and names no run"
-        unlock = unlock_commands(lease.state, self.request.namespace)
+        unlock = unlock_commands(lease.state, self.options.namespace)
         raise BlockedError(
             f"--force-unlock {named}, but {lease.state.holder_text} holds the lock {for_run}",
             hint=f"Once you are sure that no process is working on it, run: {unlock}",
@@ -217,7 +217,7 @@ class LeaseLock:
     def _wait_until_gone(self, lease: Lease) -> Lease:
         """Watch until the holder is gone; return the Lease as last read."""
         # Another process has taken the lock since the operator confirmed.
-        if self.request.watch is not None and self._watch.holder != lease.held_by:
+        if self.options.watch is not None and self._watch.holder != lease.held_by:
             raise _conflict_error(lease)
         next_notice = Deadline(self._clock, 0.0)
         while self._observe(lease) is not HolderState.GONE:
@@ -238,13 +238,13 @@ class LeaseLock:
         if state is HolderState.NOBODY:
             raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
         if state is HolderState.ALIVE:
-            raise locked_error(lease.state, self.request.namespace)
+            raise locked_error(lease.state, self.options.namespace)
         return state
 
     def _report_wait(self, lease: Lease) -> None:
         seconds_left = max(1.0, lease.state.duration - self._watch.seconds_unrenewed)
         time_left = Duration(round(seconds_left))
-        unlock = unlock_commands(lease.state, self.request.namespace)
+        unlock = unlock_commands(lease.state, self.options.namespace)
         self.notice(
             f"{lease.state.holder_text} holds the lock: watching up to {time_left} for a renewal;"
             f" if its process is gone, run: {unlock}"
@@ -294,7 +294,7 @@ class LeaseLock:
         try:
             return api.replace(self._path, self._body(released=released))
         except ApiConflictError:
-            current = read_lease_object(api, self.request.namespace)
+            current = read_lease_object(api, self.options.namespace)
             if current is None or not self._is_ours(current):
                 self._note_lost(current)
                 return None
@@ -332,11 +332,11 @@ class LeaseLock:
         own_annotations = {}
         if not released:
             own_annotations[marks.RUN] = self.run
-            if self.request.process:
-                own_annotations[marks.PROCESS] = self.request.process
+            if self.options.process:
+                own_annotations[marks.PROCESS] = self.options.process
         last = self._metadata
         metadata = last.for_update(own_annotations)
-        metadata |= {"name": marks.LEASE_NAME, "namespace": self.request.namespace}
+        metadata |= {"name": marks.LEASE_NAME, "namespace": self.options.namespace}
         if last.resource_version:
             # Without the UID, an update would recreate a deleted Lease.
             metadata |= {"resourceVersion": last.resource_version, "uid": last.uid}
@@ -345,8 +345,8 @@ class LeaseLock:
             "kind": "Lease",
             "metadata": metadata,
             "spec": {
-                "holderIdentity": "" if released else self.request.holder,
-                "leaseDurationSeconds": self.request.seconds,
+                "holderIdentity": "" if released else self.options.holder,
+                "leaseDurationSeconds": self.options.seconds,
                 "acquireTime": self._acquired,
                 "renewTime": now,
                 "leaseTransitions": self._transitions,

@@ -25,7 +25,7 @@ from rollout.execution.drain.task import Precedence
 from rollout.execution.events import NodeEvents
 from rollout.execution.gates import PolicyGates
 from rollout.execution.lease import HolderState
-from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.lock import LeaseLock, LockOptions
 from rollout.execution.node.conditions import NodeConditions
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.rejoin import mark_new_node
@@ -344,13 +344,13 @@ class Worker:
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
         cluster = PatientApi(self._server.api, self._server.clock)
-        request = LockRequest(
+        options = LockOptions(
             holder=self._settings.holder,
             namespace=self._settings.namespace,
             seconds=self._settings.lease_seconds,
             watch=self._leadership.watch,
         )
-        lock = LeaseLock(cluster, request, run_on_lease, self._server_stop)
+        lock = LeaseLock(cluster, options, run_on_lease, self._server_stop)
         # Blocked if another replica or a rollout was faster: try again later.
         with suppress(BlockedError), lock:
             self._lead(lock)

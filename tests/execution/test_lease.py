@@ -21,7 +21,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import PatientApi, StopRequest
 from rollout.execution.lease import LeaseState, LeaseWatch, read_lease
-from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.lock import LeaseLock, LockOptions
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.ports import ClusterApi
 from tests.execution.simulated import SetClock
@@ -43,8 +43,8 @@ def lock(
     **more: Any,
 ) -> LeaseLock:
     cluster = PatientApi(api, SystemClock(), told, patience)
-    request = LockRequest(holder, seconds=seconds, force_unlock=force_unlock, watch=watch)
-    return LeaseLock(cluster, request, f"run-of-{holder}", **more)
+    options = LockOptions(holder, seconds=seconds, force_unlock=force_unlock, watch=watch)
+    return LeaseLock(cluster, options, f"run-of-{holder}", **more)
 
 
 def lease(api: KubeApi) -> dict[str, object]:

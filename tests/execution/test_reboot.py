@@ -30,7 +30,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import OutageNotice
-from rollout.execution.lock import LockRequest
+from rollout.execution.lock import LockOptions
 from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import (
     NodeContext,
@@ -980,7 +980,7 @@ def undo_while(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Un
             api,
             clock=SystemClock(),
             observers=(recorder,),
-            lock=LockRequest("ann", seconds=1),
+            lock_options=LockOptions("ann", seconds=1),
             wait=0,
         )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import connect
 from rollout.execution.base.deadline import PatientApi
-from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.lock import LeaseLock, LockOptions
 from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, command
@@ -85,7 +85,7 @@ def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(
     server = serve(lab)
     with LeaseLock(
         PatientApi(connect(lab.kubeconfig, None), SystemClock()),
-        LockRequest("ann@laptop/1", seconds=3),
+        LockOptions("ann@laptop/1", seconds=3),
         "0123456789abcdef",
     ):
         for _ in range(2):

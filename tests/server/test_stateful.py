@@ -20,7 +20,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.errors import RolloutError
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.lease import LeaseWatch
-from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.lock import LeaseLock, LockOptions
 from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.rollout.abort import abort
 from rollout.server.protocol import FleetLockAnswer, HostRequest
@@ -202,7 +202,7 @@ class Asking(RuleBasedStateMachine):
     @rule()
     def somebody_aborts(self) -> None:
         """By force: whoever holds the lock is passed over."""
-        lock = LockRequest("ann", seconds=1, force_unlock=self.cluster.lease_run())
+        options = LockOptions("ann", seconds=1, force_unlock=self.cluster.lease_run())
         with_rebooting = set(self.granted)
         try:
             abort(
@@ -210,7 +210,7 @@ class Asking(RuleBasedStateMachine):
                 FakeCluster(self.cluster.behind),
                 clock=SystemClock(),
                 observers=(),
-                lock=lock,
+                lock_options=options,
                 wait=0,
             )
         except RolloutError:
@@ -228,7 +228,7 @@ class Asking(RuleBasedStateMachine):
             seen = LeaseWatch(SystemClock())
             with LeaseLock(
                 PatientApi(behind, SystemClock(), seconds=2),
-                LockRequest("ann", seconds=1, watch=seen),
+                LockOptions("ann", seconds=1, watch=seen),
                 "run-1",
             ):
                 for name in NAMES:

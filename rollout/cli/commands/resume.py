@@ -226,7 +226,7 @@ def _undo_rollout(
     from rollout.cli.program import with_program_name
     from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages.cluster import read_nodes
-    from rollout.cli.stages.execute import lock_request, new_process_token, reach_hosts
+    from rollout.cli.stages.execute import lock_options, new_process_token, reach_hosts
     from rollout.cli.stages.hosts import find_hosts
     from rollout.execution.base.deadline import StopRequest
     from rollout.execution.rollout.abort import abort as undo
@@ -235,7 +235,7 @@ def _undo_rollout(
     nodes = read_nodes(connections.api)
     hosts = find_hosts(nodes, [node.name for node in nodes], settings.ssh)
     progress = PlainLines(sys.stderr, with_program_name=with_program_name)
-    lock = lock_request(
+    options = lock_options(
         settings, process=new_process_token(), watch=watch, force_unlock=force_unlock
     )
     stop = StopRequest()
@@ -245,7 +245,7 @@ def _undo_rollout(
             connections.api,
             clock=wiring.system_clock(),
             observers=(progress,),
-            lock=lock,
+            lock_options=options,
             wait=wait,
             stop=stop,
         )

@@ -40,7 +40,7 @@ from rollout.execution.base.deadline import StopRequest
 from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.lease import LeaseWatch
-from rollout.execution.lock import LockRequest
+from rollout.execution.lock import LockOptions
 from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.rollout.assembly import RunPorts, RunRequest, assemble_rollout
 from rollout.execution.rollout.ledger import Rehearsal
@@ -75,10 +75,10 @@ class ReadyRun(Struct, frozen=True):
     repeats: RepeatFilter | None = None
 
 
-def lock_request(
+def lock_options(
     settings: Settings, *, process: str, watch: LeaseWatch | None, force_unlock: str
-) -> LockRequest:
-    return LockRequest(
+) -> LockOptions:
+    return LockOptions(
         holder=wiring.lease_holder(),
         namespace=settings.lock.namespace,
         seconds=settings.lock.seconds,
@@ -138,13 +138,13 @@ def run_and_show(ready_run: ReadyRun) -> RunResult:
         process_token = new_process_token()
         with _observers_and_signals(ready_run, display_observer, process_token) as observers:
             ports = _run_ports(ready_run, observers)
-            lock = lock_request(
+            options = lock_options(
                 prepared.spec.settings,
                 process=process_token,
                 watch=ready_run.watch,
                 force_unlock=ready_run.force_unlock,
             )
-            rollout = assemble_rollout(_run_request(prepared), ports, lock, ready_run.stop)
+            rollout = assemble_rollout(_run_request(prepared), ports, options, ready_run.stop)
             result = rollout.run()
         note(result_counts(result))
         # The summary must not fail if the terminal is gone.

@@ -12,7 +12,7 @@ from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
-from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.lock import LeaseLock, LockOptions
 from rollout.execution.node.conditions import NodeConditions
 from rollout.execution.node.marking import (
     MarksGoneError,
@@ -55,7 +55,7 @@ def abort(
     *,
     clock: Clock,
     observers: Sequence[Observer],
-    lock: LockRequest,
+    lock_options: LockOptions,
     wait: float,
     stop: StopRequest | None = None,
 ) -> Aborted:
@@ -67,21 +67,21 @@ def abort(
     stop = stop or StopRequest()
     report = Reporter(observers, clock)
     cluster = PatientApi(api, clock, OutageNotice(report))
-    unfinished = read_unfinished(api, lock.namespace, include_deferred=True)
+    unfinished = read_unfinished(api, lock_options.namespace, include_deferred=True)
     run = unfinished.run if unfinished else ""
-    with LeaseLock(cluster, request=lock, run=run, stop=stop, notice=report.notice) as lease:
+    with LeaseLock(cluster, options=lock_options, run=run, stop=stop, notice=report.notice) as lock:
         undoing = _Undoing(
             hosts=hosts,
             observers=observers,
-            lock=lock,
+            lock_options=lock_options,
             cluster=cluster,
-            check_may_act=lease.check,
+            check_may_act=lock.check,
             report=report,
             wait=wait,
             stop=stop,
         )
         undoing.free_slots()
-        unfinished = read_unfinished(api, lock.namespace, include_deferred=True)
+        unfinished = read_unfinished(api, lock_options.namespace, include_deferred=True)
         if unfinished is None:
             return Aborted(run, reverted=(), left_cordoned={})
         return undoing.undo(unfinished)
@@ -90,7 +90,7 @@ def abort(
 class _Undoing(Struct, frozen=True):
     hosts: RolloutHosts
     observers: Sequence[Observer]
-    lock: LockRequest
+    lock_options: LockOptions
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
@@ -110,7 +110,9 @@ class _Undoing(Struct, frozen=True):
         )
         conditions.remove_all()
         self._mark_aborted(unfinished, cordoned)
-        record = RunRecord(self.cluster, record_document(self.lock.namespace), self.report.notice)
+        record = RunRecord(
+            self.cluster, record_document(self.lock_options.namespace), self.report.notice
+        )
         # The steps above only report that the lock is lost. Whoever took it needs the record.
         self.check_may_act()
         record.end(complete=True)
@@ -130,7 +132,7 @@ class _Undoing(Struct, frozen=True):
     def free_slots(self) -> None:
         try:
             self.cluster.ask(
-                lambda api: change_slots(api, self.lock.namespace, lambda _slots: NO_SLOTS)
+                lambda api: change_slots(api, self.lock_options.namespace, lambda _slots: NO_SLOTS)
             )
         except ApiError as error:
             self.report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
@@ -176,9 +178,11 @@ class _Undoing(Struct, frozen=True):
     def _store_abort(self, run: str) -> None:
         """Have `rollout operate` start nothing until a person does."""
         at = whole_second(self.cluster.api.server_time() or self.report.now)
-        aborted = Pause(by=self.lock.holder, at=at, reason=run)
+        aborted = Pause(by=self.lock_options.holder, at=at, reason=run)
         try:
-            change_memory(self.cluster.api, self.lock.namespace, partial(replace, aborted=aborted))
+            change_memory(
+                self.cluster.api, self.lock_options.namespace, partial(replace, aborted=aborted)
+            )
         except ApiError as error:
             self.report.notice(
                 f"warning: `rollout operate` may start another by itself: {error.message}"

@@ -11,7 +11,7 @@ from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.events import NodeEvents
 from rollout.execution.gates import PolicyGates
-from rollout.execution.lock import LeaseLock, LockRequest
+from rollout.execution.lock import LeaseLock, LockOptions
 from rollout.execution.node.conditions import NodeConditions
 from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.node.tainting import Tainting
@@ -52,9 +52,9 @@ class RunPorts(Struct, frozen=True, kw_only=True):
 
 
 def assemble_rollout(
-    request: RunRequest, ports: RunPorts, lock: LockRequest, stop: StopRequest
+    request: RunRequest, ports: RunPorts, lock_options: LockOptions, stop: StopRequest
 ) -> Rollout:
-    return _Assembly(request, ports, lock, stop).build()
+    return _Assembly(request, ports, lock_options, stop).build()
 
 
 @dataclass
@@ -63,7 +63,7 @@ class _Assembly:
 
     request: RunRequest
     ports: RunPorts
-    lock: LockRequest
+    lock_options: LockOptions
     stop: StopRequest
 
     def build(self) -> Rollout:
@@ -71,17 +71,17 @@ class _Assembly:
             hosts=self.ports.hosts,
             engine=self.engine,
             stop_rule=self.stop_rule,
-            lease=self.lease,
+            lock=self.lock,
             events=self.events,
             record=RunRecord(
                 self.cluster,
-                record_document(self.lock.namespace),
+                record_document(self.lock_options.namespace),
                 self.report.notice,
                 self.request.unattended,
             ),
-            tainting=Tainting(self.cluster, self.lease.check, self.report, self.stop),
+            tainting=Tainting(self.cluster, self.lock.check, self.report, self.stop),
             inheritance=self.request.inherited,
-            holder=self.lock.holder,
+            holder=self.lock_options.holder,
             own_node=self.request.own_node,
             unattended=self.request.unattended,
         )
@@ -109,9 +109,13 @@ class _Assembly:
         return PatientApi(self.ports.api, self.ports.clock, OutageNotice(self.report))
 
     @cached_property
-    def lease(self) -> LeaseLock:
+    def lock(self) -> LeaseLock:
         return LeaseLock(
-            self.cluster, self.lock, self.plan.plan_id, stop=self.stop, notice=self.report.notice
+            self.cluster,
+            self.lock_options,
+            self.plan.plan_id,
+            stop=self.stop,
+            notice=self.report.notice,
         )
 
     @cached_property
@@ -124,10 +128,10 @@ class _Assembly:
         policy = self.plan.policy
         return RunMemory(
             self.cluster,
-            self.lease.check,
+            self.lock.check,
             self.report,
             run=self.plan.plan_id,
-            namespace=self.lock.namespace,
+            namespace=self.lock_options.namespace,
             failure_limit=policy.failure_limit(self.request.percentage_base),
             include_held=policy.include_held,
             retried=self.request.inherited.retried if self.request.inherited else frozenset(),
@@ -161,14 +165,14 @@ class _Assembly:
         return Engine(
             plan=plan,
             cluster=self.cluster,
-            check_may_act=self.lease.check,
+            check_may_act=self.lock.check,
             report=self.report,
             stop=self.stop,
             gates=self.gates,
             memory=self.memory,
             ledger=self.ledger,
             settler=Settler(self.cluster, self.report, plan.policy, self.gates.health.find_problem),
-            conditions=NodeConditions.of_plan(plan, self.cluster, self.lease.check, self.report),
+            conditions=NodeConditions.of_plan(plan, self.cluster, self.lock.check, self.report),
             away_limit_of=away_limit_of,
             why_none_starts=self.stop_rule.why_none_starts,
         )

@@ -56,7 +56,7 @@ class Rollout(Struct, frozen=True):
     hosts: RolloutHosts
     engine: Engine
     stop_rule: StopRule
-    lease: LeaseLock
+    lock: LeaseLock
     events: NodeEvents
     record: RunRecord
     tainting: Tainting
@@ -90,7 +90,7 @@ class Rollout(Struct, frozen=True):
         record is not understood; `ApiError` if Lease or record cannot be written;
         `InterruptedRunError` if stopped.
         """
-        with self.lease, self.events:
+        with self.lock, self.events:
             result = self._carry_out()
         self.engine.report.finished(result)
         return result
