@@ -42,7 +42,7 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LockOptions
 from rollout.execution.node.ssh_host import RolloutHosts
-from rollout.execution.rollout.assembly import RunPorts, RunRequest, assemble_rollout
+from rollout.execution.rollout.assembly import RunInputs, RunPorts, assemble_rollout
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse_on_server
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
@@ -144,7 +144,7 @@ def run_and_show(ready_run: ReadyRun) -> RunResult:
                 watch=ready_run.watch,
                 force_unlock=ready_run.force_unlock,
             )
-            rollout = assemble_rollout(_run_request(prepared), ports, options, ready_run.stop)
+            rollout = assemble_rollout(_run_inputs(prepared), ports, options, ready_run.stop)
             result = rollout.run()
         note(result_counts(result))
         # The summary must not fail if the terminal is gone.
@@ -199,8 +199,8 @@ def _observers_and_signals(
         yield observers
 
 
-def _run_request(prepared: PreparedRun) -> RunRequest:
-    return RunRequest(
+def _run_inputs(prepared: PreparedRun) -> RunInputs:
+    return RunInputs(
         plan=prepared.plan,
         percentage_base=prepared.percentage_base,
         own_node=prepared.targets.own_node,

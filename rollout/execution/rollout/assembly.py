@@ -31,7 +31,7 @@ from rollout.planning.eligibility.evidence import ProvenVersions
 from rollout.ports import Clock, ClusterApi, Observer
 
 
-class RunRequest(Struct, frozen=True, kw_only=True):
+class RunInputs(Struct, frozen=True, kw_only=True):
     plan: RolloutPlan
     # How many nodes percentages refer to.
     percentage_base: int
@@ -52,16 +52,16 @@ class RunPorts(Struct, frozen=True, kw_only=True):
 
 
 def assemble_rollout(
-    request: RunRequest, ports: RunPorts, lock_options: LockOptions, stop: StopRequest
+    inputs: RunInputs, ports: RunPorts, lock_options: LockOptions, stop: StopRequest
 ) -> Rollout:
-    return _Assembly(request, ports, lock_options, stop).build()
+    return _Assembly(inputs, ports, lock_options, stop).build()
 
 
 @dataclass
 class _Assembly:
     """The parts of a rollout, each created when first needed."""
 
-    request: RunRequest
+    inputs: RunInputs
     ports: RunPorts
     lock_options: LockOptions
     stop: StopRequest
@@ -77,18 +77,18 @@ class _Assembly:
                 self.cluster,
                 record_document(self.lock_options.namespace),
                 self.report.notice,
-                self.request.unattended,
+                self.inputs.unattended,
             ),
             tainting=Tainting(self.cluster, self.lock.check, self.report, self.stop),
-            inheritance=self.request.inherited,
+            inheritance=self.inputs.inherited,
             holder=self.lock_options.holder,
-            own_node=self.request.own_node,
-            unattended=self.request.unattended,
+            own_node=self.inputs.own_node,
+            unattended=self.inputs.unattended,
         )
 
     @property
     def plan(self) -> RolloutPlan:
-        return self.request.plan
+        return self.inputs.plan
 
     @property
     def report(self) -> Reporter:
@@ -120,7 +120,7 @@ class _Assembly:
 
     @cached_property
     def ledger(self) -> Ledger:
-        inherited = self.request.inherited or Inheritance()
+        inherited = self.inputs.inherited or Inheritance()
         return Ledger(cordoned_before=inherited.left_cordoned, failures_before=inherited.failures)
 
     @cached_property
@@ -132,11 +132,11 @@ class _Assembly:
             self.report,
             run=self.plan.plan_id,
             namespace=self.lock_options.namespace,
-            failure_limit=policy.failure_limit(self.request.percentage_base),
+            failure_limit=policy.failure_limit(self.inputs.percentage_base),
             include_held=policy.include_held,
-            retried=self.request.inherited.retried if self.request.inherited else frozenset(),
-            unattended=self.request.unattended,
-            proven=self.request.proven,
+            retried=self.inputs.inherited.retried if self.inputs.inherited else frozenset(),
+            unattended=self.inputs.unattended,
+            proven=self.inputs.proven,
         )
 
     @cached_property
@@ -160,7 +160,7 @@ class _Assembly:
         requested = requested_nodes(plan)
 
         def away_limit_of(nodes: Iterable[Node]) -> AwayLimit:
-            return AwayLimit.of(plan.policy, self.request.percentage_base, requested, nodes)
+            return AwayLimit.of(plan.policy, self.inputs.percentage_base, requested, nodes)
 
         return Engine(
             plan=plan,
