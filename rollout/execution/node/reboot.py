@@ -67,7 +67,7 @@ class RefilledError(DrainError):
     """Pods that have to leave are on the node again."""
 
 
-class RebootRequest(Enum):
+class RebootDelivery(Enum):
     """Whether a host has received the request to reboot."""
 
     RECEIVED = auto()
@@ -147,7 +147,7 @@ def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, 
 
 def ask_for_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
-) -> RebootRequest:
+) -> RebootDelivery:
     """Send the reboot command, unless the host has rebooted by itself.
 
     Raises:
@@ -165,22 +165,22 @@ def ask_for_reboot(
             _report_wait(context, host, f"the host cannot be asked to reboot yet: {error}")
             boot = _await_answer(context, host, deadline, error.message)
             if not is_in_old_boot(host, boot):
-                return RebootRequest.NOT_NEEDED
+                return RebootDelivery.NOT_NEEDED
         except SshTimeoutError as error:
             # The host answered on this connection: the command counts as received.
             _report_wait(context, host, f"no response to the reboot command: {error}")
-            return RebootRequest.RECEIVED
+            return RebootDelivery.RECEIVED
         except SshUnreachableError:
-            return RebootRequest.IN_DOUBT
+            return RebootDelivery.IN_DOUBT
         except SshError as error:
             raise RebootError(
                 f"the host cannot be asked to reboot: {error}", hint=error.hint
             ) from error
         else:
             if result is None:
-                return RebootRequest.NOT_NEEDED
+                return RebootDelivery.NOT_NEEDED
             _require_accepted(result)
-            return RebootRequest.RECEIVED
+            return RebootDelivery.RECEIVED
 
 
 def _require_accepted(result: CommandResult) -> None:

@@ -35,7 +35,7 @@ from rollout.execution.node.marking import (
 )
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
 from rollout.execution.node.reboot import (
-    RebootRequest,
+    RebootDelivery,
     RefilledError,
     ask_for_reboot,
     check_drained_and_detached,
@@ -318,13 +318,13 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
         # First: after a crash, only the mark says that the host may be rebooting.
         mark_phase(context, Phase.REBOOTING)
         with undoing_failed_rollback(context, host):
-            request = ask_for_reboot(context, host, progress.targets)
+            delivery = ask_for_reboot(context, host, progress.targets)
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
         # The step approves the new version when it runs again.
         return _repeat_for_restaged(progress)
-    in_doubt = request is RebootRequest.IN_DOUBT
+    in_doubt = delivery is RebootDelivery.IN_DOUBT
     return replace(progress, in_doubt=in_doubt).move(Edge.REBOOT_REQUESTED)
 
 
