@@ -74,8 +74,8 @@ STOPPED_BY_SETTING = frozenset(
 )
 
 
-class RequestKind(Struct, frozen=True):
-    """A kind of object without which a coordinator does nothing."""
+class TriggerResource(Struct, frozen=True):
+    """A resource whose objects tell a coordinator what to do; without them it does nothing."""
 
     plural: str
     group: str
@@ -90,13 +90,15 @@ class RequestKind(Struct, frozen=True):
 # https://github.com/Mellanox/maintenance-operator, api/v1alpha1/groupversion_info.go;
 # https://github.com/medik8s/node-maintenance-operator, api/v1beta1/groupversion_info.go;
 # https://github.com/Nils-Svensson/node-maintenance-orchestrator, api/v1alpha1/groupversion_info.go
-REQUESTS = {
-    Rival.UPGRADE_CONTROLLER: RequestKind("plans", "upgrade.cattle.io", "v1"),
-    Rival.NVIDIA_MAINTENANCE: RequestKind("nodemaintenances", "maintenance.nvidia.com", "v1alpha1"),
-    Rival.MEDIK8S_MAINTENANCE: RequestKind(
+TRIGGERS = {
+    Rival.UPGRADE_CONTROLLER: TriggerResource("plans", "upgrade.cattle.io", "v1"),
+    Rival.NVIDIA_MAINTENANCE: TriggerResource(
+        "nodemaintenances", "maintenance.nvidia.com", "v1alpha1"
+    ),
+    Rival.MEDIK8S_MAINTENANCE: TriggerResource(
         "nodemaintenances", "nodemaintenance.medik8s.io", "v1beta1"
     ),
-    Rival.MAINTENANCE_ORCHESTRATOR: RequestKind(
+    Rival.MAINTENANCE_ORCHESTRATOR: TriggerResource(
         "nodemaintenanceplans", "maintenance.nmoo.io", "v1alpha1"
     ),
 }

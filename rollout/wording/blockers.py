@@ -7,7 +7,7 @@ from rollout.model.deployment import Deployment
 from rollout.model.drain_finding import NoRoom
 from rollout.model.plan import Blocker
 from rollout.model.quantity import Duration
-from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
+from rollout.model.rivals import TRIGGERS, Coordinator, LockAnnotation, Rival
 from rollout.model.text import counted, joined, printable, shell_word, shortened
 from rollout.wording.drain import why_fits_nowhere, why_not_evicted
 from rollout.wording.words import (
@@ -22,7 +22,7 @@ from rollout.wording.words import (
 
 _ABORT = "`rollout abort` uncordons it once that rollout has ended"
 _OR_ALLOW = "or use --allow unhealthy"
-_DRAINING_ON_REQUEST = REQUESTS.keys() - {Rival.UPGRADE_CONTROLLER}
+_DRAINING_ON_TRIGGER = TRIGGERS.keys() - {Rival.UPGRADE_CONTROLLER}
 _AND_NO_OTHER = "and no other control-plane node may be unavailable at the same time"
 _PAUSE_POOLS = 'kubectl patch machineconfigpool --all --type merge -p \'{"spec":{"paused":true}}\''
 
@@ -128,7 +128,7 @@ def _coordinator_active(finding: findings.CoordinatorActive) -> Words:
 def _what_it_does(coordinator: Coordinator) -> str:
     if coordinator.rival == Rival.FLEETLOCK:
         return "lets hosts reboot by themselves"
-    if coordinator.rival in _DRAINING_ON_REQUEST:
+    if coordinator.rival in _DRAINING_ON_TRIGGER:
         return "has requests to cordon and drain nodes"
     if coordinator.holders:
         return f"reboots nodes by itself and holds its lock for {', '.join(coordinator.holders)}"

@@ -11,7 +11,7 @@ from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, read_coordinators
 from rollout.gather.cluster.snapshot import console_command, read_diagnosis
 from rollout.model.progress import NodeCondition
-from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation
+from rollout.model.rivals import TRIGGERS, Coordinator, LockAnnotation
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 Json = dict[str, Any]
@@ -61,19 +61,19 @@ def found(
     *,
     deployments: tuple[Json, ...] = (),
     daemon_sets: tuple[Json, ...] = (),
-    requests: int | None = None,
+    triggers: int | None = None,
 ) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
     lists: dict[str, object] = {DEPLOYMENTS: deployments, DAEMON_SETS: daemon_sets}
 
     def answer(exchange: Exchange) -> None:
         path = exchange.split.path
-        is_request = path in [kind.path for kind in REQUESTS.values()]
-        if is_request and requests is None:
+        is_trigger = path in [resource.path for resource in TRIGGERS.values()]
+        if is_trigger and triggers is None:
             exchange.json(
                 {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}, 404
             )
-        elif is_request:
-            items = [{"metadata": {"name": "os"}}] * (requests or 0)
+        elif is_trigger:
+            items = [{"metadata": {"name": "os"}}] * (triggers or 0)
             exchange.json({"metadata": {}, "items": items})
         else:
             exchange.json({"metadata": {}, "items": lists[path]})
@@ -164,7 +164,7 @@ def test_operators_are_known_by_name_label_or_image(
     assert unseen == ()
 
 
-@pytest.mark.parametrize(("requests", "is_rival"), [(None, False), (0, False), (1, True)])
+@pytest.mark.parametrize(("triggers", "is_rival"), [(None, False), (0, False), (1, True)])
 @pytest.mark.parametrize(
     ("deployment", "rival"),
     [
@@ -189,10 +189,10 @@ def test_operators_are_known_by_name_label_or_image(
         ),
     ],
 )
-def test_what_works_on_request_is_one_where_it_has_requests(
-    deployment: Json, rival: str, requests: int | None, *, is_rival: bool, tmp_path: Path
+def test_what_waits_for_a_trigger_is_a_rival_if_it_has_one(
+    deployment: Json, rival: str, triggers: int | None, *, is_rival: bool, tmp_path: Path
 ) -> None:
-    coordinators, _unseen = found(tmp_path, deployments=(deployment,), requests=requests)
+    coordinators, _unseen = found(tmp_path, deployments=(deployment,), triggers=triggers)
     assert [each.rival for each in coordinators] == ([rival] if is_rival else [])
 
 

@@ -9,7 +9,7 @@ from rollout.model import marks
 from rollout.model.gates import HealthRule
 from rollout.model.object_reference import ObjectReference
 from rollout.model.policy import Policy
-from rollout.model.rivals import REQUESTS, Rival
+from rollout.model.rivals import TRIGGERS, Rival
 from rollout.ports import ClusterApi
 from rollout.threads import side_by_side
 
@@ -121,8 +121,8 @@ def plan_rights() -> tuple[Right, ...]:
     kube_system = "kube-system"
     plans = "plans.upgrade.cattle.io"
     maintenance = [
-        f"{requests.plural}.{requests.group}"
-        for rival, requests in REQUESTS.items()
+        f"{trigger.plural}.{trigger.group}"
+        for rival, trigger in TRIGGERS.items()
         if rival is not Rival.UPGRADE_CONTROLLER
     ]
     storage = "replicas.longhorn.io settings.longhorn.io"

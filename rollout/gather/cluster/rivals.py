@@ -10,7 +10,7 @@ from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import ReadIfAllowed, read_if_allowed, read_objects
 from rollout.gather.cluster.wire import decoder_of
 from rollout.model.json_text import DECODE_ERRORS
-from rollout.model.rivals import REQUESTS, Coordinator, LockAnnotation, Rival
+from rollout.model.rivals import TRIGGERS, Coordinator, LockAnnotation, Rival
 from rollout.ports import ClusterApi
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -204,13 +204,13 @@ def _runs_nowhere(daemon_set: _WireCoordinator) -> bool:
 
 
 def _may_have_work(api: ClusterApi, coordinator: Coordinator) -> bool:
-    """Whether the coordinator may reboot a node now: it has a request, or needs none."""
-    requests = REQUESTS.get(Rival(coordinator.rival))
-    if requests is None:
+    """Whether the coordinator may reboot a node now: an object triggers it, or it needs none."""
+    trigger = TRIGGERS.get(Rival(coordinator.rival))
+    if trigger is None:
         return True
     try:
-        page = api.get(requests.path, {"limit": "1"})
-        return bool(decode.decode(page, wire.ListPage[_WireCoordinator], requests.path).items)
+        page = api.get(trigger.path, {"limit": "1"})
+        return bool(decode.decode(page, wire.ListPage[_WireCoordinator], trigger.path).items)
     except ApiNotFoundError:
         return False
     except ApiError as error:
