@@ -116,7 +116,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         """Print no traceback for a client that disconnects early."""
 
 
-class _RequestReader(io.BufferedReader):
+class _BoundedHeaderReader(io.BufferedReader):
     """Limits the bytes of all lines together, without the body."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
@@ -139,7 +139,7 @@ class _Handler(WSGIRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.rfile = _RequestReader(self.rfile.detach())
+        self.rfile = _BoundedHeaderReader(self.rfile.detach())
 
     def get_stderr(self) -> io.StringIO:
         # wsgiref prints tracebacks there, as when a client stops reading.

@@ -57,7 +57,7 @@ _MESSAGES_BY_ERROR: tuple[tuple[type[Exception] | tuple[type[Exception], ...], s
 )
 
 
-class _RequestedObject(NamedTuple):
+class _ObjectPath(NamedTuple):
     """What a path such as `/apis/GROUP/VERSION/namespaces/NAMESPACE/pods/NAME/log` names."""
 
     version: str
@@ -100,7 +100,7 @@ def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
     if root not in ("api", "apis"):
         return True
     version_parts = 1 if root == "api" else 2
-    requested = _requested_object(parts, version_parts)
+    requested = _object_path(parts, version_parts)
     if not requested.resource:
         has_version = len(parts) == version_parts
         return answer.kind == (_DISCOVERY if has_version else _GROUP_DISCOVERY)
@@ -114,7 +114,7 @@ def _is_of_expected_kind(answer: _ResponseBody, method: str, path: str) -> bool:
     return is_of_version and _is_of_resource(answer.kind, method, requested)
 
 
-def _is_of_resource(kind: str, method: str, requested: _RequestedObject) -> bool:
+def _is_of_resource(kind: str, method: str, requested: _ObjectPath) -> bool:
     if method == "GET" and not requested.name:
         return kind.endswith("List") and _plural(kind.removesuffix("List")) == requested.resource
     # The plural of a custom resource need not follow from its kind.
@@ -122,14 +122,14 @@ def _is_of_resource(kind: str, method: str, requested: _RequestedObject) -> bool
     return is_custom or _plural(kind) == requested.resource
 
 
-def _requested_object(parts: Sequence[str], version_parts: int) -> _RequestedObject:
+def _object_path(parts: Sequence[str], version_parts: int) -> _ObjectPath:
     version = "/".join(parts[:version_parts])
     object_parts = parts[version_parts:]
     # `namespaces/NAME` alone is the namespace.
     if object_parts[:1] == ["namespaces"] and object_parts[2:]:
         object_parts = object_parts[2:]
     resource, name, subresource, *_ = (*object_parts, "", "", "")
-    return _RequestedObject(version, resource, name, subresource)
+    return _ObjectPath(version, resource, name, subresource)
 
 
 def _plural(kind: str) -> str:

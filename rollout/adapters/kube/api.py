@@ -51,7 +51,7 @@ class Timeouts(Struct, frozen=True):
     body_patience: float = 10
 
 
-class _Request(Struct, frozen=True):
+class _HttpRequest(Struct, frozen=True):
     method: str
     path: str
     query: Query
@@ -125,7 +125,7 @@ class KubeApi(Struct, frozen=True, eq=False):
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
         """Yield a list's pages, each fetched ahead. Raises `ApiGoneError` if read too slowly."""
         parameters = {"limit": DEFAULT_PAGE, **(query or {})}
-        request = _Request("GET", path, parameters, self._timeouts.read)
+        request = _HttpRequest("GET", path, parameters, self._timeouts.read)
         body, token = self._exchange(request)
         while token:
             request = replace(request, query={**parameters, "continue": token})
@@ -165,7 +165,7 @@ class KubeApi(Struct, frozen=True, eq=False):
             "timeoutSeconds": str(max(1, round(seconds))),
         }
         read_timeout = seconds + _WATCH_SLACK_SECONDS
-        request = _Request("GET", path, parameters, read_timeout, encoding="identity")
+        request = _HttpRequest("GET", path, parameters, read_timeout, encoding="identity")
         return WatchStream(
             lambda: self._require_success(request),
             lambda error: self._note_failed_exchange(error, request),
@@ -174,7 +174,7 @@ class KubeApi(Struct, frozen=True, eq=False):
     def _answer_body(
         self, method: str, path: str, query: Query | None, body: object = None
     ) -> bytes:
-        request = _Request(
+        request = _HttpRequest(
             method=method,
             path=path,
             query=query or {},
@@ -184,7 +184,7 @@ class KubeApi(Struct, frozen=True, eq=False):
         answer, _ = self._exchange(request)
         return answer
 
-    def _exchange(self, request: _Request) -> tuple[bytes, str]:
+    def _exchange(self, request: _HttpRequest) -> tuple[bytes, str]:
         """Return the body and the token of a list's next page, or empty."""
         response = self._require_success(request)
         arrived_at = self._server_time.monotonic()
@@ -200,7 +200,7 @@ class KubeApi(Struct, frozen=True, eq=False):
         return body, token
 
     def _note_failed_exchange(
-        self, error: Exception, request: _Request, *, status: int = 0
+        self, error: Exception, request: _HttpRequest, *, status: int = 0
     ) -> ApiError:
         """Note the outage; return the error. `status` is of an answer that broke off."""
         self._recovery.note_outage()
@@ -219,7 +219,7 @@ class KubeApi(Struct, frozen=True, eq=False):
         response.release_conn()
         return body
 
-    def _require_success(self, request: _Request) -> urllib3.BaseHTTPResponse:
+    def _require_success(self, request: _HttpRequest) -> urllib3.BaseHTTPResponse:
         """Return a successful response with its body unread, or raise `ApiError`.
 
         If the server rejects the credentials, they are renewed once.
@@ -235,7 +235,7 @@ class KubeApi(Struct, frozen=True, eq=False):
         raise self._refusal_error(response, request)
 
     def _send_with_retry(
-        self, session: ApiSession, request: _Request, *, may_repeat: bool = True
+        self, session: ApiSession, request: _HttpRequest, *, may_repeat: bool = True
     ) -> urllib3.BaseHTTPResponse:
         try:
             return self._send_once(session, request)
@@ -245,7 +245,7 @@ class KubeApi(Struct, frozen=True, eq=False):
                 return self._send_with_retry(session, request, may_repeat=False)
             raise api_error from error
 
-    def _send_once(self, session: ApiSession, request: _Request) -> urllib3.BaseHTTPResponse:
+    def _send_once(self, session: ApiSession, request: _HttpRequest) -> urllib3.BaseHTTPResponse:
         headers = session.with_credentials(request.headers())
         started = time.monotonic()
         outcome = "interrupted"
@@ -269,7 +269,7 @@ class KubeApi(Struct, frozen=True, eq=False):
             _LOG.debug("%s: %s, %.0f ms", request.for_log(), outcome, milliseconds)
         return response
 
-    def _refusal_error(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:
+    def _refusal_error(self, response: urllib3.BaseHTTPResponse, request: _HttpRequest) -> ApiError:
         try:
             body = self._access.session.without_credentials(self._read_body(response))
         except (urllib3.exceptions.HTTPError, OSError):

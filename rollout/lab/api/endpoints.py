@@ -31,7 +31,7 @@ from rollout.lab.api.statuses import (
     unsupported_media_type,
 )
 from rollout.lab.api.store import Json, ObjectStore
-from rollout.lab.api.writing import Writer, deletion_request
+from rollout.lab.api.writing import Writer, delete_options
 
 _OK = 200
 _CREATED = 201
@@ -121,9 +121,9 @@ class Endpoints:
         return self._object(call, self._writer.patch(call, _decode(call.payload)))
 
     def _delete(self, call: Call) -> EndpointResponse:
-        request = deletion_request(call.query, _body(call) if call.payload else None)
+        options = delete_options(call.query, _body(call) if call.payload else None)
         current = self._current(call)
-        after = self._writer.delete_object(call.target.resource, current, request)
+        after = self._writer.delete_object(call.target.resource, current, options)
         return self._object(call, after)
 
     def _scale(self, call: Call) -> Json:

@@ -19,7 +19,7 @@ from rollout.lab.api.statuses import (
     server_error,
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
-from rollout.lab.api.writing import Writer, check_uid, deletion_request
+from rollout.lab.api.writing import Writer, check_uid, delete_options
 from rollout.lab.objects import (
     condition,
     is_deleting,
@@ -57,15 +57,15 @@ class EvictionEndpoint:
         if (eviction.get("metadata") or {}).get("name") != target.name:
             raise bad_request("name in URL does not match name in Eviction object")
         self._writer.check_namespace(PODS, target.namespace, target.name)
-        request = deletion_request(query, eviction.get("deleteOptions"))
+        options = delete_options(query, eviction.get("deleteOptions"))
         pod = self._writer.current(PODS, target.name, target.namespace)
         if phase(pod) == "Running" and not is_deleting(pod):
-            self._charge_budget(pod, dry_run=request.dry_run)
-            check_uid(PODS, pod, request.uid)
-            if not request.dry_run:
+            self._charge_budget(pod, dry_run=options.dry_run)
+            check_uid(PODS, pod, options.uid)
+            if not options.dry_run:
                 marked = with_condition(pod, _DISRUPTION_TARGET, self._store.now())
                 pod = self._store.put(PODS, marked)
-        self._writer.delete_object(PODS, pod, request)
+        self._writer.delete_object(PODS, pod, options)
         return evicted()
 
     def _charge_budget(self, pod: Json, *, dry_run: bool) -> None:

@@ -48,7 +48,7 @@ _VERSION_REQUIRED = frozenset({LEASES, BUDGETS})
 _CREATED_BY_UPDATE = frozenset({LEASES, EVENTS})
 
 
-class DeletionRequest(Struct, frozen=True):
+class DeleteOptions(Struct, frozen=True):
     """The DeleteOptions of a request; None and empty strings mean not given."""
 
     grace_seconds: int | None = None
@@ -56,13 +56,13 @@ class DeletionRequest(Struct, frozen=True):
     dry_run: bool = False
 
 
-def deletion_request(query: Mapping[str, str], body: Json | None) -> DeletionRequest:
+def delete_options(query: Mapping[str, str], body: Json | None) -> DeleteOptions:
     """Read the options of a deletion; the body wins over the query."""
     options = body or {}
     grace = options.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
     dry_run = (query.get("dryRun"), *(options.get("dryRun") or ()))
     try:
-        return DeletionRequest(
+        return DeleteOptions(
             grace_seconds=None if grace is None else int(grace),
             uid=(options.get("preconditions") or {}).get("uid") or "",
             dry_run="All" in dry_run,
@@ -161,12 +161,12 @@ class Writer:
             return with_metadata(obj, resourceVersion=current["metadata"]["resourceVersion"])
         return settle(self._store, resource, obj) or obj
 
-    def delete_object(self, resource: Resource, current: Json, request: DeletionRequest) -> Json:
+    def delete_object(self, resource: Resource, current: Json, options: DeleteOptions) -> Json:
         """Delete an object, and return it as the deletion leaves it or last found it."""
-        check_uid(resource, current, request.uid)
+        check_uid(resource, current, options.uid)
         now = self._store.now()
-        after = deleted_form(resource, current, now, grace_seconds=request.grace_seconds)
-        if request.dry_run:
+        after = deleted_form(resource, current, now, grace_seconds=options.grace_seconds)
+        if options.dry_run:
             return after
         return settle(self._store, resource, after) or after
 
