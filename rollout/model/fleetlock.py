@@ -1,25 +1,27 @@
-"""FleetLock: groups, and who holds their slots. The protocol is Zincati's.
+"""FleetLock: groups, and their slots. The protocol is Zincati's.
 
 https://coreos.github.io/zincati/development/fleetlock/protocol/
 
-* held: the host has asked for a reboot, and has taken a slot. Its node is drained.
+The docstring of `rollout.server` gives the life of a slot. Its terms, beside the protocol's:
+
+* reserved: the slot is written for the host's node. From then on the host holds it.
 * granted: the host may reboot. The grant is the phase `rebooting` on the Node.
-* reported: the host has reported steady state.
-* given up: by `rollout fleetlock release`, or a report without a reboot.
+* suspended: no replica grants the reboot, until the worker resumes grants.
+* canceled: the node is returned without another reboot, because of `rollout fleetlock release`, or
+  of a report without a reboot.
 * returned: the node is uncordoned and back in service, by the edge `proven` or, without proof,
-  `returned`. The cluster settles from it.
-* released (an answer): the node is returned. Its slot may still be held.
-* freed: the slot is removed, for another host to take.
+  `returned`. The host then gets the answer `released`, although the slot is still held.
+* released: the slot is removed, and another host can reserve it.
 
 What the worker does with a slot, by its fields:
 
-    state           is_given_up  has_reported  the worker
+    state           is_canceled  has_reported  the worker
     held            no           no            drains the node, and awaits its reboot
-    held            no           yes           proves the node, and returns it
+    held            no           yes           proves the reboot, and returns the node
     failed, absent  no           no            leaves the node as it is
     any             yes          any           returns the node without another reboot
 
-`closing` and `awaited` are the worker's own, and are reset when the node has failed.
+`is_suspended` and `awaited` are the worker's own, and are reset when the node has failed.
 """
 
 import hashlib
@@ -85,8 +87,8 @@ class Groups(Struct, frozen=True):
 class SlotState(StrEnum):
     """The state of a slot.
 
-    `failed`: the node stays cordoned until its host reports. `absent`: the slot is free, but the
-    node is unavailable.
+    `failed`: the node stays cordoned until its host reports. `absent`: the same, but its host did
+    not come back, so another host can reserve a slot in its place.
     """
 
     HELD = "held"
@@ -102,16 +104,21 @@ class Awaited(StrEnum):
 
     NOTHING = ""
     DRAIN = "drain"
-    ASK = "ask"
+    REQUEST = "ask"
     BOOT = "boot"
     READY = "ready"
     REPORT = "report"
     LATE_REBOOT = "calm"
 
 
-# Older than the terms above, which use `released` and `returned` otherwise. Kept because servers
-# of two versions share the slots.
-_STORED_NAMES = {"run_id": "run", "is_given_up": "released", "has_reported": "returned"}
+# The stored names are older than the terms above, which use `released` and `returned` otherwise.
+# They are kept because servers of two versions share the slots.
+_STORED_NAMES = {
+    "run_id": "run",
+    "is_suspended": "closing",
+    "is_canceled": "released",
+    "has_reported": "returned",
+}
 
 
 class Slot(Struct, frozen=True, rename=_STORED_NAMES):
@@ -127,9 +134,9 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
     boot_id: str
     version: str = ""
     state: SlotState = SlotState.HELD
-    # No more reboots are granted: the node is about to be returned.
-    closing: bool = False
-    is_given_up: bool = False
+    # The worker has suspended grants, because the node may have to be returned.
+    is_suspended: bool = False
+    is_canceled: bool = False
     has_reported: bool = False
     awaited: Awaited = Awaited.NOTHING
     # By the API server's clock, so that another server continues the timeout.
@@ -156,8 +163,8 @@ class Slots(Struct, frozen=True, rename={"all": "held"}):
         """Return the slot of the host with this ID, or None."""
         return next((slot for slot in self.all if slot.id == host_id), None)
 
-    def taken(self, group: str) -> Sequence[Slot]:
-        """Return the slots that count against the group's size."""
+    def counted(self, group: str) -> Sequence[Slot]:
+        """Return the slots that count toward the group's limit."""
         slots = [slot for slot in self.all if slot.group == group]
         return [slot for slot in slots if slot.state is not SlotState.ABSENT]
 
@@ -166,45 +173,45 @@ class Slots(Struct, frozen=True, rename={"all": "held"}):
         """Return the nodes that hold slots, and count as unavailable."""
         return frozenset(slot.node for slot in self.all)
 
-    def with_slot(self, slot: Slot) -> "Slots":
+    def add(self, slot: Slot) -> "Slots":
         """Return the slots with one more, if the node has none."""
         return self if self.of_node(slot.node) else Slots((*self.all, slot))
 
-    def free(self, run_id: str) -> "Slots":
-        """Return the slots without the rollout's."""
+    def release(self, run_id: str) -> "Slots":
+        """Remove the slot."""
         return Slots(tuple(slot for slot in self.all if slot.run_id != run_id))
 
-    def give_up(self, run_id: str) -> "Slots":
+    def cancel(self, run_id: str) -> "Slots":
         """Have the node returned without another reboot."""
-        return self._changed(run_id, is_given_up=True)
+        return self._changed(run_id, is_canceled=True)
 
     def report(self, run_id: str) -> "Slots":
-        """Note the host's report; a failed node is proved again."""
+        """Note that the host has reported; a failed node is proved again."""
+        slot = self.of_run(run_id)
+        if slot is not None and slot.state is SlotState.ABSENT:
+            # Another host may hold a slot in its place, so this one must not count again.
+            return self._changed(run_id, has_reported=True, is_canceled=True)
         return self._changed(run_id, has_reported=True, state=SlotState.HELD)
 
-    def report_absent(self, run_id: str) -> "Slots":
-        """Note the report of an absent node's host, whose slot may be taken meanwhile."""
-        return self._changed(run_id, has_reported=True, is_given_up=True)
+    def suspend_grants(self, run_id: str) -> "Slots":
+        """Have no replica grant the reboot."""
+        return self._changed(run_id, is_suspended=True)
 
-    def close(self, run_id: str) -> "Slots":
-        """Grant no reboot any more."""
-        return self._changed(run_id, closing=True)
-
-    def reopen(self, run_id: str) -> "Slots":
-        """Wait for the host again, with a new timeout."""
-        return self._changed(run_id, closing=False, awaited=Awaited.NOTHING)
+    def resume_grants(self, run_id: str) -> "Slots":
+        """Undo `suspend_grants`, and have the next wait start with a new timeout."""
+        return self._changed(run_id, is_suspended=False, awaited=Awaited.NOTHING)
 
     def fail(self, run_id: str, state: SlotState) -> "Slots":
-        """Keep the slot of a node that stays cordoned."""
+        """Keep the slot of a node that stays cordoned, as `failed` or `absent`."""
         return self._changed(
-            run_id, state=state, has_reported=False, closing=False, awaited=Awaited.NOTHING
+            run_id, state=state, has_reported=False, is_suspended=False, awaited=Awaited.NOTHING
         )
 
-    def move(self, run_id: str, node_uid: str) -> "Slots":
-        """Move the slot to the host's new Node."""
+    def adopt_node(self, run_id: str, node_uid: str) -> "Slots":
+        """Have the slot continue with the host's new Node."""
         return self._changed(run_id, node_uid=node_uid)
 
-    def wait(self, run_id: str, awaited: Awaited, at: str) -> "Slots":
+    def start_wait(self, run_id: str, awaited: Awaited, at: str) -> "Slots":
         """Note what the slot waits for since `at`, unless it already waits for it."""
         slot = self.of_run(run_id)
         if slot is None or slot.awaited is awaited:
@@ -222,5 +229,5 @@ NO_SLOTS = Slots()
 
 
 def is_fleetlock_run(run_id: str) -> bool:
-    """Whether the rollout is a reboot that the host asked for."""
+    """Whether the rollout is a reboot that the host requested."""
     return run_id.startswith(RUN_PREFIX)

@@ -21,7 +21,7 @@ _COLUMNS = (
 )
 
 _WAIT_NOTES = {
-    Awaited.ASK: "drained: waiting for its host to ask again",
+    Awaited.REQUEST: "drained: waiting for its host to ask again",
     Awaited.BOOT: "granted: waiting for its host to reboot",
     Awaited.READY: "rebooted: waiting for Ready",
     Awaited.REPORT: "back: waiting for its host to report steady state",
@@ -77,7 +77,7 @@ def phase_of(slot: Slot, node: Node | None) -> str:
 def _note_of(slot: Slot, node: Node | None) -> str:
     if node is None or node.uid != slot.node_uid:
         return "its Node is gone: the slot will be freed soon"
-    if slot.is_given_up:
+    if slot.is_canceled:
         return "its slot is being freed"
     match slot.state:
         case SlotState.FAILED:

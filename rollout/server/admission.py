@@ -1,4 +1,4 @@
-"""Decides whether a host that holds no slot gets one: `SlotAdmission.take`."""
+"""Decides whether a host that holds no slot gets one: `SlotAdmission.reserve`."""
 
 import secrets
 import threading
@@ -81,8 +81,8 @@ class SlotLimits(Struct, frozen=True):
         """Raise `Denied` if all slots of the group are held."""
         group_size = self._group_size(rules) if rules.slots.is_share else 0
         most = rules.slots.of(group_size)
-        if len(slots.taken(group)) >= most:
-            holders = shortened([slot.node for slot in slots.taken(group)], _MOST_NAMES)
+        if len(slots.counted(group)) >= most:
+            holders = shortened([slot.node for slot in slots.counted(group)], _MOST_NAMES)
             message = f"all {most} slots of the group {group} are held, by {holders}"
             raise Denied(AnswerKind.SEMAPHORE_FULL, message)
 
@@ -122,15 +122,13 @@ class SlotLimits(Struct, frozen=True):
             )
 
 
-def add_slot_within_limits(
-    slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits
-) -> Slots:
+def reserve_within_limits(slots: Slots, slot: Slot, rules: GroupRules, limits: SlotLimits) -> Slots:
     """Return the slots with one more, unless the node holds one; or `Denied`."""
     if slots.of_node(slot.node) is not None:
         return slots
     limits.check_group(slots, slot.group, rules)
     limits.check_away(slots, limits.nodes[slot.node])
-    return slots.with_slot(slot)
+    return slots.add(slot)
 
 
 class SlotAdmission:
@@ -140,7 +138,7 @@ class SlotAdmission:
         self._settings = settings = server.settings
         self._server = server
         self._nodes = server.nodes
-        self._api = server.hurried_api
+        self._api = server.api_for_host
         policy = settings.policy
         clock = server.clock
         namespace = settings.namespace
@@ -162,7 +160,7 @@ class SlotAdmission:
         )
         self._forecast_lock = threading.Lock()
 
-    def take(self, request: HostRequest, cached_node: Node, rules: GroupRules) -> None:
+    def reserve(self, request: HostRequest, cached_node: Node, rules: GroupRules) -> None:
         """Write a slot for the host's node unless it holds one, or raise `Denied`."""
         # 1. Cached state, which costs nothing, denies most.
         self._check_caches(request, cached_node, rules)
@@ -185,8 +183,8 @@ class SlotAdmission:
         if node_of_host(request.id, nodes.values()).name != node.name:
             raise Denied(AnswerKind.UNKNOWN_ID, f"this ID is not the one of {node.name} any more")
         limits = self._limits(nodes)
-        self._server.book.change(
-            partial(add_slot_within_limits, slot=slot, rules=rules, limits=limits)
+        self._server.slots.change(
+            partial(reserve_within_limits, slot=slot, rules=rules, limits=limits)
         )
 
     def _new_slot(self, request: HostRequest, node: Node) -> Slot:
@@ -202,7 +200,7 @@ class SlotAdmission:
         )
 
     def _check_caches(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
-        slots = self._server.book.read_unless_fresh()
+        slots = self._server.slots.read_unless_fresh()
         nodes = self._nodes.require_all()
         limits = self._limits(nodes)
         limits.check_group(slots, request.group, rules)

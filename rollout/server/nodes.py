@@ -136,7 +136,7 @@ def await_reregistration(
     slot: Slot,
     timeout: Duration,
     *,
-    is_given_up: Callable[[], bool],
+    is_canceled: Callable[[], bool],
 ) -> Node:
     """Return the Node that the slot's machine registers after another boot.
 
@@ -150,7 +150,7 @@ def await_reregistration(
             raise NodeFailure(Outcome.SKIPPED, CREATED_AGAIN)
         if node is not None and node.boot_id:
             return node
-        if deadline.expired or is_given_up():
+        if deadline.expired or is_canceled():
             raise NodeRemovedError(DID_NOT_COME_BACK)
         deadline.pause(_PAUSE_SECONDS)
 

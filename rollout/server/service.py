@@ -14,9 +14,9 @@ from rollout.model.fleetlock import GroupRules, Slot
 from rollout.model.selectors import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import SlotAdmission
-from rollout.server.holder_requests import await_return, grant, record_report
 from rollout.server.nodes import NodesUnknownError
 from rollout.server.protocol import INTERNAL_ERROR, AnswerKind, Denied, FleetLockAnswer, HostRequest
+from rollout.server.slot_requests import await_return, grant, record_report
 from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
 from rollout.wording.words import defect
@@ -108,7 +108,7 @@ class Service:
             self.server.nodes.require_all()
         except NodesUnknownError as error:
             return error.message
-        return self.server.book.why_stale(_READY_SECONDS)
+        return self.server.slots.why_stale(_READY_SECONDS)
 
     def _pre_reboot(self, request: HostRequest) -> FleetLockAnswer:
         rules = self._require_rules(request)
@@ -118,12 +118,12 @@ class Service:
                 AnswerKind.GROUP_MISMATCH,
                 f"{node.name} is not in the group {request.group} ({rules.selector})",
             )
-        slot = self.server.book.read_unless_fresh().of_node(node.name)
+        slot = self.server.slots.read_unless_fresh().of_node(node.name)
         if slot is not None:
             # Grants once the worker has marked the node `drained`.
-            return self._answer_slot_owner(request, slot)
+            return self._answer_slot_holder(request, slot)
         # The worker drains the node of each slot.
-        self._admission.take(request, node, rules)
+        self._admission.reserve(request, node, rules)
         # If another replica leads, its worker finds the slot at its next poll.
         self.worker.wake()
         return FleetLockAnswer(
@@ -131,7 +131,7 @@ class Service:
             f"{node.name} holds a slot of the group {request.group} and is being drained",
         )
 
-    def _answer_slot_owner(self, request: HostRequest, slot: Slot) -> FleetLockAnswer:
+    def _answer_slot_holder(self, request: HostRequest, slot: Slot) -> FleetLockAnswer:
         if slot.id != request.id or slot.group != request.group:
             raise Denied(
                 AnswerKind.WAITING_FOR_PROOF,

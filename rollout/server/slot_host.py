@@ -11,7 +11,7 @@ from rollout.model.node_marks import announced_version
 from rollout.model.plan import PlannedNode
 from rollout.ports import ClusterApi
 from rollout.server.nodes import read_slot_node, version_of
-from rollout.server.state import SlotBook
+from rollout.server.state import SlotStore
 
 
 class SlotHost(Struct, frozen=True):
@@ -20,7 +20,7 @@ class SlotHost(Struct, frozen=True):
     slot: Slot
     planned: PlannedNode
     api: ClusterApi
-    book: SlotBook
+    slots: SlotStore
 
     @property
     def host(self) -> Host:
@@ -40,7 +40,7 @@ class SlotHost(Struct, frozen=True):
         """
         planned = self.planned
         try:
-            node = read_slot_node(self.api, self.book.cached_slot(self.slot))
+            node = read_slot_node(self.api, self.slots.cached_slot(self.slot))
         except ApiError:
             return planned
         if node is None:

@@ -58,7 +58,7 @@ from rollout.server.nodes import (
     version_of,
 )
 from rollout.server.slot_host import has_rebooted, is_back, is_same_machine
-from rollout.server.state import SlotBook
+from rollout.server.state import SlotStore
 
 _PAUSE_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
@@ -72,7 +72,7 @@ class SlotSteps(Struct, frozen=True):
 
     # At the start of this run.
     slot: Slot
-    book: SlotBook
+    slots: SlotStore
     # See `ServerSettings.slot_timeout`.
     timeout: Duration
     # Unlike a step's `check_may_act`, also passes after the slot is given up.
@@ -81,23 +81,25 @@ class SlotSteps(Struct, frozen=True):
     @property
     def cached_slot(self) -> Slot:
         """The slot as `Worker` read it about a second ago."""
-        return self.book.cached_slot(self.slot)
+        return self.slots.cached_slot(self.slot)
 
-    def close(self, context: NodeContext) -> None:
+    def suspend_grants(self, context: NodeContext) -> None:
         """Have no replica grant a reboot any more."""
-        self._change(context, partial(Slots.close, run_id=self.slot.run_id))
+        self._change(context, partial(Slots.suspend_grants, run_id=self.slot.run_id))
 
-    def reopen(self, context: NodeContext) -> None:
+    def resume_grants(self, context: NodeContext) -> None:
         """Undo `close`, and start the next wait anew."""
-        self._change(context, partial(Slots.reopen, run_id=self.slot.run_id))
+        self._change(context, partial(Slots.resume_grants, run_id=self.slot.run_id))
 
     def _change(self, context: NodeContext, change: Callable[[Slots], Slots]) -> Slots:
-        return context.cluster.ask(lambda _api: self.book.change(change))
+        return context.cluster.ask(lambda _api: self.slots.change(change))
 
     def seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
         """Return how long all servers have waited; the first call starts the wait."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
-        change = partial(Slots.wait, run_id=self.slot.run_id, awaited=awaited, at=timestamp(now))
+        change = partial(
+            Slots.start_wait, run_id=self.slot.run_id, awaited=awaited, at=timestamp(now)
+        )
         slot = self._change(context, change).of_run(self.slot.run_id)
         since = parse_timestamp(slot.awaited_since) if slot else None
         return max(0.0, (now - since).total_seconds()) if since else 0.0
@@ -106,10 +108,10 @@ class SlotSteps(Struct, frozen=True):
     def by_phase(self) -> Mapping[Phase, Step]:
         return {
             Phase.PENDING: _cordon_if_eligible,
-            Phase.CORDONED: partial(self._close_slot_on_failure, self._prepare_drain),
-            Phase.DRAINING: partial(self._close_slot_on_failure, self._drain_and_allow_grants),
-            Phase.DRAINED: partial(self._close_slot_on_failure, self._await_grant),
-            Phase.REBOOTING: partial(self._close_slot_on_failure, self._await_boot),
+            Phase.CORDONED: partial(self._suspend_grants_on_failure, self._prepare_drain),
+            Phase.DRAINING: partial(self._suspend_grants_on_failure, self._drain_and_allow_grants),
+            Phase.DRAINED: partial(self._suspend_grants_on_failure, self._await_grant),
+            Phase.REBOOTING: partial(self._suspend_grants_on_failure, self._await_boot),
             # After the boot, no grant can follow.
             Phase.BOOTED: self._await_ready,
             Phase.READY: self._await_report_and_finish,
@@ -143,7 +145,7 @@ class SlotSteps(Struct, frozen=True):
             return 0.0
         return self.seconds_waited(context, Awaited.DRAIN)
 
-    def _close_slot_on_failure(
+    def _suspend_grants_on_failure(
         self, step: Step, context: NodeContext, progress: Progress
     ) -> Progress:
         """Run a step. If it fails, close the slot, so that no reboot is granted any more.
@@ -157,12 +159,12 @@ class SlotSteps(Struct, frozen=True):
             raise
         except RolloutError as error:
             context = replace(context, check_may_act=self.check_in_charge)
-            self.close(context)
+            self.suspend_grants(context)
             if progress.phase is Phase.REBOOTING:
-                return self._reopen_if_late(context, progress, error)
-            return self._reopen_if_granted(context, progress, error)
+                return self._resume_if_rebooting(context, progress, error)
+            return self._resume_if_granted(context, progress, error)
 
-    def _reopen_if_granted(
+    def _resume_if_granted(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
         """Reopen the slot if its host has a grant or has rebooted; else raise the step's error."""
@@ -175,14 +177,14 @@ class SlotSteps(Struct, frozen=True):
         if not (has_grant(node) or may_follow_older_grant or is_back(context.planned, node)):
             raise error from None
         _mark_rebooting(context)
-        self.reopen(context)
+        self.resume_grants(context)
         is_drained = progress.phase is Phase.DRAINED
         return progress.move(Edge.REBOOT_REQUESTED if is_drained else Edge.GRANTED_BEFORE_DRAIN)
 
     def _await_older_grant(self, context: NodeContext, phase: Phase) -> Node:
         """Give a host time to go down by a grant from before its drain."""
         # Continues the slot's wait, which began after that grant.
-        current_wait = Awaited.ASK if phase is Phase.DRAINED else Awaited.DRAIN
+        current_wait = Awaited.REQUEST if phase is Phase.DRAINED else Awaited.DRAIN
         return self._poll_until(
             lambda node: not node.is_ready or has_rebooted(context.planned, node),
             context,
@@ -190,7 +192,7 @@ class SlotSteps(Struct, frozen=True):
             seconds=min(_LAST_GRANT_SECONDS, self.timeout),
         )
 
-    def _reopen_if_late(
+    def _resume_if_rebooting(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> Progress:
         """Repeat the step with an open slot if its host reboots after all; else raise why not."""
@@ -199,21 +201,21 @@ class SlotSteps(Struct, frozen=True):
         if not has_been_down:
             node = self._await_late_reboot(context)
             if self._is_down_for_reboot(node):
-                self.reopen(context)
+                self.resume_grants(context)
                 return progress.without_edge()
         if is_back(context.planned, node):
-            self.reopen(context)
+            self.resume_grants(context)
             _mark_rebooting(context)
             return progress.without_edge()
-        is_slot_given_up = isinstance(error, StoppedError)
-        if is_slot_given_up and not node.is_ready:
+        is_canceled = isinstance(error, StoppedError)
+        if is_canceled and not node.is_ready:
             # Not returned, because it is down.
             raise _not_rebooted_failure(node, self.timeout) from None
         raise error from None
 
     def _is_down_for_reboot(self, node: Node) -> bool:
         """Once the slot is given up, no reboot is awaited."""
-        return not (node.is_ready or self.cached_slot.is_given_up)
+        return not (node.is_ready or self.cached_slot.is_canceled)
 
     def _await_late_reboot(self, context: NodeContext) -> Node:
         """Give a host with a fresh grant time to go down."""
@@ -267,7 +269,7 @@ class SlotSteps(Struct, frozen=True):
             context.check_may_act,
             self.cached_slot,
             self.timeout,
-            is_given_up=lambda: self.cached_slot.is_given_up,
+            is_canceled=lambda: self.cached_slot.is_canceled,
         )
         return self._adopt_new_node(context, node)
 
@@ -275,7 +277,7 @@ class SlotSteps(Struct, frozen=True):
         ready_before = mark_before_deletion(context, marks.READY_BEFORE)
         mark_new_node(context, Phase.REBOOTING, {marks.READY_BEFORE: ready_before})
         # The mark first, then the slot: after a crash in between, the mark leads to the node.
-        change = partial(Slots.move, run_id=self.slot.run_id, node_uid=node.uid)
+        change = partial(Slots.adopt_node, run_id=self.slot.run_id, node_uid=node.uid)
         self._change(context, change)
         return context.read_node()
 
@@ -292,9 +294,9 @@ class SlotSteps(Struct, frozen=True):
         drained_check = _DrainedCheck(context)
         detail = "waiting for its host to ask again"
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
-        for node in self._poll(context, Awaited.ASK, self.timeout):
-            if self.cached_slot.is_given_up:
-                # `_close_slot_on_failure` looks once more for a grant.
+        for node in self._poll(context, Awaited.REQUEST, self.timeout):
+            if self.cached_slot.is_canceled:
+                # `_suspend_grants_on_failure` looks once more for a grant.
                 raise StoppedError
             if has_grant(node):
                 return progress.move(Edge.REBOOT_REQUESTED)
@@ -305,7 +307,7 @@ class SlotSteps(Struct, frozen=True):
             try:
                 drained_check.run_if_due()
             except RefilledError as error:
-                return self._drain_again_and_reopen(context, progress, error)
+                return self._drain_again_and_resume(context, progress, error)
         raise NodeFailure(
             Outcome.NOT_REBOOTED,
             f"its host did not ask again within --slot-timeout {self.timeout}",
@@ -322,26 +324,26 @@ class SlotSteps(Struct, frozen=True):
             # A host that reports without a reboot no longer wants it. If only the kubelet is late,
             # `_await_late_reboot` waits for its new boot ID.
             has_reported_old_boot = node.is_ready and self.cached_slot.has_reported
-            if self.cached_slot.is_given_up or has_reported_old_boot:
+            if self.cached_slot.is_canceled or has_reported_old_boot:
                 raise StoppedError("it is not expected any more")
-            if node.is_ready and self.cached_slot.closing:
+            if node.is_ready and self.cached_slot.is_suspended:
                 # An earlier server closed the slot, and did not return the node.
                 raise _not_rebooted_failure(node, self.timeout)
             if node.is_ready:
                 try:
                     drained_check.run_if_due()
                 except RefilledError as error:
-                    return self._drain_again_and_reopen(context, progress, error)
+                    return self._drain_again_and_resume(context, progress, error)
                 except DrainError as error:
                     # The host may know of its grant, so the boot is awaited anyway.
                     context.report.notice(f"{context.name} was granted its reboot: {error.message}")
         raise _not_rebooted_failure(node, self.timeout)
 
-    def _drain_again_and_reopen(
+    def _drain_again_and_resume(
         self, context: NodeContext, progress: Progress, refilled: RefilledError
     ) -> Progress:
         draining = drain_again(context, progress, refilled)
-        self.reopen(context)
+        self.resume_grants(context)
         return draining
 
     def _await_ready(self, context: NodeContext, progress: Progress) -> Progress:
@@ -368,7 +370,7 @@ class SlotSteps(Struct, frozen=True):
 
         def may_go_on(node: Node) -> bool:
             slot = self.cached_slot
-            return node.is_ready and (slot.has_reported or slot.is_given_up)
+            return node.is_ready and (slot.has_reported or slot.is_canceled)
 
         node = self._poll_until(may_go_on, context, Awaited.REPORT, seconds=self.timeout)
         if not node.is_ready:

@@ -61,7 +61,7 @@ class ServerSettings(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class SlotBook:
+class SlotStore:
     """Caches the stored slots, for many threads.
 
     `ApiError` if they cannot be read, written or decoded.
@@ -214,14 +214,14 @@ class ServerContext:
     # Counts an answer by request (`pre-reboot` or `steady-state`) and kind.
     count: Callable[[str, str], None]
     gates: GatePorts = field(default_factory=GatePorts)
-    book: SlotBook = field(init=False)
+    slots: SlotStore = field(init=False)
     leadership: Leadership = field(init=False)
     nodes: WatchedNodes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.book = SlotBook(self.hurried_api, self.clock, self.settings.namespace)
+        self.slots = SlotStore(self.api_for_host, self.clock, self.settings.namespace)
         self.leadership = Leadership(
-            self.hurried_api, LeaseWatch(self.clock), self.settings.namespace, self.settings.holder
+            self.api_for_host, LeaseWatch(self.clock), self.settings.namespace, self.settings.holder
         )
         troubles = Troubles(self.notice)
 
@@ -256,11 +256,11 @@ class ServerContext:
         return Reporter((), self.clock)
 
     @property
-    def hurried_api(self) -> ClusterApi:
+    def api_for_host(self) -> ClusterApi:
         """A host waits: no retries, short timeouts."""
         return self.api.within(_CALL_SECONDS)
 
     @property
     def cluster_for_host(self) -> PatientApi:
         """Retries only for some seconds: a host waits."""
-        return PatientApi(self.hurried_api, self.clock, seconds=_RETRY_SECONDS)
+        return PatientApi(self.api_for_host, self.clock, seconds=_RETRY_SECONDS)

@@ -100,7 +100,7 @@ class SlotRunner:
         node = read_slot_node(self.server.api, slot)
         if node is None and slot.awaited in AWAITED_IN_REBOOT:
             node = self._await_new_node(slot, check_may_act)
-            slot = self.server.book.cached_slot(slot)
+            slot = self.server.slots.cached_slot(slot)
         if node is None:
             return None
         is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
@@ -108,8 +108,8 @@ class SlotRunner:
             has_rebooted_before = node.boot_id != slot.boot_id
             if is_returned_by(node, slot.run_id) or has_rebooted_before:
                 return None
-            if slot.is_given_up:
-                self._remember_as_given_up(slot)
+            if slot.is_canceled:
+                self._remember_as_canceled(slot)
                 return None
         server = self.server
         plan = plan_of(
@@ -178,16 +178,16 @@ class SlotRunner:
                 check_may_act,
                 slot,
                 server.settings.slot_timeout,
-                is_given_up=lambda: server.book.cached_slot(slot).is_given_up,
+                is_canceled=lambda: server.slots.cached_slot(slot).is_canceled,
             )
         except NodeFailure:
             return None
         task = server.task_for_marking(slot, node, cluster, check_may_act)
         mark_new_node(task, Phase.REBOOTING, {})
-        server.book.change(partial(Slots.move, run_id=slot.run_id, node_uid=node.uid))
-        return read_slot_node(server.api, server.book.cached_slot(slot))
+        server.slots.change(partial(Slots.adopt_node, run_id=slot.run_id, node_uid=node.uid))
+        return read_slot_node(server.api, server.slots.cached_slot(slot))
 
-    def _remember_as_given_up(self, slot: Slot) -> None:
+    def _remember_as_canceled(self, slot: Slot) -> None:
         """Have the node get no slot for some time."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id)
@@ -205,10 +205,10 @@ class SlotRunner:
         # The server that started the node has measured it; a successor cannot.
         if not is_taken_up:
             self._baselines.update(engine.settler.measure([slot.node], dict(self._baselines)))
-        host = SlotHost(slot, planned, self.server.api, self.server.book)
+        host = SlotHost(slot, planned, self.server.api, self.server.slots)
         steps = SlotSteps(
             slot=slot,
-            book=self.server.book,
+            slots=self.server.slots,
             timeout=self.server.settings.slot_timeout,
             check_in_charge=engine.check_may_act,
         )
@@ -241,7 +241,7 @@ class SlotRunner:
                 wave=1,
                 stop=stop,
                 # Other hosts may get a slot, and reboot, meanwhile.
-                expected_away=lambda: self.server.book.cached.nodes - {slot.node},
+                expected_away=lambda: self.server.slots.cached.nodes - {slot.node},
                 in_flight=lambda: dict(self._baselines),
             )
         except ApiError as error:
@@ -315,7 +315,7 @@ class Worker:
         self._woken.clear()
 
     def _read_slots(self) -> None:
-        self._slots = self._server.book.read_now()
+        self._slots = self._server.slots.read_now()
         if self._slots.all:
             # Only repeated reads show whether the holder is alive.
             self._leadership.read_holder_state()
@@ -325,7 +325,7 @@ class Worker:
 
     def _needs_work(self, slot: Slot) -> bool:
         # The node of a failed or absent slot is left as it is.
-        return slot.state is SlotState.HELD or slot.is_given_up or self._is_gone(slot)
+        return slot.state is SlotState.HELD or slot.is_canceled or self._is_gone(slot)
 
     def _is_gone(self, slot: Slot) -> bool:
         """Whether the slot's Node was deleted; False if unknown."""
@@ -371,8 +371,8 @@ class Worker:
             with suppress(ApiError):
                 self._read_slots()
             # If the read failed, the cache still has their writes.
-            self._slots = self._server.book.cached
-            self._stop_threads_of_given_up_slots()
+            self._slots = self._server.slots.cached
+            self._stop_threads_of_canceled_reboots()
             try:
                 lock.check()
             except FencedError as error:
@@ -405,10 +405,10 @@ class Worker:
         )
         self._threads[slot.run_id] = SlotThread(future, stop)
 
-    def _stop_threads_of_given_up_slots(self) -> None:
+    def _stop_threads_of_canceled_reboots(self) -> None:
         for run_id, thread in self._threads.items():
             slot = self._slots.of_run(run_id)
-            if slot is not None and slot.is_given_up:
+            if slot is not None and slot.is_canceled:
                 thread.stop.request()
 
     def _drop_ended_threads(self) -> None:
@@ -419,7 +419,7 @@ class Worker:
     def _run_slot_thread(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> None:
         try:
             result = self._runner.run_slot(slot, check_may_act, stop)
-            self._free_or_fail_slot(slot, result)
+            self._release_or_fail_slot(slot, result)
             self._troubles.end(slot.node)
         except RolloutError as error:
             self._retry_later(slot, error.message)
@@ -431,16 +431,16 @@ class Worker:
         self._retry_pauses[slot.run_id] = Deadline(self._server.clock, _RETRY_SECONDS)
         self._troubles.report(slot.node, why)
 
-    def _free_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
+    def _release_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
         """Free the slot, or keep it as failed if its node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
             return
-        stays_cordoned = result is not None and result.left_cordoned and not slot.is_given_up
-        latest = self._server.book.cached_slot(slot)
+        stays_cordoned = result is not None and result.left_cordoned and not slot.is_canceled
+        latest = self._server.slots.cached_slot(slot)
         node = read_slot_node(self._server.api, latest) if stays_cordoned else None
         if node is None:
-            self._server.book.change(partial(Slots.free, run_id=slot.run_id))
+            self._server.slots.change(partial(Slots.release, run_id=slot.run_id))
             return
         # A kubelet that reports NotReady is there.
         state = SlotState.ABSENT if node.ready is ConditionStatus.UNKNOWN else SlotState.FAILED
-        self._server.book.change(partial(Slots.fail, run_id=slot.run_id, state=state))
+        self._server.slots.change(partial(Slots.fail, run_id=slot.run_id, state=state))

@@ -35,8 +35,8 @@ SPOKEN = "serving FleetLock at "
 # The program, but for the ten seconds that it waits for a body, or with an answer for the proof of
 # a reboot.
 IMPATIENT = """
-from rollout.server import holder_requests, http
-http.BODY_SECONDS = holder_requests._WAIT_SECONDS = 1.0
+from rollout.server import slot_requests, http
+http.BODY_SECONDS = slot_requests._WAIT_SECONDS = 1.0
 from rollout.cli.entry import main
 main()
 """

@@ -19,7 +19,7 @@ from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility import memory
-from rollout.server import admission, holder_requests, slot_steps, state, worker
+from rollout.server import admission, slot_requests, slot_steps, state, worker
 from rollout.server.protocol import AnswerKind, HostRequest
 from rollout.server.service import Service, running_service
 from rollout.server.state import ServerContext, ServerSettings
@@ -43,7 +43,7 @@ QUICK: dict[object, dict[str, object]] = {
     state: {"_SLOTS_FRESH": 0.05},
     lease: {"_PAUSE": 0.02},
     deadline: {"_PATIENCE": 2.0},
-    holder_requests: {"_PAUSE_SECONDS": 0.02, "_WAIT_SECONDS": 0.3},
+    slot_requests: {"_PAUSE_SECONDS": 0.02, "_WAIT_SECONDS": 0.3},
     admission: {"_DOCUMENTS_FRESH": 0.05},
     memory: {"_BACKOFFS": (timedelta(0),)},
 }

@@ -12,11 +12,11 @@ from rollout.model.cluster import Node
 from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, zincati_id
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
-from rollout.server.admission import SlotLimits, add_slot_within_limits
+from rollout.server.admission import SlotLimits, reserve_within_limits
 from rollout.server.nodes import node_of_host
 from rollout.server.protocol import AnswerKind, Denied, FleetLockAnswer, HostRequest
 from rollout.server.service import AnswerLog
-from rollout.server.state import SlotBook
+from rollout.server.state import SlotStore
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.execution.simulated import SetClock
 from tests.planning import builders
@@ -84,41 +84,48 @@ def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
     slots = Slots()
     for name, group in asks:
         try:
-            slots = add_slot_within_limits(
-                slots, slot(name, group), GroupRules(Count(most)), limits
-            )
+            slots = reserve_within_limits(slots, slot(name, group), GroupRules(Count(most)), limits)
         except Denied as denied:
             assert denied.answer.kind in (AnswerKind.SEMAPHORE_FULL, AnswerKind.MAX_UNAVAILABLE)  # noqa: PT017 - either is right
-    assert all(len(slots.taken(group)) <= most for group in "xy")
+    assert all(len(slots.counted(group)) <= most for group in "xy")
     assert not slots.all or len(slots.nodes | unready) <= away
     assert len(slots.all) == len(slots.nodes)
 
 
-@pytest.mark.parametrize(("seconds", "may_take"), [(60, False), (24 * 3600, True)])
+@pytest.mark.parametrize(("seconds", "may_reserve"), [(60, False), (24 * 3600, True)])
 def test_a_node_that_someone_else_drains_counts_and_one_cordoned_long_ago_does_not(
-    seconds: int, *, may_take: bool
+    seconds: int, *, may_reserve: bool
 ) -> None:
     nodes = {"a": cordoned("a", ago(seconds)), "b": node("b")}
     limits = SlotLimits(nodes, Selection(), Policy(), NOW)
-    if may_take:
-        assert add_slot_within_limits(Slots(), slot("b"), GroupRules(), limits).nodes == {"b"}
+    if may_reserve:
+        assert reserve_within_limits(Slots(), slot("b"), GroupRules(), limits).nodes == {"b"}
         return
     with pytest.raises(Denied) as denied:
-        add_slot_within_limits(Slots(), slot("b"), GroupRules(), limits)
+        reserve_within_limits(Slots(), slot("b"), GroupRules(), limits)
     assert denied.value.answer.kind is AnswerKind.MAX_UNAVAILABLE
 
 
 def test_a_node_that_is_proven_to_be_away_leaves_its_slot_to_others_and_counts_as_away() -> None:
     nodes = {name: node(name, ready=name != "a") for name in "abcd"}
     slots = Slots((slot("a", state=SlotState.ABSENT),))
-    assert not slots.taken("default")
+    assert not slots.counted("default")
     two = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(2)), None)
-    assert add_slot_within_limits(slots, slot("b"), GroupRules(), two).nodes == {"a", "b"}
+    assert reserve_within_limits(slots, slot("b"), GroupRules(), two).nodes == {"a", "b"}
     with pytest.raises(Denied) as denied:
-        add_slot_within_limits(
+        reserve_within_limits(
             slots, slot("b"), GroupRules(), SlotLimits(nodes, Selection(), Policy(), None)
         )
     assert denied.value.answer.kind is AnswerKind.MAX_UNAVAILABLE
+
+
+def test_an_absent_host_that_reports_holds_no_second_place_in_its_group() -> None:
+    slots = Slots((slot("a", state=SlotState.ABSENT), slot("b"))).report("fleetlock-a")
+    assert [each.node for each in slots.counted("default")] == ["b"]
+    reported = slots.of_node("a")
+    assert reported is not None
+    assert reported.has_reported
+    assert reported.is_canceled, "its node is returned without another reboot"
 
 
 def test_a_refusal_names_only_the_nodes_that_take_a_slot() -> None:
@@ -126,7 +133,7 @@ def test_a_refusal_names_only_the_nodes_that_take_a_slot() -> None:
     slots = Slots((slot("a", state=SlotState.ABSENT), slot("b")))
     limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3)), None)
     with pytest.raises(Denied) as denied:
-        add_slot_within_limits(slots, slot("c"), GroupRules(), limits)
+        reserve_within_limits(slots, slot("c"), GroupRules(), limits)
     assert denied.value.answer.value == "all 1 slots of the group default are held, by b"
 
 
@@ -135,10 +142,10 @@ def test_nodes_of_two_zones_wait_for_each_other() -> None:
     limits = SlotLimits(
         nodes, Selection(), Policy(max_unavailable=Count(3), spread_by="zone"), None
     )
-    slots = add_slot_within_limits(Slots(), slot("a1"), GroupRules(Count(3)), limits)
-    slots = add_slot_within_limits(slots, slot("b1"), GroupRules(Count(3)), limits)
+    slots = reserve_within_limits(Slots(), slot("a1"), GroupRules(Count(3)), limits)
+    slots = reserve_within_limits(slots, slot("b1"), GroupRules(Count(3)), limits)
     with pytest.raises(Denied) as denied:
-        add_slot_within_limits(slots, slot("c2"), GroupRules(Count(3)), limits)
+        reserve_within_limits(slots, slot("c2"), GroupRules(Count(3)), limits)
     assert denied.value.answer.kind is AnswerKind.NOT_NOW
 
 
@@ -146,8 +153,8 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
     label = {"node-role.kubernetes.io/control-plane": ""}
     nodes = {name: replace(node(name), labels=label if name != "c" else {}) for name in "abc"}
     limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3)), None)
-    slots = add_slot_within_limits(
-        add_slot_within_limits(Slots(), slot("a"), GroupRules(Count(3)), limits),
+    slots = reserve_within_limits(
+        reserve_within_limits(Slots(), slot("a"), GroupRules(Count(3)), limits),
         slot("c"),
         GroupRules(Count(3)),
         limits,
@@ -155,7 +162,7 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
     with pytest.raises(
         Denied, match="control-plane nodes reboot one at a time, and a is in progress"
     ):
-        add_slot_within_limits(slots, slot("b"), GroupRules(Count(3)), limits)
+        reserve_within_limits(slots, slot("b"), GroupRules(Count(3)), limits)
 
 
 def test_a_yes_that_comes_too_late_is_a_no() -> None:
@@ -171,13 +178,14 @@ SLOT = Slot("default", "a", "uid-a", "id", "fleetlock-a", "2026-11-23T01:00:00Z"
 
 
 def test_a_change_is_not_hidden_by_a_look_that_began_before_it_was_written() -> None:
-    book = SlotBook(FakeCluster(FakeServer()), SetClock(), "kube-system")
+    store = SlotStore(FakeCluster(FakeServer()), SetClock(), "kube-system")
 
-    def take(slots: Slots) -> Slots:
-        assert book.read_now() == slots
-        return slots.with_slot(SLOT)
+    def reserve(slots: Slots) -> Slots:
+        assert store.read_now() == slots
+        return slots.add(SLOT)
 
-    assert book.change(take).nodes == book.read_unless_fresh().nodes == book.cached.nodes == {"a"}
+    assert store.change(reserve).nodes == {"a"}
+    assert store.read_unless_fresh().nodes == store.cached.nodes == {"a"}
 
 
 # What an operator reads at night: each no once, and not a line for each host of a thousand.

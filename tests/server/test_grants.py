@@ -142,7 +142,7 @@ def test_a_host_that_goes_down_for_good_after_its_grant_stays_cordoned_despite_a
     cluster.add_pod("a")
     wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.DRAINED)
     cluster.go_down("a")
-    replica.service.server.book.change(lambda slots: slots.give_up(run))
+    replica.service.server.slots.change(lambda slots: slots.cancel(run))
     wait_until(lambda: PHASE not in cluster.annotations("a") or not cluster.slots())
     assert cluster.is_cordoned("a")
 

@@ -10,7 +10,7 @@ from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.model.cluster import Node
 from rollout.model.marks import PHASE, RUN
 from rollout.model.progress import Phase
-from rollout.server import holder_requests, worker
+from rollout.server import slot_requests, worker
 from rollout.server.protocol import AnswerKind
 from tests.execution.drains import change
 from tests.server.in_memory import Cluster, Replica, ask, await_answer, start_replica
@@ -51,7 +51,7 @@ def test_a_grant_that_a_new_drain_has_replaced_is_not_given(
         cluster.behind.call(drain_again)
         return node
 
-    monkeypatch.setattr(holder_requests, "check_still_drained", look_while_drained)
+    monkeypatch.setattr(slot_requests, "check_still_drained", look_while_drained)
     assert ask(replica, cluster, "a") is AnswerKind.WAITING_FOR_DRAIN
 
 
@@ -72,7 +72,7 @@ def test_a_host_whose_marks_are_removed_before_its_grant_waits_for_another_drain
         cluster.behind.call(remove_mark)
         mark_granted(task)
 
-    monkeypatch.setattr(holder_requests, "mark_granted", mark_too_late)
+    monkeypatch.setattr(slot_requests, "mark_granted", mark_too_late)
     answer = replica.service.pre_reboot(cluster.ask_of("a"))
     assert answer.kind is AnswerKind.WAITING_FOR_DRAIN
     assert answer.value.startswith("rollout's annotations on the Node a are gone")
@@ -105,10 +105,10 @@ def test_a_host_that_reports_before_its_node_is_ready_gets_the_kubelets_message(
     conditions = [{"type": "Ready", "status": "False", "message": "no network"}]
     status = {**cluster.status("a", "a-1"), "conditions": conditions}
     change(cluster.behind, NODES, "a", status=status)
-    monkeypatch.setattr(holder_requests, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(slot_requests, "_WAIT_SECONDS", 0.1)
     request = cluster.ask_of("a")
     assert replica.service.steady_state(request).value == "a: it is not Ready: no network"
-    slot = replica.service.server.book.read_now().of_id(request.id)
+    slot = replica.service.server.slots.read_now().of_id(request.id)
     assert slot is not None
     wait_until(lambda: replica.service.worker.detail(slot) == "waiting for Ready: no network")
 
@@ -123,7 +123,7 @@ def test_a_report_wakes_the_worker(cluster: Cluster, monkeypatch: pytest.MonkeyP
     )
     cluster.reboot("a")
     monkeypatch.setattr(worker, "_IDLE_SECONDS", 600.0)
-    monkeypatch.setattr(holder_requests, "_WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(slot_requests, "_WAIT_SECONDS", 30.0)
     replica = start_replica(cluster, 2, lambda _notice: None)
     try:
         answer = replica.service.steady_state(cluster.ask_of("a"))

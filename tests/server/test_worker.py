@@ -131,7 +131,7 @@ def test_a_release_ends_settling_and_the_soak(
     try:
         reboot_as_granted(replica, cluster, "a")
         run = cluster.slots()[0]["run"]
-        replica.service.server.book.change(lambda slots: slots.give_up(run))
+        replica.service.server.slots.change(lambda slots: slots.cancel(run))
         wait_until(lambda: not cluster.slots(), seconds=20)
     finally:
         replica.end()

@@ -155,7 +155,7 @@ def _release_slot(settings: CommandSettings, node: str) -> bool:
             raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")
         return False
     run_id = slot.run_id
-    with_patience(change_slots, api, namespace, partial(Slots.give_up, run_id=run_id))
+    with_patience(change_slots, api, namespace, partial(Slots.cancel, run_id=run_id))
     say(f"{node}: waiting for a server to release its slot")
     began = time.monotonic()
     while with_patience(read_slots, api, namespace).of_run(run_id) is not None:

@@ -75,7 +75,7 @@ def serve_fleetlock(settings: Settings) -> None:
         # Report a bad certificate before any thread is started.
         listening.check_certificate()
         with running_service(server) as service:
-            fleetlock_metrics.slots = lambda: server.book.cached
+            fleetlock_metrics.slots = lambda: server.slots.cached
             fleetlock_metrics.in_hand = lambda: service.worker.thread_count
             exposition = wiring.exposition(metrics, fleetlock_metrics)
 

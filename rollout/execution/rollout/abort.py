@@ -80,7 +80,7 @@ def abort(
             wait=wait,
             stop=stop,
         )
-        undoing.free_slots()
+        undoing.release_slots()
         unfinished = read_unfinished(api, lock_options.namespace, include_deferred=True)
         if unfinished is None:
             return Aborted(run, reverted=(), left_cordoned={})
@@ -129,7 +129,7 @@ class _Undoing(Struct, frozen=True):
             versions={result.node: result.version for result in results if result.version},
         )
 
-    def free_slots(self) -> None:
+    def release_slots(self) -> None:
         try:
             self.cluster.ask(
                 lambda api: change_slots(api, self.lock_options.namespace, lambda _slots: NO_SLOTS)

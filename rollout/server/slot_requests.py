@@ -44,7 +44,7 @@ def grant(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     empty.
     """
     # 1. Checks that avoid a grant in vain, for which the worker would await a boot.
-    api = server.hurried_api
+    api = server.api_for_host
     node = read_node(api, slot.node)
     _check_still_ours(slot, node)
     if not node.boot_id:
@@ -85,7 +85,7 @@ def _check_slot_and_lease(server: ServerContext, slot: Slot) -> float:
     until = server.leadership.safe_until
     # Both requests at once: the host waits.
     lease_check = in_background(server.leadership.require_server, "lease")
-    stored = server.book.read_now().of_run(slot.run_id)
+    stored = server.slots.read_now().of_run(slot.run_id)
     if stored is None or stored.state is not SlotState.HELD or _is_ending(stored):
         raise _about_to_be_freed(slot)
     lease_check.result()
@@ -120,7 +120,7 @@ def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
 def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
     """Raise `Denied` if the node would boot a held version."""
     settings = server.settings
-    memory = read_memory(server.hurried_api, settings.namespace)
+    memory = read_memory(server.api_for_host, settings.namespace)
     try:
         require_readable_memory(memory)
     except BlockedError as error:
@@ -165,7 +165,7 @@ def _record_request_after_reboot(server: ServerContext, slot: Slot, node: Node) 
     is_same_machine = zincati_id(node.machine_id) == slot.id
     awaits_report = slot.state is SlotState.HELD and not slot.has_reported
     if is_same_machine and awaits_report:
-        server.book.change(partial(Slots.report, run_id=slot.run_id))
+        server.slots.change(partial(Slots.report, run_id=slot.run_id))
 
 
 def _about_to_be_freed(slot: Slot) -> Denied:
@@ -174,15 +174,15 @@ def _about_to_be_freed(slot: Slot) -> Denied:
 
 def _is_ending(slot: Slot) -> bool:
     """Whether the worker may return the node at any time."""
-    return slot.closing or slot.is_given_up or slot.has_reported
+    return slot.is_suspended or slot.is_canceled or slot.has_reported
 
 
 def record_report(server: ServerContext, request: HostRequest) -> Slot | None:
     """Write the host's report into its slot; return the slot, if any."""
-    slot = _find_or_add_slot(server, request)
+    slot = _find_or_restore_slot(server, request)
     if slot is None:
         return None
-    node = read_slot_node(server.hurried_api, slot)
+    node = read_slot_node(server.api_for_host, slot)
     if node is not None and not is_returned_by(node, slot.run_id):
         _write_report(server, slot, node)
     return slot
@@ -193,27 +193,27 @@ def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
     deadline = Deadline(server.clock, _WAIT_SECONDS)
     while not deadline.expired:
         node = server.nodes.require_all().get(slot.node)
-        is_free = server.book.read_unless_fresh().of_run(slot.run_id) is None
+        is_free = server.slots.read_unless_fresh().of_run(slot.run_id) is None
         if is_free or (node is not None and is_returned_by(node, slot.run_id)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
         server.clock.sleep(_PAUSE_SECONDS)
-    why = _why_not_returned(slot, read_slot_node(server.hurried_api, slot))
+    why = _why_not_returned(slot, read_slot_node(server.api_for_host, slot))
     raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")
 
 
-def _find_or_add_slot(server: ServerContext, request: HostRequest) -> Slot | None:
+def _find_or_restore_slot(server: ServerContext, request: HostRequest) -> Slot | None:
     try:
         node = server.nodes.of_host(request.id)
     except Denied as denied:
         if denied.answer.kind not in (AnswerKind.UNKNOWN_ID, AnswerKind.DOUBLED_ID):
             raise
         # No single Node has the ID, but a slot may.
-        return server.book.read_unless_fresh().of_id(request.id)
-    slot = _find_slot(server.book.read_unless_fresh(), request, node.name)
+        return server.slots.read_unless_fresh().of_id(request.id)
+    slot = _find_slot(server.slots.read_unless_fresh(), request, node.name)
     if slot is None:
         # Only fresh slots can show that there is none.
-        slot = _find_slot(server.book.read_now(), request, node.name)
-    return slot or _add_slot_for_marks(server, request, node)
+        slot = _find_slot(server.slots.read_now(), request, node.name)
+    return slot or _restore_slot_of_marks(server, request, node)
 
 
 def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | None:
@@ -227,7 +227,7 @@ def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | Non
     return slots.of_id(request.id)
 
 
-def _add_slot_for_marks(
+def _restore_slot_of_marks(
     server: ServerContext, request: HostRequest, watched_node: Node
 ) -> Slot | None:
     """Add a slot for marks whose slot is gone, so that the node is returned.
@@ -238,7 +238,7 @@ def _add_slot_for_marks(
     if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None
     # The watch may be late.
-    node = read_node(server.hurried_api, watched_node.name)
+    node = read_node(server.api_for_host, watched_node.name)
     run_id = node.annotations.get(marks.RUN, "")
     if not is_fleetlock_run(run_id) or annotation_problem(node):
         return None
@@ -251,10 +251,10 @@ def _add_slot_for_marks(
         since=timestamp(server.now),
         boot_id=node.annotations[marks.BOOT_ID_BEFORE],
         state=SlotState.ABSENT,
-        is_given_up=True,
+        is_canceled=True,
     )
     # Keeps a slot that another server added meanwhile.
-    stored = server.book.change(partial(Slots.with_slot, slot=slot)).of_node(node.name)
+    stored = server.slots.change(partial(Slots.add, slot=slot)).of_node(node.name)
     if stored is not None and stored.id != request.id:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
@@ -265,19 +265,15 @@ def _add_slot_for_marks(
 
 
 def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
-    if slot.is_given_up:
+    if slot.is_canceled:
         # The node is returned without a report.
         return
     is_marked = node.annotations.get(marks.RUN) == slot.run_id
     phase = node.annotations.get(marks.PHASE, "") if is_marked else ""
-    if node.boot_id == slot.boot_id and phase in PHASES_WITHOUT_GRANT:
-        # The host has reached steady state without its reboot.
-        change = Slots.give_up
-    elif slot.state is SlotState.ABSENT:
-        change = Slots.report_absent
-    else:
-        change = Slots.report
-    server.book.change(partial(change, run_id=slot.run_id))
+    # A host in steady state that has neither a grant nor a new boot no longer wants its reboot.
+    is_cancellation = node.boot_id == slot.boot_id and phase in PHASES_WITHOUT_GRANT
+    change = Slots.cancel if is_cancellation else Slots.report
+    server.slots.change(partial(change, run_id=slot.run_id))
 
 
 def _why_not_returned(slot: Slot, node: Node | None) -> str:
