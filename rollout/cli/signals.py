@@ -19,7 +19,7 @@ from types import FrameType
 
 from rollout.cli.terminal import Echo, discard_lost_terminals, fit_line
 from rollout.errors import ExitCode
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOP_SIGNALS = (*_ENDING_SIGNALS, signal.SIGHUP)
@@ -38,7 +38,7 @@ _NEXT_COMMANDS = "To continue:\n    rollout resume\nTo undo it:\n    rollout abo
 
 @contextmanager
 def stopped_by_signals(
-    stop: StopRequest, *, has_live_display: bool = False, effect: str = ""
+    stop: GracefulStop, *, has_live_display: bool = False, effect: str = ""
 ) -> Iterator[None]:
     """In this context, a signal requests the `stop`. For the main thread only.
 
@@ -68,7 +68,7 @@ def stopped_by_signals(
 
 @contextmanager
 def interrupted_by_signals(
-    stop: StopRequest, echo: Echo | None = None
+    stop: GracefulStop, echo: Echo | None = None
 ) -> Iterator[Callable[[], None]]:
     """In this context, SIGINT and SIGTERM interrupt the main thread and request the `stop`.
 
@@ -152,9 +152,9 @@ def _signal_pipe(
 
 
 def _request_on_signals(
-    pipe: int, stop: StopRequest, is_ignoring: threading.Event, echo: Echo | None
+    pipe: int, stop: GracefulStop, is_ignoring: threading.Event, echo: Echo | None
 ) -> None:
-    """Request the stop in this thread. The main thread may hold the lock of the request."""
+    """Request the stop in this thread. The main thread may hold the stop's mutex."""
     while data := os.read(pipe, 1):
         if data == _DROPPED:
             may_repeat = not is_ignoring.wait(_SECONDS_UNTIL_REPEAT)
@@ -166,7 +166,7 @@ def _request_on_signals(
             echo.pause_process()
 
 
-def _stop_on_signals(pipe: int, stop: StopRequest, message: str, echo: Echo | None) -> None:
+def _stop_on_signals(pipe: int, stop: GracefulStop, message: str, echo: Echo | None) -> None:
     """The first signal requests the stop; another SIGINT or SIGTERM ends the process."""
     is_stopping = False
     while data := os.read(pipe, 1):
@@ -193,7 +193,7 @@ def _drop_duplicates(pipe: int) -> None:
         pass
 
 
-def _end_at_once(stop: StopRequest) -> None:
+def _end_at_once(stop: GracefulStop) -> None:
     """End the process without waiting for threads. Release the lock if that is fast."""
     from rollout.adapters.programs import kill_programs
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.cached_value import CachedValue
-from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
+from rollout.execution.base.deadline import Deadline, GracefulStop, PatientApi
 from rollout.execution.base.gate_ports import AlertSource, GatePorts
 from rollout.execution.base.health import ObjectHealth
 from rollout.execution.base.reporting import Reporter
@@ -68,7 +68,7 @@ class PolicyGates:
     plan: RolloutPlan
     cluster: PatientApi
     report: Reporter
-    stop: StopRequest
+    stop: GracefulStop
     ports: GatePorts
     memory: RunMemory | None = None
 

@@ -24,8 +24,8 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import (
     Deadline,
+    GracefulStop,
     PatientApi,
-    StopRequest,
     is_transient,
     retry_until,
 )
@@ -78,7 +78,7 @@ class LeaseLock:
     cluster: PatientApi
     options: LockOptions
     run: str
-    stop: StopRequest = field(default_factory=StopRequest)
+    stop: GracefulStop = field(default_factory=GracefulStop)
     notice: Callable[[str], None] = lambda _message: None
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 from rollout.model.progress import (
     NodeFinished,
     NodeRescued,
@@ -58,7 +58,7 @@ class LiveProgress:
         self,
         console: Console,
         monotonic: Callable[[], float] = time.monotonic,
-        stop: StopRequest | None = None,
+        stop: GracefulStop | None = None,
         *,
         names_pods: bool = False,
         with_program_name: Callable[[str], str] = str,
@@ -66,7 +66,7 @@ class LiveProgress:
         self._with_program_name = with_program_name
         self._console = console
         self._monotonic = monotonic
-        self._stop = stop or StopRequest()
+        self._stop = stop or GracefulStop()
         self._names_pods = names_pods
         self._lock = threading.Lock()
         self._view = RunView()

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from rollout.errors import BlockedError
 from rollout.execution.base.cached_value import CachedValue
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 from rollout.execution.gates import PolicyGates
 from rollout.execution.record.memory import require_readable_memory
 from rollout.execution.record.record import read_record
@@ -297,7 +297,7 @@ class SlotAdmission:
         plan = plan_of(node, slot, selection=selection, policy=policy, now=clock.now())
         cluster = self._server.cluster_for_host
         report = self._server.silent_report
-        gates = PolicyGates(plan, cluster, report, stop=StopRequest(), ports=self._server.gates)
+        gates = PolicyGates(plan, cluster, report, stop=GracefulStop(), ports=self._server.gates)
         finding = gates.ask(plan.nodes[0]).finding
         if finding:
             raise Denied(AnswerKind.HELD_BY_GATE, f"{node.name}: {text(finding)}")

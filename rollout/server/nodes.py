@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from datetime import datetime
 
 from rollout.errors import ApiError, ApiNotFoundError, ApiUnavailableError
-from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
+from rollout.execution.base.deadline import GracefulStop, Guard, PatientApi
 from rollout.execution.base.live_view import LiveView, watch_nodes
 from rollout.execution.node.failures import NodeFailure, NodeRemovedError
 from rollout.execution.node.rejoin import DID_NOT_COME_BACK, absence_seconds
@@ -107,7 +107,7 @@ class WatchedNodes:
         self._cluster = cluster
         self._view: LiveView[Node] | None = None
 
-    def follow(self, stop: StopRequest) -> None:
+    def follow(self, stop: GracefulStop) -> None:
         """Keep the nodes current until `stop`; repeat a failed first read."""
         with ExitStack() as stack:
             while self._view is None and not stop.is_due:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rollout.errors import ApiError, FencedError
-from rollout.execution.base.deadline import Deadline, StopRequest, is_transient
+from rollout.execution.base.deadline import Deadline, GracefulStop, is_transient
 from rollout.model.fleetlock import GroupRules, Slot
 from rollout.model.selectors import parse_selector
 from rollout.ports import Clock
@@ -83,7 +83,7 @@ class AnswerLog:
 
 
 class Service:
-    def __init__(self, server: ServerContext, stop: StopRequest) -> None:
+    def __init__(self, server: ServerContext, stop: GracefulStop) -> None:
         self.server = server
         self.worker = Worker(server, stop)
         self._admission = SlotAdmission(server)
@@ -174,7 +174,7 @@ class Service:
 
 @contextmanager
 def running_service(server: ServerContext) -> Iterator[Service]:
-    stop = StopRequest()
+    stop = GracefulStop()
     service = Service(server, stop)
     threads = (
         threading.Thread(target=server.nodes.follow, args=(stop,), name="nodes", daemon=True),

@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from msgspec import Struct
 
 from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
-from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopRequest
+from rollout.execution.base.deadline import Deadline, GracefulStop, Guard, PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import Precedence
 from rollout.execution.events import NodeEvents
@@ -74,7 +74,7 @@ class SlotRunner:
     """Takes the node of a slot through its steps, with the engine; for many threads."""
 
     server: ServerContext
-    server_stop: StopRequest
+    server_stop: GracefulStop
     # What each run does now, by its ID, for answers to its host.
     details: dict[str, str] = field(default_factory=dict)
     # The drains of all slots compete for the same budgets.
@@ -86,7 +86,7 @@ class SlotRunner:
     def _cluster_identity(self) -> ClusterIdentity:
         return read_identity(self.server.api)
 
-    def run_slot(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> NodeResult | None:
+    def run_slot(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> NodeResult | None:
         """Return how the node ended, or None without work; may raise `ApiError`."""
         try:
             return self._run_unless_done(slot, check_may_act, stop)
@@ -94,7 +94,7 @@ class SlotRunner:
             self.details.pop(slot.run_id, None)
 
     def _run_unless_done(
-        self, slot: Slot, check_may_act: Guard, stop: StopRequest
+        self, slot: Slot, check_may_act: Guard, stop: GracefulStop
     ) -> NodeResult | None:
         """Return None if the node needs no run."""
         node = read_slot_node(self.server.api, slot)
@@ -133,7 +133,7 @@ class SlotRunner:
                 return self._run_with_engine(slot, engine, is_taken_up=is_taken_up)
 
     def _make_engine(
-        self, plan: RolloutPlan, report: Reporter, check_may_act: Guard, stop: StopRequest
+        self, plan: RolloutPlan, report: Reporter, check_may_act: Guard, stop: GracefulStop
     ) -> Engine:
         server = self.server
         settings = server.settings
@@ -259,7 +259,7 @@ class SlotThread(Struct, frozen=True):
     future: Future[None]
     # Requested if the slot is given up. Before the reboot, `with_pre_reboot_check` then raises
     # `StoppedError`, which returns the node.
-    stop: StopRequest
+    stop: GracefulStop
 
 
 class Worker:
@@ -269,7 +269,7 @@ class Worker:
     lost); another server continues.
     """
 
-    def __init__(self, server: ServerContext, server_stop: StopRequest) -> None:
+    def __init__(self, server: ServerContext, server_stop: GracefulStop) -> None:
         self._settings = server.settings
         self._server = server
         self._leadership = server.leadership
@@ -356,7 +356,7 @@ class Worker:
             self._lead(lock)
 
     def _lead(self, lock: LeaseLock) -> None:
-        lead_end = StopRequest()
+        lead_end = GracefulStop()
         self._leadership.own_lock = lock
         try:
             self._lead_until_done(lock, lead_end)
@@ -364,7 +364,7 @@ class Worker:
             lead_end.request()
             self._leadership.own_lock = None
 
-    def _lead_until_done(self, lock: LeaseLock, lead_end: StopRequest) -> None:
+    def _lead_until_done(self, lock: LeaseLock, lead_end: GracefulStop) -> None:
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
             # Before the read, so that it shows what they have written.
             self._drop_ended_threads()
@@ -388,8 +388,8 @@ class Worker:
         wait([thread.future for thread in self._threads.values()], timeout=_STOP_SECONDS)
         self._threads.clear()
 
-    def _start_thread(self, slot: Slot, lock: LeaseLock, lead_end: StopRequest) -> None:
-        stop = StopRequest(revert=True)
+    def _start_thread(self, slot: Slot, lock: LeaseLock, lead_end: GracefulStop) -> None:
+        stop = GracefulStop(revert=True)
 
         def check_may_act() -> None:
             # A thread may outlive its lock.
@@ -416,7 +416,7 @@ class Worker:
             if thread.future.done():
                 del self._threads[run_id]
 
-    def _run_slot_thread(self, slot: Slot, check_may_act: Guard, stop: StopRequest) -> None:
+    def _run_slot_thread(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> None:
         try:
             result = self._runner.run_slot(slot, check_may_act, stop)
             self._release_or_fail_slot(slot, result)

@@ -43,9 +43,9 @@ INTERRUPTED_TWICE = """
 import sys
 from rollout.adapters.operator_command import OperatorCommand
 from rollout.cli.signals import stopped_by_signals
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 command = OperatorCommand(("sh", "-c", sys.argv[1]), "rescue command", "reboot.rescue-timeout")
-with stopped_by_signals(StopRequest()):
+with stopped_by_signals(GracefulStop()):
     command.run({"FILE": sys.argv[2]}, 60, lambda: False)
 """
 

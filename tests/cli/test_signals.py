@@ -9,10 +9,10 @@ import pytest
 
 from rollout.cli import signals
 from rollout.cli.terminal import Echo
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 
 
-def read_all(numbers: Iterable[int], stop: StopRequest) -> None:
+def read_all(numbers: Iterable[int], stop: GracefulStop) -> None:
     reading, writing = os.pipe()
     os.write(writing, bytes(numbers))
     os.close(writing)
@@ -25,9 +25,9 @@ def test_a_signal_that_is_sent_twice_at_once_asks_once(
     second: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `timeout` sends it, to its child and to the group that the child is in."""
-    ends: list[StopRequest] = []
+    ends: list[GracefulStop] = []
     monkeypatch.setattr(signals, "_end_at_once", ends.append)
-    stop = StopRequest()
+    stop = GracefulStop()
     read_all([second, signal.SIGTERM], stop)
     assert stop.is_due
     assert ends == []

@@ -243,7 +243,7 @@ def test_a_terminal_that_goes_away_ends_a_run_as_asked(
 DROPPED = """
 import os, signal, sys, time
 from rollout.cli.signals import interrupted_by_signals
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 
 class Tidied:
     def __del__(self):
@@ -251,7 +251,7 @@ class Tidied:
         time.sleep(1)
         print("not interrupted at all")
 
-stop = StopRequest()
+stop = GracefulStop()
 began = time.monotonic()
 try:
     with interrupted_by_signals(stop):
@@ -265,7 +265,7 @@ DROPPED_AT_THE_END = """
 import os, signal, time
 from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.operate import Operation
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 from rollout.cli.settings.reading import CommandSettings
 
 class Tidied:
@@ -280,7 +280,7 @@ class Tidying(Operation):
     def _await_next_pass(self, clock, next_pass_at):
         self.process_stop.wait(60)
 
-stop = StopRequest()
+stop = GracefulStop()
 with interrupted_by_signals(stop) as ignore_signals:
     Tidying(CommandSettings(), stop, None).run_until_stopped(ignore_signals)
     time.sleep(1)
@@ -290,9 +290,9 @@ print("ended well")
 WHILE_WAITING = """
 import os, signal, threading, time
 from rollout.cli.signals import interrupted_by_signals
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 
-class Busy(StopRequest):
+class Busy(GracefulStop):
     def __init__(self):
         super().__init__()
         self.lock = threading.Lock()

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.deadline import GracefulStop, PatientApi
 from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.gates import OPEN, GateAnswer
@@ -39,7 +39,7 @@ LONGEST = 10_000_000.0
 class OpenEngine:
     """An engine that refuses nothing, and remembers nothing."""
 
-    stop: StopRequest = field(default_factory=StopRequest)
+    stop: GracefulStop = field(default_factory=GracefulStop)
     playbooks: NodePlaybooks | None = None
     rescue: Rescue | None = None
     most: int = 1
@@ -99,7 +99,7 @@ class PassingClock(SimulatedClock):
         return event.wait(0)
 
 
-class SimulatedStop(StopRequest):
+class SimulatedStop(GracefulStop):
     """Waiting lets simulated time pass."""
 
     def __init__(self, world: "World") -> None:

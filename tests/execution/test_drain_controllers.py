@@ -6,7 +6,7 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError
-from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.deadline import GracefulStop, PatientApi
 from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.controllers import find_busy_controller
@@ -211,7 +211,7 @@ def gates_for(api: ClusterApi, policy: Policy) -> PolicyGates:
     clock = SystemClock()
     plan = build_plan(inputs([node("n2")], policy=policy))
     return PolicyGates(
-        plan, PatientApi(api, clock), Reporter((), clock), StopRequest(), GatePorts()
+        plan, PatientApi(api, clock), Reporter((), clock), GracefulStop(), GatePorts()
     )
 
 

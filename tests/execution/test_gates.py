@@ -19,7 +19,7 @@ from rollout.errors import (
     GateError,
 )
 from rollout.execution.base import health
-from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
+from rollout.execution.base.deadline import Deadline, GracefulStop, PatientApi
 from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.gates import GateAnswer, PolicyGates
@@ -106,7 +106,7 @@ def gates_of(plan: RolloutPlan, clock: MovedClock, ports: GatePorts) -> tuple[Po
     notes = Notes()
     report = Reporter((notes,), clock)
     cluster = PatientApi(NoApi(), clock, OutageNotice(report), 1.0)  # type: ignore[arg-type]
-    return PolicyGates(plan, cluster, report, StopRequest(), ports), notes
+    return PolicyGates(plan, cluster, report, GracefulStop(), ports), notes
 
 
 def words_of(hold: GateAnswer) -> str:
@@ -365,7 +365,7 @@ def health_gates(
     plan = plan_with(policy)
     report = Reporter((), clock)
     cluster = PatientApi(CephApi(), clock, OutageNotice(report), 1.0)  # type: ignore[arg-type]
-    return PolicyGates(plan, cluster, report, StopRequest(), ports), plan
+    return PolicyGates(plan, cluster, report, GracefulStop(), ports), plan
 
 
 def test_an_unhealthy_object_holds_every_node_until_it_is_healthy() -> None:
@@ -483,7 +483,7 @@ def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
 
 def test_time_that_is_up_stops_and_says_why() -> None:
     clock = SetClock()
-    stop = StopRequest(Deadline(clock, 60), StopRequest(), revert=True)
+    stop = GracefulStop(Deadline(clock, 60), GracefulStop(), revert=True)
     assert not stop.is_due
     assert not stop.is_reverting
     assert not stop.wait(0)

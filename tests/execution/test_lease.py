@@ -19,7 +19,7 @@ from rollout.errors import (
     InterruptedRunError,
     LockedError,
 )
-from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.deadline import GracefulStop, PatientApi
 from rollout.execution.lease import LeaseState, LeaseWatch, read_lease
 from rollout.execution.lock import LeaseLock, LockOptions
 from rollout.lab.api.faults import ApiFault, FaultAnswer
@@ -146,7 +146,7 @@ def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
     waited out.
     """
     hold_by_hand(api, "ann", seconds=600)
-    stop = StopRequest()
+    stop = GracefulStop()
     notices = list[str]()
 
     def notice(message: str) -> None:
@@ -169,7 +169,7 @@ def test_once_it_is_held_it_is_renewed_whoever_wishes_to_stop(
     """Nodes are finished after a stop. A renewal that meets a conflict, and then no server, is the
     longest way.
     """
-    stop = StopRequest()
+    stop = GracefulStop()
     with lock(api, "ann", patience=60, seconds=1, stop=stop) as held:
         stop.request()
         outages = [ApiUnavailableError("away"), ApiUnavailableError("away")]

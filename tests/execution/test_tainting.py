@@ -8,7 +8,7 @@ import pytest
 from typing_extensions import override
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.deadline import GracefulStop, PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.node.marking import fluo_agent_labels
 from rollout.execution.node.tainting import Tainting
@@ -78,7 +78,7 @@ def tainting(server: FakeServer, recorder: Recorder) -> Callable[[int], Tainting
         clock = SystemClock()
         report = Reporter((recorder,), clock)
         cluster = PatientApi(Contended(server, times), clock, OutageNotice(report))
-        return Tainting(cluster, unfenced, report, StopRequest())
+        return Tainting(cluster, unfenced, report, GracefulStop())
 
     return made
 

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
+from rollout.execution.base.deadline import Deadline, GracefulStop, PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.gates import OPEN, GateAnswer
 from rollout.execution.record.record import Health
@@ -215,7 +215,7 @@ class Hanging:
             run_and_report=self.run_and_report,
             read_room=self.read_room,
             clock=SystemClock(speedup=20),
-            stop_rule=StopRule(StopRequest(), ledger, failure_limit=1),
+            stop_rule=StopRule(GracefulStop(), ledger, failure_limit=1),
             settle_timeout=1,
             ledger=ledger,
             notice=self.notice,
@@ -278,7 +278,7 @@ def test_good_looks_have_to_follow_one_another(
     missing = settler.wait_until_settled(
         Health({}, frozenset({"n-1"})),
         1,
-        StopRequest(),
+        GracefulStop(),
         frozenset,
         prepare_next=lambda: prepared.append(Looks.looks),
     )
@@ -310,7 +310,7 @@ def test_a_workload_that_fails_while_another_recovers_is_waited_for() -> None:
     Readings.pairs = [{"a": 1, "b": 2}, {"a": 2, "b": 1}, {"a": 2, "b": 1}, {"a": 2, "b": 2}]
     before = {uid: Workload("ReplicaSet", "shop", uid, uid, desired=2, ready=2) for uid in "ab"}
     health = Health(before, frozenset())
-    assert settler.wait_until_settled(health, 1, StopRequest(), frozenset) == ""
+    assert settler.wait_until_settled(health, 1, GracefulStop(), frozenset) == ""
     # `b` was back only in one that read both: the fourth, or a later one.
     assert Readings.pairs == []
 
@@ -322,7 +322,7 @@ def test_a_wave_settles_once_the_objects_are_healthy() -> None:
     cluster = PatientApi(Empty(), clock)  # type: ignore[arg-type]
     policy = Policy(settle_timeout=Duration(30), gates=GatePolicy(health_checks=2))
     settler = Settler(cluster, Reporter((), clock), policy, lambda: answers.pop(0))
-    missing = settler.wait_until_settled(Health({}, frozenset()), 1, StopRequest(), frozenset)
+    missing = settler.wait_until_settled(Health({}, frozenset()), 1, GracefulStop(), frozenset)
     assert missing == ""
     assert answers == []
 
@@ -333,7 +333,7 @@ def test_an_object_that_stays_unhealthy_is_what_the_wave_lacks() -> None:
     cluster = PatientApi(Empty(), clock)  # type: ignore[arg-type]
     policy = Policy(settle_timeout=Duration(3))
     settler = Settler(cluster, Reporter((), clock), policy, lambda: unhealthy)
-    missing = settler.wait_until_settled(Health({}, frozenset()), 1, StopRequest(), frozenset)
+    missing = settler.wait_until_settled(Health({}, frozenset()), 1, GracefulStop(), frozenset)
     assert missing == text(unhealthy)
 
 
@@ -436,7 +436,7 @@ def test_only_what_was_well_before_is_waited_for(
     health = measure.measure_together(["n1"])
     meanwhile(server)
     assert (
-        measure.wait_until_settled(health, 1, StopRequest(), lambda: frozenset({"n4"})) == missing
+        measure.wait_until_settled(health, 1, GracefulStop(), lambda: frozenset({"n4"})) == missing
     )
     told = [event.waiting_for for event in recorder.events if isinstance(event, WaveSettling)]
     assert told == ([missing] if missing else [])

@@ -6,7 +6,7 @@ from rollout.cli import wiring
 from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.stages import operate
 from rollout.errors import ApiUnavailableError
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 from rollout.execution.lease import LeaseState, LeaseWatch
 from rollout.ports import Event
 from tests.execution.simulated import SetClock
@@ -34,6 +34,6 @@ def test_a_silent_api_server_does_not_show_that_the_holder_of_the_lock_is_gone(
 
     monkeypatch.setattr(wiring, "cluster_api", lambda _settings: object())
     monkeypatch.setattr(operate, "read_lease", read)
-    operation = operate.Operation(CommandSettings(), StopRequest(), None, watch=LeaseWatch(clock))
+    operation = operate.Operation(CommandSettings(), GracefulStop(), None, watch=LeaseWatch(clock))
     operation._await_next_pass(clock, NEXT_PASS)
     assert clock.seconds == NEXT_PASS

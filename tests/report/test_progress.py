@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 from rollout.execution.base.reporting import Reporter
 from rollout.model.completion import AwaitedPod
 from rollout.model.plan import Estimate, TimeEstimate
@@ -358,7 +358,7 @@ def test_a_long_refusal_has_two_lines() -> None:
 
 @pytest.mark.parametrize("revert", [False, True])
 def test_the_stopping_line_is_whole_at_80_columns(*, revert: bool) -> None:
-    stop = StopRequest(revert=revert)
+    stop = GracefulStop(revert=revert)
     live = LiveProgress(terminal(io.StringIO()), Hands(), stop)
     live.notify(EVENTS[0])
     stop.request()

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 from rollout.execution.lease import HolderState
 from rollout.lab.api.resources import REPLICASETS
 from rollout.model.fleetlock import Slot, Slots, SlotState
@@ -47,7 +47,7 @@ class RecordingObserver:
 
 
 class StopsAtFirstWait(SystemClock):
-    def __init__(self, stop: StopRequest) -> None:
+    def __init__(self, stop: GracefulStop) -> None:
         super().__init__()
         self.stop = stop
 
@@ -60,7 +60,7 @@ def test_an_outage_does_not_end_the_worker_while_the_node_of_a_failed_slot_is_go
     notices: list[str] = []
     api = Severed(FakeServer())
     context = context_of(api, 1, notices.append)
-    stop = StopRequest()
+    stop = GracefulStop()
     context.clock = StopsAtFirstWait(stop)
     context.nodes = cast("Any", SimpleNamespace(require_all=dict))
     worker = Worker(context, stop)
@@ -73,7 +73,7 @@ def test_an_outage_does_not_end_the_worker_while_the_node_of_a_failed_slot_is_go
 
 def test_hosts_are_told_to_wait_until_the_nodes_have_been_read() -> None:
     cluster = Cluster()
-    service = Service(context_of(Severed(cluster.behind), 1, lambda _message: None), StopRequest())
+    service = Service(context_of(Severed(cluster.behind), 1, lambda _message: None), GracefulStop())
     answer = service.pre_reboot(cluster.ask_of(NAMES[0]))
     assert answer.kind is AnswerKind.API_UNAVAILABLE
     assert answer.value == service.why_not_ready() == "the nodes have not been read yet"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rollout.cli.stages.operate_pass import Pass
 from rollout.errors import ExitCode
-from rollout.execution.base.deadline import Deadline, StopRequest
+from rollout.execution.base.deadline import Deadline, GracefulStop
 from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.node.failures import NodeFailure, WithheldError, outcome_of
 from rollout.execution.rollout.ledger import Ledger
@@ -96,7 +96,7 @@ def test_a_pass_ends_with_the_same_exit_code(
     wordless: Callable[[], None], finding: Finding, code: ExitCode, state: str
 ) -> None:
     wordless()
-    operation = cast("Pass", SimpleNamespace(stop=StopRequest()))
+    operation = cast("Pass", SimpleNamespace(stop=GracefulStop()))
     assert Pass._exit_code(operation, result_with(finding)) is code
 
 

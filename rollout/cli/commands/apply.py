@@ -147,7 +147,7 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
         prepared = _prepare_and_show(connections, spec, metrics=metrics, asks=asks)
         if asks:
             _confirm(prepared, wiring.cluster_place(settings, api))
-        stop = execute.stop_request(settings)
+        stop = execute.new_graceful_stop(settings)
         ready_run = execute.ReadyRun(
             prepared, connections, stop, gate_ports, watch=watch, metrics=metrics
         )

@@ -38,7 +38,7 @@ def operate(
     from rollout.cli.signals import interrupted_by_signals
     from rollout.cli.stages.metrics import deliver_metrics
     from rollout.cli.stages.operate import Operation
-    from rollout.execution.base.deadline import StopRequest
+    from rollout.execution.base.deadline import GracefulStop
 
     settings = _for_unattended_passes(settings)
     # Wrong settings end the process, not each pass.
@@ -48,7 +48,7 @@ def operate(
         evidence_rules(settings)
     _refuse_settings_for_attended_runs(settings)
     with deliver_metrics(settings, _server_url(settings), serves=True) as metrics:
-        process_stop = StopRequest()
+        process_stop = GracefulStop()
         operation = Operation(settings, process_stop, metrics, once=once)
         # `stages.operate` lists what a signal stops.
         with interrupted_by_signals(process_stop) as ignore_signals:

@@ -86,7 +86,7 @@ def resume(
         ready_run = execute.ReadyRun(
             prepared,
             connections,
-            execute.stop_request(settings),
+            execute.new_graceful_stop(settings),
             gate_ports,
             watch=watch,
             force_unlock=force_unlock,
@@ -228,7 +228,7 @@ def _undo_rollout(
     from rollout.cli.stages.cluster import read_nodes
     from rollout.cli.stages.execute import lock_options, new_process_token, reach_hosts
     from rollout.cli.stages.hosts import find_hosts
-    from rollout.execution.base.deadline import StopRequest
+    from rollout.execution.base.deadline import GracefulStop
     from rollout.execution.rollout.abort import abort as undo
     from rollout.report.plain import PlainLines
 
@@ -238,7 +238,7 @@ def _undo_rollout(
     options = lock_options(
         settings, process=new_process_token(), watch=watch, force_unlock=force_unlock
     )
-    stop = StopRequest()
+    stop = GracefulStop()
     with stopped_by_signals(stop, effect="no more nodes are returned to service"):
         return undo(
             reach_hosts(hosts, connections, settings),

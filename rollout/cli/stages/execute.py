@@ -3,7 +3,7 @@
     RolloutSpec   what the command was asked to do
     FreshRun      a `PreparedRun` for a new rollout, and what else is shown
     PreparedRun   the plan, its hosts, and what an earlier process left
-    ReadyRun      adds this process: its connections, stop request, gates and metrics
+    ReadyRun      adds this process: its connections, graceful stop, gates and metrics
 
 From these, `assemble_rollout` makes a `Rollout`, which knows nothing of commands.
 """
@@ -36,7 +36,7 @@ from rollout.cli.terminal import (
     show_progress,
 )
 from rollout.errors import ExitCode
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.lease import LeaseWatch
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 class ReadyRun(Struct, frozen=True):
     prepared: PreparedRun
     connections: Connections
-    stop: StopRequest
+    stop: GracefulStop
     gate_ports: GatePorts
     # Remembers the lock's earlier states, which show whether its holder is alive.
     watch: LeaseWatch | None = None
@@ -105,8 +105,8 @@ def new_process_token() -> str:
     return secrets.token_hex(8)
 
 
-def stop_request(settings: Settings) -> StopRequest:
-    return StopRequest(revert=settings.waves.stop is StopMode.REVERT)
+def new_graceful_stop(settings: Settings) -> GracefulStop:
+    return GracefulStop(revert=settings.waves.stop is StopMode.REVERT)
 
 
 def run_exit_code(ready_run: ReadyRun, result: RunResult) -> ExitCode:
@@ -315,7 +315,7 @@ def progress_display(
     *,
     as_json: bool,
     may_redraw: bool = True,
-    stop: StopRequest | None = None,
+    stop: GracefulStop | None = None,
     names_pods: bool = False,
 ) -> Iterator[Observer]:
     """Yield an observer that writes JSON lines to stdout, or text to stderr.

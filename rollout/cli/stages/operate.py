@@ -8,7 +8,7 @@ What a signal or a deadline stops, and what does it:
     signal while nodes are updated   the pass, gracefully: `stopped_by_signals`
                                      and then the process: the `finally` in `run_once`
     signal at another time           the process, by a KeyboardInterrupt: `interrupted_by_signals`
-    --active-deadline                only the pass, gracefully: `StopRequest.deadline`
+    --active-deadline                only the pass, gracefully: `GracefulStop.deadline`
 
 When a pass starts no rollout, and the exit code of --once:
 
@@ -38,7 +38,7 @@ from rollout.cli.stages.notification_repeats import RepeatFilter
 from rollout.cli.stages.rollout_spec import RolloutSpec, Unattended
 from rollout.cli.terminal import say, show_lines
 from rollout.errors import ApiError, ExitCode, InterruptedRunError, LockedError, RolloutError
-from rollout.execution.base.deadline import Deadline, StopRequest
+from rollout.execution.base.deadline import Deadline, GracefulStop
 from rollout.execution.lease import HolderState, LeaseWatch, read_lease
 from rollout.ports import Clock, ClusterApi
 
@@ -54,7 +54,7 @@ class Operation:
 
     settings: CommandSettings
     # Each pass has its own stop, because the deadline of a pass must not end the process.
-    process_stop: StopRequest
+    process_stop: GracefulStop
     metrics: "Metrics | None"
     # Another process makes the next pass.
     once: bool = False
@@ -67,7 +67,7 @@ class Operation:
         settings = self.settings
         seconds = settings.operate.active_deadline
         deadline = Deadline(wiring.system_clock(), seconds) if seconds else None
-        stop = StopRequest(
+        stop = GracefulStop(
             deadline, self.process_stop, revert=settings.waves.stop is StopMode.REVERT
         )
         self.repeats.begin_pass()

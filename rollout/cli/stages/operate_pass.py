@@ -40,7 +40,7 @@ from rollout.errors import (
     InterruptedRunError,
     RolloutError,
 )
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.record.memory import change_memory, require_readable_memory
@@ -81,7 +81,7 @@ class Pass(Struct, frozen=True):
     operation: "Operation"
     connections: Connections
     spec: RolloutSpec
-    stop: StopRequest
+    stop: GracefulStop
 
     def run(self) -> ExitCode:
         api = self.connections.api

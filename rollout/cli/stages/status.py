@@ -19,7 +19,7 @@ from rollout.cli.stages.rollout_spec import RolloutSpec
 from rollout.cli.terminal import Echo, say, screen_columns, show
 from rollout.errors import ApiError
 from rollout.execution.base.cached_value import CachedValue
-from rollout.execution.base.deadline import StopRequest, is_transient
+from rollout.execution.base.deadline import GracefulStop, is_transient
 from rollout.execution.lease import LeaseSnapshot, read_lease
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import (
@@ -341,7 +341,7 @@ def watch_run(api: ClusterApi, namespace: str, output: OutputSettings) -> None:
 
     # Report errors before drawing.
     with_patience(read_lease, api, namespace)
-    stop = StopRequest()
+    stop = GracefulStop()
     snapshots = _read_repeatedly(api.within(_ANSWER_SECONDS), namespace, stop)
     console = SharedConsole(stderr=False)
     if output.as_json or not console.is_terminal or console.is_dumb_terminal:
@@ -401,7 +401,7 @@ def _draw(snapshots: Iterator[_RolloutSnapshot | None], console: "SharedConsole"
 
 
 def _read_repeatedly(
-    api: ClusterApi, namespace: str, stop: StopRequest
+    api: ClusterApi, namespace: str, stop: GracefulStop
 ) -> Iterator[_RolloutSnapshot | None]:
     """Yield None while the API server does not respond.
 
@@ -436,7 +436,7 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
     share = 1 / _PAUSE_PER_READING
     status = CachedValue(read, _PAUSE_SECONDS, clock, share=share, longest=_LONGEST_PAUSE_OF_PAGE)
     application = page_application(RunPages(settings, status.get).page)
-    stop = StopRequest()
+    stop = GracefulStop()
     with (
         interrupted_by_signals(stop),
         suppress(KeyboardInterrupt),

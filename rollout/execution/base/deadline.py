@@ -1,4 +1,4 @@
-"""Deadlines, outages of the API server, and requests to stop."""
+"""Deadlines, outages of the API server, and graceful stops."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -180,19 +180,22 @@ class PatientApi:
 
 
 @dataclass
-class StopRequest:
-    """A request to start no more nodes, while nodes in flight finish."""
+class GracefulStop:
+    """Whether to start no more nodes, and to let nodes in flight finish.
+
+    Due after `request`, from any thread or signal handler, or at its deadline.
+    """
 
     # When the stop is due without a request.
     deadline: Deadline | None = None
     # The stop of the whole process, which also stops this part of it.
-    process_stop: "StopRequest | None" = None
+    process_stop: "GracefulStop | None" = None
     # Whether nodes that are not rebooting yet are returned.
     revert: bool = False
     _event: threading.Event = field(default_factory=threading.Event)
     _exit_actions: list[Callable[[], object]] = field(default_factory=list)
 
-    def with_process_stop(self, process_stop: "StopRequest") -> "StopRequest":
+    def with_process_stop(self, process_stop: "GracefulStop") -> "GracefulStop":
         """Return a stop that is also due when `process_stop` is."""
         # They share `_event`: a request to one counts for both.
         return replace(self, process_stop=process_stop)

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rollout.errors import DrainError, SshError
-from rollout.execution.base.deadline import StopRequest
+from rollout.execution.base.deadline import GracefulStop
 from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
 from rollout.execution.base.reporting import Endings
 from rollout.execution.drain.task import NodeTask
@@ -45,7 +45,7 @@ class NodeEngine(Protocol):
     """
 
     @property
-    def stop(self) -> StopRequest: ...
+    def stop(self) -> GracefulStop: ...
 
     @property
     def playbooks(self) -> NodePlaybooks | None: ...

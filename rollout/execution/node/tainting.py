@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from rollout.errors import ApiNotFoundError, FencedError, RolloutError
-from rollout.execution.base.deadline import Deadline, Guard, PatientApi, StopRequest
+from rollout.execution.base.deadline import Deadline, GracefulStop, Guard, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.node.marking import Change, write_node
 from rollout.gather.cluster.snapshot import read_nodes
@@ -36,7 +36,7 @@ class Tainting(Struct, frozen=True):
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
-    stop: StopRequest
+    stop: GracefulStop
 
     @contextmanager
     def while_waiting(

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rollout.errors import ApiError, ApiNotFoundError, RolloutError, StepError
-from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
+from rollout.execution.base.deadline import GracefulStop, Guard, PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.events import NodeEvents
@@ -57,14 +57,14 @@ def abort(
     observers: Sequence[Observer],
     lock_options: LockOptions,
     wait: float,
-    stop: StopRequest | None = None,
+    stop: GracefulStop | None = None,
 ) -> Aborted:
     """Take the Lease, and undo any rollout; `FencedError` if the Lease is lost meanwhile.
 
     `wait`: seconds to watch a node that may be rebooting. A `stop` leaves the remaining nodes as
     they are; before the Lease is held, it raises `InterruptedRunError`.
     """
-    stop = stop or StopRequest()
+    stop = stop or GracefulStop()
     report = Reporter(observers, clock)
     cluster = PatientApi(api, clock, OutageNotice(report))
     unfinished = read_unfinished(api, lock_options.namespace, include_deferred=True)
@@ -95,7 +95,7 @@ class _Undoing(Struct, frozen=True):
     check_may_act: Guard
     report: Reporter
     wait: float
-    stop: StopRequest
+    stop: GracefulStop
 
     def undo(self, unfinished: Unfinished) -> Aborted:
         results = [*self._report_stranded(unfinished), *self._undo_nodes(unfinished)]
@@ -103,7 +103,7 @@ class _Undoing(Struct, frozen=True):
         reverted = tuple(result.node for result in results if not result.left_cordoned)
         if self.stop.is_due and cordoned:
             return Aborted(unfinished.run, reverted, cordoned, stopped=True)
-        tainting = Tainting(self.cluster, self.check_may_act, self.report, StopRequest())
+        tainting = Tainting(self.cluster, self.check_may_act, self.report, GracefulStop())
         left_tainted = tainting.clear() if unfinished.tainted else {}
         conditions = NodeConditions(
             self.cluster, self.check_may_act, self.report, run="", sets_conditions=False

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from rollout.execution.base.deadline import PatientApi, StopRequest
+from rollout.execution.base.deadline import GracefulStop, PatientApi
 from rollout.execution.base.gate_ports import GatePorts
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.events import NodeEvents
@@ -52,7 +52,7 @@ class RunPorts(Struct, frozen=True, kw_only=True):
 
 
 def assemble_rollout(
-    inputs: RunInputs, ports: RunPorts, lock_options: LockOptions, stop: StopRequest
+    inputs: RunInputs, ports: RunPorts, lock_options: LockOptions, stop: GracefulStop
 ) -> Rollout:
     return _Assembly(inputs, ports, lock_options, stop).build()
 
@@ -64,7 +64,7 @@ class _Assembly:
     inputs: RunInputs
     ports: RunPorts
     lock_options: LockOptions
-    stop: StopRequest
+    stop: GracefulStop
 
     def build(self) -> Rollout:
         return Rollout(

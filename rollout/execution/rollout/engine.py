@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct, field
 
-from rollout.execution.base.deadline import Guard, PatientApi, StopRequest
+from rollout.execution.base.deadline import GracefulStop, Guard, PatientApi
 from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.task import Precedence
@@ -32,7 +32,7 @@ class Engine(Struct, frozen=True, kw_only=True):
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
-    stop: StopRequest
+    stop: GracefulStop
     gates: PolicyGates
     memory: RunMemory
     ledger: Ledger

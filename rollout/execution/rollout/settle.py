@@ -6,7 +6,7 @@ from functools import cache, partial
 
 from msgspec import Struct
 
-from rollout.execution.base.deadline import Deadline, PatientApi, StopRequest
+from rollout.execution.base.deadline import Deadline, GracefulStop, PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.record.record import Health
 from rollout.gather.cluster.snapshot import read_node_pods, read_nodes
@@ -141,7 +141,7 @@ class Settler(Struct, frozen=True):
         self,
         health_before: Health,
         wave: int,
-        stop: StopRequest,
+        stop: GracefulStop,
         expected_away: Callable[[], frozenset[str]],
         in_flight: Callable[[], Mapping[str, NodeBaseline]] = dict,
         prepare_next: Callable[[], None] = lambda: None,

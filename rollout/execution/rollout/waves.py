@@ -9,7 +9,7 @@ from typing import Self
 from msgspec import Struct
 
 from rollout.errors import ApiError
-from rollout.execution.base.deadline import Deadline, StopRequest
+from rollout.execution.base.deadline import Deadline, GracefulStop
 from rollout.execution.gates import GateAnswer
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
@@ -101,7 +101,7 @@ class WaveState:
             self._note_check(name, node, missing)
         return self.why_none_follows
 
-    def wait_until_settled(self, stop: StopRequest) -> Finding | None:
+    def wait_until_settled(self, stop: GracefulStop) -> Finding | None:
         """Wait for the last nodes; return why no other may start."""
         while self._settling and not (self.check_settling(frozenset()) or stop.is_due):
             if self._settling:
@@ -186,7 +186,7 @@ class NodeThreads:
 class StopRule(Struct, frozen=True):
     """Decides when a rollout starts no other node."""
 
-    stop: StopRequest
+    stop: GracefulStop
     ledger: Ledger
     failure_limit: int
 
