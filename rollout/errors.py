@@ -210,7 +210,7 @@ class RebootError(StepError):
 
 
 class FencedError(StepError):
-    """This process lost the Lease and must not touch any node."""
+    """This process must not act: it lost the lock, or another run has marked the Node."""
 
 
 class DeclinedError(RolloutError):

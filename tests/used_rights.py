@@ -96,7 +96,7 @@ def unprinted(lab: Lab) -> list[AccessAttributes]:
 
 
 @cache
-def _printed(lease_namespace: str) -> Sequence[Grant]:
+def _printed(lock_namespace: str) -> Sequence[Grant]:
     grants: list[Grant] = []
     courtesy = CourtesyPolicy(conditions=True)
     for drain in (DrainPolicy(disable_eviction=True), DrainPolicy(restart=Restart.BLOCKED)):
@@ -105,7 +105,7 @@ def _printed(lease_namespace: str) -> Sequence[Grant]:
             roles(
                 Installation(
                     kind=InstallationKind.ROLES,
-                    lease_namespace=lease_namespace,
+                    lock_namespace=lock_namespace,
                     policy=policy,
                 )
             )

@@ -114,7 +114,7 @@ def now() -> datetime:
     return system_clock().now()
 
 
-def lease_holder() -> str:
+def lock_holder() -> str:
     """Return `user@machine/pid`."""
     return f"{operator()}/{os.getpid()}"
 

@@ -1,4 +1,4 @@
-"""The Lease of the lock, and whether its holder is alive."""
+"""Reads the Lease that the lock is held by, and finds out whether the holder is alive."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class LeaseState(Struct, frozen=True):
 
     @property
     def duration(self) -> float:
-        """Seconds without a renewal after which the lock is lost."""
+        """Seconds without a renewal after which another process may take the lock."""
         return self.renewal_seconds * RENEWALS_PER_DURATION
 
 
@@ -143,7 +143,9 @@ _RENEWAL_SLACK = 2.0
 _PAUSE = 0.5
 
 
-class LeaseSnapshot(Struct, frozen=True):
+class LockSnapshot(Struct, frozen=True):
+    """Who held the lock when the Lease was read."""
+
     lease: LeaseState = NO_LEASE
     # By the API server's clock.
     now: datetime | None = None
@@ -234,7 +236,7 @@ class LeaseWatch:
         nothing: one of several API servers may lag behind.
         """
         last = self._last
-        snapshot = LeaseSnapshot(lease, now)
+        snapshot = LockSnapshot(lease, now)
         is_recent = snapshot.has_exact_age and snapshot.alive is True
         is_same_holder = lease.holder == last.lease.holder
         if not is_same_holder or lease.version != last.lease.version:

@@ -1,4 +1,10 @@
-"""The lock that allows one rollout at a time: a Lease, renewed in the background.
+"""The lock that allows one rollout at a time.
+
+    Lease     the object in the API that names the holder and its last renewal
+    lock      what a process holds while it renews the Lease in time
+    lost      of a lock: another process has taken it, or the Lease was deleted
+    fenced    of a process: it must not act any more, because it lost the lock, or because another
+              run has marked the Node; its checks raise `FencedError`
 
 Clocks of two machines are never compared. Another process's Lease has expired once this machine has
 seen no renewal for its duration; our own is held while its last renewal is younger than that. Each
@@ -73,7 +79,7 @@ class LockOptions(Struct, frozen=True):
 
 @dataclass
 class LeaseLock:
-    """Holds the Lease for `run` while it is entered; `stop` ends waiting for it."""
+    """Holds the lock for `run` while it is entered; `stop` ends waiting for it."""
 
     cluster: PatientApi
     options: LockOptions
@@ -98,7 +104,7 @@ class LeaseLock:
         self._acquired = ""
         self._transitions = 0
         self._is_lost = False
-        # Who holds the Lease after it was lost; empty if nobody does.
+        # Who holds the lock after it was lost; empty if nobody does.
         self._new_holder = ""
         self._thread = threading.Thread(
             target=self._keep_renewing, name="lease-renewal", daemon=True
@@ -116,12 +122,12 @@ class LeaseLock:
         self._release()
 
     def check(self) -> None:
-        """Renew an old Lease, and raise `FencedError` unless this process surely holds it."""
+        """Renew an old Lease, and raise `FencedError` unless this process surely holds the lock."""
         if self._leaving.is_set():
             _block_forever()
         if self._ended.is_set():
             raise FencedError(
-                "the lock was given up",
+                "the lock was released",
                 hint="This process has released the lock and does nothing more.",
             )
         age = self._clock.monotonic() - self._renewed_at
@@ -286,7 +292,7 @@ class LeaseLock:
                 self._note_lost(None)
 
     def _write_unless_taken(self, api: ClusterApi, *, released: bool = False) -> bytes | None:
-        """Write the Lease, or note that it is lost and return None.
+        """Write the Lease, or note that the lock is lost and return None.
 
         A conflict with our own earlier write, whose answer was lost, is retried once. Raises
         `ApiConflictError` after another conflict.
@@ -311,7 +317,7 @@ class LeaseLock:
             retry_until(deadline, lambda: self._release_by(self._hurried), self.cluster.notice)
 
     def _release_in_a_hurry(self) -> None:
-        """Release the Lease because the process ends; no check passes any more."""
+        """Release the lock because the process ends; no check passes any more."""
         self._leaving.set()
         self._ended.set()
         # Do not await an unanswered renewal.

@@ -54,7 +54,7 @@ class Installation(Struct, frozen=True, kw_only=True):
     kind: InstallationKind
     name: str = DEFAULT_NAME
     namespace: str = DEFAULT_NAME
-    lease_namespace: str = marks.LEASE_NAMESPACE
+    lock_namespace: str = marks.LEASE_NAMESPACE
     image: str = ""
     policy: Policy = field(default_factory=Policy)
     # Contents of files.
@@ -157,7 +157,7 @@ def _literal_block(value: Json) -> Markup:
 
 def roles(installation: Installation) -> tuple[Json, ...]:
     rights_of = _RIGHTS_OF_KIND.get(installation.kind, operate_rights)
-    rights = rights_of(installation.lease_namespace, installation.policy)
+    rights = rights_of(installation.lock_namespace, installation.policy)
     by_namespace: dict[str, list[Right]] = {_CLUSTER_WIDE: []}
     for right in rights:
         # Access to a Namespace is reviewed within it, but only a ClusterRole can grant it.

@@ -406,7 +406,7 @@ class StartKind(StrEnum):
     COMMAND = "command"
     NOT_CONFIRMED = "not-confirmed"
     STOPPED = "stopped"
-    LEASE_LOST = "lease-lost"
+    LOCK_LOST = "lease-lost"
     MAX_FAILURES = "max-failures"
     MAX_UNAVAILABLE = "max-unavailable"
     UNSETTLED = "unsettled"
@@ -578,10 +578,10 @@ class DeadlineReached(StartFinding, frozen=True):
     kind = StartKind.STOPPED
 
 
-class LeaseLost(StartFinding, frozen=True):
-    """This process no longer holds the Lease."""
+class LockLost(StartFinding, frozen=True):
+    """This process no longer holds the lock."""
 
-    kind = StartKind.LEASE_LOST
+    kind = StartKind.LOCK_LOST
 
 
 class FailureLimit(StartFinding, frozen=True):

@@ -34,7 +34,7 @@ STOPPED = PREFIX + "stopped"
 ORIGIN = PREFIX + "origin"
 OPERATE = "operate"
 
-# On the lock: the holder's unique ID, as in its journal.
+# On the Lease: the holder's unique ID, as in its journal.
 PROCESS = PREFIX + "process"
 
 # These make a Node part of a run, even before its cordon.

@@ -1,7 +1,7 @@
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal, TypedDict
 
-from rollout.execution.lease import LeaseSnapshot
+from rollout.execution.lease import LockSnapshot
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import LastRun, MarkedNode, RunState, Unfinished, run_state
 from rollout.execution.rollout.ledger import Aborted, Inheritance
@@ -193,7 +193,7 @@ def _counted_names(names: Sequence[str]) -> str:
 
 def resume_preview(
     unfinished: Unfinished,
-    lock: LeaseSnapshot,
+    lock: LockSnapshot,
     in_plan_again: Container[str],
     inherited: Inheritance,
     *,
@@ -222,7 +222,7 @@ def resume_preview(
 
 
 def abort_preview(
-    unfinished: Unfinished | None, lock: LeaseSnapshot, *, ready_timeout: float
+    unfinished: Unfinished | None, lock: LockSnapshot, *, ready_timeout: float
 ) -> str:
     """Return what abort will do. Without an unfinished rollout, only slots are left."""
     if unfinished is None:
@@ -285,7 +285,7 @@ def abort_result(aborted: Aborted, abort_command: str) -> str:
     return "\n".join(lines)
 
 
-def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
+def no_run_text(lock: LockSnapshot, last: LastRun | None) -> str:
     sentences = ["No rollout is running or interrupted."]
     if lock.holder:
         sentences.append(
@@ -300,7 +300,7 @@ def no_run_text(lock: LeaseSnapshot, last: LastRun | None) -> str:
 
 def run_text(
     unfinished: Unfinished,
-    lock: LeaseSnapshot,
+    lock: LockSnapshot,
     wait_reasons: Mapping[str, str],
     *,
     alive: bool | None,
@@ -326,7 +326,7 @@ def _title(unfinished: Unfinished, *, alive: bool | None) -> str:
     return capitalize(unfinished_heading(unfinished, run_state(unfinished, alive=alive)))
 
 
-def _holder_and_node_lines(lock: LeaseSnapshot, states: Mapping[str, str]) -> Iterator[str]:
+def _holder_and_node_lines(lock: LockSnapshot, states: Mapping[str, str]) -> Iterator[str]:
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
         yield f"  {holder} held the lock, and has ended: it was a process on this machine"

@@ -135,8 +135,8 @@ def _deadline_reached(_finding: findings.DeadlineReached) -> Words:
 
 
 @words.register
-def _lease_lost(_finding: findings.LeaseLost) -> Words:
-    return Words("the Lease was lost")
+def _lock_lost(_finding: findings.LockLost) -> Words:
+    return Words("the lock was lost")
 
 
 @words.register

@@ -75,7 +75,7 @@ def test_it_is_held_renewed_and_released_and_what_others_write_on_it_stays(api: 
             "example.com/b": "c",
             "node-rollout.dev/run": "run-of-ann",
         }
-    with pytest.raises(FencedError, match="the lock was given up"):
+    with pytest.raises(FencedError, match="the lock was released"):
         held.check()
     assert lease(api)["holderIdentity"] == ""
     assert lease(api)["annotations"] == {"example.com/b": "c"}

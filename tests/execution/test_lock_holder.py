@@ -12,9 +12,9 @@ from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.execution.lease import (
     HolderState,
     Lease,
-    LeaseSnapshot,
     LeaseState,
     LeaseWatch,
+    LockSnapshot,
     await_renewal,
     locked_error,
     read_lease,
@@ -96,7 +96,7 @@ def assert_short_and_safe(text: str) -> None:
 def foreign_texts() -> dict[str, str]:
     """What people read about a Lease that another program holds."""
     lease = LeaseState(FOREIGN, "1", 10)
-    snapshot = LeaseSnapshot(lease)
+    snapshot = LockSnapshot(lease)
     wire_lease = decode(
         json.dumps({"metadata": {"name": "x"}, "spec": {"holderIdentity": FOREIGN}}).encode(),
         Lease,
@@ -200,13 +200,13 @@ def test_a_process_of_this_machine_that_ends_while_it_is_watched_is_gone_at_once
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
-def glanced(ago: float, *, one_clock: bool, has_ended: bool = False) -> LeaseSnapshot:
+def glanced(ago: float, *, one_clock: bool, has_ended: bool = False) -> LockSnapshot:
     """One look at a Lease of 30 s that was renewed so many seconds ago, by the server's clock or by
     the holder's.
     """
     at = NOW - timedelta(seconds=ago)
     lease = LeaseState("ann", "1", 10.0, renewed=at, written=at if one_clock else None)
-    return LeaseSnapshot(lease, NOW, has_ended=has_ended)
+    return LockSnapshot(lease, NOW, has_ended=has_ended)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +230,6 @@ def test_one_look_calls_nobody_dead_who_may_still_renew_the_lock(
 
 
 def test_one_look_is_enough_where_nobody_holds_it_or_the_process_has_ended_here() -> None:
-    assert LeaseSnapshot(LeaseState("", "1", 0.0), NOW).alive is False
+    assert LockSnapshot(LeaseState("", "1", 0.0), NOW).alive is False
     assert glanced(0, one_clock=True, has_ended=True).alive is False
-    assert LeaseSnapshot(LeaseState("ann", "1", 10.0), NOW).alive is None
+    assert LockSnapshot(LeaseState("ann", "1", 10.0), NOW).alive is None

@@ -168,7 +168,7 @@ def test_none_begins_once_there_is_a_reason_to_stop() -> None:
     failed = World(
         nodes(1, 1, 1), outcomes=dict.fromkeys(("node-1", "node-2", "node-3"), Outcome.DRAIN_FAILED)
     )
-    assert why_not(fenced, failures=9) == {"the Lease was lost"}
+    assert why_not(fenced, failures=9) == {"the lock was lost"}
     assert why_not(stopped, failures=9) == {"stopped on request"}
     assert why_not(failed, failures=2) == {"2 nodes failed, and --max-failures is 2"}
     assert [len(each.begun) for each in (fenced, stopped, failed)] == [1, 1, 2]

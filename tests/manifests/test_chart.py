@@ -100,11 +100,11 @@ CASES: dict[str, tuple[Installation, dict[str, Any]]] = {
         {"settings": DELETES},
     ),
     "a CronJob with its lock elsewhere": (
-        replace(OPERATES, settings=LOCKED, lease_namespace="locks"),
+        replace(OPERATES, settings=LOCKED, lock_namespace="locks"),
         {"settings": LOCKED},
     ),
     "a FleetLock server with its lock beside the Events": (
-        replace(SERVES, settings=LOCKED_BESIDE_EVENTS, lease_namespace="default"),
+        replace(SERVES, settings=LOCKED_BESIDE_EVENTS, lock_namespace="default"),
         {"kind": "fleetlock", "settings": LOCKED_BESIDE_EVENTS},
     ),
     "a CronJob that reads the health of objects": (

@@ -81,7 +81,7 @@ def test_every_release_takes_it(installation: Installation, release: str) -> Non
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_each_name_that_is_used_is_printed(kind: InstallationKind) -> None:
     installation = replace(
-        WHOLE, kind=kind, name="patches", namespace="ops", lease_namespace="locks"
+        WHOLE, kind=kind, name="patches", namespace="ops", lock_namespace="locks"
     )
     documents = objects(installation)
     spec = pod_spec(installation)
@@ -110,7 +110,7 @@ def test_new_settings_replace_the_pods_of_a_deployment(
 
 
 def test_every_role_is_bound_to_the_account() -> None:
-    documents = objects(replace(WHOLE, name="patches", namespace="ops", lease_namespace="locks"))
+    documents = objects(replace(WHOLE, name="patches", namespace="ops", lock_namespace="locks"))
     roles = [document for document in documents if document["kind"] in ("ClusterRole", "Role")]
     bindings = [document for document in documents if document["kind"].endswith("Binding")]
     assert [role["metadata"].get("namespace", "") for role in roles] == ["", "locks", "default"]

@@ -5,7 +5,7 @@ from itertools import dropwhile
 import pytest
 from msgspec.structs import replace
 
-from rollout.execution.lease import LeaseSnapshot
+from rollout.execution.lease import LockSnapshot
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import MarkedNode, Unfinished
 from rollout.execution.rollout.ledger import Inheritance
@@ -285,7 +285,7 @@ def test_going_on_without_a_failed_node_releases_its_version_first() -> None:
 # What resume and abort say that they are about to do, in a small fleet and in a large one.
 
 
-NOBODY = LeaseSnapshot()
+NOBODY = LockSnapshot()
 
 
 def left_by(*counts: int) -> Unfinished:

@@ -234,7 +234,7 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
         listen = typed.metrics.listen or pod.metrics.listen
     installation = replace(
         choices,
-        lease_namespace=lock.namespace,
+        lock_namespace=lock.namespace,
         policy=policy,
         settings=file.text,
         every=round(pod.operate.every),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _FORCE_UNLOCK = option(
     "",
-    "Take over the Lease of this run without waiting; use only if no process is working on it",
+    "Take over the lock of this run without waiting; use only if no process is working on it",
     "RUN",
 )
 _WAIT = "How long to wait for a node that may be rebooting"

@@ -116,7 +116,7 @@ class ClusterSettings(SettingsTable):
 
 
 class LockSettings(SettingsTable):
-    """The Lease that keeps rollouts from running at the same time."""
+    """The lock, which keeps rollouts from running at the same time."""
 
     namespace: Namespace = setting(
         LEASE_NAMESPACE, "Namespace of the Lease, the record and the failure history"

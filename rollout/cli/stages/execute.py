@@ -79,7 +79,7 @@ def lock_options(
     settings: Settings, *, process: str, watch: LeaseWatch | None, force_unlock: str
 ) -> LockOptions:
     return LockOptions(
-        holder=wiring.lease_holder(),
+        holder=wiring.lock_holder(),
         namespace=settings.lock.namespace,
         seconds=settings.lock.seconds,
         force_unlock=force_unlock,

@@ -7,9 +7,9 @@ from rollout.cli.terminal import say
 from rollout.errors import ApiError
 from rollout.execution.lease import (
     HolderState,
-    LeaseSnapshot,
     LeaseState,
     LeaseWatch,
+    LockSnapshot,
     await_renewal,
     locked_error,
     read_lease,
@@ -39,19 +39,19 @@ def has_ended_here(lease: LeaseState) -> bool:
     return is_its_journal and is_being_written(path) is False
 
 
-def read_lock(api: ClusterApi, namespace: str) -> LeaseSnapshot:
+def read_lock(api: ClusterApi, namespace: str) -> LockSnapshot:
     """Read the lock once, which may not tell whether the holder is alive."""
     lease = with_patience(read_lease, api, namespace)
-    return LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
+    return LockSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
 
 
 def watch_for_holder(api: ClusterApi, namespace: str) -> bool:
     """Return whether the lock's holder is alive. May wait until a renewal is due."""
-    state = await_renewal(lock_watch(), lambda: with_patience(read_lease, api, namespace), say)
+    state = await_renewal(new_lease_watch(), lambda: with_patience(read_lease, api, namespace), say)
     return state is HolderState.ALIVE
 
 
-def lock_watch() -> LeaseWatch:
+def new_lease_watch() -> LeaseWatch:
     return LeaseWatch(wiring.system_clock(), has_ended_here)
 
 
@@ -63,7 +63,7 @@ def refuse_if_locked(
     Otherwise return `watch` or a new one, for taking the lock later. Return None without the right
     to read the Lease.
     """
-    watch = watch or lock_watch()
+    watch = watch or new_lease_watch()
     try:
         state = await_renewal(
             watch, lambda: with_patience(read_lease, api, namespace), say, api.server_time

@@ -63,10 +63,10 @@ class _Journal:
     # Records that are not written yet.
     waiting: list[Record]
     may_write: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def notify(self, event: StepEvent) -> None:
-        with self.lock:
+        with self.mutex:
             # Sent once this process holds the lock: see `Rollout.run`.
             if isinstance(event, PlanReady):
                 self.may_write = True
@@ -104,7 +104,7 @@ def run_journal(
         format_version=FORMAT_VERSION,
         run=plan.plan_id,
         command=command,
-        by=wiring.lease_holder(),
+        by=wiring.lock_holder(),
         version=__version__,
         cluster=document["cluster"],
         cluster_name=settings.cluster.name,
@@ -133,7 +133,7 @@ def record_abort(aborted: Aborted) -> None:
         return
     record = AbortedRecord(
         at=wiring.now(),
-        by=wiring.lease_holder(),
+        by=wiring.lock_holder(),
         run=aborted.run,
         reverted=aborted.reverted,
         left=sorted({**aborted.left_cordoned, **aborted.left_tainted}),
@@ -158,10 +158,10 @@ class _Notifier:
     events: frozenset[NotifyEvent]
     is_stopped: Callable[[], bool]
     repeats: RepeatFilter
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def notify(self, event: StepEvent) -> None:
-        with self.lock:
+        with self.mutex:
             self.post(self.note_maker.notes_of(event, stopped=self.is_stopped()))
 
     def post(self, notes: Iterable[Note]) -> None:

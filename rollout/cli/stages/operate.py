@@ -32,7 +32,7 @@ from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages.cluster import connect
-from rollout.cli.stages.lock import lock_watch, refuse_if_locked
+from rollout.cli.stages.lock import new_lease_watch, refuse_if_locked
 from rollout.cli.stages.metrics import measure_result
 from rollout.cli.stages.notification_repeats import RepeatFilter
 from rollout.cli.stages.rollout_spec import RolloutSpec, Unattended
@@ -59,7 +59,7 @@ class Operation:
     # Another process makes the next pass.
     once: bool = False
     # Remembers the lock's earlier states, between passes too.
-    watch: LeaseWatch = field(default_factory=lock_watch)
+    watch: LeaseWatch = field(default_factory=new_lease_watch)
     repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
     def run_once(self) -> ExitCode:

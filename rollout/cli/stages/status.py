@@ -20,7 +20,7 @@ from rollout.cli.terminal import Echo, say, screen_columns, show
 from rollout.errors import ApiError
 from rollout.execution.base.cached_value import CachedValue
 from rollout.execution.base.deadline import GracefulStop, is_transient
-from rollout.execution.lease import LeaseSnapshot, read_lease
+from rollout.execution.lease import LockSnapshot, read_lease
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import (
     LastRun,
@@ -279,7 +279,7 @@ def _warn_besides_json(
 
 class _RolloutSnapshot(Struct, frozen=True):
     unfinished: Unfinished | None
-    lock: LeaseSnapshot
+    lock: LockSnapshot
     last: LastRun | None
     # None if unknown.
     is_holder_alive: bool | None
@@ -310,7 +310,7 @@ class _RolloutSnapshot(Struct, frozen=True):
 def _read_rollout(api: ClusterApi, namespace: str) -> _RolloutSnapshot:
     nodes = snapshot.read_nodes(api)
     lease = read_lease(api, namespace)
-    lock = LeaseSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
+    lock = LockSnapshot(lease, api.server_time(), has_ended=has_ended_here(lease))
     unfinished = assess(read_record(api, namespace), nodes)
     awaited: _AwaitedByNode = {}
     wait_texts: Mapping[str, str] = {}

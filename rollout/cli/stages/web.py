@@ -59,7 +59,7 @@ class RunPages:
     settings: Settings
     # Returns text about the rollout in the cluster, or an empty string.
     status: Callable[[], str] = str
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
     _pages: dict[str, CachedValue[WebPage | None]] = field(default_factory=dict)
     _rows: dict[Path, _CachedRow] = field(default_factory=dict)
     # By run ID, the latest first.
@@ -70,7 +70,7 @@ class RunPages:
         self._journals = CachedValue(self._list_journals, _FRESH_SECONDS, clock, share=_SHARE)
 
     def page(self, path: str, *, refreshes: bool) -> WebPage | None:
-        with self._lock:
+        with self._mutex:
             if path == _LATEST:
                 make_latest = partial(self._latest_page, refreshes=refreshes)
                 return self._make_or_reuse(

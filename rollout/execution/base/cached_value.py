@@ -19,16 +19,16 @@ class CachedValue(Generic[T]):
     # most `longest` seconds.
     share: float = 1.0
     longest: float = float("inf")
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
     _value: T = field(init=False)
     _fresh_until: float = float("-inf")
 
     def forget(self) -> None:
-        with self._lock:
+        with self._mutex:
             self._fresh_until = float("-inf")
 
     def get(self) -> T:
-        with self._lock:
+        with self._mutex:
             began = self.clock.monotonic()
             if began > self._fresh_until:
                 self._value = self.read()

@@ -46,7 +46,7 @@ class LiveView(Generic[T]):
     _objects: dict[str, T] = field(default_factory=dict)
     _version: str = ""
     _needs_list: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
     _generation: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
     _stream: AbstractContextManager[Iterator[bytes]] | None = None
@@ -73,7 +73,7 @@ class LiveView(Generic[T]):
             self._stream.__exit__(None, None, None)
 
     def items(self) -> tuple[T, ...]:
-        with self._lock:
+        with self._mutex:
             return tuple(self._objects.values())
 
     @property
@@ -83,7 +83,7 @@ class LiveView(Generic[T]):
 
     def _list(self, api: ClusterApi) -> None:
         listing = read_list(api, self.path, self.shape, project=self.project, query=self.query)
-        with self._lock:
+        with self._mutex:
             self._objects = {item.uid: item for item in listing.items}
             self._version = listing.resource_version
             self._needs_list = False
@@ -130,7 +130,7 @@ class LiveView(Generic[T]):
         if self._ended.is_set():
             return
         with stream as lines:
-            with self._lock:
+            with self._mutex:
                 self._note_change()
             for line in lines:
                 if self._ended.is_set():
@@ -138,7 +138,7 @@ class LiveView(Generic[T]):
                 self._apply(decode_watch_line(line, self.shape, self.project, self.path))
 
     def _apply(self, event: WatchEvent[T]) -> None:
-        with self._lock:
+        with self._mutex:
             self._version = event.resource_version or self._version
             if event.object is None:
                 # A bookmark.

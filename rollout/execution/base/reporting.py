@@ -127,12 +127,12 @@ class OutageNotice:
     """Reports outages of the API server, but not at each attempt."""
 
     report: Reporter
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
     _noticed_at: float = float("-inf")
 
     def __call__(self, error: BaseException) -> None:
         now = self.report.now.timestamp()
-        with self._lock:
+        with self._mutex:
             if now - self._noticed_at < _QUIET_SECONDS:
                 return
             self._noticed_at = now

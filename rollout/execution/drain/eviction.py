@@ -38,7 +38,7 @@ class CriticalPods:
     _evicted: dict[str, float] = field(default_factory=dict)
     # Budgets of rules that allow no eviction, and when they were read.
     _closed: dict[Critical, tuple[Budget, float]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(
         self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float
@@ -51,7 +51,7 @@ class CriticalPods:
             if closed is not None and not bypasses_budget(pod, closed):
                 return closed
         pods_by_rule = {rule: read_pods(api, rule.namespace, rule.selector) for rule in covering}
-        with self._lock:
+        with self._mutex:
             leaving = self._leaving_beside(pod, now)
             for rule, pods in pods_by_rule.items():
                 budget = critical_budget(rule, pods, leaving)
@@ -63,7 +63,7 @@ class CriticalPods:
         return None
 
     def release(self, pod: Pod) -> None:
-        with self._lock:
+        with self._mutex:
             self._evicted.pop(pod.uid, None)
 
     def _closed_budget(self, rule: Critical, now: float) -> Budget | None:

@@ -39,14 +39,14 @@ class Precedence(Struct):
     _demands: dict[str, DrainDemand] = field(default_factory=dict)
     # Monotonic seconds, by node and budget.
     _deferring: dict[tuple[str, str], float] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def update(self, node: str, demand: DrainDemand) -> None:
-        with self._lock:
+        with self._mutex:
             self._demands[node] = demand
 
     def remove(self, node: str) -> None:
-        with self._lock:
+        with self._mutex:
             self._demands.pop(node, None)
             for other, budget in list(self._deferring):
                 if other == node:
@@ -54,7 +54,7 @@ class Precedence(Struct):
 
     def defer_to(self, node: str, budget: str, allowance: int, now: float) -> str:
         """Return the node to which this one leaves the budget's permits, or empty."""
-        with self._lock:
+        with self._mutex:
             first = self._find_first(node, budget, allowance)
             if not first:
                 self._deferring.pop((node, budget), None)
@@ -64,7 +64,7 @@ class Precedence(Struct):
 
     def note_closed(self, node: str, budget: str) -> None:
         """Wait for others anew once the budget opens."""
-        with self._lock:
+        with self._mutex:
             self._deferring.pop((node, budget), None)
 
     def _find_first(self, node: str, budget: str, allowance: int) -> str:

@@ -74,7 +74,7 @@ def undoing_failed_rollback(
     except RolloutError as error:
         has_rolled_back = boot.running_version not in ("", context.planned.running_version)
         if context.policy.rollback and not has_rolled_back and not _is_host_away(error):
-            # Fails if another process holds the Lease: it may have chosen the other system again.
+            # Fails if another process holds the lock: it may have chosen the other system again.
             with suppress(StoppedError):
                 context.check_may_act()
             trouble = undo_rollback(host)

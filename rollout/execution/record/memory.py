@@ -112,7 +112,7 @@ class RunMemory:
     # None if no proof is needed.
     proven: ProvenVersions | None = None
     newly_held: tuple[str, ...] = ()
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
     _pending: list[Change] = field(default_factory=list)
     # The memory with the pending changes.
     _seen: Memory = NO_MEMORY
@@ -124,7 +124,7 @@ class RunMemory:
     _has_tried_to_write: bool = False
 
     def require_fresh_read(self) -> None:
-        with self._lock:
+        with self._mutex:
             self._needs_fresh_read = True
 
     def why_not_to_start(self, planned: PlannedNode) -> Finding | None:
@@ -163,13 +163,13 @@ class RunMemory:
         versions = dict.fromkeys(
             node.staged_version for node in nodes if not self._may_start_though_held(node.name)
         )
-        with self._lock:
+        with self._mutex:
             seen = self._seen
         return tuple(version for version in versions if why_held(seen, version, self.failure_limit))
 
     def end_abort_pause(self) -> None:
         """End an abort's pause, because a person starts a rollout."""
-        with self._lock:
+        with self._mutex:
             if self._read().aborted is not None:
                 self._pending.append(partial(replace, aborted=None))
                 self._write()
@@ -195,7 +195,7 @@ class RunMemory:
             despite_hold=self._may_start_though_held(planned.name),
         )
         note = _EndNote(ended, self._now)
-        with self._lock:
+        with self._mutex:
             # Spares a write if nothing changes.
             has_been_read = self._seen_at > float("-inf")
             if has_been_read and note(self._seen) == self._seen:
@@ -210,7 +210,7 @@ class RunMemory:
         return self.include_held or node in self.retried
 
     def report_held(self) -> None:
-        with self._lock:
+        with self._mutex:
             held = self._unreported
             self._unreported = {}
             self.newly_held = tuple(dict.fromkeys((*self.newly_held, *held)))
@@ -231,7 +231,7 @@ class RunMemory:
         """Return why an unattended run could not remember a failure, by one dry run."""
         if not self.unattended:
             return None
-        with self._lock:
+        with self._mutex:
             if not self._has_tried_to_write:
                 why = self.cluster.ask(lambda api: why_unwritable(api, self.namespace))
                 self._unwritable = MemoryUnwritable(why.message) if why else None
@@ -239,7 +239,7 @@ class RunMemory:
             return self._unwritable
 
     def _read_recent(self) -> Memory:
-        with self._lock:
+        with self._mutex:
             return self._read()
 
     def _read(self) -> Memory:

@@ -59,10 +59,10 @@ def abort(
     wait: float,
     stop: GracefulStop | None = None,
 ) -> Aborted:
-    """Take the Lease, and undo any rollout; `FencedError` if the Lease is lost meanwhile.
+    """Take the lock, and undo any rollout; `FencedError` if the lock is lost meanwhile.
 
     `wait`: seconds to watch a node that may be rebooting. A `stop` leaves the remaining nodes as
-    they are; before the Lease is held, it raises `InterruptedRunError`.
+    they are; before it holds the lock, it raises `InterruptedRunError`.
     """
     stop = stop or GracefulStop()
     report = Reporter(observers, clock)

@@ -1,8 +1,8 @@
-"""Carries out a plan: takes the Lease, writes the record, runs the waves, reports the result.
+"""Carries out a plan: takes the lock, writes the record, runs the waves, reports the result.
 
 From a plan to the result of a node:
 
-    Rollout.run               takes the Lease, and releases it at the end
+    Rollout.run               takes the lock, and releases it at the end
     Rollout._carry_out        writes the record, and keeps the soft taints
     Rollout._run_waves        runs each wave that may follow
     Rollout._run_wave         asks the gates, and lets the cluster settle afterwards
@@ -85,7 +85,7 @@ class Rollout(Struct, frozen=True):
     def run(self) -> RunResult:
         """Run the plan, or the rest of one.
 
-        Before it starts a node, `LockedError` if another rollout holds the Lease or is unfinished,
+        Before it starts a node, `LockedError` if another rollout holds the lock or is unfinished,
         or the inherited record has changed; another `BlockedError` if the gate command refuses or a
         record is not understood; `ApiError` if Lease or record cannot be written;
         `InterruptedRunError` if stopped.

@@ -14,7 +14,7 @@ from rollout.execution.gates import GateAnswer
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import NodeBaseline, Settler
-from rollout.model.finding import ApiUnavailable, FailureLimit, Finding, LeaseLost, Unsettled
+from rollout.model.finding import ApiUnavailable, FailureLimit, Finding, LockLost, Unsettled
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
 from rollout.model.text import shortened
@@ -193,7 +193,7 @@ class StopRule(Struct, frozen=True):
     def why_none_continues(self) -> Finding | None:
         """Return why not even started nodes are continued, or None."""
         if self.ledger.is_fenced:
-            return LeaseLost()
+            return LockLost()
         return self.stop.reason if self.stop.is_due else None
 
     def why_none_starts(self) -> Finding | None:

@@ -144,7 +144,7 @@ def plan_rights() -> tuple[Right, ...]:
     )
 
 
-def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
+def apply_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
     events = partial(_rights, namespace=_EVENTS_NAMESPACE, optional=True)
     controllers = "replicasets.apps statefulsets.apps"
     restart = _rights("get list patch", "deployments.apps", "restart them instead of evicting pods")
@@ -166,7 +166,7 @@ def apply_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tupl
         _pod_removal_right(policy),
         *(restart if policy.drain.restarts else ()),
         *_rights("get list", controllers, "see that evicted pods run again"),
-        *_rights_to_stored_objects(lease_namespace),
+        *_rights_to_stored_objects(lock_namespace),
         *_rights(
             "watch",
             "poddisruptionbudgets.policy",
@@ -233,13 +233,13 @@ def _health_right(rule: HealthRule) -> Right:
     )
 
 
-def operate_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
+def operate_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
     # Only `abort` writes FleetLock's slots.
     unused = {_RightKey("update", "configmaps", marks.SLOTS_NAME)}
-    return _without(unused, apply_rights(lease_namespace, policy))
+    return _without(unused, apply_rights(lock_namespace, policy))
 
 
-def fleetlock_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
+def fleetlock_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
     """A FleetLock server keeps no record and estimates nothing."""
     unused = {
         _RightKey("update", "configmaps", marks.RECORD_NAME),
@@ -247,7 +247,7 @@ def fleetlock_rights(lease_namespace: str, policy: Policy = _DEFAULT_POLICY) -> 
         _RightKey("get", "configmaps", marks.EVIDENCE_NAME),
         _RightKey("list", "jobs", ""),
     }
-    return _without(unused, apply_rights(lease_namespace, policy))
+    return _without(unused, apply_rights(lock_namespace, policy))
 
 
 def _without(unused: Collection[_RightKey], rights: Iterable[Right]) -> tuple[Right, ...]:
