@@ -1,4 +1,4 @@
-# The usual commands, in the environment `.venv`; `make setup` makes it.
+# The usual commands. They use the environment in `.venv`, which `make setup` creates.
 BIN ?= .venv/bin
 
 .DEFAULT_GOAL := help
@@ -7,53 +7,53 @@ BIN ?= .venv/bin
 help: ## list these commands
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 12
 
-setup: ## make the environment
+setup: ## create the environment
 	python3 -m venv .venv
 	$(BIN)/pip install -q --upgrade pip
 	$(BIN)/pip install -q -e '.[lab]' --group dev --group docs
 
-lint: ## style: rules and format
+lint: ## check style and formatting with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff check --select E501 --config lint.pycodestyle.max-line-length=100 rollout
 	$(BIN)/ruff format --check .
 
-format: ## mend what can be mended
+format: ## fix style and formatting with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: ## mypy, strict
+types: ## check types with mypy in strict mode
 	$(BIN)/mypy
 
-layers: ## which room may import which
+layers: ## check which package may import which
 	$(BIN)/lint-imports
 
-lock: ## write what pyproject.toml asks for, with hashes, for the image and releases
+lock: ## update the lock files of the image and the releases from pyproject.toml
 	UV=$(BIN)/uv .ci/lock
 
-fast: ## tests that are pure, and take no time
+fast: ## run the pure tests
 	$(BIN)/pytest -q -n 2 -m "not slow and not exhaustive"
 
-test: ## the default tier of the tests
+test: ## run the default tier of the tests
 	$(BIN)/pytest -q -n 4 --dist worksteal
 
-exhaustive: ## every test, with a hundred times the examples: an hour or more; real machines as root
+exhaustive: ## run every test, with a hundred times as many examples; as root also with systemd containers
 	$(BIN)/pytest -q -n 4 --dist worksteal -m "" --hypothesis-profile=exhaustive
 
-faults: ## put faults into the engine, one at a time: each has to be found by the default tier
+faults: ## inject faults into the engine, one at a time; the tests must find each one
 	$(BIN)/python -m tests.mutations.faults
 
-image: ## build the image without an engine, and start it; as root
+image: ## build and start the image without a container engine; needs root
 	ROLLOUT_IMAGE=1 $(BIN)/pytest -q tests/image
 
-docs: ## generated parts anew, and the site into site/
+docs: ## update the generated parts of the pages, and build the site into site/
 	$(BIN)/python -m tests.docs.pages
 	$(BIN)/zensical build --strict --clean
 
-lab: ## a simulated cluster until Ctrl-C
+lab: ## serve a simulated cluster until Ctrl-C
 	$(BIN)/rollout lab up
 
-demo: ## the real commands on a simulated cluster
+demo: ## run the demo on a simulated cluster
 	$(BIN)/rollout demo
 
-ci: ## all that has to hold before a change is taken
+ci: ## run everything that a change must pass
 	.ci/run
