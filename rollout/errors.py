@@ -210,7 +210,7 @@ class RebootError(StepError):
 
 
 class FencedError(StepError):
-    """This process must not act: it lost the lock, or another run has marked the Node."""
+    """This process must not act: it lost the lock, or another rollout has marked the Node."""
 
 
 class DeclinedError(RolloutError):

@@ -59,10 +59,10 @@ REASON_OF_BLOCKED_DRAIN = "DrainBlocked"
 
 @dataclass
 class NodeEvents:
-    """Writes the Events of one run while it is entered."""
+    """Writes the Events of one rollout while it is entered."""
 
     api: ClusterApi
-    run: str
+    run_id: str
     nodes: Sequence[PlannedNode]
     observers: Sequence[Observer]
     clock: Clock
@@ -151,7 +151,7 @@ class NodeEvents:
         self, node: str, reason: str, message: str, at: datetime, *, is_warning: bool = False
     ) -> None:
         """Queue an Event; a second for the same `reason` updates it."""
-        digest = sha256(f"{self.run}/{node}/{reason}".encode()).hexdigest()[:16]
+        digest = sha256(f"{self.run_id}/{node}/{reason}".encode()).hexdigest()[:16]
         time = whole_second(at)
         # `node-1.0123456789abcdef`
         longest_node = _LONGEST_NAME - len(f".{digest}")
@@ -163,11 +163,11 @@ class NodeEvents:
             "metadata": {"name": name, "namespace": "default"},
             "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid},
             "reason": reason,
-            "message": f"{message} (rollout {self.run})"[:_LONGEST_MESSAGE],
+            "message": f"{message} (rollout {self.run_id})"[:_LONGEST_MESSAGE],
             "type": "Warning" if is_warning else "Normal",
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
-            "reportingInstance": self.run,
+            "reportingInstance": self.run_id,
             "count": 1,
             "firstTimestamp": time,
             "lastTimestamp": time,

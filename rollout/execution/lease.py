@@ -29,7 +29,7 @@ class LeaseState(Struct, frozen=True):
     # Changes with each renewal.
     version: str
     renewal_seconds: float
-    run: str = ""
+    run_id: str = ""
     # By the holder's clock.
     renewed: datetime | None = None
     # The same by the API server's clock.
@@ -114,7 +114,7 @@ class Lease(msgspec.Struct):
             holder=self.held_by,
             version=self.version,
             renewal_seconds=seconds / RENEWALS_PER_DURATION,
-            run=annotations.get(marks.RUN, ""),
+            run_id=annotations.get(marks.RUN, ""),
             renewed=parse_timestamp(self.spec.renew_time or ""),
             written=self.metadata.written,
             process=annotations.get(marks.PROCESS, ""),
@@ -280,7 +280,7 @@ def await_renewal(
 def locked_error(lease: LeaseState, namespace: str, *, age: float | None = None) -> LockedError:
     activity = "a rollout is running"
     watch_command = "rollout status --watch"
-    if is_fleetlock_run(lease.run):
+    if is_fleetlock_run(lease.run_id):
         activity = "the FleetLock server is draining and rebooting hosts"
         watch_command = "rollout fleetlock status"
     seconds_left = max(1.0, lease.duration - (age or 0.0))
@@ -312,9 +312,9 @@ def _location_text(lease: LeaseState, age: float | None) -> str:
 
 def unlock_commands(lease: LeaseState, namespace: str) -> str:
     """Return how to free the lock; without a run ID, delete the Lease."""
-    if not is_run_id(lease.run):
+    if not is_run_id(lease.run_id):
         return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
-    undo = f"rollout abort --force-unlock {lease.run}"
-    if is_fleetlock_run(lease.run):
+    undo = f"rollout abort --force-unlock {lease.run_id}"
+    if is_fleetlock_run(lease.run_id):
         return undo
-    return f"rollout resume --force-unlock {lease.run} (or {undo})"
+    return f"rollout resume --force-unlock {lease.run_id} (or {undo})"

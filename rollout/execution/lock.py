@@ -4,7 +4,7 @@
     lock      what a process holds while it renews the Lease in time
     lost      of a lock: another process has taken it, or the Lease was deleted
     fenced    of a process: it must not act any more, because it lost the lock, or because another
-              run has marked the Node; its checks raise `FencedError`
+              rollout has marked the Node; its checks raise `FencedError`
 
 Clocks of two machines are never compared. Another process's Lease has expired once this machine has
 seen no renewal for its duration; our own is held while its last renewal is younger than that. Each
@@ -69,7 +69,7 @@ class LockOptions(Struct, frozen=True):
     holder: str
     namespace: str = marks.LEASE_NAMESPACE
     seconds: int = SECONDS
-    # The run whose lock is taken without a wait, or empty.
+    # The run ID of the lock that is taken without a wait, or empty.
     force_unlock: str = ""
     # See `marks.PROCESS`.
     process: str = ""
@@ -79,11 +79,11 @@ class LockOptions(Struct, frozen=True):
 
 @dataclass
 class LeaseLock:
-    """Holds the lock for `run` while it is entered; `stop` ends waiting for it."""
+    """Holds the lock for a rollout while it is entered; `stop` ends waiting for it."""
 
     cluster: PatientApi
     options: LockOptions
-    run: str
+    run_id: str
     stop: GracefulStop = field(default_factory=GracefulStop)
     notice: Callable[[str], None] = lambda _message: None
 
@@ -159,8 +159,8 @@ class LeaseLock:
         """
         if before is None or before.held_by != current.held_by:
             return False
-        run = current.state.run
-        is_forced = bool(run) and self.options.force_unlock == run
+        run_id = current.state.run_id
+        is_forced = bool(run_id) and self.options.force_unlock == run_id
         return is_forced or before.version == current.version
 
     def _acquire(self) -> None:
@@ -208,12 +208,12 @@ class LeaseLock:
             raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
     def _refuse_to_unlock_another(self, lease: Lease) -> None:
-        """`BlockedError` if --force-unlock does not name the run that holds the Lease."""
+        """`BlockedError` if --force-unlock does not name the rollout that holds the lock."""
         named = self.options.force_unlock
-        run = lease.state.run
-        if not named or named == run:
+        run_id = lease.state.run_id
+        if not named or named == run_id:
             return
-        for_run = f"for run {name_excerpt(run)}" if run else "and names no run"
+        for_run = f"for rollout {name_excerpt(run_id)}" if run_id else "and names no rollout"
         unlock = unlock_commands(lease.state, self.options.namespace)
         raise BlockedError(
             f"--force-unlock {named}, but {lease.state.holder_text} holds the lock {for_run}",
@@ -337,7 +337,7 @@ class LeaseLock:
         self._acquired = self._acquired or now
         own_annotations = {}
         if not released:
-            own_annotations[marks.RUN] = self.run
+            own_annotations[marks.RUN] = self.run_id
             if self.options.process:
                 own_annotations[marks.PROCESS] = self.options.process
         last = self._metadata

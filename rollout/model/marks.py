@@ -4,6 +4,9 @@ rollout's are an interface for other tools. Others' are written only if a settin
 """
 
 PREFIX = "node-rollout.dev/"
+# The run ID of the rollout that works on the Node; also on the Lease and the record. It is the plan
+# ID of the rollout's first plan, and stays when a resume plans the rest. A FleetLock slot is a
+# rollout of one node, with a random run ID.
 RUN = PREFIX + "run"
 PHASE = PREFIX + "phase"
 BOOT_ID_BEFORE = PREFIX + "boot-id-before"
@@ -30,14 +33,14 @@ STARTED_BY = PREFIX + "started-by"
 STARTED_AT = PREFIX + "started-at"
 ENDED = PREFIX + "ended"
 STOPPED = PREFIX + "stopped"
-# "operate" if unattended; absent if a person started the run.
+# "operate" if unattended; absent if a person started the rollout.
 ORIGIN = PREFIX + "origin"
 OPERATE = "operate"
 
 # On the Lease: the holder's unique ID, as in its journal.
 PROCESS = PREFIX + "process"
 
-# These make a Node part of a run, even before its cordon.
+# These make a Node part of a rollout, even before its cordon.
 OF_RUN = (RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID)
 # Removed when a node is done; the last result stays.
 TRANSIENT = (

@@ -110,7 +110,7 @@ def earlier_ineffective_reboots(node: Node, running_version: str, now: datetime 
 
 
 class Deferral(Struct, frozen=True):
-    """Who left a node for a run from elsewhere, and when; unknown values are empty."""
+    """Who left a node for a rollout from elsewhere, and when; unknown values are empty."""
 
     by: str = ""
     at: str = ""

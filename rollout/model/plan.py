@@ -228,6 +228,8 @@ class RolloutPlan(Struct, frozen=True):
     """The plan. `created_at` is RFC 3339 in UTC."""
 
     format_version: str
+    # A digest of the plan's content, which becomes the run ID of the rollout: see `marks.RUN`. The
+    # plan of a resumed rollout or a FleetLock slot has its run ID instead of a digest.
     plan_id: str
     created_at: str
     cluster: ClusterIdentity

@@ -160,7 +160,7 @@ def is_version(text: str) -> bool:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether the text may be a rollout's ID, which is never a path."""
+    """Whether the text may be a run ID, which is never a path; see `marks.RUN`."""
     return len(text) <= _LONGEST_RUN and _RUN.fullmatch(text) is not None
 
 

@@ -51,7 +51,7 @@ def unfinished_heading(unfinished: Unfinished, state: RunState = RunState.UNFINI
         else:
             left = f"conditions, on {_counted_names(unfinished.conditioned)}"
         return f"a rollout has left only its {left}"
-    run = printable(unfinished.run)
+    run = printable(unfinished.run_id)
     if unfinished.is_aborted:
         names = _left_names(unfinished)
         verb = "is" if len(names) == 1 else "are"
@@ -66,7 +66,7 @@ def unfinished_heading(unfinished: Unfinished, state: RunState = RunState.UNFINI
 
 def _rollout_heading(unfinished: Unfinished, state: RunState) -> str:
     record = unfinished.record
-    name = rollout_name(unfinished.run)
+    name = rollout_name(unfinished.run_id)
     by = f"by {printable(record.started_by)}" if record.started_by else ""
     at = f"at {printable(record.started_at)}" if record.started_at else ""
     start = f", started {joined(' ', by, at)}," if by or at else ""
@@ -168,7 +168,7 @@ def commands_clause(unfinished: Unfinished) -> str:
 
 def is_of_fleetlock(unfinished: Unfinished) -> bool:
     """Return whether a FleetLock server, which keeps no record, runs the rollout."""
-    return unfinished.record.is_missing and is_fleetlock_run(unfinished.run)
+    return unfinished.record.is_missing and is_fleetlock_run(unfinished.run_id)
 
 
 def _group_counts(unfinished: Unfinished) -> str:
@@ -293,7 +293,7 @@ def no_run_text(lock: LockSnapshot, last: LastRun | None) -> str:
         )
     if last:
         outcomes = reason_counts(dict(sorted(last.outcomes.items())))
-        ended = f"{printable(last.run)}, ended at {printable(last.at)}"
+        ended = f"{printable(last.run_id)}, ended at {printable(last.at)}"
         sentences.append(f"The last rollout, {ended}: {outcomes}.")
     return " ".join(sentences)
 
@@ -379,7 +379,7 @@ def run_document(
     elif unfinished.blocks_others:
         state = "interrupted"
     return {
-        "run": unfinished.run,
+        "run": unfinished.run_id,
         "state": state,
         "operating": unfinished.record.unattended,
         "started_by": unfinished.record.started_by,
@@ -418,7 +418,7 @@ class AbortReport(TypedDict):
 def abort_document(aborted: Aborted) -> AbortReport:
     left = (*aborted.left_cordoned.items(), *aborted.left_tainted.items())
     return {
-        "run": aborted.run,
+        "run": aborted.run_id,
         "reverted": aborted.reverted,
         "untainted": aborted.untainted,
         "left": [LeftNode(node=name, message=reason) for name, reason in left],

@@ -267,7 +267,7 @@ class SlotAdmission:
         )
         unfinished = assess(self._record.get(), without_slot_marks)
         if unfinished is not None and unfinished.blocks_others:
-            state = f"{rollout_name(unfinished.run)} is running or interrupted"
+            state = f"{rollout_name(unfinished.run_id)} is running or interrupted"
             raise Denied(AnswerKind.LOCKED_BY_ROLLOUT, f"{state}: rollout resume, or rollout abort")
 
     def _check_rivals(self) -> None:

@@ -153,9 +153,9 @@ class Leadership:
     def other_rollout(self) -> str:
         """Return a rollout that may be alive, as `HOLDER, for rollout RUN`, or empty."""
         is_free = self.read_holder_state() in (HolderState.NOBODY, HolderState.GONE)
-        if is_free or is_fleetlock_run(self._lease.run):
+        if is_free or is_fleetlock_run(self._lease.run_id):
             return ""
-        run = name_excerpt(self._lease.run) or "unknown"
+        run = name_excerpt(self._lease.run_id) or "unknown"
         return f"{self._lease.holder_text}, for rollout {run}"
 
     @property
@@ -178,7 +178,7 @@ class Leadership:
         state = self.watch.state
         if state is HolderState.UNKNOWN:
             state = await_renewal(self.watch, self._read_lease_again, lambda _message: None)
-        if state is not HolderState.ALIVE or not is_fleetlock_run(self._lease.run):
+        if state is not HolderState.ALIVE or not is_fleetlock_run(self._lease.run_id):
             raise FencedError("no FleetLock server is known to hold the Lease")
 
     def _read_lease_again(self) -> LeaseState:

@@ -124,7 +124,7 @@ class SlotRunner:
             observers = (*others, _DetailObserver(slot.run_id, self.details))
             with NodeEvents(
                 server.api,
-                run=plan.plan_id,
+                run_id=plan.plan_id,
                 nodes=plan.nodes,
                 observers=observers,
                 clock=server.clock,
@@ -142,7 +142,7 @@ class SlotRunner:
             cluster,
             check_may_act,
             report,
-            run=plan.plan_id,
+            run_id=plan.plan_id,
             namespace=settings.namespace,
             failure_limit=settings.failure_limit(cluster.ask(read_nodes)),
             include_held=plan.policy.include_held,

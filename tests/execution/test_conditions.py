@@ -39,7 +39,7 @@ def types_of(conditions: list[Json]) -> list[str]:
 
 
 def test_a_condition_is_added_beside_those_of_the_kubelet() -> None:
-    found = with_conditions([READY], (DRAINING,), run="abc", at=AT)
+    found = with_conditions([READY], (DRAINING,), run_id="abc", at=AT)
     assert found[0] == READY
     assert found[1]["type"] == "DrainInProgress"
     assert found[1]["status"] == "True"
@@ -49,33 +49,33 @@ def test_a_condition_is_added_beside_those_of_the_kubelet() -> None:
 
 def test_a_condition_that_is_there_keeps_its_time() -> None:
     present = [READY, {**condition(DRAINED), "lastTransitionTime": "2026-01-01T00:00:00Z"}]
-    found = with_conditions(present, (DRAINED, MAINTAINED), run="abc", at=AT)
+    found = with_conditions(present, (DRAINED, MAINTAINED), run_id="abc", at=AT)
     assert found[:2] == present
     assert types_of(found) == ["Ready", "Drained", "MaintenanceInProgress"]
 
 
 def test_the_conditions_of_the_phase_before_go() -> None:
-    found = with_conditions([READY, condition(DRAINING)], (DRAINED,), run="abc", at=AT)
+    found = with_conditions([READY, condition(DRAINING)], (DRAINED,), run_id="abc", at=AT)
     assert types_of(found) == ["Ready", "Drained"]
 
 
 def test_a_condition_that_someone_else_has_set_stays_theirs() -> None:
     theirs = [READY, condition(DRAINING, "KubectlDrain")]
-    assert with_conditions(theirs, (DRAINING,), run="abc", at=AT) == theirs
-    assert with_conditions(theirs, (), run="abc", at=AT) == theirs
+    assert with_conditions(theirs, (DRAINING,), run_id="abc", at=AT) == theirs
+    assert with_conditions(theirs, (), run_id="abc", at=AT) == theirs
 
 
 def test_a_condition_of_someone_else_that_is_over_is_replaced_only_if_needed() -> None:
     theirs = [READY, condition(DRAINING, "KubectlDrain", "False")]
-    assert with_conditions(theirs, (DRAINED,), run="abc", at=AT)[:2] == theirs
-    replaced = with_conditions(theirs, (DRAINING,), run="abc", at=AT)
+    assert with_conditions(theirs, (DRAINED,), run_id="abc", at=AT)[:2] == theirs
+    replaced = with_conditions(theirs, (DRAINING,), run_id="abc", at=AT)
     assert types_of(replaced) == ["Ready", "DrainInProgress"]
     assert replaced[1]["reason"] == OUR_REASON
 
 
 def test_another_condition_with_the_same_reason_is_not_touched() -> None:
     odd = {"type": "DiskPressure", "status": "False", "reason": OUR_REASON}
-    assert with_conditions([odd], (), run="abc", at=AT) == [odd]
+    assert with_conditions([odd], (), run_id="abc", at=AT) == [odd]
 
 
 NAMES = ("n1", "n2", "n3")
@@ -89,12 +89,12 @@ def cluster(server: FakeServer) -> FakeServer:
 
 
 def conditions_of(
-    server: FakeServer, recorder: Recorder, *, is_on: bool = True, run: str = "abc"
+    server: FakeServer, recorder: Recorder, *, is_on: bool = True, run_id: str = "abc"
 ) -> NodeConditions:
     clock = SystemClock()
     report = Reporter((recorder,), clock)
     cluster = PatientApi(FakeCluster(server), clock)
-    return NodeConditions(cluster, unfenced, report, run=run, sets_conditions=is_on)
+    return NodeConditions(cluster, unfenced, report, run_id=run_id, sets_conditions=is_on)
 
 
 def seen(server: FakeServer, name: str) -> list[str]:
@@ -139,7 +139,7 @@ def test_what_an_earlier_process_left_is_removed_even_if_the_setting_is_off(
     cluster: FakeServer, recorder: Recorder
 ) -> None:
     conditions_of(cluster, recorder).show_phase("n2", Phase.REBOOTING)
-    with conditions_of(cluster, recorder, is_on=False, run="later").while_running((), ()):
+    with conditions_of(cluster, recorder, is_on=False, run_id="later").while_running((), ()):
         assert seen(cluster, "n2") == []
 
 
@@ -147,7 +147,7 @@ def test_a_node_that_another_rollout_has_in_flight_keeps_its_conditions(
     cluster: FakeServer, recorder: Recorder
 ) -> None:
     change(cluster, NODES, "n2", metadata={"annotations": {marks.RUN: "other"}})
-    conditions_of(cluster, recorder, run="other").show_phase("n2", Phase.DRAINING)
+    conditions_of(cluster, recorder, run_id="other").show_phase("n2", Phase.DRAINING)
     with conditions_of(cluster, recorder).while_running((), ()):
         pass
     assert seen(cluster, "n2") == [DRAINING]
@@ -157,8 +157,8 @@ def test_an_abort_removes_the_conditions_of_every_rollout(
     cluster: FakeServer, recorder: Recorder
 ) -> None:
     change(cluster, NODES, "n2", metadata={"annotations": {marks.RUN: "other"}})
-    conditions_of(cluster, recorder, run="other").show_phase("n2", Phase.DRAINING)
-    conditions_of(cluster, recorder, is_on=False, run="").remove_all()
+    conditions_of(cluster, recorder, run_id="other").show_phase("n2", Phase.DRAINING)
+    conditions_of(cluster, recorder, is_on=False, run_id="").remove_all()
     assert seen(cluster, "n2") == []
 
 
@@ -191,7 +191,7 @@ def test_a_kubelet_that_writes_in_between_loses_nothing(
 
     contended = PatientApi(Contended(cluster), clock)
     report = Reporter((recorder,), clock)
-    conditions = NodeConditions(contended, unfenced, report, run="abc", sets_conditions=True)
+    conditions = NodeConditions(contended, unfenced, report, run_id="abc", sets_conditions=True)
     conditions.show_phase("n1", Phase.DRAINED)
     found = stored(cluster, NODES, "n1")["status"]["conditions"]
     assert found[0] == heartbeat
@@ -213,7 +213,7 @@ def test_a_missing_right_is_reported_once_and_stops_nothing(
     clock = SystemClock()
     report = Reporter((recorder,), clock)
     refusing = PatientApi(Refusing(cluster), clock)
-    conditions = NodeConditions(refusing, unfenced, report, run="abc", sets_conditions=True)
+    conditions = NodeConditions(refusing, unfenced, report, run_id="abc", sets_conditions=True)
     with conditions.while_running(NAMES, ()):
         conditions.show_phase("n1", Phase.DRAINING)
     (notice,) = recorder.events
@@ -240,7 +240,7 @@ def test_the_end_reports_conditions_that_may_stay_because_no_node_can_be_read(
     server = Closing(cluster)
     report = Reporter((recorder,), clock)
     conditions = NodeConditions(
-        PatientApi(server, clock), unfenced, report, run="abc", sets_conditions=True
+        PatientApi(server, clock), unfenced, report, run_id="abc", sets_conditions=True
     )
     with conditions.while_running(NAMES, ()):
         server.is_closed = True

@@ -126,7 +126,7 @@ def test_the_wait_for_a_foreign_holder_names_it_short(api: KubeApi) -> None:
 
 
 def test_a_foreign_run_is_no_part_of_a_command() -> None:
-    lease = LeaseState("ann", "1", 10, run="x; reboot")
+    lease = LeaseState("ann", "1", 10, run_id="x; reboot")
     assert (
         unlock_commands(lease, "kube-system") == "kubectl -n kube-system delete lease node-rollout"
     )

@@ -35,7 +35,7 @@ def run_memory(api: ClusterApi, observer: HeldVersions, *, include_held: bool = 
         PatientApi(api, clock),
         check_may_act=lambda: None,
         report=Reporter([observer], clock),
-        run="run-1",
+        run_id="run-1",
         namespace=NAMESPACE,
         failure_limit=1,
         include_held=include_held,

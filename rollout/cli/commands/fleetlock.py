@@ -139,7 +139,7 @@ def release(
 def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
     """Return the server that holds the lock; empty if none does."""
     lease = with_patience(read_lease, api, namespace)
-    return lease.holder if is_fleetlock_run(lease.run) else ""
+    return lease.holder if is_fleetlock_run(lease.run_id) else ""
 
 
 def _release_slot(settings: CommandSettings, node: str) -> bool:

@@ -27,9 +27,9 @@ def has_ended_here(lease: LeaseState) -> bool:
     # The holder is `user@machine/pid`.
     user_at_machine, _, _ = lease.holder.rpartition("/")
     _, _, machine = user_at_machine.rpartition("@")
-    if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
+    if not (lease.process and is_run_id(lease.run_id)) or machine != socket.gethostname():
         return False
-    path = journal_of(lease.run)
+    path = journal_of(lease.run_id)
     try:
         headers = [record for record in read_journal(path) if record.get("type") == "run"]
     except OSError:

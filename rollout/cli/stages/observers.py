@@ -128,13 +128,13 @@ def run_journal(
 
 def record_abort(aborted: Aborted) -> None:
     """End the aborted run's journal, if it is on this machine."""
-    path = journal_of(aborted.run) if is_run_id(aborted.run) else None
+    path = journal_of(aborted.run_id) if is_run_id(aborted.run_id) else None
     if path is None or not path.exists():
         return
     record = AbortedRecord(
         at=wiring.now(),
         by=wiring.lock_holder(),
-        run=aborted.run,
+        run=aborted.run_id,
         reverted=aborted.reverted,
         left=sorted({**aborted.left_cordoned, **aborted.left_tainted}),
         versions=aborted.versions or UNSET,

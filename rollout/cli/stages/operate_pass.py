@@ -114,7 +114,7 @@ class Pass(Struct, frozen=True):
         # Only a person starts a rollback, whatever the record says.
         is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
         if not is_unattended:
-            is_left_to_person = has_work and may_have_begun(unfinished.run, nodes)
+            is_left_to_person = has_work and may_have_begun(unfinished.run_id, nodes)
             return _Course.LEAVE if is_left_to_person else _Course.REPLACE
         # Started nodes are finished at any time; gates still hold the others.
         if unfinished.in_flight or unfinished.unclear:
@@ -169,14 +169,14 @@ class Pass(Struct, frozen=True):
         started = parse_timestamp(unfinished.record.started_at)
         now = api.server_time()
         memory = read_memory(api, self.spec.namespace)
-        has_notified = memory.waited_for == unfinished.run
+        has_notified = memory.waited_for == unfinished.run_id
         if has_notified or now is None or started is None:
             return
         if now - started < _NOTIFY_OF_WAITING_AFTER:
             return
         error = BlockedError(f"operate has started no rollout for a day: {reason}")
         notify_of_failed_pass(error, self.spec.settings, self.operation.repeats)
-        remember = partial(replace, waited_for=unfinished.run)
+        remember = partial(replace, waited_for=unfinished.run_id)
         with suppress(ApiError):
             change_memory(api, self.spec.namespace, remember)
 

@@ -130,7 +130,7 @@ def _refuse_if_begun(
 ) -> None:
     """Raise `LockedError` unless the rollout was killed before it started anything."""
     alive = read_lock(api, namespace).alive
-    if alive or unfinished.is_garbled or may_have_begun(unfinished.run, nodes):
+    if alive or unfinished.is_garbled or may_have_begun(unfinished.run_id, nodes):
         hint = f"If no process is working on it: {commands_clause(unfinished)}."
         raise LockedError(
             unfinished_heading(unfinished, run_state(unfinished, alive=alive)), hint=hint

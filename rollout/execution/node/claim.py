@@ -84,7 +84,7 @@ def claim_and_cordon(
         # After a conflict, both run again. Nothing slow is between the admission and the write.
         change_node(context, read=admit_and_read, change=cordon_patch)
     except RefusedError:
-        # The node waits again, so a mark that an earlier process of this run left goes, too.
+        # The node waits again, so a mark that an earlier process of this rollout left goes, too.
         had_our_mark = _is_only_marked_by(context, node_before)
         _remove_first_mark(context, {} if had_our_mark else node_before.annotations)
         raise
@@ -233,11 +233,11 @@ def _check_is_as_planned(task: NodeTask, node: Node) -> None:
         raise NotStartedError("the Node was deleted and created again since the plan was made")
     if node.boot_id != task.planned.boot_id:
         raise NotStartedError("its kubelet has reported a new boot since the plan was made")
-    run = node.annotations.get(marks.RUN)
+    run_id = node.annotations.get(marks.RUN)
     has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
-    if run not in (None, task.run_id) and not has_failed:
-        raise NotStartedError(f"it has annotations of unfinished rollout {run}")
-    if node.unschedulable and not task.planned.was_cordoned and run != task.run_id:
+    if run_id not in (None, task.run_id) and not has_failed:
+        raise NotStartedError(f"it has annotations of unfinished rollout {run_id}")
+    if node.unschedulable and not task.planned.was_cordoned and run_id != task.run_id:
         raise _cordoned_by_others()
 
 

@@ -52,7 +52,7 @@ class NodeConditions(Struct, frozen=True):
     check_may_act: Guard
     report: Reporter
     # Empty for an abort, which is about any rollout.
-    run: str
+    run_id: str
     # If False, conditions are only removed.
     sets_conditions: bool
     _reported: set[type[RolloutError]] = field(default_factory=set)
@@ -63,7 +63,7 @@ class NodeConditions(Struct, frozen=True):
     ) -> "NodeConditions":
         """Return the conditions for a plan's rollout, which labels.conditions turns on."""
         is_on = plan.policy.courtesy.conditions
-        return cls(cluster, check_may_act, report, run=plan.plan_id, sets_conditions=is_on)
+        return cls(cluster, check_may_act, report, run_id=plan.plan_id, sets_conditions=is_on)
 
     @contextmanager
     def while_running(self, waiting: Collection[str], in_flight: Collection[str]) -> Iterator[None]:
@@ -108,7 +108,7 @@ class NodeConditions(Struct, frozen=True):
 
     def _is_of_other_run(self, node: Node) -> bool:
         is_in_flight = has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
-        return bool(self.run) and is_in_flight and node.annotations.get(marks.RUN) != self.run
+        return bool(self.run_id) and is_in_flight and node.annotations.get(marks.RUN) != self.run_id
 
     def _write_all(self, wanted_conditions: WantedConditions) -> list[str] | None:
         """Return the nodes where writing failed, or None if none could be read."""
@@ -153,7 +153,7 @@ class NodeConditions(Struct, frozen=True):
         node = msgspec.json.decode(api.get(path))
         present = node.get("status", {}).get("conditions") or []
         at = whole_second(api.server_time() or self.report.now)
-        conditions = with_conditions(present, types, run=self.run, at=at)
+        conditions = with_conditions(present, types, run_id=self.run_id, at=at)
         if conditions != present:
             version = {"resourceVersion": node["metadata"]["resourceVersion"]}
             body = {"metadata": version, "status": {"conditions": conditions}}
@@ -171,12 +171,12 @@ class NodeConditions(Struct, frozen=True):
 
 
 def with_conditions(
-    present: list[Json], types: Collection[Lifecycle], *, run: str, at: str
+    present: list[Json], types: Collection[Lifecycle], *, run_id: str, at: str
 ) -> list[Json]:
     """Replace rollout's own conditions by `types`; one that others set to True stays."""
     kept = [condition for condition in present if _may_stay(condition, types)]
     kept_types = {condition["type"] for condition in kept}
-    added = [_condition(kind, run, at) for kind in types if kind not in kept_types]
+    added = [_condition(kind, run_id, at) for kind in types if kind not in kept_types]
     return [*kept, *added]
 
 
@@ -190,12 +190,12 @@ def _may_stay(condition: Json, types: Collection[Lifecycle]) -> bool:
     return condition["status"] == "True" or kind not in types
 
 
-def _condition(kind: Lifecycle, run: str, at: str) -> Json:
+def _condition(kind: Lifecycle, run_id: str, at: str) -> Json:
     return {
         "type": kind.value,
         "status": "True",
         "reason": OUR_REASON,
-        "message": f"rollout {run} reboots the node for its update",
+        "message": f"rollout {run_id} reboots the node for its update",
         "lastHeartbeatTime": at,
         "lastTransitionTime": at,
     }

@@ -119,7 +119,7 @@ class Progress(Struct, frozen=True):
     # Approved at the claim, or when another was staged since.
     staged_version: str = ""
     boot: BootFacts = UNKNOWN_BOOT
-    # The Node has this run's marks.
+    # The Node has this rollout's marks.
     marked: bool = False
     # The host may have received a request to reboot.
     in_doubt: bool = False

@@ -127,7 +127,7 @@ def _explain_deletion(
 
 
 def _leave_node(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeLeft:
-    """Return the node, or mark it as failed, if it carries this run's marks."""
+    """Return the node, or mark it as failed, if it carries this rollout's marks."""
     if outcome is Outcome.FENCED or not _carries_marks(context, progress, outcome):
         # Nothing is written: what this or an earlier process has begun stays cordoned.
         was_begun_before = context.is_taken_up and outcome is not Outcome.SKIPPED

@@ -1,7 +1,7 @@
 """Writes rollout's marks on a Node; `return_node` removes them and uncordons it.
 
 Every write names the Node's version, so that it never overwrites someone's cordon. Nothing is
-undone on a Node without this run's ID.
+undone on a Node without this rollout's ID.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ Change = Callable[[Node], Patch | None]
 
 
 class MarksGoneError(StepError):
-    """The Node lacks this run's marks, so nothing may be undone there."""
+    """The Node lacks this rollout's marks, so nothing may be undone there."""
 
 
 class NodeLoss(StrEnum):
@@ -155,7 +155,7 @@ def _withdrawals_of_requests(present: Mapping[str, str]) -> dict[str, str]:
 
 
 def mark_failed(task: NodeTask, outcome: Outcome, running_version: str) -> None:
-    """Keep the node cordoned, and remove what was only for the run."""
+    """Keep the node cordoned, and remove what was only for the rollout."""
 
     def change(node: Node) -> Patch:
         require_mark(task, node)
@@ -283,13 +283,13 @@ def _patch_of_marked(task: NodeTask, node: Node, annotations: Mapping[str, str |
 
 
 def require_mark(task: NodeTask, node: Node) -> None:
-    """`FencedError` if another run has marked the Node, `MarksGoneError` if none has."""
-    run = node.annotations.get(marks.RUN)
-    if run == task.run_id:
+    """`FencedError` if another rollout has marked the Node, `MarksGoneError` if none has."""
+    run_id = node.annotations.get(marks.RUN)
+    if run_id == task.run_id:
         return
-    if run:
+    if run_id:
         raise FencedError(
-            f"the Node {node.name} now has the annotations of rollout {run}, not of this one",
+            f"the Node {node.name} now has the annotations of rollout {run_id}, not of this one",
             hint="This node is left as it is.",
         )
     raise MarksGoneError(
@@ -300,7 +300,7 @@ def require_mark(task: NodeTask, node: Node) -> None:
 
 
 def is_marked_now(task: NodeTask) -> bool:
-    """Whether this run's mark is on the Node; False if it cannot be read."""
+    """Whether this rollout's mark is on the Node; False if it cannot be read."""
     try:
         return read_node(task.cluster.api, task.name).annotations.get(marks.RUN) == task.run_id
     except ApiError:

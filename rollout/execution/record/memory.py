@@ -101,7 +101,7 @@ class RunMemory:
     cluster: PatientApi
     check_may_act: Guard
     report: Reporter
-    run: str
+    run_id: str
     namespace: str
     failure_limit: int
     # Start nodes despite held versions; the retried ones do in any case.
@@ -190,7 +190,7 @@ class RunMemory:
             node=planned.name,
             version=version,
             end=end,
-            run_id=self.run,
+            run_id=self.run_id,
             failure_limit=self.failure_limit,
             despite_hold=self._may_start_though_held(planned.name),
         )

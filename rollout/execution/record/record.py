@@ -1,4 +1,4 @@
-"""A run's record: its plan in a ConfigMap beside the Lease, to continue from any machine.
+"""A rollout's record: its plan in a ConfigMap beside the Lease, to continue from any machine.
 
 It blocks other rollouts until it is marked as ended. Others may write ConfigMaps, so one that is
 not completely understood is not used.
@@ -75,7 +75,7 @@ class _StoredWave(msgspec.Struct):
 
 
 class StoredRecord(Struct, frozen=True):
-    run: str = ""
+    run_id: str = ""
     started_by: str = ""
     # By the starting process's clock.
     started_at: str = ""
@@ -90,7 +90,7 @@ class StoredRecord(Struct, frozen=True):
     # Only marks on Nodes imply this record.
     is_missing: bool = False
     stopped: bool = False
-    # `rollout operate` started the run or last continued it.
+    # `rollout operate` started the rollout or last continued it.
     unattended: bool = False
 
 
@@ -113,9 +113,9 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
         return frozenset({*(self.data or {}), *(self.binary_data or {})})
 
 
-def may_have_begun(run: str, nodes: Iterable[Node]) -> bool:
-    """Whether the run may have started a node: marks of any run count."""
-    return any(has_marks(node) or last_result(node).get("run") == run for node in nodes)
+def may_have_begun(run_id: str, nodes: Iterable[Node]) -> bool:
+    """Whether the rollout may have started a node: marks of any rollout count."""
+    return any(has_marks(node) or last_result(node).get("run") == run_id for node in nodes)
 
 
 def record_document(namespace: str) -> Document:
@@ -139,20 +139,20 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
 
 def _decode_record(config_map: _ConfigMap, origin: str) -> StoredRecord:
     """Keep what the annotations say even if the rest is not understood."""
-    run = config_map.annotations.get(marks.RUN, "")
+    run_id = config_map.annotations.get(marks.RUN, "")
     problem = ""
     plan: RolloutPlan | None = None
     wave = _StoredWave()
     try:
         _check_annotations(config_map.annotations)
         _check_keys(config_map)
-        plan = _decode_plan(config_map, run)
+        plan = _decode_plan(config_map, run_id)
         wave = _decode_last_wave(config_map)
     except NotUnderstoodError as error:
         plan = None
         problem = f"{origin}: {error.message}"
     return StoredRecord(
-        run=run if is_run_id(run) else "",
+        run_id=run_id if is_run_id(run_id) else "",
         started_by=config_map.annotations.get(marks.STARTED_BY, ""),
         started_at=config_map.annotations.get(marks.STARTED_AT, ""),
         ended=config_map.annotations.get(marks.ENDED) == "true",
@@ -173,9 +173,9 @@ def _check_annotations(annotations: dict[str, str]) -> None:
         raise NotUnderstoodError(
             f"its annotation {unknown[0][:_LONGEST_EXCERPT]} is unknown to this version of rollout"
         )
-    run = annotations.get(marks.RUN, "")
-    if not is_run_id(run):
-        raise NotUnderstoodError(f"{run[:_LONGEST_EXCERPT]!r} is not a rollout ID")
+    run_id = annotations.get(marks.RUN, "")
+    if not is_run_id(run_id):
+        raise NotUnderstoodError(f"{run_id[:_LONGEST_EXCERPT]!r} is not a rollout ID")
     booleans = ("true", "false")
     allowed = {
         marks.ENDED: booleans,
@@ -215,14 +215,14 @@ def _decode_last_wave(config_map: _ConfigMap) -> _StoredWave:
     return wave
 
 
-def _decode_plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
+def _decode_plan(config_map: _ConfigMap, run_id: str) -> RolloutPlan:
     packed = (config_map.binary_data or {}).get(PACKED_PLAN_KEY)
     document = (config_map.data or {}).get(PLAN_KEY, "").encode()
     if packed is not None:
         document = _unpack(packed)
     try:
         # The Nodes' marks have this ID, whatever the plan says.
-        return replace(decode_plan(document, "its plan"), plan_id=run)
+        return replace(decode_plan(document, "its plan"), plan_id=run_id)
     except PlanFileError as error:
         raise NotUnderstoodError(error.message) from error
 
@@ -259,39 +259,39 @@ class RunRecord:
     _last_wave: int = field(default=0, init=False)
 
     def write_or_defer(self, plan: RolloutPlan, holder: str) -> None:
-        """Write the record, or keep it for `replace_older` while another run's is in place.
+        """Write the record, or keep it for `replace_older` while another rollout's is in place.
 
-        `BlockedError` if the other run is unfinished or not understood.
+        `BlockedError` if the other rollout is unfinished or not understood.
         """
         body = self._body(plan, holder)
         self._write(partial(self._create_or_defer, body, plan.plan_id))
 
-    def replace_older(self, run: str) -> None:
+    def replace_older(self, run_id: str) -> None:
         if self._deferred is not None:
-            self._write(partial(self._create_or_replace, self._deferred, run))
+            self._write(partial(self._create_or_replace, self._deferred, run_id))
             self._deferred = None
 
     def _write(self, attempt: Callable[[], None]) -> None:
         compare_and_swap(attempt, self.document.origin)
 
-    def _create_or_defer(self, body: dict[str, Any], run: str) -> None:
+    def _create_or_defer(self, body: dict[str, Any], run_id: str) -> None:
         stored = self._read_stored()
         if stored is None:
             self._create(body)
             return
-        self._refuse_unfinished(stored, run)
+        self._refuse_unfinished(stored, run_id)
         # It is ours if the answer to an earlier write was lost.
-        if stored.run != run:
+        if stored.run_id != run_id:
             self._deferred = body
 
-    def _create_or_replace(self, body: dict[str, Any], run: str) -> None:
+    def _create_or_replace(self, body: dict[str, Any], run_id: str) -> None:
         stored = self._read_stored()
         if stored is None:
             self._create(body)
             return
-        self._refuse_unfinished(stored, run)
+        self._refuse_unfinished(stored, run_id)
         # It may be ours already.
-        if stored.run != run:
+        if stored.run_id != run_id:
             metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
             replacement = {**body, "metadata": metadata}
             self.cluster.ask(lambda api: api.replace(self.document.path, replacement))
@@ -302,29 +302,29 @@ class RunRecord:
     def _create(self, body: dict[str, Any]) -> None:
         self.cluster.ask(lambda api: api.create(self.document.collection, body))
 
-    def _refuse_unfinished(self, stored: StoredRecord, run: str) -> None:
-        """`BlockedError` if it is another run's that is unfinished, or not understood."""
+    def _refuse_unfinished(self, stored: StoredRecord, run_id: str) -> None:
+        """`BlockedError` if it is another rollout's that is unfinished, or not understood."""
         if stored.problem:
             raise BlockedError(
                 f"the record of a rollout cannot be used: {stored.problem}", hint=_UNDO
             )
-        if stored.run == run or stored.ended:
+        if stored.run_id == run_id or stored.ended:
             return
-        if may_have_begun(stored.run, self.cluster.ask(read_nodes)):
+        if may_have_begun(stored.run_id, self.cluster.ask(read_nodes)):
             raise LockedError(
-                f"rollout {stored.run}, started by {stored.started_by}, is unfinished",
+                f"rollout {stored.run_id}, started by {stored.started_by}, is unfinished",
                 hint=_CONTINUE_OR_UNDO,
             )
 
-    def take_up(self, run: str, timeouts_from: Policy) -> None:
-        """Mark the record as unfinished again; `LockedError` if it is another run's now.
+    def take_up(self, run_id: str, timeouts_from: Policy) -> None:
+        """Mark the record as unfinished again; `LockedError` if it is another rollout's now.
 
         Of the stored policy, only the timeouts are replaced.
         """
         stored = self._read_stored()
-        if stored is None or stored.problem or stored.plan is None or stored.run != run:
+        if stored is None or stored.problem or stored.plan is None or stored.run_id != run_id:
             raise LockedError(
-                f"the record of rollout {run} was changed or removed since it was read",
+                f"the record of rollout {run_id} was changed or removed since it was read",
                 hint="See its state: rollout status --run.",
             )
         self._last_wave = stored.last_wave
@@ -353,7 +353,7 @@ class RunRecord:
         `stopped`: a stop was requested.
         """
         if self._deferred is not None:
-            # No wave has begun: the stored record is another run's.
+            # No wave has begun: the stored record is another rollout's.
             return
         if not complete:
             self._mark_ended(stopped=stopped)
@@ -387,7 +387,7 @@ class RunRecord:
     def _write_state(
         self, *, ended: bool, stopped: bool = False, plan: RolloutPlan | None = None
     ) -> None:
-        """Write whether the run has ended; a `plan` replaces the stored one."""
+        """Write whether the rollout has ended; a `plan` replaces the stored one."""
 
         def mark(body: dict[str, Any]) -> None:
             annotations = body["metadata"].get("annotations") or {}

@@ -38,12 +38,12 @@ _NOT_OURS = "Return it with rollout abort, which undoes this rollout as well; or
 class MarkedNode(Struct, frozen=True):
     node: PlannedNode
     phase: Phase
-    run: str
+    run_id: str
     is_cordoned_now: bool
 
 
 class Unfinished(Struct, frozen=True):
-    """A run that was interrupted, or ended with nodes left over."""
+    """A rollout that was interrupted, or ended with nodes left over."""
 
     record: StoredRecord
     in_flight: tuple[MarkedNode, ...] = ()
@@ -91,11 +91,11 @@ class Unfinished(Struct, frozen=True):
         return bool(self.record.problem) and not self.record.is_missing
 
     @property
-    def run(self) -> str:
-        if self.record.run:
-            return self.record.run
+    def run_id(self) -> str:
+        if self.record.run_id:
+            return self.record.run_id
         nodes = self.marked_nodes
-        return nodes[0].run if nodes else ""
+        return nodes[0].run_id if nodes else ""
 
 
 class RunState(StrEnum):
@@ -143,7 +143,7 @@ def assess(
     )
     problem = _ABORTED if is_aborted else _GONE
     stored = record or _record_from_marks(understood, unclear, problem=problem)
-    outcomes = {name: _outcome(node, stored.run) for name, node in present.items()}
+    outcomes = {name: _outcome(node, stored.run_id) for name, node in present.items()}
     outcomes = {name: outcome for name, outcome in outcomes.items() if outcome}
     waiting = (planned.keys() & present.keys()) - marked.keys() - outcomes.keys()
     return Unfinished(
@@ -178,9 +178,9 @@ def _read_marks(
 
 
 class LastRun(Struct, frozen=True):
-    """The last run that ended on a node."""
+    """The last rollout that ended on a node."""
 
-    run: str
+    run_id: str
     at: str
     # How many nodes ended so.
     outcomes: Mapping[str, int]
@@ -193,9 +193,9 @@ def last_run(nodes: Iterable[Node]) -> LastRun | None:
         return None
     # Timestamps in UTC sort as texts.
     latest = max(results, key=lambda result: result["at"])
-    run = latest["run"]
-    outcomes = Counter(result.get("outcome", "") for result in results if result["run"] == run)
-    return LastRun(run, latest["at"], outcomes)
+    run_id = latest["run"]
+    outcomes = Counter(result.get("outcome", "") for result in results if result["run"] == run_id)
+    return LastRun(run_id, latest["at"], outcomes)
 
 
 def _tainted_nodes(nodes: Iterable[Node], *, include_deferred: bool) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ def _tainted_nodes(nodes: Iterable[Node], *, include_deferred: bool) -> tuple[st
 
 
 def _was_aborted(node: Node) -> bool:
-    """Whether the marks are of an aborted run, which left the node as it was."""
+    """Whether the marks are of an aborted rollout, which left the node as it was."""
     result = last_result(node)
     is_same_run = result.get("run") == node.annotations.get(marks.RUN)
     return is_same_run and result.get("outcome") == Outcome.ABORTED
@@ -217,18 +217,18 @@ def _was_aborted(node: Node) -> bool:
 def _record_from_marks(
     understood: Sequence[MarkedNode], unclear: Mapping[str, str], *, problem: str
 ) -> StoredRecord:
-    """Return what the marks tell of a run whose record is missing."""
+    """Return what the marks tell of a rollout whose record is missing."""
     # False sorts first: a node in flight, if there is one.
     first = min(understood, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
-    run = first.run if first else ""
-    return StoredRecord(run, ended=ended, problem=problem, is_missing=True)
+    run_id = first.run_id if first else ""
+    return StoredRecord(run_id, ended=ended, problem=problem, is_missing=True)
 
 
-def _outcome(node: Node, run: str) -> str:
-    """Return the run's outcome on a node without marks; empty if none or aborted."""
+def _outcome(node: Node, run_id: str) -> str:
+    """Return the rollout's outcome on a node without marks; empty if none or aborted."""
     result = last_result(node)
-    if not run or result.get("run") != run or has_marks(node):
+    if not run_id or result.get("run") != run_id or has_marks(node):
         return ""
     outcome = result.get("outcome", "")
     return "" if outcome == Outcome.ABORTED else outcome
@@ -286,8 +286,10 @@ def find_stranded(
     for entry in marked:
         name = entry.node.name
         must_match_record = record.plan is not None and entry.phase is not Phase.FAILED
-        if must_match_record and entry.run != record.run:
-            message = f"it was started by rollout {entry.run}, and the record is of another rollout"
+        if must_match_record and entry.run_id != record.run_id:
+            message = (
+                f"it was started by rollout {entry.run_id}, and the record is of another rollout"
+            )
             results.append(_stranded_result(name, entry.phase, message, _NOT_OURS))
         elif must_match_record and name not in planned:
             message = "it has annotations of the rollout, but is not in its plan"

@@ -68,8 +68,10 @@ def abort(
     report = Reporter(observers, clock)
     cluster = PatientApi(api, clock, OutageNotice(report))
     unfinished = read_unfinished(api, lock_options.namespace, include_deferred=True)
-    run = unfinished.run if unfinished else ""
-    with LeaseLock(cluster, options=lock_options, run=run, stop=stop, notice=report.notice) as lock:
+    run_id = unfinished.run_id if unfinished else ""
+    with LeaseLock(
+        cluster, options=lock_options, run_id=run_id, stop=stop, notice=report.notice
+    ) as lock:
         undoing = _Undoing(
             hosts=hosts,
             observers=observers,
@@ -83,7 +85,7 @@ def abort(
         undoing.release_slots()
         unfinished = read_unfinished(api, lock_options.namespace, include_deferred=True)
         if unfinished is None:
-            return Aborted(run, reverted=(), left_cordoned={})
+            return Aborted(run_id, reverted=(), left_cordoned={})
         return undoing.undo(unfinished)
 
 
@@ -102,11 +104,11 @@ class _Undoing(Struct, frozen=True):
         cordoned = {result.node: result.message for result in results if result.left_cordoned}
         reverted = tuple(result.node for result in results if not result.left_cordoned)
         if self.stop.is_due and cordoned:
-            return Aborted(unfinished.run, reverted, cordoned, stopped=True)
+            return Aborted(unfinished.run_id, reverted, cordoned, stopped=True)
         tainting = Tainting(self.cluster, self.check_may_act, self.report, GracefulStop())
         left_tainted = tainting.clear() if unfinished.tainted else {}
         conditions = NodeConditions(
-            self.cluster, self.check_may_act, self.report, run="", sets_conditions=False
+            self.cluster, self.check_may_act, self.report, run_id="", sets_conditions=False
         )
         conditions.remove_all()
         self._mark_aborted(unfinished, cordoned)
@@ -117,10 +119,10 @@ class _Undoing(Struct, frozen=True):
         self.check_may_act()
         record.end(complete=True)
         if not unfinished.is_only_taints:
-            self._store_abort(unfinished.run)
+            self._store_abort(unfinished.run_id)
         untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
         return Aborted(
-            run=unfinished.run,
+            run_id=unfinished.run_id,
             reverted=reverted,
             left_cordoned=cordoned,
             untainted=untainted,
@@ -151,7 +153,7 @@ class _Undoing(Struct, frozen=True):
         with (
             NodeEvents(
                 self.cluster.api,
-                unfinished.run,
+                unfinished.run_id,
                 nodes=planned,
                 observers=self.observers,
                 clock=clock,
@@ -175,10 +177,10 @@ class _Undoing(Struct, frozen=True):
                         f"warning: {task.name} does not show that it was aborted: {error.message}"
                     )
 
-    def _store_abort(self, run: str) -> None:
+    def _store_abort(self, run_id: str) -> None:
         """Have `rollout operate` start nothing until a person does."""
         at = whole_second(self.cluster.api.server_time() or self.report.now)
-        aborted = Pause(by=self.lock_options.holder, at=at, reason=run)
+        aborted = Pause(by=self.lock_options.holder, at=at, reason=run_id)
         try:
             change_memory(
                 self.cluster.api, self.lock_options.namespace, partial(replace, aborted=aborted)
@@ -220,7 +222,7 @@ class _Undoing(Struct, frozen=True):
     def _task_of(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeTask:
         return NodeTask(
             planned=marked.node,
-            run_id=marked.run,
+            run_id=marked.run_id,
             cluster=self.cluster,
             check_may_act=self.check_may_act,
             report=report,

@@ -130,7 +130,7 @@ class _Assembly:
             self.cluster,
             self.lock.check,
             self.report,
-            run=self.plan.plan_id,
+            run_id=self.plan.plan_id,
             namespace=self.lock_options.namespace,
             failure_limit=policy.failure_limit(self.inputs.percentage_base),
             include_held=policy.include_held,

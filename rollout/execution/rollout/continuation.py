@@ -130,7 +130,7 @@ def plan_continuation(
     ended = _count_ended_waves(unfinished, taken_up, pending)
     nodes_taken_up = tuple(entry.node for entry in taken_up)
     plan_of_pending = build_plan(inputs_of_pending)
-    plan = join_plans(unfinished.run, nodes_taken_up, plan_of_pending, ended_waves=ended)
+    plan = join_plans(unfinished.run_id, nodes_taken_up, plan_of_pending, ended_waves=ended)
     retried = tuple(entry.node.name for entry in taken_up if entry in unfinished.failed)
     inherited = _inheritance(
         unfinished,
@@ -183,7 +183,7 @@ def _inheritance(
         left_out = {node.node for node in wrongly_left_out(plan.excluded)}
         failed = [node for node in failed if node.node in left_out]
     return Inheritance(
-        taken_up={entry.node.name: entry.run for entry in taken_up},
+        taken_up={entry.node.name: entry.run_id for entry in taken_up},
         left_cordoned=frozenset(entry.node.name for entry in cordoned),
         health=unfinished.record.health,
         failures=count_failures(unfinished, failure_limit, retry_failed=retry_failed),
@@ -212,7 +212,7 @@ def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
     A Node's outcome may be unknown: of another version, or written by hand.
     """
     cordoned = [
-        entry.node.name for entry in unfinished.failed if entry.run == unfinished.record.run
+        entry.node.name for entry in unfinished.failed if entry.run_id == unfinished.record.run_id
     ]
     ends = dict.fromkeys(cordoned, (Outcome.FAILED, "left cordoned"))
     for name, word in unfinished.failed_in_service.items():
@@ -231,7 +231,7 @@ def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) ->
 
 
 def _count_all_failures(unfinished: Unfinished) -> int:
-    cordoned = sum(1 for entry in unfinished.failed if entry.run == unfinished.record.run)
+    cordoned = sum(1 for entry in unfinished.failed if entry.run_id == unfinished.record.run_id)
     outcomes = unfinished.failed_in_service.values()
     in_service = sum(1 for outcome in outcomes if outcome != Outcome.SKIPPED)
     return cordoned + in_service

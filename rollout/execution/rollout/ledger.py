@@ -88,7 +88,7 @@ class Inheritance(Struct, frozen=True):
 
 
 class Aborted(Struct, frozen=True):
-    run: str
+    run_id: str
     reverted: tuple[str, ...]
     # Why, by node.
     left_cordoned: Mapping[str, str]

@@ -53,6 +53,8 @@ from rollout.wording.words import defect
 
 
 class Rollout(Struct, frozen=True):
+    """This process's run of a rollout, which another process can continue with the same run ID."""
+
     hosts: RolloutHosts
     engine: Engine
     stop_rule: StopRule
@@ -129,7 +131,7 @@ class Rollout(Struct, frozen=True):
             self.engine.report.notice(f"warning: {version} cannot be held: {error.message}")
 
     def _begin_record(self) -> None:
-        """Write or take up the record; another run's ended one stays until a node starts."""
+        """Write or take up the record; another rollout's ended one stays until a node starts."""
         if self.inheritance is None:
             self.record.write_or_defer(self.plan, self.holder)
         else:
@@ -206,7 +208,7 @@ class Rollout(Struct, frozen=True):
 
     def _begin_wave(self, wave: Wave) -> None:
         if self._may_act():
-            # Another run's record goes only now that a node starts.
+            # Another rollout's record goes only now that a node starts.
             self.record.replace_older(self.plan.plan_id)
         self.engine.report.wave(wave, self.plan.last_wave)
 
@@ -299,12 +301,12 @@ class Rollout(Struct, frozen=True):
     def _warn_of_other_rollouts(self, nodes: Iterable[Node]) -> None:
         own = {self.plan.plan_id, *self.inherited.taken_up.values()}
         for node in nodes:
-            run = node.annotations.get(marks.RUN, "")
+            run_id = node.annotations.get(marks.RUN, "")
             is_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
-            if run and not is_failed and run not in own | self._reported_rollouts:
-                self._reported_rollouts.add(run)
+            if run_id and not is_failed and run_id not in own | self._reported_rollouts:
+                self._reported_rollouts.add(run_id)
                 self.engine.report.notice(
-                    f"warning: rollout {run} has {node.name} in flight, under a lock in another"
+                    f"warning: rollout {run_id} has {node.name} in flight, under a lock in another"
                     " lock.namespace: its nodes count as unavailable here. Use the same"
                     " lock.namespace in every command"
                 )
