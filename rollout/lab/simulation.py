@@ -1,6 +1,6 @@
 """The whole lab: store, world, API server and hosts in one event loop.
 
-Everything here belongs to that loop. Nothing listens before the cluster has settled.
+Everything here belongs to that loop. Nothing listens before the cluster is at rest.
 """
 
 import asyncio
@@ -176,7 +176,7 @@ def _populate(
             ensure_namespace(store, workload.namespace)
             for kind, obj in workload_objects(workload, plans, node_uids):
                 store.create(kind, with_defaults(kind, obj))
-    world.settle()
+    world.fast_forward()
 
 
 def _report_other_addresses(world: World, fleet: Fleet) -> None:

@@ -72,7 +72,7 @@ class Cluster:
 def cluster_of(
     machines: Machines, directory: Path, *, scenario: Scenario = SCENARIO, speed: float = _SPEED
 ) -> Iterator[Cluster]:
-    """A settled cluster of these machines, for as long as the context lasts."""
+    """A cluster of these machines at rest, for as long as the context lasts."""
     with standalone_api(directory, speed=speed) as api:
         world = api.call(
             lambda: World(
@@ -112,7 +112,7 @@ def _populate(
         if kind.namespaced:
             ensure_namespace(api.store, obj["metadata"]["namespace"])
         api.store.create(kind, with_defaults(kind, obj))
-    world.settle()
+    world.fast_forward()
 
 
 def _objects(

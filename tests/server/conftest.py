@@ -28,7 +28,7 @@ from tests.server.in_memory import QUICK, Cluster, Replica, start_replica
 from tests.state import node_of
 from tests.waiting import Overheard, wait_until
 
-# One good look settles, and a Lease runs out soon.
+# The cluster has settled after one passing check, and the lock expires soon.
 CALM = ("--set", "waves.health-checks=1", "--set", "lock.duration=3s")
 SERVE = ("fleetlock", "serve", "--listen", "127.0.0.1:0")
 SPOKEN = "serving FleetLock at "

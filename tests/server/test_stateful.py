@@ -242,7 +242,7 @@ class Asking(RuleBasedStateMachine):
         have stayed up.
         """
         try:
-            self.settle()
+            self.bring_all_back()
             assert self.cluster.most <= SLOTS
             assert not [notice for notice in self.notices if "internal error" in notice], (
                 self.notices
@@ -252,7 +252,7 @@ class Asking(RuleBasedStateMachine):
                 replica.end()
             self.patches.undo()
 
-    def settle(self) -> None:
+    def bring_all_back(self) -> None:
         for name in set(NAMES) - self.restarted:
             self.cluster.reboot(name)
         if self.have_been_swapped:

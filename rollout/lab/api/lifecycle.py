@@ -136,10 +136,10 @@ def begin_deletion(
 ) -> Json | None:
     """Delete an object as a server does; return what remains of it while it terminates, or None."""
     terminating = deleted_form(resource, obj, store.now(), grace_seconds=grace_seconds)
-    return settle(store, resource, terminating)
+    return put_or_remove(store, resource, terminating)
 
 
-def settle(store: ObjectStore, resource: Resource, obj: Json) -> Json | None:
+def put_or_remove(store: ObjectStore, resource: Resource, obj: Json) -> Json | None:
     """Store the object, or remove a deleted object that nothing keeps any more and return None."""
     metadata = obj["metadata"]
     is_kept = metadata.get("deletionGracePeriodSeconds") or metadata.get("finalizers")

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from msgspec import Struct
 
-from rollout.lab.api.lifecycle import WITH_GENERATION, deleted_form, settle, with_defaults
+from rollout.lab.api.lifecycle import WITH_GENERATION, deleted_form, put_or_remove, with_defaults
 from rollout.lab.api.requests import Call, Target
 from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, Resource
 from rollout.lab.api.statuses import (
@@ -159,7 +159,7 @@ class Writer:
         obj = with_managers(call, current, obj, timestamp(self._store.now()))
         if call.dry_run:
             return with_metadata(obj, resourceVersion=current["metadata"]["resourceVersion"])
-        return settle(self._store, resource, obj) or obj
+        return put_or_remove(self._store, resource, obj) or obj
 
     def delete_object(self, resource: Resource, current: Json, options: DeleteOptions) -> Json:
         """Delete an object, and return it as the deletion leaves it or last found it."""
@@ -168,7 +168,7 @@ class Writer:
         after = deleted_form(resource, current, now, grace_seconds=options.grace_seconds)
         if options.dry_run:
             return after
-        return settle(self._store, resource, after) or after
+        return put_or_remove(self._store, resource, after) or after
 
 
 def _check_uid_and_version(resource: Resource, current: Json, metadata: Json) -> None:

@@ -1,8 +1,8 @@
 """The world's work: a queue of what is due now, and a heap of timers for what is due later.
 
 Controllers never act inside a change notification. They queue a key here, as real controllers do.
-Steps stay small, many changes cause one reconciliation, and a scenario settles at once by running
-the timers without waiting for them.
+Steps stay small, many changes cause one reconciliation, and a new cluster comes to rest at once:
+`fast_forward` runs the timers without waiting for them.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class _Timer(NamedTuple):
     due: float
     number: int
     work: Work
-    settles: bool
+    is_skippable: bool
 
 
 class Agenda:
@@ -58,14 +58,14 @@ class Agenda:
         self._wake_up()
 
     def after(
-        self, seconds: float, work: Callable[..., None], *args: Any, settles: bool = True
+        self, seconds: float, work: Callable[..., None], *args: Any, is_skippable: bool = True
     ) -> None:
         """Do the work after simulated seconds.
 
-        `settles` lets `settle` do it without waiting: right for delays of the cluster's own
-        movement, wrong for heartbeats and deadlines.
+        `is_skippable` lets `fast_forward` do it without waiting: right for delays of the cluster's
+        own movement, wrong for heartbeats and deadlines.
         """
-        self._at(self.clock.monotonic() + seconds, work, *args, settles=settles)
+        self._at(self.clock.monotonic() + seconds, work, *args, is_skippable=is_skippable)
 
     def later(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
         """Do the work after simulated seconds, unless the same work is waiting already."""
@@ -74,21 +74,21 @@ class Agenda:
             self.after(seconds, self._once, work, args)
 
     def repeat(self, seconds: float, work: Callable[..., None]) -> None:
-        """Do the work every so many simulated seconds; `settle` leaves it out.
+        """Do the work every so many simulated seconds; `fast_forward` leaves it out.
 
         The first time is counted from `time`, not from the clock: two requests in a process that is
         held up between them keep the same rhythm.
         """
         due = self.time + seconds
-        self._at(due, self._again, due, seconds, work, settles=False)
+        self._at(due, self._again, due, seconds, work, is_skippable=False)
 
-    def settle(self) -> None:
-        """Do all queued work and all settling timers at once, until nothing is left."""
+    def fast_forward(self) -> None:
+        """Do all queued work and all skippable timers at once, until nothing is left."""
         self._run_all_ready()
-        while settling := sorted(timer for timer in self._timers if timer.settles):
-            self._timers = [timer for timer in self._timers if not timer.settles]
+        while skipped := sorted(timer for timer in self._timers if timer.is_skippable):
+            self._timers = [timer for timer in self._timers if not timer.is_skippable]
             heapq.heapify(self._timers)
-            for timer in settling:
+            for timer in skipped:
                 self._do(timer.work)
             self._run_all_ready()
 
@@ -162,8 +162,8 @@ class Agenda:
         self.time = max(self.time, timer.due)
         self._do(timer.work)
 
-    def _at(self, due: float, work: Callable[..., None], *args: Any, settles: bool) -> None:
-        heapq.heappush(self._timers, _Timer(due, next(self._numbers), (work, args), settles))
+    def _at(self, due: float, work: Callable[..., None], *args: Any, is_skippable: bool) -> None:
+        heapq.heappush(self._timers, _Timer(due, next(self._numbers), (work, args), is_skippable))
         self._wake_up()
 
     def _again(self, due: float, seconds: float, work: Callable[..., None]) -> None:
@@ -171,7 +171,7 @@ class Agenda:
         # Counted from when it was due: counted from the clock, a process that is held up here would
         # look like a lost heartbeat.
         next_due = due + seconds
-        self._at(next_due, self._again, next_due, seconds, work, settles=False)
+        self._at(next_due, self._again, next_due, seconds, work, is_skippable=False)
 
     def _do(self, work: Work) -> None:
         function, args = work

@@ -114,7 +114,7 @@ class DisruptionController:
         if disrupted:
             # Later the oldest entry has either led to a deletion or expired.
             agenda = self._cluster.agenda
-            agenda.after(_EXPIRY_SECONDS, self._reconcile, namespace, name, settles=False)
+            agenda.after(_EXPIRY_SECONDS, self._reconcile, namespace, name, is_skippable=False)
         else:
             del status["disruptedPods"]
         self._write(budget, status, "SufficientPods" if allowed else "InsufficientPods")

@@ -116,7 +116,7 @@ def start_pod(pod: Json, now: datetime, *, address: str, ready: bool, starting: 
     """Return the pod with its containers running.
 
     The pod gets its host's address, because the lab has no pod network. Its binding is dated back
-    by `starting`, as no time passes while a world settles.
+    by `starting`, as no time passes in `fast_forward`.
     """
     began = status_of(pod).get("startTime") or timestamp(now)
     running = with_status(pod, phase="Running", hostIP=address, podIP=address, startTime=began)

@@ -210,7 +210,7 @@ class Kubelet:
         self._store.put(PODS, running)
         run_seconds = setting(pod, "run-seconds")
         if run_seconds:
-            self._after(float(run_seconds), self._complete, pod, settles=False)
+            self._after(float(run_seconds), self._complete, pod, is_skippable=False)
 
     def _complete(self, started: Json) -> None:
         pod = self._cluster.current(PODS, started)
@@ -253,7 +253,7 @@ class Kubelet:
             self._store.put(PODS, with_readiness(pod, self._cluster.now(), ready=True))
 
     def _after(
-        self, seconds: float, work: Callable[..., None], *args: Any, settles: bool = True
+        self, seconds: float, work: Callable[..., None], *args: Any, is_skippable: bool = True
     ) -> None:
         """Like `Agenda.after`, unless the host goes down before."""
         boot = self._boots
@@ -262,7 +262,7 @@ class Kubelet:
             if boot == self._boots:
                 work(*args)
 
-        self._cluster.agenda.after(seconds, work_unless_rebooted, settles=settles)
+        self._cluster.agenda.after(seconds, work_unless_rebooted, is_skippable=is_skippable)
 
 
 class Kubelets(dict[str, Kubelet]):

@@ -63,7 +63,7 @@ class NodeLifecycle:
         agenda = self._cluster.agenda
         if change.gone:
             self._last_heartbeat.pop(name, None)
-            agenda.after(_ORPHAN_SECONDS, self._collect_orphans, name, settles=False)
+            agenda.after(_ORPHAN_SECONDS, self._collect_orphans, name, is_skippable=False)
             return
         agenda.soon(self._update_taints, name)
         if change.previous is not None and is_ready(change.previous) and not is_ready(change.obj):
@@ -144,7 +144,7 @@ class NodeLifecycle:
                 if seconds is not None and is_active(pod) and not is_mirror(pod):
                     arguments = (name, pod, taint)
                     self._cluster.agenda.after(
-                        seconds, self._evict, *arguments, settles=seconds == 0
+                        seconds, self._evict, *arguments, is_skippable=seconds == 0
                     )
 
     def _evict(self, name: str, tainted: Json, taint: Taint) -> None:

@@ -42,8 +42,8 @@ from rollout.lab.world.workloads import (
 class World:
     """Control plane and kubelets of the simulated cluster.
 
-    All methods belong to the event loop that also serves the API. `settle` brings a new cluster to
-    rest, and `run` then lets time pass until `stop`. Hosts join through `kubelets`.
+    All methods belong to the event loop that also serves the API. `fast_forward` brings a new
+    cluster to rest, and `run` then lets time pass until `stop`. Hosts join through `kubelets`.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class World:
         store.subscribe(lambda change: self.agenda.do(self._observe, change))
         self._began = False
 
-    def settle(self) -> None:
+    def fast_forward(self) -> None:
         """Bring the cluster to rest at once, without waiting for its own delays."""
-        self.agenda.settle()
+        self.agenda.fast_forward()
 
     async def run(self) -> None:
         self._begin()

@@ -89,7 +89,7 @@ class Simulation:
 
     def begin(self) -> None:
         """Settle, and count from here on."""
-        self.world.settle()
+        self.world.fast_forward()
         self.keeper = ScoreKeeper(self.world)
 
     def add_node(self, name: str, settings: HostSettings | None = None) -> None:

@@ -51,7 +51,7 @@ def test_the_status_follows_the_pods_a_little_behind() -> None:
     sim = Simulation(3)
     sim.deployment("web", 3, annotations={"lab.node-rollout.dev/termination-seconds": "10"})
     sim.budget("web", maxUnavailable=1)
-    sim.world.settle()
+    sim.world.fast_forward()
     assert counts(sim, "web") == (3, 2, 3, 1)
     assert verdict(sim, "web") == ("True", "SufficientPods", "")
     sim.evict(names(sim.pods("web"))[0])
@@ -69,7 +69,7 @@ def test_an_eviction_that_was_granted_counts_until_the_pod_goes_or_two_minutes_h
     sim = Simulation(3)
     sim.deployment("web", 3)
     sim.budget("web", maxUnavailable=2)
-    sim.world.settle()
+    sim.world.fast_forward()
     sim.grant("web", names(sim.pods("web"))[0])
     sim.advance(1)
     assert counts(sim, "web") == (3, 1, 2, 1)
@@ -85,7 +85,7 @@ def test_a_daemon_set_has_no_scale_to_count_with(limit: dict[str, int | str]) ->
     sim = Simulation(2)
     sim.daemon_set("agent")
     sim.budget("agent", **limit)
-    sim.world.settle()
+    sim.world.fast_forward()
     assert sim.get(BUDGETS, "agent")["status"]["disruptionsAllowed"] == 0
     message = "daemonsets.apps does not implement the scale subresource"
     assert verdict(sim, "agent") == ("False", "SyncFailed", message)
@@ -94,7 +94,7 @@ def test_a_daemon_set_has_no_scale_to_count_with(limit: dict[str, int | str]) ->
 def test_an_ordinal_is_replaced_only_when_the_old_pod_is_gone() -> None:
     sim = Simulation(3)
     sim.stateful_set("db", 2, annotations={"lab.node-rollout.dev/termination-seconds": "10"})
-    sim.world.settle()
+    sim.world.fast_forward()
     old = sim.get(PODS, "db-0")["metadata"]["uid"]
     sim.evict("db-0")
     sim.advance(9)
@@ -109,7 +109,7 @@ def test_a_daemon_set_runs_on_every_node_cordoned_ones_included() -> None:
     sim = Simulation(3)
     sim.cordon("n2")
     sim.daemon_set("agent")
-    sim.world.settle()
+    sim.world.fast_forward()
     assert sorted(pod["spec"]["nodeName"] for pod in sim.ready_pods("agent")) == ["n1", "n2", "n3"]
     status = sim.get(DAEMONSETS, "agent")["status"]
     assert status["desiredNumberScheduled"] == 3

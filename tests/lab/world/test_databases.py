@@ -12,7 +12,7 @@ def database(switchover: str = "10", instances: int = 3, nodes: int = 4) -> Simu
     annotations = {"lab.node-rollout.dev/switchover-seconds": switchover}
     spec = workload("shop", annotations=annotations)
     sim.create(CLUSTERS, "shop", {**spec, "instances": instances})
-    sim.world.settle()
+    sim.world.fast_forward()
     return sim
 
 

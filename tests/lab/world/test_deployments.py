@@ -24,7 +24,7 @@ STARTUP = {"lab.node-rollout.dev/startup-seconds": "10"}
 def deployed(replicas: int, **spec: Any) -> Simulation:
     sim = Simulation(4)
     sim.deployment("web", replicas, annotations=STARTUP)
-    sim.world.settle()
+    sim.world.fast_forward()
     change(sim, **spec)
     return sim
 
@@ -176,7 +176,7 @@ def test_an_undone_restart_leaves_the_old_pods() -> None:
 def test_a_budget_counts_the_scale_of_the_deployment_once() -> None:
     sim = deployed(3)
     sim.budget("web", maxUnavailable=0)
-    sim.world.settle()
+    sim.world.fast_forward()
     restart(sim)
     sim.advance(5)
     assert sim.get(BUDGETS, "web")["status"]["expectedPods"] == 3

@@ -11,7 +11,7 @@ from tests.lab.world.simulation import NAMESPACE, NEW_IMAGE, Simulation
 def test_a_reboot_brings_a_new_boot_id_and_the_node_back_in_two_steps() -> None:
     sim = Simulation(2)
     sim.daemon_set("agent")
-    sim.world.settle()
+    sim.world.fast_forward()
     before = sim.hosts["n1"].boot_id
     sim.switch_off("n1")
     sim.advance(22)
@@ -75,7 +75,7 @@ def test_pods_leave_an_unreachable_node_after_five_minutes_and_go_when_it_is_bac
     sim = Simulation(2)
     sim.deployment("web", 2)
     sim.daemon_set("agent")
-    sim.world.settle()
+    sim.world.fast_forward()
     sim.switch_off("n1")
     sim.seconds_until(lambda: not sim.is_ready("n1"))
     sim.advance(298)

@@ -121,7 +121,7 @@ def test_an_init_container_runs_beside_the_sidecars_before_it() -> None:
 def test_a_waiting_pod_is_placed_when_a_pod_goes_or_a_node_opens() -> None:
     sim = Simulation(1, settings=HostSettings(capacity={"cpu": "1", "memory": "1Gi", "pods": "10"}))
     sim.deployment("one", 1, cpu="800m")
-    sim.world.settle()
+    sim.world.fast_forward()
     sim.pod("late", labels={"app": "late"})
     sim.cordon("n1")
     sim.deployment("two", 1, cpu="800m")
@@ -164,9 +164,9 @@ def test_anti_affinity_holds_in_both_directions_and_by_zone() -> None:
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
         sim.add_node(name, HostSettings(labels={"zone": zone}))
     sim.deployment("loner", 1, affinity=anti_affinity("web", "zone"), nodeSelector={"zone": "a"})
-    sim.world.settle()
+    sim.world.fast_forward()
     sim.deployment("web", 2)
-    sim.world.settle()
+    sim.world.fast_forward()
     assert {pod["spec"]["nodeName"] for pod in sim.ready_pods("web")} == {"n3"}
 
 

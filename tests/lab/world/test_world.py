@@ -70,7 +70,7 @@ class Cluster:
 def test_at_whatever_moment_it_is_held_up_no_living_node_is_taken_for_silent(moment: int) -> None:
     clock = HeldUpClock()
     cluster = Cluster(speed=1, nodes=12, clock=clock)
-    cluster.world.settle()
+    cluster.world.fast_forward()
     clock.held_up_before = clock.readings + moment
     least = cluster.ready_nodes()
 
@@ -92,7 +92,7 @@ def test_an_object_that_no_controller_understands_stops_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = Cluster(speed=100, nodes=1)
-    cluster.world.settle()
+    cluster.world.fast_forward()
 
     async def live() -> None:
         async with passing_time(cluster.world):
