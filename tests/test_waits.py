@@ -30,7 +30,7 @@ def waits(file: Path) -> Iterator[int]:
         owner = ast.unparse(node.func.value)
         is_clock = owner.removesuffix("()").endswith("clock")
         if (node.func.attr == "sleep" and owner != "asyncio" and not is_clock) or (
-            node.func.attr == "wait" and not is_clock and not owner.endswith("settler")
+            node.func.attr == "wait" and not is_clock
         ):
             yield node.lineno
 

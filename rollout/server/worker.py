@@ -32,8 +32,8 @@ from rollout.execution.node.rejoin import mark_new_node
 from rollout.execution.record.memory import RunMemory, change_memory
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.engine import Engine
+from rollout.execution.rollout.health_monitor import HealthMonitor, NodeBaseline
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.settle import NodeBaseline, Settler
 from rollout.gather.cluster.snapshot import read_identity, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, ConditionStatus, Node
@@ -157,7 +157,7 @@ class SlotRunner:
             gates=gates,
             memory=memory,
             ledger=Ledger(),
-            settler=Settler(cluster, report, plan.policy, gates.health.find_problem),
+            health_monitor=HealthMonitor(cluster, report, plan.policy, gates.health.find_problem),
             conditions=NodeConditions.of_plan(plan, cluster, check_may_act, report),
             away_limit_of=partial(away_limit, selection=settings.selection, policy=settings.policy),
             why_none_starts=lambda: None,
@@ -204,7 +204,9 @@ class SlotRunner:
         report.wave(plan.waves[0], 1)
         # The server that started the node has measured it; a successor cannot.
         if not is_taken_up:
-            self._baselines.update(engine.settler.measure([slot.node], dict(self._baselines)))
+            self._baselines.update(
+                engine.health_monitor.measure([slot.node], dict(self._baselines))
+            )
         host = SlotHost(slot, planned, self.server.api, self.server.slots)
         steps = SlotSteps(
             slot=slot,
@@ -235,7 +237,7 @@ class SlotRunner:
         # The engine's stop is due if the slot is given up.
         stop = engine.stop.with_process_stop(self.server_stop)
         try:
-            why_unsettled = engine.settler.wait_until_settled(
+            why_unsettled = engine.health_monitor.wait_until_settled(
                 health_before,
                 # A slot's plan has one wave.
                 wave=1,

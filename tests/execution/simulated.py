@@ -20,8 +20,8 @@ from rollout.execution.gates import OPEN, GateAnswer
 from rollout.execution.node.context import NodeContext
 from rollout.execution.record.record import Health
 from rollout.execution.rollout import waves
+from rollout.execution.rollout.health_monitor import NodeBaseline
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.settle import NodeBaseline
 from rollout.execution.rollout.waves import Room, StopRule, WaveRunner, WaveState
 from rollout.model.cluster import Node
 from rollout.model.finding import ControllerMoving, Finding
@@ -180,7 +180,7 @@ class World(AbstractContextManager["World"]):
     def __exit__(self, *_: object) -> None:
         pass
 
-    # Settler
+    # HealthMonitor
 
     def measure(
         self, nodes: Sequence[str], _in_flight: Mapping[str, NodeBaseline]

@@ -17,8 +17,8 @@ from rollout.execution.base.deadline import Deadline, GracefulStop, PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.gates import OPEN, GateAnswer
 from rollout.execution.record.record import Health
+from rollout.execution.rollout.health_monitor import HealthMonitor, ReadinessSnapshot
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.settle import ReadinessSnapshot, Settler
 from rollout.execution.rollout.waves import Room, StopRule, WaveRunner, WaveState
 from rollout.gather.cluster.workloads import Workload
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
@@ -248,7 +248,7 @@ def test_an_error_lets_the_nodes_in_flight_finish_and_says_so() -> None:
 # When the next may begin: so many good looks in a row.
 
 
-class Looks(Settler, frozen=True):
+class Looks(HealthMonitor, frozen=True):
     """Counts the looks, and finds the given ones bad."""
 
     bad: ClassVar[frozenset[int]] = frozenset()
@@ -273,9 +273,9 @@ def test_good_looks_have_to_follow_one_another(
     report = Reporter((), clock)
     policy = Policy(settle_timeout=Duration(30), gates=replace(GatePolicy(), health_checks=checks))
     Looks.looks, Looks.bad = 0, frozenset(bad)
-    settler = Looks(PatientApi(None, clock), report, policy, lambda: None)  # type: ignore[arg-type]
+    health_monitor = Looks(PatientApi(None, clock), report, policy, lambda: None)  # type: ignore[arg-type]
     prepared = list[int]()
-    missing = settler.wait_until_settled(
+    missing = health_monitor.wait_until_settled(
         Health({}, frozenset({"n-1"})),
         1,
         GracefulStop(),
@@ -288,7 +288,7 @@ def test_good_looks_have_to_follow_one_another(
     assert prepared == prepared_at
 
 
-class Readings(Settler, frozen=True):
+class Readings(HealthMonitor, frozen=True):
     """Reads these numbers of ready pods of `a` and `b`, one pair after another."""
 
     pairs: ClassVar[list[dict[str, int]]] = []
@@ -306,11 +306,11 @@ class Readings(Settler, frozen=True):
 def test_a_workload_that_fails_while_another_recovers_is_waited_for() -> None:
     clock = PassingClock()
     policy = Policy(settle_timeout=Duration(30), gates=GatePolicy(health_checks=1))
-    settler = Readings(PatientApi(None, clock), Reporter((), clock), policy, lambda: None)  # type: ignore[arg-type]
+    health_monitor = Readings(PatientApi(None, clock), Reporter((), clock), policy, lambda: None)  # type: ignore[arg-type]
     Readings.pairs = [{"a": 1, "b": 2}, {"a": 2, "b": 1}, {"a": 2, "b": 1}, {"a": 2, "b": 2}]
     before = {uid: Workload("ReplicaSet", "shop", uid, uid, desired=2, ready=2) for uid in "ab"}
     health = Health(before, frozenset())
-    assert settler.wait_until_settled(health, 1, GracefulStop(), frozenset) == ""
+    assert health_monitor.wait_until_settled(health, 1, GracefulStop(), frozenset) == ""
     # `b` was back only in one that read both: the fourth, or a later one.
     assert Readings.pairs == []
 
@@ -321,8 +321,10 @@ def test_a_wave_settles_once_the_objects_are_healthy() -> None:
     answers: list[Finding | None] = [unhealthy, unhealthy, None, None]
     cluster = PatientApi(Empty(), clock)  # type: ignore[arg-type]
     policy = Policy(settle_timeout=Duration(30), gates=GatePolicy(health_checks=2))
-    settler = Settler(cluster, Reporter((), clock), policy, lambda: answers.pop(0))
-    missing = settler.wait_until_settled(Health({}, frozenset()), 1, GracefulStop(), frozenset)
+    health_monitor = HealthMonitor(cluster, Reporter((), clock), policy, lambda: answers.pop(0))
+    missing = health_monitor.wait_until_settled(
+        Health({}, frozenset()), 1, GracefulStop(), frozenset
+    )
     assert missing == ""
     assert answers == []
 
@@ -332,8 +334,10 @@ def test_an_object_that_stays_unhealthy_is_what_the_wave_lacks() -> None:
     unhealthy = ObjectUnhealthy("volumes.longhorn.io/a/b", "status.robustness == 'healthy'")
     cluster = PatientApi(Empty(), clock)  # type: ignore[arg-type]
     policy = Policy(settle_timeout=Duration(3))
-    settler = Settler(cluster, Reporter((), clock), policy, lambda: unhealthy)
-    missing = settler.wait_until_settled(Health({}, frozenset()), 1, GracefulStop(), frozenset)
+    health_monitor = HealthMonitor(cluster, Reporter((), clock), policy, lambda: unhealthy)
+    missing = health_monitor.wait_until_settled(
+        Health({}, frozenset()), 1, GracefulStop(), frozenset
+    )
     assert missing == text(unhealthy)
 
 
@@ -349,10 +353,12 @@ class Empty:
 # What a settled cluster is measured by: what was well before, and nothing that was not.
 
 
-def settler(api: ClusterApi, clock: SystemClock, recorder: Recorder) -> Settler:
+def health_monitor(api: ClusterApi, clock: SystemClock, recorder: Recorder) -> HealthMonitor:
     report = Reporter((recorder,), clock)
     policy = Policy(settle_timeout=Duration(0.2), gates=GatePolicy(health_checks=1))
-    return Settler(PatientApi(api, clock, OutageNotice(report), 5.0), report, policy, lambda: None)
+    return HealthMonitor(
+        PatientApi(api, clock, OutageNotice(report), 5.0), report, policy, lambda: None
+    )
 
 
 def add_replicas(server: StandaloneApi, name: str, *, desired: int, ready: int) -> None:
@@ -432,7 +438,7 @@ def test_only_what_was_well_before_is_waited_for(
         add_node(server, name)
     add_node(server, "n3", ready=False)
     add_replicas(server, "web", desired=3, ready=before)
-    measure = settler(api, PassingClock(), recorder)
+    measure = health_monitor(api, PassingClock(), recorder)
     health = measure.measure_together(["n1"])
     meanwhile(server)
     assert (

@@ -220,7 +220,9 @@ class WavesSettings(SettingsTable):
         (), "Sizes of the first waves, such as 1,10%,25%; the last size applies to all later waves"
     )
     health_checks: int = setting(
-        _GATES.health_checks, "How many consecutive passing health checks settle a wave", least=1
+        _GATES.health_checks,
+        "How many consecutive health checks must pass for a wave to settle",
+        least=1,
     )
     settle_timeout: Pause = flag(
         _POLICY.settle_timeout, "How long to wait for evicted pods to become available elsewhere"

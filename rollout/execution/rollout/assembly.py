@@ -18,9 +18,9 @@ from rollout.execution.node.tainting import Tainting
 from rollout.execution.record.memory import RunMemory
 from rollout.execution.record.record import RunRecord, record_document
 from rollout.execution.rollout.engine import Engine
+from rollout.execution.rollout.health_monitor import HealthMonitor
 from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.run import Rollout
-from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import StopRule
 from rollout.model.cluster import Node
 from rollout.model.own_node import OwnNode
@@ -171,7 +171,9 @@ class _Assembly:
             gates=self.gates,
             memory=self.memory,
             ledger=self.ledger,
-            settler=Settler(self.cluster, self.report, plan.policy, self.gates.health.find_problem),
+            health_monitor=HealthMonitor(
+                self.cluster, self.report, plan.policy, self.gates.health.find_problem
+            ),
             conditions=NodeConditions.of_plan(plan, self.cluster, self.lock.check, self.report),
             away_limit_of=away_limit_of,
             why_none_starts=self.stop_rule.why_none_starts,

@@ -13,8 +13,8 @@ from rollout.execution.node.conditions import NodeConditions
 from rollout.execution.node.context import HostAccess, NodeContext
 from rollout.execution.node.steps import Step, process_node
 from rollout.execution.record.memory import RunMemory
+from rollout.execution.rollout.health_monitor import HealthMonitor
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.settle import Settler
 from rollout.model.cluster import Node
 from rollout.model.finding import ControllerMoving, Finding
 from rollout.model.own_node import OwnNode
@@ -36,7 +36,7 @@ class Engine(Struct, frozen=True, kw_only=True):
     gates: PolicyGates
     memory: RunMemory
     ledger: Ledger
-    settler: Settler
+    health_monitor: HealthMonitor
     conditions: NodeConditions
     away_limit_of: Callable[[Collection[Node]], AwayLimit]
     why_none_starts: Callable[[], Finding | None]

@@ -149,7 +149,7 @@ class Rollout(Struct, frozen=True):
             self.ledger.add(result)
             self.engine.report.node_finished(result)
         runner = self._wave_runner()
-        why = self._settle_after_interruption()
+        why = self._wait_after_interruption()
         for wave in self.plan.waves:
             why = why or self._why_not_to_run(wave)
             if why:
@@ -170,8 +170,11 @@ class Rollout(Struct, frozen=True):
     def _has_taken_up_node(self, wave: Wave) -> bool:
         return any(node.name in self.inherited.taken_up for node in wave.nodes)
 
-    def _settle_after_interruption(self) -> Finding | None:
-        """Wait after an earlier process's wave; return why no wave may follow."""
+    def _wait_after_interruption(self) -> Finding | None:
+        """Wait until the cluster has settled after an earlier process's wave.
+
+        Return why no wave may follow.
+        """
         health = self.inherited.health
         waves = self.plan.waves
         if health is None or not waves or self.inherited.taken_up:
@@ -182,7 +185,7 @@ class Rollout(Struct, frozen=True):
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
-        """Run a wave and let the cluster settle; return why no other wave may follow.
+        """Run a wave, and wait until the cluster has settled; return why no other wave may follow.
 
         None also if a stop is due: `_run_waves` asks again.
         """
@@ -193,7 +196,7 @@ class Rollout(Struct, frozen=True):
         self._begin_wave(allowed)
         before = None if wave.rolling else self._measure_before(allowed)
         store_health = partial(self._store_health, wave.index)
-        state = WaveState(allowed, self.engine.settler, self.ledger, store_health)
+        state = WaveState(allowed, self.engine.health_monitor, self.ledger, store_health)
         with self.hosts.attending(allowed.nodes):
             runner.run(state)
         why_none_follows = refusal or state.why_none_follows
@@ -202,8 +205,8 @@ class Rollout(Struct, frozen=True):
         if why_none_follows or is_last or self.stop_rule.why_none_starts():
             return why_none_follows
         if before is not None:
-            return self._settle_after(allowed, before)
-        # A rolling part settles node by node.
+            return self._wait_and_soak(allowed, before)
+        # In a rolling part, the cluster settles after each node.
         return state.wait_until_settled(self.engine.stop)
 
     def _begin_wave(self, wave: Wave) -> None:
@@ -219,7 +222,7 @@ class Rollout(Struct, frozen=True):
         return replace(wave, nodes=taken_up)
 
     def _measure_before(self, wave: Wave) -> Health:
-        health = self.engine.settler.measure_together([node.name for node in wave.nodes])
+        health = self.engine.health_monitor.measure_together([node.name for node in wave.nodes])
         if self.inherited.health and self._has_taken_up_node(wave):
             health = Health.of_all((self.inherited.health, health))
         self._store_health(wave.index, health)
@@ -229,8 +232,11 @@ class Rollout(Struct, frozen=True):
         if self._may_act():
             self.record.store_health(wave, health)
 
-    def _settle_after(self, wave: Wave, before: Health) -> Finding | None:
-        """Let the cluster settle and soak if a node was started; return why no wave may follow."""
+    def _wait_and_soak(self, wave: Wave, before: Health) -> Finding | None:
+        """If a node was started, wait until the cluster has settled, and soak.
+
+        Return why no wave may follow.
+        """
         finished = {result.node for result in self.ledger.finished}
         if not any(node.name in finished for node in wave.nodes):
             return None
@@ -266,7 +272,7 @@ class Rollout(Struct, frozen=True):
         prepare_next: Callable[[], None] = lambda: None,
     ) -> Unsettled | None:
         """Return why no wave may follow. `blamed_wave`: 0 if unknown."""
-        missing = self.engine.settler.wait_until_settled(
+        missing = self.engine.health_monitor.wait_until_settled(
             before,
             index,
             self.engine.stop,

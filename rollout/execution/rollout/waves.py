@@ -12,8 +12,8 @@ from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline, GracefulStop
 from rollout.execution.gates import GateAnswer
 from rollout.execution.record.record import Health
+from rollout.execution.rollout.health_monitor import HealthMonitor, NodeBaseline
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.settle import NodeBaseline, Settler
 from rollout.model.finding import ApiUnavailable, FailureLimit, Finding, LockLost, Unsettled
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
@@ -25,18 +25,18 @@ from rollout.threads import in_background
 from rollout.wording import text
 
 _PAUSE = 2.0
-_PAUSE_WHILE_SETTLING = 1.0
-_SETTLE_PAUSE = 1.0
+_PAUSE_WITH_ENDED_NODES = 1.0
+_CHECK_INTERVAL = 1.0
 _NAMED = 5
 
 
 @dataclass(slots=True)
-class _SettlingNode:
-    """A node that has ended, but from which the cluster has not settled."""
+class _EndedNode:
+    """A node that has ended, and after which the cluster has not settled yet."""
 
     deadline: Deadline
     next_check: Deadline
-    # Soaks once settled, then has to settle again.
+    # Soaks once the cluster has settled, which then has to settle again.
     soaks: bool
     healthy_checks: int = 0
     missing: str = ""
@@ -46,21 +46,22 @@ class _SettlingNode:
 class WaveState:
     """How far a wave is, and which of its nodes may start next.
 
-    In a rolling part, a node stays in flight until the cluster has settled from it.
+    In a rolling part, a node keeps its place until the cluster has settled after it.
     """
 
     wave: Wave
-    settler: Settler
+    health_monitor: HealthMonitor
     ledger: Ledger
     store_health: Callable[[Health], None]
     why_none_follows: Finding | None = None
     # The health before each node in flight, in a rolling part.
     _baselines: dict[str, NodeBaseline] = field(default_factory=dict)
-    _settling: dict[str, _SettlingNode] = field(default_factory=dict)
+    _ended: dict[str, _EndedNode] = field(default_factory=dict)
 
     @property
-    def unsettled(self) -> frozenset[str]:
-        return frozenset(self._settling)
+    def ended_nodes(self) -> frozenset[str]:
+        """Ended nodes that keep their places until the cluster has settled."""
+        return frozenset(self._ended)
 
     def candidates(
         self, waiting: Sequence[PlannedNode], in_flight: Collection[str]
@@ -76,24 +77,24 @@ class WaveState:
         if self.wave.rolling is None:
             return
         names = [node.name for node in nodes]
-        self._baselines.update(self.settler.measure(names, self._baselines))
+        self._baselines.update(self.health_monitor.measure(names, self._baselines))
         self.store_health(Health.of_all(node.health for node in self._baselines.values()))
 
     def note_end(self, result: NodeResult) -> None:
-        # Only nodes of a rolling part have baselines, and have to settle one by one.
+        # Only nodes of a rolling part have baselines: the cluster has to settle after each.
         if result.node in self._baselines:
-            self._settling[result.node] = _SettlingNode(
-                deadline=self._deadline_in(self.settler.policy.settle_timeout),
+            self._ended[result.node] = _EndedNode(
+                deadline=self._deadline_in(self.health_monitor.policy.settle_timeout),
                 next_check=self._deadline_in(0),
-                soaks=result.succeeded and bool(self.settler.policy.gates.soak),
+                soaks=result.succeeded and bool(self.health_monitor.policy.gates.soak),
             )
 
-    def check_settling(self, running: frozenset[str]) -> Finding | None:
+    def check_ended_nodes(self, running: frozenset[str]) -> Finding | None:
         """Check the nodes that are due; return why no other may start."""
-        due = {name: node for name, node in self._settling.items() if node.next_check.expired}
+        due = {name: node for name, node in self._ended.items() if node.next_check.expired}
         if not due:
             return self.why_none_follows
-        snapshot = self.settler.read_readiness()
+        snapshot = self.health_monitor.read_readiness()
         expected_away = running | self.ledger.left_cordoned
         in_flight = {name: before for name, before in self._baselines.items() if name in running}
         for name, node in due.items():
@@ -103,47 +104,47 @@ class WaveState:
 
     def wait_until_settled(self, stop: GracefulStop) -> Finding | None:
         """Wait for the last nodes; return why no other may start."""
-        while self._settling and not (self.check_settling(frozenset()) or stop.is_due):
-            if self._settling:
-                self.settler.cluster.clock.wait(stop, _SETTLE_PAUSE)
+        while self._ended and not (self.check_ended_nodes(frozenset()) or stop.is_due):
+            if self._ended:
+                self.health_monitor.cluster.clock.wait(stop, _CHECK_INTERVAL)
         return self.why_none_follows
 
-    def _note_check(self, name: str, ended: _SettlingNode, missing: str) -> None:
-        """Free a settled node; let none follow if it does not settle in time."""
-        ended.next_check = self._deadline_in(_SETTLE_PAUSE)
+    def _note_check(self, name: str, ended: _EndedNode, missing: str) -> None:
+        """Free the node's place once the cluster has settled; let none follow if it does not."""
+        ended.next_check = self._deadline_in(_CHECK_INTERVAL)
         ended.healthy_checks = 0 if missing else ended.healthy_checks + 1
         is_over = ended.deadline.expired
-        has_settled = ended.healthy_checks >= self.settler.policy.gates.health_checks
+        has_settled = ended.healthy_checks >= self.health_monitor.policy.gates.health_checks
         # At the deadline, one healthy check is enough.
         if has_settled or (is_over and not missing):
             self._free_or_soak(name, ended)
         elif is_over:
-            timeout = self.settler.policy.settle_timeout
+            timeout = self.health_monitor.policy.settle_timeout
             unsettled = Unsettled(timeout, missing, node=name)
             self.why_none_follows = self.why_none_follows or unsettled
             self._free(name)
         elif missing and missing != ended.missing:
             ended.missing = missing
-            self.settler.report.settling(self.wave.index, f"after {name}: {missing}")
+            self.health_monitor.report.settling(self.wave.index, f"after {name}: {missing}")
 
-    def _free_or_soak(self, name: str, ended: _SettlingNode) -> None:
+    def _free_or_soak(self, name: str, ended: _EndedNode) -> None:
         if not ended.soaks:
             self._free(name)
             return
-        policy = self.settler.policy
+        policy = self.health_monitor.policy
         soak = policy.gates.soak
-        self.settler.report.notice(f"{name} is back; soaking for {soak}")
-        self._settling[name] = _SettlingNode(
+        self.health_monitor.report.notice(f"{name} is back; soaking for {soak}")
+        self._ended[name] = _EndedNode(
             deadline=self._deadline_in(soak + policy.settle_timeout),
             next_check=self._deadline_in(soak),
             soaks=False,
         )
 
     def _free(self, name: str) -> None:
-        del self._settling[name], self._baselines[name]
+        del self._ended[name], self._baselines[name]
 
     def _deadline_in(self, seconds: float) -> Deadline:
-        return self.settler.cluster.deadline(seconds)
+        return self.health_monitor.cluster.deadline(seconds)
 
 
 @dataclass
@@ -284,7 +285,7 @@ class WaveRunner(Struct, frozen=True):
                 for dropped in decision.drop:
                     self.ledger.add_not_started(dropped.nodes, dropped.why)
                 waiting.nodes = decision.still_waiting(waiting.nodes)
-                pause = _PAUSE_WHILE_SETTLING if state.unsettled else _PAUSE
+                pause = _PAUSE_WITH_ENDED_NODES if state.ended_nodes else _PAUSE
                 if running.nodes:
                     results = running.wait_for_results(pause if waiting.nodes else None)
                     self._note_results(results, waiting, state)
@@ -299,7 +300,7 @@ class WaveRunner(Struct, frozen=True):
     ) -> Decision:
         """Apply rules 1 to 4."""
         decision = self._start_or_drop(waiting, running, state)
-        if decision.begin or running or state.unsettled or decision.had_room:
+        if decision.begin or running or state.ended_nodes or decision.had_room:
             waiting.room_deadline = None
             return decision
         return self._wait_for_room(waiting) if decision.is_to_wait else decision
@@ -315,12 +316,12 @@ class WaveRunner(Struct, frozen=True):
             return Decision(begin=taken_up)
         why: Finding | None
         try:
-            why = self.stop_rule.why_none_starts() or state.check_settling(running)
+            why = self.stop_rule.why_none_starts() or state.check_ended_nodes(running)
         except ApiError as error:
             why = ApiUnavailable(error.message)
         if why:
             return Decision(drop=[Dropped(waiting.nodes, why)])
-        return self._ask_about_candidates(waiting.nodes, running | state.unsettled, state)
+        return self._ask_about_candidates(waiting.nodes, running | state.ended_nodes, state)
 
     def _ask_about_candidates(
         self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], state: WaveState

@@ -159,7 +159,7 @@ def _relaxed_pace(policy: Policy) -> Iterator[RelaxedRule]:
         effect = "the rollout stops if evicted pods are not available after this time"
         yield RelaxedRule("--settle-timeout", str(policy.settle_timeout), effect)
     if gates.health_checks < _DEFAULT.gates.health_checks:
-        effect = "consecutive passing health checks that settle a wave"
+        effect = "consecutive health checks that must pass for a wave to settle"
         yield RelaxedRule("waves.health-checks", str(gates.health_checks), effect)
     if alerts.url:
         effect = "alerts are read from this Prometheus"

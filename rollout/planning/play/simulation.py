@@ -359,7 +359,7 @@ class _RollingSimulation(_WaveSimulation):
         slowest_ending = simulator.slowest_ending_seconds(self.names)
         slowest_drain = max(slowest_ending, *self._completion_waits.values())
         seconds = max(played_seconds, simulator.drain_delay + slowest_drain + reboot)
-        # Without a settle time: the cluster settles from each node while others are in flight.
+        # Without a settle time: the cluster settles after each node while others are in flight.
         soak = round(simulator.policy.gates.soak)
         estimate = Estimate(seconds, drain, reboot, soak=soak)
         rolling = replace(self._rules, begins={name: self.begun_at[name] for name in self.names})

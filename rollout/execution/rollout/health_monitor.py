@@ -1,4 +1,7 @@
-"""Waits until workloads and nodes are as healthy as before a wave or a node."""
+"""Waits until the cluster has settled.
+
+It has settled when workloads and nodes are as healthy as before a wave or a node.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -92,7 +95,9 @@ class ReadinessSnapshot(Struct, frozen=True):
         return f"{before.key} has {now.ready} of {wanted} pods ready"
 
 
-class Settler(Struct, frozen=True):
+class HealthMonitor(Struct, frozen=True):
+    """Measures the cluster's health before nodes start, and compares it afterwards."""
+
     cluster: PatientApi
     report: Reporter
     policy: Policy
@@ -152,7 +157,7 @@ class Settler(Struct, frozen=True):
         the last check is left.
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
-        # To spare requests, read settled workloads again only once all have settled.
+        # To spare requests, read a workload that lacks no pods again only once none lacks any.
         to_read = health_before.workloads
         healthy_checks = 0
         while True:
