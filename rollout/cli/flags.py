@@ -31,9 +31,12 @@ _PANELS = {
     "ssh": "SSH",
     "output": "Output and settings",
 }
-NODE_ARGUMENTS = argument(None, "Only these nodes, as with --node.", "NODE", node_names)
+NODE_ARGUMENTS = argument(None, "Select only these nodes, as with --node.", "NODE", node_names)
 PLAN_OR_NODES = argument(
-    None, "A saved plan (rollout plan --out FILE), or only these nodes.", "FILE|NODE", node_names
+    None,
+    "Saved plan (from rollout plan --out), or nodes to select.",
+    "FILE|NODE",
+    node_names,
 )
 _PLAN_SUFFIXES = (".plan", ".json")
 YES = option(False, "Do not ask for confirmation", "", "--yes", "-y")

@@ -18,13 +18,14 @@ from rollout.cli.terminal import prepare_streams, warn
 
 # At the end, so that a terminal of 24 lines shows it.
 _EPILOG = """\b
-Without a cluster:  rollout demo
-With one:           rollout doctor        what is missing and how to fix it
-                    rollout status        which nodes are waiting for a reboot
-                    rollout plan          what apply would do
+Without a cluster:  rollout demo          watch a simulated rollout
+With a cluster:     rollout doctor        check the requirements
+                    rollout status        show which nodes need a reboot
+                    rollout plan          show what apply would do
                     rollout apply         reboot the nodes
-                    rollout check-update  look for updates now
-Interrupted:        rollout resume        continue, or: rollout abort
+                    rollout check-update  make hosts check for an update
+If interrupted:     rollout resume        continue the rollout
+                    rollout abort         cancel the rollout, and clean up
 
 Flags that have a setting can also be set in the environment, such as
 ROLLOUT_MAX_UNAVAILABLE=3. Settings file: --config FILE.
@@ -49,7 +50,7 @@ app = typer.Typer(
 def root(
     context: typer.Context, version: bool = option(False, "Print the version.", "", "--version")
 ) -> None:
-    """Reboot the Flatcar / CoreOS hosts of a Kubernetes cluster for updates, wave by wave."""
+    """Reboot the Flatcar and CoreOS hosts of a Kubernetes cluster into their pending OS updates."""
     if version:
         typer.echo(f"{program_name()} {__version__}")
         raise typer.Exit

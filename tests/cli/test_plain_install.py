@@ -124,7 +124,11 @@ def test_a_plain_install_runs_ansible(
     [
         (("plan", "--help"), 0, "Usage: kubectl node-rollout plan [OPTIONS] [FILE|NODE]..."),
         (("plann",), 64, "hint: See 'kubectl node-rollout --help' for usage."),
-        (("--help",), 0, "Without a cluster:  kubectl node-rollout demo"),
+        (
+            ("--help",),
+            0,
+            "Without a cluster:  kubectl node-rollout demo          watch a simulated rollout",
+        ),
         (
             ("apply",),
             3,

@@ -122,7 +122,7 @@ WRITTEN_TWICE = {
     "Reboot this many nodes first, one at a time",
     "How long to wait for pods to terminate",
     "How long to wait for a host to come back",
-    "How long a node may take to become Ready",
+    "How long to wait for a node to become Ready",
 }
 
 

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 _FILENAME = option(None, "Run this saved plan", "FILE", "--filename", "-f")
 _DRY_RUN = option(
-    None, "Must be none, server or client; --dry-run alone means server [none]", "MODE"
+    None,
+    "Must be none, client (only show the plan) or server (also send dry-run requests to the API"
+    " server); --dry-run alone means server [none]",
+    "MODE",
 )
 _ROLLED_BACK = argument(
     ...,
@@ -55,9 +58,10 @@ def apply(
     yes: bool = YES,
     dry_run: DryRun | None = _DRY_RUN,
 ) -> None:
-    """Run a saved plan, or create one, ask for confirmation, and run it.
+    """Run a saved plan. Without one, create a plan, ask for confirmation, and run it.
 
-    Cordons, drains, reboots, verifies and uncordons each node, one at a time by default.
+    Cordons, drains and reboots each node, verifies the reboot, and uncordons the node. Reboots one
+    node at a time by default.
 
     \b
     Examples:
@@ -81,9 +85,10 @@ def rollback(
     yes: bool = YES,
     dry_run: DryRun | None = _DRY_RUN,
 ) -> None:
-    """Roll the nodes that run a version back to their previous one, and hold the version.
+    """Roll the nodes that run VERSION back to their previous version, and hold VERSION.
 
-    Cordons, drains, reboots, verifies and uncordons each node, as apply does. Leaves out nodes that
+    Cordons, drains and reboots each node, verifies the reboot, and uncordons the node, as apply
+    does. Leaves out nodes that
     have no earlier version to boot. No rollout boots nodes into the version again until you
     end the hold (`rollout release`), unless you use --allow held.
 

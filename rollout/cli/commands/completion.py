@@ -14,12 +14,12 @@ class Shell(StrEnum):
 
 
 def completion(shell: Shell = argument(..., "Shell to print the script for.", "SHELL")) -> None:
-    """Print a script that completes commands, flags and their values in a shell.
+    """Print a shell script that completes commands, flags and their values.
 
     \b
     Examples:
-      source <(rollout completion bash)      in ~/.bashrc
-      source <(rollout completion zsh)       in ~/.zshrc, after compinit
+      source <(rollout completion bash)      # in ~/.bashrc
+      source <(rollout completion zsh)       # in ~/.zshrc, after compinit
       rollout completion fish > ~/.config/fish/completions/rollout.fish
     """
     show(

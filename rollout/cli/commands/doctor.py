@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def doctor(
     settings: CommandSettings, notify_test: bool = option(False, "Send a test notification")
 ) -> None:
-    """Check everything a rollout needs, and print a fix for each failed check. Changes nothing.
+    """Check everything that a rollout needs, and print a fix for each problem. Changes nothing.
 
     \b
     Examples:

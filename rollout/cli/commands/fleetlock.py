@@ -41,10 +41,13 @@ _RULES = (
     "waves.settle-timeout",
 )
 _HELPS = {
-    "nodes.allow": "Proceed despite a condition, or include nodes with it: cordoned, held, or a"
+    "nodes.allow": "Proceed despite this condition, or include nodes with it: cordoned, held, or a"
     " reboot coordinator such as kured; repeatable",
     "waves.max-unavailable": "Maximum number of nodes unavailable at once, such as 3 or 25%"
     " [the sum of the slots]",
+    "waves.max-failures": "Hold a version after it has failed on this many nodes",
+    "waves.spread-by": "Reboot nodes with different values of this label, such as zones, at"
+    " different times",
 }
 
 fleetlock_app = typer.Typer(
@@ -57,13 +60,13 @@ fleetlock_app = typer.Typer(
 
 
 @fleetlock_app.command(
-    cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM."
+    cls=SectionedCommand, short_help="Serve the FleetLock protocol until SIGTERM."
 )
 @takes("fleetlock", "cluster", *_RULES, formats=LINES, helps=_HELPS)
 def serve(settings: CommandSettings) -> None:
-    """Serve FleetLock until SIGTERM.
+    """Serve the FleetLock protocol until SIGTERM.
 
-    Hosts may reboot once their nodes have been drained under the same rules as for apply.
+    Before a host may reboot, the server drains its node, under the same rules as apply.
 
     You can run several replicas, because all state is stored in the cluster. Does not use SSH.
 
@@ -117,10 +120,10 @@ def status(settings: CommandSettings) -> None:
 def release(
     settings: CommandSettings, node: str = argument(..., "Name of the node.", "NODE", node_names)
 ) -> None:
-    """Revoke the slot of a node, and uncordon the node if that is safe. Its host has to ask again.
+    """Revoke the slot of a node, and uncordon the node if that is safe.
 
-    If the host may be about to reboot, watches the node for a minute first. If the node is down by
-    then, it stays cordoned.
+    To reboot, the host has to request a slot again. If the host may be about to reboot, the server
+    watches the node for a minute first. If the node goes down, it stays cordoned.
 
     \b
     Examples:

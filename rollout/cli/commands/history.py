@@ -19,11 +19,13 @@ from rollout.model.text import printable, shortened
 from rollout.report.runs.model import RunReport
 
 _RUN_OF_REPORT = (
-    "ID of the run or a prefix of it, the path of a journal, or - for a pod's log on stdin."
+    "ID of the run or a prefix of the ID, the path of a journal, or - for a pod's log on stdin."
     " Default: the last run on the current cluster, or else the last run on any cluster."
 )
-_RUN_OF_HISTORY = "Show this run as a timeline: its ID or a prefix of it, or the path of a journal."
-_CHECK = "Check the run against the transition table and the safety rules; exit 1 if it fails"
+_RUN_OF_HISTORY = (
+    "Run to show as a timeline: its ID or a prefix of the ID, or the path of a journal."
+)
+_CHECK = "Check the run against the transition table and the safety rules; exit with 1 if it fails"
 _OUT = "Write the report to this .html, .md or .json file; default: Markdown to stdout"
 
 
@@ -33,7 +35,7 @@ def history(
     run: str = argument("", _RUN_OF_HISTORY, "RUN", run_ids),
     check: bool = option(False, _CHECK),
 ) -> None:
-    """List the runs of all clusters recorded on this machine, or show one as a timeline.
+    """List the runs recorded on this machine, for all clusters, or show one run as a timeline.
 
     \b
     Examples:
@@ -97,11 +99,11 @@ def report(
     run: str = argument("", _RUN_OF_REPORT, "RUN", run_ids),
     out: Path | None = option(None, _OUT, "FILE", parser=output_file),
 ) -> None:
-    """Report on a run: its failures, delays and times, and how it compares with the plan.
+    """Report on a run: its failures, delays and durations, and how it compares with the plan.
 
     HTML is a self-contained page, Markdown is for tickets and job summaries, and JSON is for
-    programs. The report comes from the journal of the run. If the run has not ended or was cut off,
-    the report ends where the journal ends.
+    programs. The report is generated from the journal of the run. If the run is still in progress
+    or was killed, the report ends where the journal ends.
 
     \b
     Examples:

@@ -40,9 +40,11 @@ _MOST_NAMES = 5
 @takes("cluster", *SELECTION, "ssh")
 def inventory(
     settings: CommandSettings,
-    list: bool = option(False, "Print every host and group (default)."),  # noqa: ARG001 - Ansible's
+    list: bool = option(False, "Print every host and group (default)"),  # noqa: ARG001 - Ansible's
 ) -> None:
-    """Print the Nodes as an Ansible inventory, grouped by role, zone, version and pending reboot.
+    """Print the Nodes as an Ansible inventory.
+
+    Groups the Nodes by role, zone, version and pending reboot.
 
     \b
     Examples:
@@ -81,11 +83,11 @@ def known_hosts(
     fingerprints: Path | None = option(None, _FINGERPRINTS, "FILE"),
     yes: bool = YES,
 ) -> None:
-    """Scan the host keys of the Nodes, and add them to a known_hosts file after confirmation.
+    """Scan the SSH host keys of the Nodes, and add them to a known_hosts file after confirmation.
 
     A scan alone does not prove that a key is genuine. Writes keys that match a fingerprint, and
     other new keys if you confirm them or use --yes. Writes a changed key only if it matches a
-    fingerprint. Exits 4 if a host has no trusted key.
+    fingerprint. Exits with 4 if a host has no trusted key.
 
     \b
     Examples:
@@ -184,9 +186,9 @@ def _confirm_trusted(
 def check_update(settings: CommandSettings) -> None:
     """Make the selected hosts check for an update now.
 
-    Skips hosts that have already staged an update or are downloading one. Each host downloads what
-    it finds: `rollout status` shows when the update is staged. Exits 4 if a host could not be
-    reached.
+    Skips hosts that have already staged an update or are downloading one. If a host finds an
+    update, the host downloads it; `rollout status` shows when the update is staged. Exits with 4 if
+    a host could not be reached.
 
     \b
     Examples:

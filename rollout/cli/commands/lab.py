@@ -31,7 +31,7 @@ _DEFAULT = "default"
 _NODES: int | None = option(None, "Number of nodes; default: set by the scenario", "N", min=1)
 _SCENARIO = option(
     _DEFAULT,
-    "Scenario; list them with rollout lab scenarios",
+    "Scenario to simulate; rollout lab scenarios lists them",
     "NAME|FILE",
     autocompletion=lab_scenarios,
 )
@@ -74,13 +74,13 @@ On your own cluster, changing nothing:
 
 @lab_app.callback(invoke_without_command=True)
 def lab(invocation: typer.Context) -> None:
-    """Rehearse on a simulated cluster.
+    """Rehearse rollouts on a simulated cluster.
 
     \b
     Examples:
-      rollout lab up              serve one until Ctrl-C; in another terminal:
+      rollout lab up              # then, in another terminal:
       . rollout-lab/env && rollout status
-      rollout lab scenarios       list the problems that you can rehearse
+      rollout lab scenarios       # list the scenarios that you can rehearse
       rollout lab up --scenario never-returns
     """
     if invocation.invoked_subcommand is None:
@@ -179,8 +179,8 @@ def demo(
 ) -> None:
     """Watch a rollout on a simulated cluster.
 
-    Needs no cluster: the hosts and the API server run on loopback addresses of this machine. The
-    commands are the real ones. Takes less than a minute.
+    Needs no cluster: the hosts and the API server run on loopback addresses of this machine. Runs
+    the real commands. Takes less than a minute.
 
     \b
     Examples:

@@ -96,7 +96,9 @@ def _parse_network(value: str) -> str:
 _parse_secret_name = fitting(is_object_name, "the name of a Secret")
 
 
-_KIND = argument(InstallationKind.CRONJOB, "What to install; roles prints only the roles.", "KIND")
+_KIND = argument(
+    InstallationKind.CRONJOB, "Kind of installation; roles prints only the roles.", "KIND"
+)
 _IMAGE_TO_RUN = option(
     None,
     "Image to run, with a tag or digest; an image without a registry must already be on each node",
@@ -114,23 +116,26 @@ _NAME = option(
 )
 _ENV_SECRET = option(
     None,
-    "Secret whose keys become environment variables: secret settings, tokens, a passphrase",
+    "Secret to set environment variables from, such as tokens and passphrases",
     "NAME",
     parser=_parse_secret_name,
 )
 _SCHEDULE = option(
-    DEFAULT_SCHEDULE, "cronjob: when a pass starts, in cron syntax", "CRON", parser=check_schedule
+    DEFAULT_SCHEDULE,
+    "cronjob: schedule of the passes, in cron syntax",
+    "CRON",
+    parser=check_schedule,
 )
 _TIME_ZONE = option(DEFAULT_ZONE, "cronjob: time zone of the schedule", "ZONE", parser=check_zone)
 _TLS_SECRET = option(
     None,
-    "fleetlock: Secret of type kubernetes.io/tls with the certificate",
+    "fleetlock: Secret of type kubernetes.io/tls that contains the certificate",
     "NAME",
     parser=_parse_secret_name,
 )
 _CLUSTER_IP = option(
     None,
-    "fleetlock: cluster IP of the Service, for the configuration of the hosts",
+    "fleetlock: fixed cluster IP of the Service, for the configuration of the hosts",
     "ADDRESS",
     parser=_parse_cluster_ip,
 )
@@ -159,10 +164,10 @@ def manifests(
 ) -> None:
     """Print the manifests that run rollout in the cluster, for kubectl apply.
 
-    cronjob, deployment and job run `rollout operate`. fleetlock runs the server for hosts with
-    Zincati. Checks the settings file and known_hosts, and puts them into a ConfigMap. The roles
-    grant only the permissions that rollout uses. The SSH key is not included: create the Secret
-    rollout-ssh yourself.
+    The kinds cronjob, deployment and job run `rollout operate`; fleetlock runs the server for hosts
+    with Zincati. Checks the settings file and the known_hosts file, and puts them into a ConfigMap.
+    The roles grant only the permissions that rollout uses. The SSH key is not included: create the
+    Secret rollout-ssh yourself.
 
     \b
     Examples:

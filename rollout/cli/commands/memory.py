@@ -71,9 +71,10 @@ def pause(
     ),
     until: str | None = option(None, _UNTIL, "TIME"),
 ) -> None:
-    """Keep rollouts from rebooting these nodes, or all nodes (--all).
+    """Prevent rollouts from rebooting these nodes, or all nodes (--all).
 
-    Nodes in flight still finish. Does not cordon nodes. `rollout abort` does not end a pause.
+    Does not affect nodes in flight, and does not cordon nodes. `rollout abort` does not end a
+    pause.
 
     \b
     Examples:
@@ -111,11 +112,14 @@ def unpause(
     settings: CommandSettings,
     node: list[str] | None = _NODES,
     all: bool = option(False, "End the pause of all nodes; nodes paused by name stay paused"),
-    unattended: bool = option(False, "Let rollout operate reboot nodes again after rollout abort"),
+    unattended: bool = option(
+        False, "Let `rollout operate` reboot nodes again after `rollout abort`"
+    ),
 ) -> None:
     """Let rollouts reboot paused nodes again, or allow unattended passes again after an abort.
 
-    Ends only what you name. Prints what else prevents nodes from starting, and how to end it.
+    Ends only the pauses that you specify. Prints what else prevents the nodes from being rebooted,
+    and how to change that.
 
     \b
     Examples:
@@ -244,11 +248,11 @@ def hold(
         parser=parse_os_version,
     ),
 ) -> None:
-    """Keep rollouts from rebooting nodes into these versions, until you end the hold.
+    """Prevent rollouts from rebooting nodes into these versions, until you end the hold.
 
-    Nodes that already run a version keep it; to roll them back, use `rollout rollback`. Nodes in
-    flight that have such a version staged are uncordoned, if their reboot has not been requested.
-    To end the hold, use `rollout release`.
+    Nodes that already run a held version keep it; to roll them back, use `rollout rollback`. If a
+    node in flight has a held version staged and its reboot has not been requested yet, the node is
+    uncordoned. To end the hold, use `rollout release`.
 
     \b
     Examples:
@@ -282,11 +286,11 @@ def release(
     ),
     all: bool = option(False, "Clear all recorded failures, and end all holds"),
 ) -> None:
-    """End the hold on a version, set manually, by a rollback, or because it failed on nodes.
+    """End the hold on a version that was held manually, by a rollback, or because it failed.
 
-    The next rollout includes its nodes again. Reboots nothing, and does not end a pause. If the
-    failure history is unreadable, --all resets it, and with it all holds and the pause of all
-    nodes.
+    The next rollout includes the nodes that have this version staged. Does not reboot nodes or end
+    a pause. If the failure history is unreadable, --all resets it, which also ends all holds and
+    the pause of all nodes.
 
     \b
     Examples:
@@ -339,15 +343,17 @@ def _change_memory(
 
 _PROVEN_VERSION = argument(
     "",
-    "Version to export; default: the one that a node was last rebooted into.",
+    "Version to export; default: the version that a node was most recently rebooted into.",
     "VERSION",
     proven_versions,
 )
 _EVIDENCE_FILE = option(
-    None, "File to write, or a directory/ for VERSION-CLUSTER.json; default: stdout", "FILE"
+    None,
+    "File to write, or directory/ in which to write VERSION-CLUSTER.json; default: stdout",
+    "FILE",
 )
 _SIGN_KEY = option(
-    None, "Sign the file with this SSH key; writes the signature to FILE.sig", "FILE"
+    None, "Sign the file with this SSH key, and write the signature to FILE.sig", "FILE"
 )
 
 
@@ -360,13 +366,15 @@ def evidence(
 ) -> None:
     """Export proof that a version works, for other clusters to require.
 
-    Counts the nodes whose reboot into the version was verified, and that are now Ready and running
-    it. Does not connect to the hosts.
+    Counts the nodes that are Ready and run the version, and whose reboot into it was verified. Does
+    not connect to the hosts.
 
     \b
     Examples:
-      rollout evidence --set cluster.name=staging --out evidence/ --sign-key ~/.ssh/staging
-      rollout operate --require-evidence configmap --config cluster.toml     # in the other cluster
+      rollout evidence --set cluster.name=staging --out evidence/ \\
+        --sign-key ~/.ssh/staging
+    In the other cluster:
+      rollout operate --require-evidence configmap --config cluster.toml
     """
     if sign_key is not None and out is None:
         hint = "The signature is written beside it, as FILE.sig."

@@ -12,7 +12,7 @@ from rollout.cli.settings.schema import Allow, Skip
 from rollout.errors import RolloutError, UsageError
 
 _ALLOW = (
-    "Proceed despite a condition, or include nodes with it: blocked, cordoned, unhealthy, or a"
+    "Proceed despite this condition, or include nodes with it: blocked, cordoned, unhealthy, or a"
     " reboot coordinator such as kured; repeatable"
 )
 
@@ -25,10 +25,11 @@ def operate(
 ) -> None:
     """Reboot pending nodes unattended, once or continuously.
 
-    Each pass first resumes an interrupted one, then does what apply does, without asking for
-    confirmation. Outside a window, with nothing staged, during another rollout, or after someone
-    aborted a rollout, a pass prints the reason and exits 0. Skips nodes with blockers, unless
-    --allow blocked is given. With `skip = []` in the settings file, it refuses to start instead.
+    Each pass first resumes an interrupted pass, and then does what apply does, without asking for
+    confirmation. If no window is open, no update is staged, another rollout is running, or someone
+    has aborted a rollout, the pass prints the reason and exits with 0. A pass skips nodes with
+    blockers, unless --allow blocked is given. With `skip = []` in the settings file, it does not
+    start if there are blockers.
 
     \b
     Examples:

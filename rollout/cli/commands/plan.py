@@ -22,17 +22,22 @@ if TYPE_CHECKING:
 
 _OUT = option(None, "Save the plan, for rollout apply FILE", "FILE", parser=output_file)
 _MARKDOWN = option(None, "Also write the plan as Markdown", "FILE", parser=output_file)
-_DETAILED_EXITCODE = option(False, "Exit 2 if nodes would reboot, 4 if pending ones cannot")
+_DETAILED_EXITCODE = option(
+    False, "Exit with 2 if nodes would reboot, or with 4 if pending nodes cannot reboot"
+)
 _EXPLAIN = option(
-    None, "Explain the wave of this node, and show its pods", "NODE", autocompletion=node_names
+    None,
+    "Explain why this node is in its wave, and show its pods",
+    "NODE",
+    autocompletion=node_names,
 )
 _FINISH_BY = option(
     None,
-    "Choose the smallest --max-unavailable that finishes by TIME: 8h, 2030-01-07T06:00Z",
+    "Choose the smallest --max-unavailable that finishes by TIME, such as 8h or 2030-01-07T06:00Z",
     "TIME",
 )
 _SNAPSHOT = option(
-    None, "Save the input of the plan, for rollout lab up --like", "FILE", parser=output_file
+    None, "Save the plan's input, for rollout lab up --like", "FILE", parser=output_file
 )
 _ROLLBACK = option(
     None, "Plan the rollback of the nodes that run this version", "VERSION", parser=parse_os_version
@@ -69,7 +74,7 @@ def plan(
 ) -> None:
     """Show what apply would do, or show a saved plan. Changes nothing.
 
-    Shows the waves, warnings and blockers. Exits 6 if there are blockers.
+    Shows the waves, warnings and blockers. Exits with 6 if there are blockers.
 
     \b
     Examples:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _FORCE_UNLOCK = option(
     "",
-    "Take over the lock of this run without waiting; use only if no process is working on it",
+    "Take over the lock of this run without waiting; use this only if no process is working on"
+    " the run",
     "RUN",
 )
 _WAIT = "How long to wait for a node that may be rebooting"
@@ -39,7 +40,7 @@ _WAIT = "How long to wait for a node that may be rebooting"
     reads=PLANNED,
     formats=LINES,
     helps={
-        "nodes.allow": "Proceed despite a condition, or include nodes with it: blocked, held or"
+        "nodes.allow": "Proceed despite this condition, or include nodes with it: blocked, held or"
         " unhealthy; repeatable"
     },
 )
@@ -51,10 +52,11 @@ def resume(
 ) -> None:
     """Continue an interrupted rollout, from any machine.
 
-    All state is in the cluster. Nodes in flight continue from where they are, with the settings of
-    the interrupted rollout, and the others are planned again. You can change the timeouts, which
-    later resumes keep, and use --allow, --skip and --interactive. Exits 6 if the record is missing
-    or unreadable. Does not end a pause: use `rollout unpause`.
+    All state is stored in the cluster. Continues each node in flight from its current phase, with
+    the settings of the interrupted rollout, and plans the remaining nodes again. You can use
+    --allow, --skip and --interactive, and change the timeouts; if you resume again later, the
+    changed timeouts still apply. Exits with 6 if the record of the rollout is missing or
+    unreadable. Does not end a pause: use `rollout unpause`.
 
     \b
     Examples:
@@ -150,10 +152,11 @@ def abort(
     wait: Duration = option(Duration(120), _WAIT, "DURATION", parser=Duration.parse),
     force_unlock: str = _FORCE_UNLOCK,
 ) -> None:
-    """Undo an interrupted rollout: its cordons, annotations, taints, labels and record.
+    """Cancel an interrupted rollout, and clean up after it.
 
-    Touches nothing that someone else has set. Waits for a node that may be rebooting, and leaves it
-    as it is if it does not come back in time.
+    Removes the rollout's cordons, annotations, taints, labels and record. Does not change anything
+    that someone else has set. Waits for a node that may be rebooting, and leaves the node as it is
+    if it does not come back in time.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ def status(
     web: bool = option(
         False, "Show the rollout and past runs in a browser on this machine, until Ctrl-C"
     ),
-    pending: bool = option(False, "Only pending nodes and nodes in the current rollout"),
+    pending: bool = option(False, "Show only pending nodes and nodes in the current rollout"),
 ) -> None:
     """Show which nodes are waiting for a reboot, why others are not, and any rollout in progress.
 

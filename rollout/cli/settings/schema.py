@@ -132,12 +132,12 @@ class LockSettings(SettingsTable):
 class NodesSettings(SettingsTable):
     """The nodes to reboot, and how to treat nodes that cannot be rebooted."""
 
-    selector: Selector = flag("", "Only nodes that match this label selector", short="-l")
-    node: tuple[NodeName, ...] = flag((), "Only this node; repeatable")
-    exclude: tuple[NodeName, ...] = flag((), "Skip this node or glob pattern; repeatable")
+    selector: Selector = flag("", "Select only nodes that match this label selector", short="-l")
+    node: tuple[NodeName, ...] = flag((), "Select only nodes with this name; repeatable")
+    exclude: tuple[NodeName, ...] = flag((), "Exclude nodes with this name or glob; repeatable")
     allow: tuple[Annotated[str, Setting("CONDITION", words=(*Allow, *RIVALS))], ...] = flag(
         (),
-        "Proceed despite a condition, or include nodes with it: blocked, cordoned, held, idle,"
+        "Proceed despite this condition, or include nodes with it: blocked, cordoned, held, idle,"
         " unhealthy, or a reboot coordinator such as kured; repeatable",
     )
     skip: tuple[Skip, ...] | None = flag(None, "Skip nodes that have blockers", metavar="blocked")
@@ -148,12 +148,14 @@ class DetectSettings(SettingsTable):
 
     sources: tuple[Annotated[Source, Setting("VALUE", words=UPDATE_SOURCES)], ...] = setting(
         DEFAULT_SOURCES,
-        "What reports that a node needs a reboot, any of: update-engine, annotation (reboot-needed"
-        " on the Node), reboot-required (the file in /run), rpm-ostree (a staged deployment),"
-        " bootc (a staged image), command (detect.command)",
+        "Sources that report whether a node needs a reboot; any of: update-engine, annotation"
+        " (reboot-needed on the Node), reboot-required (the file in /run), rpm-ostree (a staged"
+        " deployment), bootc (a staged image), command (detect.command)",
     )
     command: Command = setting(
-        "", "Command that exits 0 if the host needs a reboot; runs as the SSH user for at most 15 s"
+        "",
+        "Command that exits with 0 if the host needs a reboot; it runs as the SSH user for at most"
+        " 15 s",
     )
     max_check_age: Duration = setting(
         Duration(LONGEST_SILENCE),
@@ -184,7 +186,7 @@ class SshSettings(SettingsTable):
     known_hosts: Path | None = flag(None, "known_hosts file; default: from ssh_config")
     config: Path | None = flag(None, "ssh_config file, or none; default: as for ssh", "ssh-config")
     host_key_checking: HostKeyChecking = flag(
-        HostKeyChecking.STRICT, "Host key check: strict or accept-new", metavar="MODE"
+        HostKeyChecking.STRICT, "Host key checking: strict or accept-new", metavar="MODE"
     )
     probe_timeout: Duration = setting(Duration(60), "How long to wait for one host to respond")
     probe_concurrency: int = setting(50, "Maximum number of hosts queried at once", least=1)
@@ -196,15 +198,14 @@ class WavesSettings(SettingsTable):
     max_unavailable: Count | None = flag(
         None, "Maximum number of nodes unavailable at once, such as 3 or 25% [1]"
     )
-    max_failures: Count = flag(
-        _POLICY.max_failures, "Stop taking on nodes after this many failures"
-    )
+    max_failures: Count = flag(_POLICY.max_failures, "Stop after this many nodes have failed")
     strategy: Strategy = flag(
-        _POLICY.strategy, "Reboot nodes in waves or rolling", metavar="STRATEGY"
+        _POLICY.strategy, "Rollout strategy: waves or rolling", metavar="STRATEGY"
     )
     canary: int = flag(_POLICY.canary, "Reboot this many nodes first, one at a time", least=0)
     spread_by: Label = flag(
-        _POLICY.spread_by, "Never mix values of this node label, such as zones, in one wave"
+        _POLICY.spread_by,
+        "Put nodes with different values of this label, such as zones, in different waves",
     )
     control_plane: ControlPlaneOrder = flag(
         _POLICY.control_plane,
@@ -213,8 +214,8 @@ class WavesSettings(SettingsTable):
     )
     control_plane_selector: Selector = setting(
         _POLICY.control_plane_selector,
-        "Additional control-plane nodes, besides those with the role label or taint, such as"
-        " node.kubernetes.io/controller for Typhoon",
+        "Label selector of additional control-plane nodes, besides those with the role label or"
+        " taint; for Typhoon: node.kubernetes.io/controller",
     )
     ramp: tuple[Count, ...] = setting(
         (), "Sizes of the first waves, such as 1,10%,25%; the last size applies to all later waves"
@@ -227,10 +228,11 @@ class WavesSettings(SettingsTable):
     settle_timeout: Pause = flag(
         _POLICY.settle_timeout, "How long to wait for evicted pods to become available elsewhere"
     )
-    soak: Pause = setting(_GATES.soak, "How long to wait between two waves")
+    soak: Pause = setting(_GATES.soak, "How long to wait between waves")
     stop: StopMode = setting(
         StopMode.FINISH,
-        "On Ctrl-C: finish the nodes in flight, or revert those that are not rebooting yet",
+        "On Ctrl-C or SIGTERM: finish the nodes in flight, or revert those that are not rebooting"
+        " yet",
     )
 
 
@@ -246,18 +248,21 @@ class DrainSettings(SettingsTable):
     force: bool = flag(_DRAIN.force, "Evict pods that have no controller")
     delete_emptydir_data: bool = flag(
         _DRAIN.delete_emptydir_data,
-        "Evict pods that use emptyDir, deleting its data (default); disable with"
+        "Evict pods that use emptyDir, whose data is lost (default); disable with"
         " --no-delete-emptydir-data",
     )
     disable_eviction: bool = flag(
-        _DRAIN.disable_eviction, "Delete pods, bypassing PodDisruptionBudgets"
+        _DRAIN.disable_eviction,
+        "Delete pods, bypassing PodDisruptionBudgets",
     )
     pod_selector: Selector = flag(
-        _DRAIN.pod_selector, "Evict only matching pods; the reboot stops others"
+        _DRAIN.pod_selector,
+        "Evict only pods that match this label selector; the reboot stops the other pods",
     )
     skip_wait_for_delete_timeout: Seconds = setting(
         _DRAIN.skip_wait_for_delete_timeout,
-        "Do not wait for pods whose deletion is overdue by more than this; 0 waits for all pods",
+        "Do not wait for terminating pods whose grace period ended longer ago than this; 0 waits"
+        " for all pods",
         least=0,
     )
     wait_for_completion: tuple[Selector, ...] = setting(
@@ -267,29 +272,31 @@ class DrainSettings(SettingsTable):
     )
     wait_for_completion_timeout: Duration = setting(
         _COMPLETION.timeout,
-        "How long to wait for these pods; this time does not count against drain.timeout",
+        "How long to wait for the pods that drain.wait-for-completion selects; this time does not"
+        " count toward drain.timeout",
     )
     wait_for_completion_fallback: CompletionFallback = setting(
         _COMPLETION.fallback,
-        "If these pods have not completed in time: return the node to service without a reboot, or"
-        " evict them",
+        "What to do if the pods that drain.wait-for-completion selects do not complete in time:"
+        " return the node to service without a reboot, or evict the pods",
     )
     restart: Restart = setting(
         _DRAIN.restart,
-        "blocked: restart a Deployment whose disruption budget never allows an eviction, so that"
-        " its replacement is Ready before the old pod terminates",
+        "Set to blocked to restart a Deployment whose disruption budget never allows an eviction,"
+        " so that the new pod is Ready before the old pod terminates",
     )
     delay: Pause = setting(
         _POLICY.courtesy.drain_delay, "How long to wait between the cordon and the first eviction"
     )
     prefer_no_schedule_taint: bool = setting(
         True,
-        "Taint pending nodes with PreferNoSchedule, so that evicted pods land on finished nodes",
+        "Add a PreferNoSchedule taint to pending nodes, so that evicted pods are scheduled on nodes"
+        " that are done",
     )
     exclude_from_load_balancers: Pause = setting(
         _POLICY.exclude_from_load_balancers,
-        "Remove a node from external load balancers this long before its drain; 0s keeps the node"
-        " in them",
+        "How long before its drain to remove a node from external load balancers; 0s does not"
+        " remove it",
     )
 
 
@@ -300,15 +307,14 @@ class RebootSettings(SettingsTable):
         _POLICY.reboot_timeout, "How long to wait for a host to come back", "reboot-timeout"
     )
     ready_timeout: Duration = flag(
-        _POLICY.ready_timeout, "How long a node may take to become Ready"
+        _POLICY.ready_timeout, "How long to wait for a node to become Ready"
     )
     delay: Pause = setting(
         _POLICY.courtesy.reboot_delay, "How long to wait between the drain and the reboot"
     )
     command: Command = setting(
         "",
-        "Command that reboots a host, run as the SSH user; default: systemctl reboot, through"
-        " sudo -n",
+        "Command that reboots a host, run as the SSH user; default: systemctl reboot, with sudo -n",
     )
     rescue: OperatorCommand = setting(
         "",
@@ -317,15 +323,18 @@ class RebootSettings(SettingsTable):
     )
     rescue_timeout: Duration = setting(
         Duration(300),
-        "How long reboot.rescue may take; rollout then waits reboot.timeout again for the host",
+        "How long reboot.rescue may take; rollout then waits for the host for another"
+        " reboot.timeout",
     )
     pre_playbook: Path | None = setting(
         None,
-        "Ansible playbook to run on each drained node; if it fails, the node is uncordoned without"
-        " a reboot",
+        "Ansible playbook to run on each node after its drain; if it fails, the node is uncordoned"
+        " without a reboot",
     )
     post_playbook: Path | None = setting(
-        None, "Ansible playbook to run on each rebooted node; if it fails, the node stays cordoned"
+        None,
+        "Ansible playbook to run on each node after its reboot; if it fails, the node stays"
+        " cordoned",
     )
 
 
@@ -337,37 +346,41 @@ class GatesSettings(SettingsTable):
     )
     freeze: tuple[Freeze, ...] = setting(
         (),
-        "Take on no nodes in this period, even in a window: 2026-12-20..2027-01-04, 12-20..01-04"
-        " (each year) or last fri; add HH:MM DURATION for a part of the day, and a ZONE",
+        "Do not start draining nodes in this period, even if a window is open:"
+        " 2026-12-20..2027-01-04, 12-20..01-04 (every year) or last fri; to freeze only a part of"
+        " the day, add HH:MM DURATION and a ZONE",
     )
     calendar: Path | None = setting(
         None,
-        "Take on no nodes during the events of this iCalendar file, which each pass reads again",
+        "Do not start draining nodes during the events of this iCalendar file; each pass reads the"
+        " file again",
     )
     wait_window: bool = setting(
-        False, "Wait for the next window instead of ending while nodes remain"
+        False, "If nodes remain outside of a window, wait for the next window instead of exiting"
     )
     interactive: bool = flag(False, "Ask for confirmation before each wave")
     command: OperatorCommand = setting(
-        "", "Command that must exit 0 before the rollout, each wave and each node can start"
+        "", "Command that must exit with 0 before the rollout, each wave and each node can start"
     )
     timeout: Duration = setting(
         _GATES.timeout,
-        "How long a node may wait for pods, alerts, unhealthy objects or the gate command",
+        "How long a node may wait for blocking pods, alerts, unhealthy objects or gates.command",
     )
     blocking_pod_selector: tuple[Selector, ...] = setting(
-        (), "Take on no nodes that run a pod matching this label selector"
+        (), "Do not start draining nodes that run a pod that matches this label selector"
     )
     before_reboot_annotations: tuple[Annotation, ...] = setting(
-        (), "Drain a node once its checks set these annotations to true"
+        (), "Drain a node only after your checks have set these annotations to true"
     )
     after_reboot_annotations: tuple[Annotation, ...] = setting(
-        (), "Uncordon a node once its checks set these annotations to true"
+        (), "Uncordon a node only after your checks have set these annotations to true"
     )
     hook_prefix: LabelPrefix = setting(
         _HOOKS.prefix, "Prefix of the before-reboot and after-reboot labels"
     )
-    hook_timeout: Duration = setting(_HOOKS.timeout, "How long to wait for the checks")
+    hook_timeout: Duration = setting(
+        _HOOKS.timeout, "How long to wait for checks to set their annotations"
+    )
 
 
 class OutputFormat(StrEnum):
@@ -390,7 +403,9 @@ class OutputSettings(SettingsTable):
         short="-o",
         metavar="FORMAT",
     )
-    verbose: int = flag(0, "Print more: -v for stages, -vv for API requests", short="-v", least=0)
+    verbose: int = flag(
+        0, "Print more details: -v for stages, -vv for API requests", short="-v", least=0
+    )
     journal: Path | None = setting(
         None, "Journal file; default: one per run in $XDG_STATE_HOME/rollout/runs"
     )
@@ -434,18 +449,20 @@ class AlertsSettings(SettingsTable):
     """Alerts in Prometheus that keep nodes from starting."""
 
     prometheus_url: PrometheusUrl = setting(
-        "", "Take on no nodes while alerts fire in this Prometheus, or while it cannot be reached"
+        "",
+        "Do not start draining nodes while alerts fire in this Prometheus server, or while the"
+        " server cannot be reached",
     )
     alertmanager_url: AlertmanagerUrl = setting(
         "", "Ignore alerts that this Alertmanager has silenced"
     )
     silence: AlertLabel = setting(
         "",
-        "Silence the alerts of a node in Alertmanager while the node is in flight; set this to the"
-        " label that has the node's name or address, such as node or instance",
+        "Silence the alerts of nodes in flight in Alertmanager; set this to the alert label that"
+        " contains the node's name or address, such as node or instance",
     )
     matchers: tuple[Matcher, ...] = setting(
-        (), 'Consider only alerts that match these labels, such as severity=~"critical|page"'
+        (), 'Consider only alerts whose labels match, such as severity=~"critical|page"'
     )
 
 
@@ -453,10 +470,12 @@ class LabelsSettings(SettingsTable):
     """Node labels for other programs."""
 
     fluo: bool = setting(
-        False, "Maintain the id, group and version labels of nodes, as FLUO's agent does"
+        False,
+        "Maintain the id, group and version labels of nodes, as the agent of the Flatcar Linux"
+        " Update Operator (FLUO) does",
     )
     conditions: bool = setting(
-        False, "Set Kubernetes' lifecycle conditions, such as DrainInProgress, on the nodes"
+        False, "Set the Kubernetes node lifecycle conditions, such as DrainInProgress"
     )
 
 
@@ -468,14 +487,14 @@ class MetricsSettings(SettingsTable):
     )
     pushgateway: PushgatewayUrl = setting(
         "",
-        "Push metrics to this Pushgateway; if the URL contains a password, set it with the"
-        " environment variable",
+        "Push metrics to this Pushgateway; if the URL contains a password, use the environment"
+        " variable ROLLOUT_METRICS_PUSHGATEWAY instead",
         private_variable="ROLLOUT_METRICS_PUSHGATEWAY",
     )
     listen: ListenAddress = setting(
         "",
-        "Address of the rollout's web page and of /metrics, /healthz and /readyz, for operate and"
-        " fleetlock serve; :9732 listens on all addresses",
+        "Address at which operate and fleetlock serve provide a web page about the rollout,"
+        " /metrics, /healthz and /readyz; :9732 listens on all addresses",
     )
 
 
@@ -485,12 +504,13 @@ class NotifySettings(SettingsTable):
     url: tuple[Url, ...] = setting(
         (),
         "Send notifications to this URL: JSON to https://…, text to an Apprise URL (slack://…,"
-        " mailto://…). If the URL contains a secret, set it with the environment variable",
+        " mailto://…); if the URL contains a secret, use the environment variable ROLLOUT_NOTIFY"
+        " instead",
         check=check_notify_urls,
         private_variable="ROLLOUT_NOTIFY",
     )
     on: tuple[NotifyEvent, ...] = setting(
-        tuple(NotifyEvent), "Notify only about these events; default: all", metavar="EVENT"
+        tuple(NotifyEvent), "Notify only about these events", metavar="EVENT"
     )
     held_after: Duration = setting(
         Duration(600), "Notify when an eviction has been blocked for this long"
@@ -504,9 +524,11 @@ class OperateSettings(SettingsTable):
         Duration(600), "Time from the start of one pass to the start of the next"
     )
     active_deadline: Duration | None = flag(
-        None, "Maximum length of a pass: start only nodes that can finish in time"
+        None, "Maximum duration of a pass; only nodes that can finish in time are drained"
     )
-    finish_by: Time = flag("", "Deadline for all nodes; warns when the forecast misses it")
+    finish_by: Time = flag(
+        "", "Deadline for all nodes; warn if the rollout is expected to finish later"
+    )
 
 
 class EvidenceSettings(SettingsTable):
@@ -514,20 +536,20 @@ class EvidenceSettings(SettingsTable):
 
     source: EvidenceSource = flag(
         "",
-        "Reboot only into versions with evidence in a file, directory, URL or configmap",
+        "Reboot only into versions with evidence in SOURCE: a file, directory, URL or configmap",
         "require-evidence",
     )
     cluster: Principal = setting(
         "",
-        "Cluster whose evidence is required, by its cluster.name or UID; this is also the principal"
-        " in allowed-signers",
+        "Name (cluster.name) or UID of the cluster whose evidence is required; this is also its"
+        " principal in evidence.allowed-signers",
     )
     allowed_signers: Path | None = setting(
-        None, "OpenSSH allowed_signers file: PRINCIPAL KEY-TYPE KEY"
+        None, "OpenSSH allowed_signers file, with lines such as PRINCIPAL KEY-TYPE KEY"
     )
     nodes: int = setting(1, "How many nodes of that cluster must run the version", least=1)
     hours: int = setting(
-        24, "How many hours must have passed since the last of these nodes was rebooted", least=0
+        24, "How many hours must have passed since the last of those nodes was rebooted", least=0
     )
     max_age: Duration = setting(Duration(7 * 86400), "Maximum age of the evidence")
 
@@ -541,17 +563,18 @@ class FleetLockSettings(SettingsTable):
     tls_cert: Path | None = flag(None, "Serve HTTPS with this certificate (PEM, with its chain)")
     tls_key: Path | None = flag(None, "Private key of the certificate")
     slots: Count = flag(
-        Count(1), "Maximum number of hosts per group that reboot at once, such as 1 or 25%"
+        Count(1), "Maximum number of hosts per group that may reboot at once, such as 1 or 25%"
     )
     group: tuple[GroupSlots, ...] = flag(
-        (), "Slots for one group; if set, requests from other groups are denied; repeatable"
+        (),
+        "Number of slots for one group; if set, requests from other groups are denied; repeatable",
     )
     group_selector: tuple[GroupSelector, ...] = flag(
-        (), "Selector that a node must match to use the group; repeatable"
+        (), "Label selector that a node must match to use this group; repeatable"
     )
     slot_timeout: Duration = flag(
         Duration(3600),
-        "How long a host may take to ask again after its drain,"
+        "How long a host may take to ask again after its node is drained,"
         " and to come back after its reboot is granted",
     )
 
@@ -563,19 +586,25 @@ class PoolSettings(SettingsTable):
     """
 
     name: PoolName = setting("", "Name of the pool, such as web", is_required=True)
-    selector: Selector = setting("", "Label selector of its nodes", is_required=True)
-    after: tuple[Name, ...] = setting((), "Pools that must be done before this one starts")
-    max_unavailable: Count | None = setting(None, "Maximum number of its nodes unavailable at once")
+    selector: Selector = setting("", "Label selector of the pool's nodes", is_required=True)
+    after: tuple[Name, ...] = setting((), "Pools that must be done before this pool starts")
+    max_unavailable: Count | None = setting(
+        None, "Maximum number of the pool's nodes unavailable at once"
+    )
     canary: int | None = setting(None, "Reboot this many nodes first, one at a time", least=0)
-    ramp: tuple[Count, ...] | None = setting(None, "Sizes of its first waves, such as 1,10%,25%")
-    strategy: Strategy | None = setting(None, "Reboot its nodes in waves or rolling")
-    spread_by: Label | None = setting(None, "Never mix values of this node label in one wave")
-    reboot_idle: bool | None = setting(None, "Also reboot nodes with no staged update")
+    ramp: tuple[Count, ...] | None = setting(
+        None, "Sizes of the pool's first waves, such as 1,10%,25%"
+    )
+    strategy: Strategy | None = setting(None, "Strategy for the pool: waves or rolling")
+    spread_by: Label | None = setting(
+        None, "Put nodes with different values of this label in different waves"
+    )
+    reboot_idle: bool | None = setting(None, "Also reboot nodes without a staged update")
     drain_timeout: Duration | None = setting(None, "How long to wait for pods to terminate")
     reboot_timeout: Duration | None = setting(None, "How long to wait for a host to come back")
-    ready_timeout: Duration | None = setting(None, "How long a node may take to become Ready")
+    ready_timeout: Duration | None = setting(None, "How long to wait for a node to become Ready")
     window: tuple[Window, ...] = setting(
-        (), "Start draining its nodes only in this window, and within gates.window"
+        (), "Start draining the pool's nodes only if both this window and gates.window are open"
     )
 
 
@@ -585,7 +614,7 @@ class CriticalSettings(SettingsTable):
     namespace: Namespace = setting("", "Namespace of the pods", is_required=True)
     selector: Selector = setting("", "Label selector of the pods", is_required=True)
     min_available: int = setting(
-        0, "Minimum number of these pods that stay Ready", least=1, is_required=True
+        0, "Minimum number of these pods that must stay Ready", least=1, is_required=True
     )
 
 
