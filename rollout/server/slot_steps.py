@@ -1,7 +1,17 @@
-"""The steps, run by the worker, of a node whose host asks FleetLock for its reboot.
+"""The steps, run by the worker, of a node whose host requests its reboot.
 
-The kubelet of the same machine proves it by a new boot ID and Ready. Any replica may grant the
-reboot of a node that is marked `drained`.
+Once the node is marked `drained`, any replica may grant the reboot. A new boot ID and Ready, which
+the kubelet of the same machine reports, prove it. The waits, whose time goes on if another replica
+continues:
+
+    phase      waits for the host to    at most          and then
+    drained    request its reboot again  --slot-timeout   returns the node
+    rebooting  boot                      --slot-timeout   returns it if up, else keeps it cordoned
+    booted     be Ready                  --ready-timeout  keeps the node cordoned
+    ready      report steady state       --slot-timeout   goes on without the report
+
+A step that fails first suspends grants. If the host reboots after all, because of a grant that the
+step had not seen or a moment after its time was up, the worker resumes grants and awaits the boot.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -60,11 +70,12 @@ from rollout.server.nodes import (
 from rollout.server.slot_host import has_rebooted, is_back, is_same_machine
 from rollout.server.state import SlotStore
 
+_CANCELED = "its reboot was canceled"
 _PAUSE_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
 _MOST_DRAINS_IN_STEP = 3
 # How long a host may take to go down after its grant.
-_LAST_GRANT_SECONDS = 60.0
+_SHUTDOWN_SECONDS = 60.0
 
 
 class SlotSteps(Struct, frozen=True):
@@ -75,27 +86,26 @@ class SlotSteps(Struct, frozen=True):
     slots: SlotStore
     # See `ServerSettings.slot_timeout`.
     timeout: Duration
-    # Unlike a step's `check_may_act`, also passes after the slot is given up.
-    check_in_charge: Guard
+    # Raises `FencedError` if another replica may work on the node. Unlike a step's
+    # `check_may_act`, it passes after the reboot was canceled.
+    check_not_fenced: Guard
 
     @property
     def cached_slot(self) -> Slot:
         """The slot as `Worker` read it about a second ago."""
         return self.slots.cached_slot(self.slot)
 
-    def suspend_grants(self, context: NodeContext) -> None:
-        """Have no replica grant a reboot any more."""
+    def _suspend_grants(self, context: NodeContext) -> None:
         self._change(context, partial(Slots.suspend_grants, run_id=self.slot.run_id))
 
-    def resume_grants(self, context: NodeContext) -> None:
-        """Undo `close`, and start the next wait anew."""
+    def _resume_grants(self, context: NodeContext) -> None:
         self._change(context, partial(Slots.resume_grants, run_id=self.slot.run_id))
 
     def _change(self, context: NodeContext, change: Callable[[Slots], Slots]) -> Slots:
         return context.cluster.ask(lambda _api: self.slots.change(change))
 
-    def seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
-        """Return how long all servers have waited; the first call starts the wait."""
+    def _seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
+        """Return how long all replicas have waited; the first call starts the wait."""
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         change = partial(
             Slots.start_wait, run_id=self.slot.run_id, awaited=awaited, at=timestamp(now)
@@ -112,13 +122,13 @@ class SlotSteps(Struct, frozen=True):
             Phase.DRAINING: partial(self._suspend_grants_on_failure, self._drain_and_allow_grants),
             Phase.DRAINED: partial(self._suspend_grants_on_failure, self._await_grant),
             Phase.REBOOTING: partial(self._suspend_grants_on_failure, self._await_boot),
-            # After the boot, no grant can follow.
+            # No reboot is granted after the boot, so these have no grants to suspend.
             Phase.BOOTED: self._await_ready,
             Phase.READY: self._await_report_and_finish,
         }
 
     def _prepare_drain(self, context: NodeContext, progress: Progress) -> Progress:
-        """First replace an earlier server's mark `drained`, which allows grants."""
+        """First replace an earlier replica's mark `drained`, which allows grants."""
         if context.is_taken_up:
             node_before = mark_cordoned_unless_granted(context)
             if has_grant(node_before):
@@ -140,91 +150,91 @@ class SlotSteps(Struct, frozen=True):
         return replace(progress, endings=endings).move(Edge.EVICTED)
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
-        """Return how long all servers have drained the node; 0 after its first drain."""
+        """Return how long all replicas have drained the node; 0 after its first drain."""
         if self.cached_slot.awaited not in (Awaited.NOTHING, Awaited.DRAIN):
             return 0.0
-        return self.seconds_waited(context, Awaited.DRAIN)
+        return self._seconds_waited(context, Awaited.DRAIN)
 
     def _suspend_grants_on_failure(
         self, step: Step, context: NodeContext, progress: Progress
     ) -> Progress:
-        """Run a step. If it fails, close the slot, so that no reboot is granted any more.
-
-        Only then read the Node, because a reboot may have been granted a moment before.
-        """
+        """Run a step. If it fails, but the host reboots, return to awaiting its boot."""
         try:
             return step(context, progress)
         except FencedError:
-            # Another server continues with the open slot.
+            # Another replica continues, and grants stay as they are.
             raise
         except RolloutError as error:
-            context = replace(context, check_may_act=self.check_in_charge)
-            self.suspend_grants(context)
+            context = replace(context, check_may_act=self.check_not_fenced)
+            # Before the Node is read, because a replica may have granted the reboot meanwhile.
+            self._suspend_grants(context)
             if progress.phase is Phase.REBOOTING:
-                return self._resume_if_rebooting(context, progress, error)
-            return self._resume_if_granted(context, progress, error)
-
-    def _resume_if_granted(
-        self, context: NodeContext, progress: Progress, error: RolloutError
-    ) -> Progress:
-        """Reopen the slot if its host has a grant or has rebooted; else raise the step's error."""
-        node = self._read_or_await_node(context)
-        # A later drain overwrites the mark of a grant, but the host may have the grant.
-        may_have_older_grant = context.is_taken_up or progress.repeated_drains > 0
-        if may_have_older_grant and not has_grant(node):
-            node = self._await_older_grant(context, progress.phase)
-        may_follow_older_grant = may_have_older_grant and not node.is_ready
-        if not (has_grant(node) or may_follow_older_grant or is_back(context.planned, node)):
-            raise error from None
+                self._require_late_reboot(context, error)
+                # Without a move: the step runs again.
+                rebooting = replace(progress, edge=None)
+            else:
+                self._require_unseen_grant(context, progress, error)
+                is_drained = progress.phase is Phase.DRAINED
+                edge = Edge.REBOOT_REQUESTED if is_drained else Edge.GRANTED_BEFORE_DRAIN
+                rebooting = progress.move(edge)
         _mark_rebooting(context)
-        self.resume_grants(context)
-        is_drained = progress.phase is Phase.DRAINED
-        return progress.move(Edge.REBOOT_REQUESTED if is_drained else Edge.GRANTED_BEFORE_DRAIN)
+        self._resume_grants(context)
+        return rebooting
 
-    def _await_older_grant(self, context: NodeContext, phase: Phase) -> Node:
-        """Give a host time to go down by a grant from before its drain."""
-        # Continues the slot's wait, which began after that grant.
-        current_wait = Awaited.REQUEST if phase is Phase.DRAINED else Awaited.DRAIN
-        return self._poll_until(
-            lambda node: not node.is_ready or has_rebooted(context.planned, node),
-            context,
-            current_wait,
-            seconds=min(_LAST_GRANT_SECONDS, self.timeout),
-        )
-
-    def _resume_if_rebooting(
+    def _require_unseen_grant(
         self, context: NodeContext, progress: Progress, error: RolloutError
-    ) -> Progress:
-        """Repeat the step with an open slot if its host reboots after all; else raise why not."""
+    ) -> None:
+        """Raise the step's error unless the host was granted a reboot, or has rebooted.
+
+        A drain that is repeated, or continued by another replica, has overwritten the mark of an
+        earlier grant, which the host may follow. So the host gets some time to go down.
+        """
         node = self._read_or_await_node(context)
-        has_been_down = self._is_down_for_reboot(node)
-        if not has_been_down:
-            node = self._await_late_reboot(context)
+        may_have_earlier_grant = context.is_taken_up or progress.repeated_drains > 0
+        if may_have_earlier_grant and not has_grant(node):
+            # This wait began after the earlier grant, so its time counts.
+            wait = Awaited.REQUEST if progress.phase is Phase.DRAINED else Awaited.DRAIN
+            node = self._poll_until(
+                lambda node: not node.is_ready or has_rebooted(context.planned, node),
+                context,
+                wait,
+                seconds=self._shutdown_seconds,
+            )
+        follows_earlier_grant = may_have_earlier_grant and not node.is_ready
+        if not (has_grant(node) or follows_earlier_grant or is_back(context.planned, node)):
+            raise error from None
+
+    def _require_late_reboot(self, context: NodeContext, error: RolloutError) -> None:
+        """Raise why the host has not rebooted, unless it goes down or boots after all.
+
+        A host may have been granted its reboot again a moment ago, so it gets some time to go down.
+        """
+        node = self._read_or_await_node(context)
+        # A host that is down already has had its time.
+        if not self._is_down_for_reboot(node):
+            node = self._poll_until(
+                lambda node: has_rebooted(context.planned, node) or self._is_down_for_reboot(node),
+                context,
+                Awaited.LATE_REBOOT,
+                seconds=self._shutdown_seconds,
+            )
             if self._is_down_for_reboot(node):
-                self.resume_grants(context)
-                return progress.without_edge()
+                return
         if is_back(context.planned, node):
-            self.resume_grants(context)
-            _mark_rebooting(context)
-            return progress.without_edge()
+            return
         is_canceled = isinstance(error, StoppedError)
         if is_canceled and not node.is_ready:
-            # Not returned, because it is down.
+            # Unlike the step's error, this keeps the node cordoned.
             raise _not_rebooted_failure(node, self.timeout) from None
         raise error from None
 
-    def _is_down_for_reboot(self, node: Node) -> bool:
-        """Once the slot is given up, no reboot is awaited."""
-        return not (node.is_ready or self.cached_slot.is_canceled)
+    @property
+    def _shutdown_seconds(self) -> float:
+        return min(_SHUTDOWN_SECONDS, self.timeout)
 
-    def _await_late_reboot(self, context: NodeContext) -> Node:
-        """Give a host with a fresh grant time to go down."""
-        return self._poll_until(
-            lambda node: has_rebooted(context.planned, node) or self._is_down_for_reboot(node),
-            context,
-            Awaited.LATE_REBOOT,
-            seconds=min(_LAST_GRANT_SECONDS, self.timeout),
-        )
+    def _is_down_for_reboot(self, node: Node) -> bool:
+        """Whether a boot can be awaited; False after the reboot was canceled."""
+        return not (node.is_ready or self.cached_slot.is_canceled)
 
     def _poll_until(
         self,
@@ -241,7 +251,7 @@ class SlotSteps(Struct, frozen=True):
         return node
 
     def _poll(self, context: NodeContext, awaited: Awaited, seconds: float) -> Iterator[Node]:
-        """Yield the Node at least once, until all servers together have waited `seconds`.
+        """Yield the Node at least once, until all replicas together have waited `seconds`.
 
         The first Node may end the wait before it starts.
         """
@@ -252,7 +262,7 @@ class SlotSteps(Struct, frozen=True):
             if deadline and deadline.expired:
                 return
             if deadline is None:
-                remaining = max(0.0, seconds - self.seconds_waited(context, awaited))
+                remaining = max(0.0, seconds - self._seconds_waited(context, awaited))
                 deadline = context.cluster.deadline(remaining)
             deadline.pause(_PAUSE_SECONDS)
 
@@ -292,12 +302,12 @@ class SlotSteps(Struct, frozen=True):
     def _await_grant(self, context: NodeContext, progress: Progress) -> Progress:
         """Wait for a request thread's mark of the grant, and keep the node empty."""
         drained_check = _DrainedCheck(context)
-        detail = "waiting for its host to ask again"
+        detail = "waiting for its host to request its reboot again"
         context.report_step(Phase.DRAINED, detail, activity=Activity.WAITING)
         for node in self._poll(context, Awaited.REQUEST, self.timeout):
             if self.cached_slot.is_canceled:
-                # `_suspend_grants_on_failure` looks once more for a grant.
-                raise StoppedError
+                # `_require_unseen_grant` looks once more for a grant.
+                raise StoppedError(_CANCELED)
             if has_grant(node):
                 return progress.move(Edge.REBOOT_REQUESTED)
             if has_rebooted(context.planned, node):
@@ -307,10 +317,10 @@ class SlotSteps(Struct, frozen=True):
             try:
                 drained_check.run_if_due()
             except RefilledError as error:
-                return self._drain_again_and_resume(context, progress, error)
+                return self._drain_again(context, progress, error)
         raise NodeFailure(
             Outcome.NOT_REBOOTED,
-            f"its host did not ask again within --slot-timeout {self.timeout}",
+            f"its host did not request its reboot again within --slot-timeout {self.timeout}",
         )
 
     def _await_boot(self, context: NodeContext, progress: Progress) -> Progress:
@@ -322,28 +332,29 @@ class SlotSteps(Struct, frozen=True):
                 mark_phase(context, Phase.BOOTED)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.BOOTED)
             # A host that reports without a reboot no longer wants it. If only the kubelet is late,
-            # `_await_late_reboot` waits for its new boot ID.
+            # `_require_late_reboot` waits for its new boot ID.
             has_reported_old_boot = node.is_ready and self.cached_slot.has_reported
             if self.cached_slot.is_canceled or has_reported_old_boot:
-                raise StoppedError("it is not expected any more")
+                raise StoppedError(_CANCELED)
             if node.is_ready and self.cached_slot.is_suspended:
-                # An earlier server closed the slot, and did not return the node.
+                # An earlier replica suspended grants, and ended before it returned the node.
                 raise _not_rebooted_failure(node, self.timeout)
             if node.is_ready:
                 try:
                     drained_check.run_if_due()
                 except RefilledError as error:
-                    return self._drain_again_and_resume(context, progress, error)
+                    return self._drain_again(context, progress, error)
                 except DrainError as error:
                     # The host may know of its grant, so the boot is awaited anyway.
                     context.report.notice(f"{context.name} was granted its reboot: {error.message}")
         raise _not_rebooted_failure(node, self.timeout)
 
-    def _drain_again_and_resume(
+    def _drain_again(
         self, context: NodeContext, progress: Progress, refilled: RefilledError
     ) -> Progress:
         draining = drain_again(context, progress, refilled)
-        self.resume_grants(context)
+        # The next wait starts anew, for the host has to request its reboot again.
+        self._resume_grants(context)
         return draining
 
     def _await_ready(self, context: NodeContext, progress: Progress) -> Progress:
@@ -381,7 +392,7 @@ class SlotSteps(Struct, frozen=True):
 
 
 def _mark_rebooting(context: NodeContext) -> None:
-    """Not a new grant: the host has one, or has gone down by itself."""
+    """This is not a new grant: the host has one already, or has gone down by itself."""
     mark_phase(context, Phase.REBOOTING)
 
 

@@ -1,18 +1,17 @@
-"""Runs the nodes of all slots on the replica that holds the Lease.
+"""Works on the nodes of all slots, on the replica that holds the Lease.
 
-If it dies, another one continues from the marks.
+If that replica dies, another one continues from the marks.
 
-    work_until_stopped         reads the slots, until the server ends
-      _try_to_lead             takes the Lease if a slot needs work and nobody holds it
-        _lead_until_done       starts a thread for each slot that needs work
-          _run_slot_thread     frees the slot after its run, or keeps it as failed
-            _run_unless_done   reads the node
-              _run_with_engine   takes it through `SlotSteps`, and awaits settling
+    work_until_stopped       reads the slots, until the server ends
+      _lead_if_nobody_does   takes the Lease if a slot needs work and nobody holds it
+        _work_while_leading  starts a thread for each slot that needs work
+          _work_on_slot      has `SlotRunner` run the node, then releases or fails the slot
 """
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -87,31 +86,21 @@ class SlotRunner:
         return read_identity(self.server.api)
 
     def run_slot(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> NodeResult | None:
-        """Return how the node ended, or None without work; may raise `ApiError`."""
-        try:
-            return self._run_unless_done(slot, check_may_act, stop)
-        finally:
-            self.details.pop(slot.run_id, None)
-
-    def _run_unless_done(
-        self, slot: Slot, check_may_act: Guard, stop: GracefulStop
-    ) -> NodeResult | None:
-        """Return None if the node needs no run."""
-        node = read_slot_node(self.server.api, slot)
+        """Return how the node ended, or None if it needs no run; may raise `ApiError`."""
+        server = self.server
+        node = read_slot_node(server.api, slot)
         if node is None and slot.awaited in AWAITED_IN_REBOOT:
             node = self._await_new_node(slot, check_may_act)
-            slot = self.server.slots.cached_slot(slot)
+            slot = server.slots.cached_slot(slot)
         if node is None:
             return None
         is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
-        if not is_taken_up:
-            has_rebooted_before = node.boot_id != slot.boot_id
-            if is_returned_by(node, slot.run_id) or has_rebooted_before:
-                return None
-            if slot.is_canceled:
-                self._remember_as_canceled(slot)
-                return None
-        server = self.server
+        has_rebooted_before_cordon = not is_taken_up and node.boot_id != slot.boot_id
+        if has_rebooted_before_cordon or is_returned_by(node, slot.run_id):
+            return None
+        if slot.is_canceled and not is_taken_up:
+            self._remember_as_canceled(slot)
+            return None
         plan = plan_of(
             node=node,
             slot=slot,
@@ -120,8 +109,18 @@ class SlotRunner:
             now=server.clock.now(),
             cluster=self._cluster_identity,
         )
+        try:
+            with self._reporter_of(plan) as report:
+                engine = self._make_engine(plan, report, check_may_act, stop)
+                return self._run_with_engine(slot, engine, is_taken_up=is_taken_up)
+        finally:
+            self.details.pop(slot.run_id, None)
+
+    @contextmanager
+    def _reporter_of(self, plan: RolloutPlan) -> Iterator[Reporter]:
+        server = self.server
         with server.observers_of(plan) as others:
-            observers = (*others, _DetailObserver(slot.run_id, self.details))
+            observers = (*others, _DetailObserver(plan.plan_id, self.details))
             with NodeEvents(
                 server.api,
                 run_id=plan.plan_id,
@@ -129,8 +128,7 @@ class SlotRunner:
                 observers=observers,
                 clock=server.clock,
             ) as events:
-                engine = self._make_engine(plan, events.report, check_may_act, stop)
-                return self._run_with_engine(slot, engine, is_taken_up=is_taken_up)
+                yield events.report
 
     def _make_engine(
         self, plan: RolloutPlan, report: Reporter, check_may_act: Guard, stop: GracefulStop
@@ -165,10 +163,10 @@ class SlotRunner:
         )
 
     def _await_new_node(self, slot: Slot, check_may_act: Guard) -> Node | None:
-        """Continue for a server that ended while the Node was gone.
+        """Continue for a replica that ended while the Node was gone.
 
         Marks and returns the Node that the slot's machine registers. None if it registers none in
-        time, or if the slot is given up.
+        time, or if the reboot is canceled.
         """
         server = self.server
         cluster = PatientApi(server.api, server.clock)
@@ -188,7 +186,7 @@ class SlotRunner:
         return read_slot_node(server.api, server.slots.cached_slot(slot))
 
     def _remember_as_canceled(self, slot: Slot) -> None:
-        """Have the node get no slot for some time."""
+        """Have no slot reserved for the node for some time."""
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id)
         change = partial(with_node_end, ended=ended, now=self.server.now)
@@ -202,7 +200,7 @@ class SlotRunner:
         planned = plan.nodes[0]
         report.plan(plan)
         report.wave(plan.waves[0], 1)
-        # The server that started the node has measured it; a successor cannot.
+        # Only the replica that started the node could measure it before the drain.
         if not is_taken_up:
             self._baselines.update(
                 engine.health_monitor.measure([slot.node], dict(self._baselines))
@@ -212,7 +210,7 @@ class SlotRunner:
             slot=slot,
             slots=self.server.slots,
             timeout=self.server.settings.slot_timeout,
-            check_in_charge=engine.check_may_act,
+            check_not_fenced=engine.check_may_act,
         )
         taken_up_run = slot.run_id if is_taken_up else None
         try:
@@ -221,7 +219,7 @@ class SlotRunner:
             baseline = self._baselines.pop(slot.node, None)
         engine.memory.report_held()
         if result.outcome is Outcome.FENCED:
-            # Another server continues, and reports the end.
+            # Another replica continues, and reports the end.
             return result
         report.node_finished(result)
         if result.succeeded and baseline is not None:
@@ -234,7 +232,7 @@ class SlotRunner:
 
     def _await_settled(self, slot: Slot, engine: Engine, health_before: Health) -> None:
         """Wait until the cluster has settled, then for gates.soak."""
-        # The engine's stop is due if the slot is given up.
+        # The engine's stop is due if the reboot is canceled.
         stop = engine.stop.with_process_stop(self.server_stop)
         try:
             why_unsettled = engine.health_monitor.wait_until_settled(
@@ -242,7 +240,7 @@ class SlotRunner:
                 # A slot's plan has one wave.
                 wave=1,
                 stop=stop,
-                # Other hosts may get a slot, and reboot, meanwhile.
+                # Slots may be reserved for other hosts, which reboot meanwhile.
                 expected_away=lambda: self.server.slots.cached.nodes - {slot.node},
                 in_flight=lambda: dict(self._baselines),
             )
@@ -259,7 +257,7 @@ class SlotRunner:
 
 class SlotThread(Struct, frozen=True):
     future: Future[None]
-    # Requested if the slot is given up. Before the reboot, `with_pre_reboot_check` then raises
+    # Requested if the reboot is canceled. Until the reboot, `with_pre_reboot_check` then raises
     # `StoppedError`, which returns the node.
     stop: GracefulStop
 
@@ -267,8 +265,8 @@ class SlotThread(Struct, frozen=True):
 class Worker:
     """Holds the Lease while slots need work, with a thread for each.
 
-    A thread ends early if `server_stop` is requested (this server ends) or `lead_end` (the Lease is
-    lost); another server continues.
+    A thread ends early if `server_stop` is requested (this replica ends) or `lead_end` (it has lost
+    the Lease); another replica continues.
     """
 
     def __init__(self, server: ServerContext, server_stop: GracefulStop) -> None:
@@ -289,7 +287,7 @@ class Worker:
         self._woken.set()
 
     def detail(self, slot: Slot) -> str:
-        """Return what the slot's node is doing, or empty if another server works on it."""
+        """Return what the slot's node is doing, or empty if another replica works on it."""
         return self._runner.details.get(slot.run_id, "")
 
     @property
@@ -303,7 +301,7 @@ class Worker:
                 slots = self._slots_to_work_on()
                 if slots:
                     # A Lease names one run; any slot's shows that a FleetLock server holds it.
-                    self._try_to_lead(run_on_lease=slots[0].run_id)
+                    self._lead_if_nobody_does(run_on_lease=slots[0].run_id)
             except RolloutError as error:
                 self._troubles.report(_SLOTS, error.message)
             except Exception as error:  # noqa: BLE001 - a defect must not end this thread
@@ -340,8 +338,8 @@ class Worker:
         except ApiError:  # also NodesUnknownError
             return False
 
-    def _try_to_lead(self, run_on_lease: str) -> None:
-        """Take the Lease if nobody alive holds it, and work until all slots are done."""
+    def _lead_if_nobody_does(self, run_on_lease: str) -> None:
+        """Take the Lease if nobody alive holds it, and work until no slot needs work."""
         state = self._leadership.read_holder_state()
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
@@ -353,20 +351,17 @@ class Worker:
             watch=self._leadership.watch,
         )
         lock = LeaseLock(cluster, options, run_on_lease, self._server_stop)
+        lead_end = GracefulStop()
         # Blocked if another replica or a rollout was faster: try again later.
         with suppress(BlockedError), lock:
-            self._lead(lock)
+            self._leadership.own_lock = lock
+            try:
+                self._work_while_leading(lock, lead_end)
+            finally:
+                lead_end.request()
+                self._leadership.own_lock = None
 
-    def _lead(self, lock: LeaseLock) -> None:
-        lead_end = GracefulStop()
-        self._leadership.own_lock = lock
-        try:
-            self._lead_until_done(lock, lead_end)
-        finally:
-            lead_end.request()
-            self._leadership.own_lock = None
-
-    def _lead_until_done(self, lock: LeaseLock, lead_end: GracefulStop) -> None:
+    def _work_while_leading(self, lock: LeaseLock, lead_end: GracefulStop) -> None:
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
             # Before the read, so that it shows what they have written.
             self._drop_ended_threads()
@@ -374,7 +369,7 @@ class Worker:
                 self._read_slots()
             # If the read failed, the cache still has their writes.
             self._slots = self._server.slots.cached
-            self._stop_threads_of_canceled_reboots()
+            self._stop_canceled_threads()
             try:
                 lock.check()
             except FencedError as error:
@@ -396,18 +391,18 @@ class Worker:
         def check_may_act() -> None:
             # A thread may outlive its lock.
             if self._server_stop.is_due or lead_end.is_due:
-                raise FencedError("this server is no longer in charge: another one continues")
+                raise FencedError("this server no longer holds the lock: another one continues")
             if self._slots.of_run(slot.run_id) is None:
-                raise FencedError("its slot was freed: the node is left as it is")
+                raise FencedError("its slot was released: the node is left as it is")
             lock.check()
 
         self._retry_pauses.pop(slot.run_id, None)
         future = in_background(
-            partial(self._run_slot_thread, slot, check_may_act, stop), f"slot-{slot.node}"
+            partial(self._work_on_slot, slot, check_may_act, stop), f"slot-{slot.node}"
         )
         self._threads[slot.run_id] = SlotThread(future, stop)
 
-    def _stop_threads_of_canceled_reboots(self) -> None:
+    def _stop_canceled_threads(self) -> None:
         for run_id, thread in self._threads.items():
             slot = self._slots.of_run(run_id)
             if slot is not None and slot.is_canceled:
@@ -418,7 +413,7 @@ class Worker:
             if thread.future.done():
                 del self._threads[run_id]
 
-    def _run_slot_thread(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> None:
+    def _work_on_slot(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> None:
         try:
             result = self._runner.run_slot(slot, check_may_act, stop)
             self._release_or_fail_slot(slot, result)
@@ -434,15 +429,17 @@ class Worker:
         self._troubles.report(slot.node, why)
 
     def _release_or_fail_slot(self, slot: Slot, result: NodeResult | None) -> None:
-        """Free the slot, or keep it as failed if its node stays cordoned."""
+        """Release the slot, or keep it as failed if its node stays cordoned."""
         if result is not None and result.outcome is Outcome.FENCED:
+            # Another replica continues with the slot.
             return
-        stays_cordoned = result is not None and result.left_cordoned and not slot.is_canceled
+        # A canceled slot is released even if its node stays cordoned.
+        is_failed = result is not None and result.left_cordoned and not slot.is_canceled
         latest = self._server.slots.cached_slot(slot)
-        node = read_slot_node(self._server.api, latest) if stays_cordoned else None
+        node = read_slot_node(self._server.api, latest) if is_failed else None
         if node is None:
             self._server.slots.change(partial(Slots.release, run_id=slot.run_id))
             return
-        # A kubelet that reports NotReady is there.
+        # The host of a Node that is only NotReady came back: its kubelet reports.
         state = SlotState.ABSENT if node.ready is ConditionStatus.UNKNOWN else SlotState.FAILED
         self._server.slots.change(partial(Slots.fail, run_id=slot.run_id, state=state))

@@ -39,7 +39,7 @@ QUICK: dict[object, dict[str, object]] = {
         "_STOP_SECONDS": 2.0,
         "_RETRY_SECONDS": 0.1,
     },
-    slot_steps: {"_PAUSE_SECONDS": 0.02, "_CHECK_SECONDS": 0.05, "_LAST_GRANT_SECONDS": 0.3},
+    slot_steps: {"_PAUSE_SECONDS": 0.02, "_CHECK_SECONDS": 0.05, "_SHUTDOWN_SECONDS": 0.3},
     state: {"_SLOTS_FRESH": 0.05},
     lease: {"_PAUSE": 0.02},
     deadline: {"_PATIENCE": 2.0},

@@ -108,7 +108,7 @@ def test_a_drain_that_fails_awaits_a_host_that_was_granted_its_reboot_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
-    monkeypatch.setattr(slot_steps, "_LAST_GRANT_SECONDS", 60.0)
+    monkeypatch.setattr(slot_steps, "_SHUTDOWN_SECONDS", 60.0)
     monkeypatch.setattr(slot_steps, "drain_or_withhold", fail_to_drain)
     cluster.add_pod("a")
     wait_until(lambda: cluster.slots()[0]["closing"])

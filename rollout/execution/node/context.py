@@ -139,10 +139,6 @@ class Progress(Struct, frozen=True):
     def move(self, edge: Edge) -> "Progress":
         return replace(self, phase=follow(self.phase, edge), edge=edge)
 
-    def without_edge(self) -> "Progress":
-        """Run the same step again."""
-        return replace(self, edge=None)
-
     @property
     def version(self) -> str:
         return self.boot.running_version
