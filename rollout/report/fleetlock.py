@@ -21,7 +21,7 @@ _COLUMNS = (
 )
 
 _WAIT_NOTES = {
-    Awaited.REQUEST: "drained: waiting for its host to ask again",
+    Awaited.REQUEST: "drained: waiting for its host to request its reboot again",
     Awaited.BOOT: "granted: waiting for its host to reboot",
     Awaited.READY: "rebooted: waiting for Ready",
     Awaited.REPORT: "back: waiting for its host to report steady state",
@@ -76,21 +76,24 @@ def phase_of(slot: Slot, node: Node | None) -> str:
 
 def _note_of(slot: Slot, node: Node | None) -> str:
     if node is None or node.uid != slot.node_uid:
-        return "its Node is gone: the slot will be freed soon"
+        return "its Node is gone: the slot will be released soon"
     if slot.is_canceled:
-        return "its slot is being freed"
+        return "its reboot is canceled: the slot will be released soon"
     match slot.state:
         case SlotState.FAILED:
             outcome = last_result(node).get("outcome", "failed")
             return (
-                f"{outcome}: it stays cordoned. Free its slot: rollout fleetlock release"
+                f"{outcome}: it stays cordoned. Release its slot: rollout fleetlock release"
                 f" {slot.node}"
             )
         case SlotState.ABSENT:
-            return "it did not come back: its slot is free, and it counts as unavailable"
+            return (
+                "it did not come back: another host can reserve a slot in its place, but it counts"
+                " as unavailable"
+            )
         case SlotState.HELD:
             note = _WAIT_NOTES.get(slot.awaited, "")
-            # A host that reports before its reboot has given the reboot up.
+            # A host that reports before its reboot no longer wants it.
             if slot.has_reported and slot.awaited in (Awaited.BOOT, Awaited.LATE_REBOOT):
                 note = (
                     "its host canceled its reboot: the node is uncordoned after its host has stayed"
@@ -108,7 +111,7 @@ class SlotsReport(TypedDict):
 
 
 class SlotReleaseReport(TypedDict):
-    """A slot that was to be freed."""
+    """A slot that was to be released."""
 
     node: str
     released: bool

@@ -226,7 +226,7 @@ def abort_preview(
 ) -> str:
     """Return what abort will do. Without an unfinished rollout, only slots are left."""
     if unfinished is None:
-        return "FleetLock slots of nodes that have no rollout annotations will be freed."
+        return "FleetLock slots of nodes that have no rollout annotations will be released."
     states = {}
     for marked in unfinished.marked_nodes:
         states[marked.node.name] = _undo_text(marked, ready_timeout)

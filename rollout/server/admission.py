@@ -1,4 +1,4 @@
-"""Decides whether a host that holds no slot gets one: `SlotAdmission.reserve`."""
+"""Reserves a slot for a host that holds none, if nothing prevents it: `SlotAdmission.reserve`."""
 
 import secrets
 import threading

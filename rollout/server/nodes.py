@@ -1,6 +1,6 @@
 """Finds the Node of a host by its Zincati ID, and plans the node's run.
 
-Some cloud controllers delete the Node of a machine that is down: its host keeps the slot until the
+Some cloud controllers delete the Node of a machine that is down: its host holds the slot until the
 kubelet registers a new Node, or the machine counts as removed.
 """
 
@@ -37,7 +37,7 @@ _FOREVER = 10.0 * 365 * 24 * 3600
 _RETRY_SECONDS = 2.0
 _PAUSE_SECONDS = 1.0
 _UNKNOWN_CLUSTER = ClusterIdentity(uid="", server="", version="")
-CREATED_AGAIN = "its Node was deleted and created again: its host has to ask again"
+CREATED_AGAIN = "its Node was deleted and created again: its host has to request its reboot again"
 AWAITED_IN_REBOOT = frozenset({Awaited.BOOT, Awaited.LATE_REBOOT, Awaited.READY, Awaited.REPORT})
 # A node without marks has an empty phase.
 PHASES_WITHOUT_GRANT = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
@@ -168,7 +168,7 @@ def facts_of(node: Node) -> HostFacts:
     """Return what the Node tells of its host, which cannot be probed."""
     return HostFacts(
         host=Host(node.name, address=""),
-        # It asks for its reboot.
+        # It has requested its reboot.
         update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=announced_version(node)),
         os_id="",
         running_version=version_of(node),
@@ -212,7 +212,7 @@ def plan_of(
     cluster: ClusterIdentity = _UNKNOWN_CLUSTER,
 ) -> RolloutPlan:
     """Return a plan of only this node."""
-    reason = f"its host asked for a slot of the group {slot.group}"
+    reason = f"its host requested a slot of the group {slot.group}"
     wave = Wave(index=1, nodes=(plan_node(node, slot, policy),), because=reason)
     return RolloutPlan(
         format_version=FORMAT_VERSION,

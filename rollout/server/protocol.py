@@ -32,7 +32,7 @@ class AnswerKind(StrEnum):
         return kind
 
     GRANTED = "granted", _OK
-    # In service; its slot is freed later.
+    # The node is returned to service; its slot is released later.
     RELEASED = "released", _OK
     NOT_HELD = "not_held", _OK
     NOT_FOUND = "not_found", 404
@@ -47,8 +47,8 @@ class AnswerKind(StrEnum):
     UNKNOWN_ID = "unknown_id", 403
     DOUBLED_ID = "doubled_id", 403
     SEMAPHORE_FULL = "failed_lock_semaphore_full"
-    # Clients only look at the status, so rare denials share a kind. This is also a slot that is
-    # about to be freed: the host waits for the drain of its next one.
+    # Clients only look at the status, so rare denials share a kind. This is also a slot whose node
+    # may be returned at any time: the host waits for the drain under its next slot.
     WAITING_FOR_DRAIN = "waiting_for_drain"
     # Also a slot under another ID, group or Node: this host cannot prove its reboot.
     WAITING_FOR_PROOF = "waiting_for_proof"

@@ -16,7 +16,7 @@ from rollout.ports import Clock
 from rollout.server.admission import SlotAdmission
 from rollout.server.nodes import NodesUnknownError
 from rollout.server.protocol import INTERNAL_ERROR, AnswerKind, Denied, FleetLockAnswer, HostRequest
-from rollout.server.slot_requests import await_return, grant, record_report
+from rollout.server.slot_requests import await_return, grant_reboot, record_report
 from rollout.server.state import ServerContext
 from rollout.server.worker import Worker
 from rollout.wording.words import defect
@@ -65,7 +65,9 @@ class AnswerLog:
             name = self.node_name(request.id)
         except (Denied, NodesUnknownError):
             name = request.id
-        self.notice(f"{name} asks, group {request.group}: {answer.kind}: {answer.value}")
+        self.notice(
+            f"{name} requests a reboot, group {request.group}: {answer.kind}: {answer.value}"
+        )
 
     def _note_if_new(self, request: HostRequest, answer: FleetLockAnswer) -> bool:
         """Remember the answer; return whether it is news."""
@@ -99,7 +101,7 @@ class Service:
         return answer
 
     def steady_state(self, request: HostRequest) -> FleetLockAnswer:
-        # Not logged: the node's run reports its end.
+        # Not logged, because the node's run reports how it ended.
         return self._answer_or_error(lambda: self._steady_state(request))
 
     def why_not_ready(self) -> str:
@@ -120,11 +122,9 @@ class Service:
             )
         slot = self.server.slots.read_unless_fresh().of_node(node.name)
         if slot is not None:
-            # Grants once the worker has marked the node `drained`.
             return self._answer_slot_holder(request, slot)
-        # The worker drains the node of each slot.
         self._admission.reserve(request, node, rules)
-        # If another replica leads, its worker finds the slot at its next poll.
+        # So that it drains the node. The worker of another replica finds the slot at its next poll.
         self.worker.wake()
         return FleetLockAnswer(
             AnswerKind.WAITING_FOR_DRAIN,
@@ -136,9 +136,9 @@ class Service:
             raise Denied(
                 AnswerKind.WAITING_FOR_PROOF,
                 f"{slot.node} holds a slot of the group {slot.group}"
-                " under another ID or group; rollout fleetlock release frees it",
+                " under another ID or group; rollout fleetlock release releases it",
             )
-        return grant(self.server, slot, self.worker.detail(slot))
+        return grant_reboot(self.server, slot, self.worker.detail(slot))
 
     def _steady_state(self, request: HostRequest) -> FleetLockAnswer:
         self._require_rules(request)

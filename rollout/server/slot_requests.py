@@ -1,7 +1,7 @@
 """Answers reboot requests and steady-state reports of hosts that hold a slot.
 
-A grant is written on the Node before the slot and the Lease are checked; a worker that returns a
-node closes the slot before it reads the Node's phase. So at least one sees what the other has done.
+A grant is written on the Node before the slot and the Lease are checked. A worker that returns a
+node suspends grants before it reads the Node's phase. So at least one sees what the other has done.
 """
 
 from functools import partial
@@ -37,13 +37,13 @@ _WAIT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 
 
-def grant(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
+def grant_reboot(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
     """Grant the reboot, or raise `Denied`, `ApiError` or `FencedError`.
 
     A grant is repeated for a host that did not get the answer. `detail` is the drain's progress, or
     empty.
     """
-    # 1. Checks that avoid a grant in vain, for which the worker would await a boot.
+    # 1. Checks before the grant, because the worker awaits a boot after every grant.
     api = server.api_for_host
     node = read_node(api, slot.node)
     _check_still_ours(slot, node)
@@ -51,17 +51,16 @@ def grant(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
         message = f"the kubelet of {slot.node} reports no boot ID"
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
     if node.boot_id != slot.boot_id:
-        # A host that asks for its next reboot has reached steady state.
-        _record_request_after_reboot(server, slot, node)
+        _record_request_as_report(server, slot, node)
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
-            f"{slot.node} has rebooted, but its return is not verified yet",
+            f"{slot.node} has rebooted, but the reboot is not verified yet",
         )
-    _check_open(slot, node)
+    _check_grantable(slot, node)
     phase = node.annotations.get(marks.PHASE, "")
-    # `rebooting` has an earlier grant.
-    is_grantable = phase in (Phase.DRAINED, Phase.REBOOTING)
-    if node.annotations.get(marks.RUN) != slot.run_id or not is_grantable:
+    # A node in the phase `rebooting` has an earlier grant, which is repeated.
+    is_marked = node.annotations.get(marks.RUN) == slot.run_id
+    if not (is_marked and phase in (Phase.DRAINED, Phase.REBOOTING)):
         message = f"{slot.node} is {phase or 'waiting for its drain'}"
         if detail:
             message += f": {detail}"
@@ -80,14 +79,17 @@ def grant(server: ServerContext, slot: Slot, detail: str) -> FleetLockAnswer:
 
 
 def _check_slot_and_lease(server: ServerContext, slot: Slot) -> float:
-    """Check that both are still held; return until when (monotonic) that is sure."""
+    """Return until when (monotonic) both are sure to be held, or raise `Denied`.
+
+    `FencedError` if no server holds the Lease.
+    """
     # Before both requests, because an answer is as old as its request.
     until = server.leadership.safe_until
     # Both requests at once: the host waits.
     lease_check = in_background(server.leadership.require_server, "lease")
     stored = server.slots.read_now().of_run(slot.run_id)
-    if stored is None or stored.state is not SlotState.HELD or _is_ending(stored):
-        raise _about_to_be_freed(slot)
+    if stored is None or stored.state is not SlotState.HELD or _may_be_returned(stored):
+        raise _denial_before_release(slot)
     lease_check.result()
     return until
 
@@ -137,43 +139,44 @@ def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
 
 
 def _check_still_ours(slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the Node was recreated or returned: the slot will soon be free."""
+    """Raise `Denied` if the Node was recreated or returned: its slot will soon be released."""
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
-            f"{slot.node} was deleted and created again; its slot will be freed soon",
+            f"{slot.node} was deleted and created again; its slot will be released soon",
         )
     if is_returned_by(node, slot.run_id):
         raise Denied(
             AnswerKind.WAITING_FOR_SETTLING,
-            f"{slot.node} is back, and the cluster settles from its last reboot",
+            f"{slot.node} is back in service, but the cluster has not settled yet",
         )
 
 
-def _check_open(slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the node's run has failed, or may be about to end."""
+def _check_grantable(slot: Slot, node: Node) -> None:
+    """Raise `Denied` if the node has failed, or may be returned at any time."""
     if slot.state is not SlotState.HELD:
         raise Denied(
             AnswerKind.NODE_FAILED,
             f"{slot.node} failed: {last_result(node).get('outcome', 'unknown')}",
         )
-    if _is_ending(slot):
-        raise _about_to_be_freed(slot)
+    if _may_be_returned(slot):
+        raise _denial_before_release(slot)
 
 
-def _record_request_after_reboot(server: ServerContext, slot: Slot, node: Node) -> None:
+def _record_request_as_report(server: ServerContext, slot: Slot, node: Node) -> None:
+    """Record a report, because a host that requests its next reboot has reached steady state."""
     is_same_machine = zincati_id(node.machine_id) == slot.id
     awaits_report = slot.state is SlotState.HELD and not slot.has_reported
     if is_same_machine and awaits_report:
         server.slots.change(partial(Slots.report, run_id=slot.run_id))
 
 
-def _about_to_be_freed(slot: Slot) -> Denied:
-    return Denied(AnswerKind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
+def _denial_before_release(slot: Slot) -> Denied:
+    return Denied(AnswerKind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be released")
 
 
-def _is_ending(slot: Slot) -> bool:
-    """Whether the worker may return the node at any time."""
+def _may_be_returned(slot: Slot) -> bool:
+    """Whether the worker may return the node at any time, so that no reboot is granted."""
     return slot.is_suspended or slot.is_canceled or slot.has_reported
 
 
@@ -193,8 +196,8 @@ def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
     deadline = Deadline(server.clock, _WAIT_SECONDS)
     while not deadline.expired:
         node = server.nodes.require_all().get(slot.node)
-        is_free = server.slots.read_unless_fresh().of_run(slot.run_id) is None
-        if is_free or (node is not None and is_returned_by(node, slot.run_id)):
+        is_released = server.slots.read_unless_fresh().of_run(slot.run_id) is None
+        if is_released or (node is not None and is_returned_by(node, slot.run_id)):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
         server.clock.sleep(_PAUSE_SECONDS)
     why = _why_not_returned(slot, read_slot_node(server.api_for_host, slot))
@@ -213,7 +216,7 @@ def _find_or_restore_slot(server: ServerContext, request: HostRequest) -> Slot |
     if slot is None:
         # Only fresh slots can show that there is none.
         slot = _find_slot(server.slots.read_now(), request, node.name)
-    return slot or _restore_slot_of_marks(server, request, node)
+    return slot or _restore_slot(server, request, node)
 
 
 def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | None:
@@ -227,13 +230,11 @@ def _find_slot(slots: Slots, request: HostRequest, node_name: str) -> Slot | Non
     return slots.of_id(request.id)
 
 
-def _restore_slot_of_marks(
-    server: ServerContext, request: HostRequest, watched_node: Node
-) -> Slot | None:
-    """Add a slot for marks whose slot is gone, so that the node is returned.
+def _restore_slot(server: ServerContext, request: HostRequest, watched_node: Node) -> Slot | None:
+    """Restore the slot of marks that have none, so that the node is returned.
 
-    None without such marks. The slot counts toward no limit and grants no reboot. `Denied` if the
-    node holds a slot for another machine.
+    None without such marks. The restored slot counts toward no group, and its reboot is canceled.
+    `Denied` if the node holds a slot for another machine.
     """
     if not is_fleetlock_run(watched_node.annotations.get(marks.RUN, "")):
         return None
@@ -253,12 +254,12 @@ def _restore_slot_of_marks(
         state=SlotState.ABSENT,
         is_canceled=True,
     )
-    # Keeps a slot that another server added meanwhile.
+    # Keeps a slot that another replica added meanwhile.
     stored = server.slots.change(partial(Slots.add, slot=slot)).of_node(node.name)
     if stored is not None and stored.id != request.id:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,
-            f"{node.name} was a different machine when it took its slot:"
+            f"{node.name} was a different machine when its slot was reserved:"
             f" rollout fleetlock release {node.name}",
         )
     return stored
@@ -278,7 +279,7 @@ def _write_report(server: ServerContext, slot: Slot, node: Node) -> None:
 
 def _why_not_returned(slot: Slot, node: Node | None) -> str:
     if node is None:
-        return "its Node is gone, and its slot will be freed soon"
+        return "its Node is gone, and its slot will be released soon"
     if node.boot_id == slot.boot_id:
         return (
             "its kubelet still reports the boot from before:"

@@ -52,7 +52,8 @@ class ServerSettings(Struct, frozen=True):
     namespace: str
     holder: str
     lease_seconds: int
-    # How long a host may take to ask again after the drain, and to come back after the grant.
+    # How long a host may take to request its reboot again after the drain, and to come back after
+    # the grant.
     slot_timeout: Duration
 
     def failure_limit(self, nodes: Iterable[Node]) -> int:
@@ -62,7 +63,7 @@ class ServerSettings(Struct, frozen=True):
 
 @dataclass(slots=True)
 class SlotStore:
-    """Caches the stored slots, for many threads.
+    """Reads, caches and writes the slots, for many threads.
 
     `ApiError` if they cannot be read, written or decoded.
     """

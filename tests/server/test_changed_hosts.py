@@ -134,7 +134,7 @@ def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
     assert is_cordoned(lab, client.node)
     denied = changed.report(server)
     assert denied.kind == "waiting_for_proof"
-    assert "was a different machine when it took its slot" in denied.value
+    assert "was a different machine when its slot was reserved" in denied.value
     assert changed.ask(server).status == 423
     second = serve(lab)
     assert changed.report(second).status == 423

@@ -231,7 +231,9 @@ class Written:
 def test_a_host_that_is_told_the_same_again_is_no_news() -> None:
     log = Written()
     assert [log.note("1", DRAINING) for _ in range(5)] == [1, 0, 0, 0, 0]
-    assert log.lines == ["worker-1 asks, group default: waiting_for_drain: worker-1 is draining"]
+    assert log.lines == [
+        "worker-1 requests a reboot, group default: waiting_for_drain: worker-1 is draining"
+    ]
     assert log.note("2", DRAINING) == 1
     assert [
         log.note("1", answer)

@@ -156,7 +156,7 @@ def test_slots_are_shown_and_taken_away_by_hand(
     told = json.loads(rollout(lab, "fleetlock", "release", other, "-o", "json").stdout)
     assert told == {"node": other, "released": False}
     released = rollout(lab, "fleetlock", "release", client.node)
-    assert (released.code, released.stdout) == (0, f"The slot of {client.node} is free.\n"), (
+    assert (released.code, released.stdout) == (0, f"The slot of {client.node} is released.\n"), (
         released.stderr
     )
     assert not is_cordoned(lab, client.node)

@@ -128,7 +128,7 @@ def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(
     client.await_grant(server)
     while (denied := client.ask(server)).status == 200:
         assert is_cordoned(lab, client.node)
-    assert "is about to be freed" in denied.value
+    assert "is about to be released" in denied.value
     assert is_cordoned(lab, client.node), "whoever was granted last has not rebooted yet"
     client.reboot()
     client.await_release(server)

@@ -173,7 +173,8 @@ def test_slots_that_nobody_has_begun_are_freed_by_abort(
     write(lab, client.node, "annotations", **dict.fromkeys(annotations(lab, client.node)))
     aborted = aborted_once_it_is_late(lab, rollout)
     assert (
-        "FleetLock slots of nodes that have no rollout annotations will be freed" in aborted.stdout
+        "FleetLock slots of nodes that have no rollout annotations will be released"
+        in aborted.stdout
     )
     assert not slots_of(lab)
     assert "Nothing to undo" in rollout(lab, "abort").stdout

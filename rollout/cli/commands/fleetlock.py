@@ -115,15 +115,17 @@ def status(settings: CommandSettings) -> None:
     )
 
 
-@fleetlock_app.command(cls=SectionedCommand, short_help="Revoke the slot of a node.")
+@fleetlock_app.command(
+    cls=SectionedCommand, short_help="Cancel the reboot of a node and release its slot."
+)
 @takes("cluster")
 def release(
     settings: CommandSettings, node: str = argument(..., "Name of the node.", "NODE", node_names)
 ) -> None:
-    """Revoke the slot of a node, and uncordon the node if that is safe.
+    """Cancel the reboot of a node, release its slot, and uncordon the node if that is safe.
 
-    To reboot, the host has to request a slot again. If the host may be about to reboot, the server
-    watches the node for a minute first. If the node goes down, it stays cordoned.
+    The host has to request its reboot again. If the host may be about to reboot, the server watches
+    the node for a minute first. If the node goes down, it stays cordoned.
 
     \b
     Examples:
@@ -133,7 +135,7 @@ def release(
     node = parse_node_name(node)
     was_released = _release_slot(settings, node)
     if was_released:
-        text = f"The slot of {printable(node)} is free."
+        text = f"The slot of {printable(node)} is released."
     else:
         text = f"Nothing to release: {printable(node)} holds no slot."
     settings.output.show(SlotReleaseReport(node=node, released=was_released), lambda: text)
@@ -146,9 +148,9 @@ def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
 
 
 def _release_slot(settings: CommandSettings, node: str) -> bool:
-    """Wait until a server has released the node's slot. Return False if it has none.
+    """Cancel the node's reboot, and wait until a server has released its slot.
 
-    Raises `BlockedError` if no server releases it in time.
+    Returns False if the node holds no slot. Raises `BlockedError` if no server releases it in time.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
@@ -166,7 +168,7 @@ def _release_slot(settings: CommandSettings, node: str) -> bool:
         has_no_server = waited > _WITHOUT_SERVER_SECONDS and not _read_lock_holder(api, namespace)
         if has_no_server or waited > _RELEASE_SECONDS:
             raise BlockedError(
-                f"the slot of {node} is marked for release, but no server has released it yet",
+                f"the reboot of {node} is canceled, but no server has released its slot yet",
                 hint="The next server that starts releases it. If none runs, run: rollout abort",
             )
         wiring.system_clock().sleep(_POLL_SECONDS)

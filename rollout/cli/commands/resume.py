@@ -199,7 +199,7 @@ def abort(
 
 
 def _has_slots(connections: "Connections", namespace: str) -> bool:
-    """Whether FleetLock slots are left to undo; False if unreadable."""
+    """Whether FleetLock slots are left to release; False if unreadable."""
     from rollout.cli.stages.cluster import with_patience
     from rollout.errors import ApiError
     from rollout.gather.cluster.documents import read_slots

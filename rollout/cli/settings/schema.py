@@ -574,7 +574,7 @@ class FleetLockSettings(SettingsTable):
     )
     slot_timeout: Duration = flag(
         Duration(3600),
-        "How long a host may take to ask again after its node is drained,"
+        "How long a host may take to request its reboot again after its node is drained,"
         " and to come back after its reboot is granted",
     )
 

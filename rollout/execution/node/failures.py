@@ -100,7 +100,7 @@ class WithheldError(NodeFailure):
 
 
 class StoppedError(NodeFailure):
-    """The node is not rebooted, because of a stop or because its slot was given up."""
+    """The node is not rebooted, because of a stop, or because FleetLock canceled it."""
 
     def __init__(self, why: str = "stopped on request") -> None:
         super().__init__(Outcome.ABORTED, f"not rebooted: {why}")

@@ -137,7 +137,7 @@ class _Undoing(Struct, frozen=True):
                 lambda api: change_slots(api, self.lock_options.namespace, lambda _slots: NO_SLOTS)
             )
         except ApiError as error:
-            self.report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
+            self.report.notice(f"warning: FleetLock slots cannot be released: {error.message}")
 
     def _report_stranded(self, unfinished: Unfinished) -> Iterator[NodeResult]:
         # Only unclear nodes: the others can be undone without their hosts.

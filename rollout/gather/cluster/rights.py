@@ -207,7 +207,7 @@ def _rights_to_stored_objects(namespace: str) -> tuple[Right, ...]:
             name=memory,
         ),
         *optional("get", "configmaps", "know which hosts hold FleetLock slots", name=slots),
-        *optional("update", "configmaps", "grant and revoke these slots", name=slots),
+        *optional("update", "configmaps", "reserve and release these slots", name=slots),
         *optional("get", "configmaps", "know what other clusters have verified", name=evidence),
     )
 

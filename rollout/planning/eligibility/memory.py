@@ -129,7 +129,7 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
         return _forget_failures(memory, ended)
     is_failure = end.outcome not in _NO_FAILURES
     # Without a rest, the node would be drained again and again.
-    rests_anyway = end.pods_still_ran or _has_given_reboot_up(ended)
+    rests_anyway = end.pods_still_ran or _is_canceled_reboot(ended)
     if not (is_failure or rests_anyway) or len(ended.node) > _LONGEST_NAME:
         return memory
     before = memory.nodes.get(ended.node)
@@ -154,8 +154,8 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     return replace(memory, nodes=nodes, versions=versions)
 
 
-def _has_given_reboot_up(ended: EndedNode) -> bool:
-    """Whether a host asked for a reboot by FleetLock, and did not do it."""
+def _is_canceled_reboot(ended: EndedNode) -> bool:
+    """Whether a reboot that a host requested by FleetLock was canceled."""
     return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run_id)
 
 
