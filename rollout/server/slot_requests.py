@@ -1,6 +1,6 @@
 """Answers reboot requests and steady-state reports of hosts that hold a slot.
 
-A grant is written on the Node before the slot and the Lease are checked. A worker that returns a
+A grant is written on the Node before the slot and the lock are checked. A worker that returns a
 node suspends grants before it reads the Node's phase. So at least one sees what the other has done.
 """
 
@@ -73,24 +73,24 @@ def grant_reboot(server: ServerContext, slot: Slot, detail: str) -> FleetLockAns
     # 2. The grant on the Node; then the checks of the node again, which may have changed meanwhile.
     _write_grant(server, slot, node)
 
-    # 3. The slot and the Lease, which have to be checked after the grant.
-    until = _check_slot_and_lease(server, slot)
+    # 3. The slot and the lock, which have to be checked after the grant.
+    until = _check_slot_and_lock(server, slot)
     return FleetLockAnswer(AnswerKind.GRANTED, f"{slot.node} is cordoned and drained", until)
 
 
-def _check_slot_and_lease(server: ServerContext, slot: Slot) -> float:
+def _check_slot_and_lock(server: ServerContext, slot: Slot) -> float:
     """Return until when (monotonic) both are sure to be held, or raise `Denied`.
 
-    `FencedError` if no server holds the Lease.
+    `FencedError` if no server holds the lock.
     """
     # Before both requests, because an answer is as old as its request.
     until = server.leadership.safe_until
     # Both requests at once: the host waits.
-    lease_check = in_background(server.leadership.require_server, "lease")
+    lock_check = in_background(server.leadership.require_server, "lock")
     stored = server.slots.read_now().of_run(slot.run_id)
     if stored is None or stored.state is not SlotState.HELD or _may_be_returned(stored):
         raise _denial_before_release(slot)
-    lease_check.result()
+    lock_check.result()
     return until
 
 
@@ -102,7 +102,7 @@ def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
     returns it when the host does not reboot in time.
     """
     cluster = server.cluster_for_host
-    # Any live FleetLock server may hold the Lease: its worker continues this node.
+    # Any live FleetLock server may hold the lock: its worker continues this node.
     task = server.task_for_marking(slot, node, cluster, server.leadership.require_server)
     try:
         # The phase `rebooting`, for which the worker takes the edge REBOOT_REQUESTED.

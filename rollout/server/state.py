@@ -1,4 +1,4 @@
-"""What the threads of a server share: its settings, the slots, and who holds the Lease."""
+"""What the threads of a server share: its settings, the slots, and who holds the lock."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -128,13 +128,13 @@ class SlotStore:
 
 @dataclass(slots=True)
 class Leadership:
-    """Who holds the Lease; for many threads."""
+    """Who holds the lock; for many threads."""
 
     api: ClusterApi
     watch: LeaseWatch
     namespace: str
     holder: str
-    # While this server's worker holds the Lease.
+    # While this replica holds the lock.
     own_lock: LeaseLock | None = None
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _lease: LeaseState = NO_LEASE
@@ -163,24 +163,24 @@ class Leadership:
     def safe_until(self) -> float:
         """Until when (monotonic) a check that starts now is valid.
 
-        Another server takes a dead holder's Lease after two renewals at the earliest, and one may
+        Another replica takes a dead holder's lock after two renewals at the earliest, and one may
         have been under way.
         """
         return self.watch.clock.monotonic() + min(_MOST_ANSWER_SECONDS, self._lease.renewal_seconds)
 
     def require_server(self) -> None:
-        """Raise `FencedError` unless a live FleetLock server holds the Lease."""
+        """Raise `FencedError` unless a live FleetLock server holds the lock."""
         self._read_lease_again()
         own_lock = self.own_lock
         if own_lock is not None and self._lease.holder == self.holder:
-            # This server's own lock can renew the Lease first.
+            # This replica's own lock can renew the Lease first.
             own_lock.check()
             return
         state = self.watch.state
         if state is HolderState.UNKNOWN:
             state = await_renewal(self.watch, self._read_lease_again, lambda _message: None)
         if state is not HolderState.ALIVE or not is_fleetlock_run(self._lease.run_id):
-            raise FencedError("no FleetLock server is known to hold the Lease")
+            raise FencedError("no FleetLock server is known to hold the lock")
 
     def _read_lease_again(self) -> LeaseState:
         self.read_holder_state(fresh_seconds=0.0)

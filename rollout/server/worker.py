@@ -1,9 +1,9 @@
-"""Works on the nodes of all slots, on the replica that holds the Lease.
+"""Works on the nodes of all slots, on the replica that holds the lock.
 
 If that replica dies, another one continues from the marks.
 
     work_until_stopped       reads the slots, until the server ends
-      _lead_if_nobody_does   takes the Lease if a slot needs work and nobody holds it
+      _lead_if_nobody_does   takes the lock if a slot needs work and nobody holds it
         _work_while_leading  starts a thread for each slot that needs work
           _work_on_slot      has `SlotRunner` run the node, then releases or fails the slot
 """
@@ -263,10 +263,10 @@ class SlotThread(Struct, frozen=True):
 
 
 class Worker:
-    """Holds the Lease while slots need work, with a thread for each.
+    """Holds the lock while slots need work, with a thread for each.
 
     A thread ends early if `server_stop` is requested (this replica ends) or `lead_end` (it has lost
-    the Lease); another replica continues.
+    the lock); another replica continues.
     """
 
     def __init__(self, server: ServerContext, server_stop: GracefulStop) -> None:
@@ -300,7 +300,8 @@ class Worker:
                 self._read_slots()
                 slots = self._slots_to_work_on()
                 if slots:
-                    # A Lease names one run; any slot's shows that a FleetLock server holds it.
+                    # The Lease names one run. That of any slot shows that a FleetLock server holds
+                    # the lock.
                     self._lead_if_nobody_does(run_on_lease=slots[0].run_id)
             except RolloutError as error:
                 self._troubles.report(_SLOTS, error.message)
@@ -339,7 +340,7 @@ class Worker:
             return False
 
     def _lead_if_nobody_does(self, run_on_lease: str) -> None:
-        """Take the Lease if nobody alive holds it, and work until no slot needs work."""
+        """Take the lock if nobody alive holds it, and work until no slot needs work."""
         state = self._leadership.read_holder_state()
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return
