@@ -123,7 +123,7 @@ class ApiError(RolloutError):
 
 
 class ApiUnavailableError(ApiError):
-    """No connection, no answer in time, or an overloaded server (5xx)."""
+    """No connection, no answer in time, or an overloaded API server (5xx)."""
 
 
 class ApiConflictError(ApiError):

@@ -26,13 +26,13 @@ class ClusterApi(Protocol):
         """Return the address of the API server."""
 
     def server_time(self) -> datetime | None:
-        """Return the server's clock in UTC, never fast and at most seconds slow.
+        """Return the API server's clock in UTC, never fast and at most seconds slow.
 
-        None before the first answer. Compare the server's timestamps only with this clock.
+        None before the first answer. Compare the API server's timestamps only with this clock.
         """
 
     def within(self, seconds: float) -> "ClusterApi":
-        """Return this server with a timeout for each answer."""
+        """Return this API server with a timeout for each answer."""
 
     def get(self, path: str, query: Query | None = None) -> bytes:
         """Return the body of a GET."""

@@ -108,7 +108,7 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
             begin = text.find(_LINE_BEGINS, end)
 
 
-def read_server(path: Path) -> str:
+def read_api_server(path: Path) -> str:
     """Return the API server's address in a run's journal, or empty."""
     with suppress(OSError):
         for record in read_journal(path):
@@ -118,7 +118,7 @@ def read_server(path: Path) -> str:
     return ""
 
 
-def is_same_server(address: str, other: str) -> bool:
+def is_same_api_server(address: str, other: str) -> bool:
     """Whether both addresses are of one API server; an unknown one is empty."""
     return bool(address) and address.rstrip("/") == other.rstrip("/")
 

@@ -21,13 +21,13 @@ _SERIES_LABELS = frozenset({"__name__", "alertstate"})
 T = TypeVar("T")
 
 
-class _Server(NamedTuple):
+class _Service(NamedTuple):
     name: str
     example: str
     login_hint: str
 
 
-PROMETHEUS = _Server(
+PROMETHEUS = _Service(
     name="Prometheus",
     example="http://prometheus.monitoring:9090",
     login_hint=(
@@ -35,7 +35,7 @@ PROMETHEUS = _Server(
         f" {TOKEN_VARIABLE}."
     ),
 )
-ALERTMANAGER = _Server(
+ALERTMANAGER = _Service(
     name="Alertmanager",
     example="http://alertmanager.monitoring:9093",
     login_hint="rollout does not log in to Alertmanager: name a URL that needs no login.",
@@ -157,17 +157,18 @@ def _is_silenced(sample: _Sample, known: Iterable[_KnownAlert]) -> bool:
     return bool(own) and all(alert.status.silenced_by for alert in own)
 
 
-def check_url(url: str, server: _Server = PROMETHEUS) -> str:
+def check_url(url: str, service: _Service = PROMETHEUS) -> str:
     """Return the URL; `UsageError` if invalid, or with credentials or parameters."""
     parts = parse_url(url)
     if parts is None or not parts.host:
         raise UsageError(
-            f"{without_userinfo(url)!r} is not a URL of {server.name}",
-            hint=f"Use a URL such as {server.example}.",
+            f"{without_userinfo(url)!r} is not a URL of {service.name}",
+            hint=f"Use a URL such as {service.example}.",
         )
     if parts.auth or parts.query or parts.fragment:
         raise UsageError(
-            f"the URL of {server.name} has credentials or parameters in it", hint=server.login_hint
+            f"the URL of {service.name} has credentials or parameters in it",
+            hint=service.login_hint,
         )
     return url
 
@@ -181,7 +182,7 @@ def has_same_origin(url: str, other: str) -> bool:
 def token_for(planned_url: str, configured_url: str, token: str) -> str:
     """Return the token to send to a plan's URL; empty if there is none.
 
-    `UsageError` for an invalid token, or if the settings name another server: a plan must not
+    `UsageError` for an invalid token, or if the settings name another address: a plan must not
     redirect the token.
     """
     if not token.strip():

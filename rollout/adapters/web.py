@@ -63,7 +63,7 @@ def parse_address(text: str) -> tuple[str, int]:
     return match["v6"] or match["host"] or "", int(match["port"])
 
 
-class _Server(ThreadingMixIn, WSGIServer):
+class _HttpServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = _MOST_CONNECTIONS
@@ -164,7 +164,7 @@ def serve_http(address: str, application: Application) -> Iterator[str]:
         family, *_, socket_address = socket.getaddrinfo(
             host or everywhere, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        server = _Server(family, socket_address, application)
+        server = _HttpServer(family, socket_address, application)
     except OSError as error:
         raise InputError(f"cannot listen on {address}: {error.strerror or error}") from error
     thread = threading.Thread(

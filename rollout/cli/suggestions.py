@@ -41,7 +41,12 @@ def proven_versions(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:
-    from rollout.adapters.journal import is_same_server, latest_first, list_journals, read_server
+    from rollout.adapters.journal import (
+        is_same_api_server,
+        latest_first,
+        list_journals,
+        read_api_server,
+    )
     from rollout.adapters.kube.kubeconfig import find_login
 
     with _quiet_terminal(), suppress(Exception):
@@ -49,8 +54,10 @@ def run_ids(context: typer.Context, incomplete: str) -> list[str]:
         # Runs of the current cluster come first.
         with suppress(Exception):
             cluster = _read_settings(context).cluster
-            server = find_login(cluster.kubeconfig, cluster.context or None).server
-            files = sorted(files, key=lambda path: not is_same_server(server, read_server(path)))
+            api_server = find_login(cluster.kubeconfig, cluster.context or None).server
+            files = sorted(
+                files, key=lambda path: not is_same_api_server(api_server, read_api_server(path))
+            )
         return _starting_with(incomplete, (file.stem for file in files))
     return []
 

@@ -181,7 +181,7 @@ class LockSnapshot(Struct, frozen=True):
             return None
         if age <= self.lease.renewal_seconds + _RENEWAL_SLACK:
             return True
-        # The server's timestamps have whole seconds.
+        # The API server's timestamps have whole seconds.
         if self.has_exact_age and age > self.lease.duration + _RENEWAL_SLACK:
             return False
         return None

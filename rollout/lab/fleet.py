@@ -12,7 +12,7 @@ from rollout.lab.credentials import InventoryHost, public_line
 from rollout.lab.hostplan import HostPlan
 from rollout.lab.hosts.faults import HostKeyFault
 from rollout.lab.hosts.machine import HostTimings, Machine
-from rollout.lab.hosts.ssh_server import HostServer, new_host_key
+from rollout.lab.hosts.ssh_server import HostSshServer, new_host_key
 from rollout.lab.hosts.zincati import DROP_IN, Zincati, drop_in
 
 
@@ -33,7 +33,7 @@ class Fleet:
         authorized: asyncssh.SSHKey,
     ) -> None:
         self.machines: dict[str, Machine] = {}
-        self.servers: dict[str, HostServer] = {}
+        self.ssh_servers: dict[str, HostSshServer] = {}
         self.agents: dict[str, Zincati] = {}
         self.inventory: list[InventoryHost] = []
         for plan, listening in zip(plans, sockets, strict=True):
@@ -43,7 +43,7 @@ class Fleet:
             )
             self.machines[plan.name] = machine
             host_key = new_host_key()
-            self.servers[plan.name] = HostServer(
+            self.ssh_servers[plan.name] = HostSshServer(
                 machine, listening, authorized=authorized, host_key=host_key
             )
             if machine.faults.host_key is HostKeyFault.OTHER:
@@ -74,7 +74,7 @@ class Fleet:
 
     async def start(self) -> None:
         """Start the SSH servers, the hosts' own timers and the agents."""
-        for server in self.servers.values():
+        for server in self.ssh_servers.values():
             await server.start()
         for machine in self.machines.values():
             machine.start()
@@ -87,5 +87,5 @@ class Fleet:
             machine.stop()
         tasks = [task for machine in self.machines.values() for task in machine.background]
         await asyncio.gather(*tasks, return_exceptions=True)
-        for server in self.servers.values():
+        for server in self.ssh_servers.values():
             await server.close()

@@ -26,7 +26,7 @@ DEFAULT_NAME = "node-rollout"
 DEFAULT_SCHEDULE = "0 1 * * *"
 DEFAULT_ZONE = "Etc/UTC"
 SSH_SECRET = "rollout-ssh"  # noqa: S105 - a name
-SERVER_PORT = 8080
+FLEETLOCK_PORT = 8080
 _CLUSTER_WIDE = ""
 # The API server requires this key in Secrets of type kubernetes.io/ssh-auth.
 SSH_KEY = "ssh-privatekey"
@@ -116,7 +116,7 @@ def manifest_text(installation: Installation) -> str:
         names_registry=installation.names_registry,
         labels=labels,
         roles=roles(installation),
-        server_port=SERVER_PORT,
+        fleetlock_port=FLEETLOCK_PORT,
         ssh_secret=SSH_SECRET,
         ssh_key=SSH_KEY,
         deferred=marks.DEFERRED,

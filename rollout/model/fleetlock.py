@@ -112,7 +112,7 @@ class Awaited(StrEnum):
 
 
 # The stored names are older than the terms above, which use `released` and `returned` otherwise.
-# They are kept because servers of two versions share the slots.
+# They are kept because FleetLock servers of two versions share the slots.
 _STORED_NAMES = {
     "run_id": "run",
     "is_suspended": "closing",

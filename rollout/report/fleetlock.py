@@ -39,8 +39,8 @@ def slots_text(slots: Slots, nodes: Mapping[str, Node], lock_holder: str, width:
         lines.append(f"Served by: {name_excerpt(lock_holder)}")
     elif any(slot.state is SlotState.HELD for slot in slots.all):
         lines.append(
-            "No server holds the lock. The next server that starts continues. To release the slots"
-            " instead, run: rollout abort"
+            "No FleetLock server holds the lock. The next one that starts continues."
+            " To release the slots instead, run: rollout abort"
         )
     return "\n".join(lines)
 

@@ -84,13 +84,13 @@ COLUMNS = (
 
 
 def history_text(
-    runs: Sequence[RunReport], *, width: int | None = None, current_server: str = ""
+    runs: Sequence[RunReport], *, width: int | None = None, current_api_server: str = ""
 ) -> str:
     if not runs:
         return "No run is recorded here."
     is_wide = width is None
     clusters = {run.cluster.rstrip("/") for run in runs}
-    has_other_clusters = bool(current_server) and clusters != {current_server.rstrip("/")}
+    has_other_clusters = bool(current_api_server) and clusters != {current_api_server.rstrip("/")}
     shows_cluster = is_wide or has_other_clusters or len(clusters) > 1
 
     rows = [history_row(run, shows_cluster=shows_cluster) for run in runs]

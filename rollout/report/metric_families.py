@@ -180,7 +180,7 @@ class FleetLockMetrics(Collector):
 
     def __init__(self, cluster: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        # Empty until the server replaces them.
+        # Empty until the FleetLock server replaces them.
         self.slots: Callable[[], Slots] = Slots
         self.in_hand: Callable[[], int] = int
         self._collect_lock = Lock()
@@ -197,7 +197,7 @@ class FleetLockMetrics(Collector):
             labels=("group", "state"),
         )
         self._in_hand = gauge(
-            "fleetlock_nodes_in_hand", "Nodes that this server is draining or rebooting."
+            "fleetlock_nodes_in_hand", "Nodes that this FleetLock server is draining or rebooting."
         )
 
     def count_response(self, request: str, kind: str) -> None:

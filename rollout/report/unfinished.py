@@ -157,7 +157,10 @@ def commands_clause(unfinished: Unfinished) -> str:
         return "; ".join(f"{way.lead}: `{way.command}`" for way in ways_after_abort(unfinished))
     if is_of_fleetlock(unfinished):
         status = "`rollout fleetlock status` shows it"
-        return f"{status}; if no server runs any more, `rollout abort` returns the nodes to service"
+        return (
+            f"{status}; if no FleetLock server runs any more,"
+            " `rollout abort` returns the nodes to service"
+        )
     if unfinished.record.problem:
         return "`rollout abort` returns the nodes in flight to service"
     if unfinished.only_failed_left:

@@ -218,16 +218,16 @@ def test_a_client_that_stops_reading_prints_nothing(
 ) -> None:
     monkeypatch.setattr(web._Handler, "timeout", 0.2)
     ended = threading.Event()
-    forget = web._Server._note_closed
+    forget = web._HttpServer._note_closed
 
-    def forget_client(server: web._Server, client: str) -> None:
+    def forget_client(server: web._HttpServer, client: str) -> None:
         forget(server, client)
         ended.set()
 
     def large_page(path: str, *, refreshes: bool) -> WebPage:
         return WebPage("a" * 20_000_000, PAGE.csp)
 
-    monkeypatch.setattr(web._Server, "_note_closed", forget_client)
+    monkeypatch.setattr(web._HttpServer, "_note_closed", forget_client)
     with serve_http("127.0.0.1:0", page_application(large_page)) as url:
         place = ("127.0.0.1", urlsplit(url).port)
         with closing(socket.create_connection(place)) as client:

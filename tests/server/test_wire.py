@@ -127,7 +127,7 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
         (("--group", "workers"), "names no FleetLock group"),
         (("--group", "workers=0"), "would allow no node to be rebooted"),
         (("--group-selector", "workers=a in"), "is not a label selector"),
-        (("--set", "gates.interactive=true"), "a server runs unattended"),
+        (("--set", "gates.interactive=true"), "a FleetLock server runs unattended"),
         (("--set", "reboot.pre-playbook=a.yml"), "cannot be used with fleetlock"),
         (("--set", "reboot.post-playbook=a.yml"), "cannot be used with fleetlock"),
         (("--skip", "blocked"), "unknown flag: --skip"),

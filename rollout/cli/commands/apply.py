@@ -112,11 +112,11 @@ def _is_rehearsal(dry_run: DryRun | None) -> bool:
 
 def _run_or_rehearse(spec: "RolloutSpec", *, asks: bool, dry_run: DryRun | None) -> ExitCode:
     if _is_rehearsal(dry_run):
-        return _rehearse(spec, asks_server=dry_run is DryRun.SERVER)
+        return _rehearse(spec, asks_api_server=dry_run is DryRun.SERVER)
     return _run(spec, asks=asks)
 
 
-def _rehearse(spec: "RolloutSpec", *, asks_server: bool) -> ExitCode:
+def _rehearse(spec: "RolloutSpec", *, asks_api_server: bool) -> ExitCode:
     """Show what a run would do. It does not change the metrics of the last run."""
     from rollout.cli import gate_wiring
     from rollout.cli.stages.cluster import connect
@@ -130,7 +130,7 @@ def _rehearse(spec: "RolloutSpec", *, asks_server: bool) -> ExitCode:
 
     # Show what a run without --yes would show.
     prepared = _prepare_and_show(connections, spec, metrics=None, asks=True)
-    return execute.rehearse(prepared, connections.api, asks_server=asks_server)
+    return execute.rehearse(prepared, connections.api, asks_api_server=asks_api_server)
 
 
 def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:

@@ -23,9 +23,9 @@ from rollout.ports import ClusterApi
 from rollout.report.fleetlock import SlotReleaseReport, fleetlock_document, slots_text
 
 _POLL_SECONDS = 0.5
-# The server watches a host with a new grant for a minute.
+# The FleetLock server watches a host with a new grant for a minute.
 _RELEASE_SECONDS = 120.0
-# While one server replaces another, nobody holds the lock for some seconds.
+# While one FleetLock server replaces another, nobody holds the lock for some seconds.
 _WITHOUT_SERVER_SECONDS = 15.0
 # Without the order of waves and the time for a reboot, because hosts reboot by themselves.
 _RULES = (
@@ -86,7 +86,8 @@ def serve(settings: CommandSettings) -> None:
         )
     if settings.gates.interactive:
         raise UsageError(
-            "gates.interactive asks before each wave, and a server runs unattended", hint="Drop it."
+            "gates.interactive asks before each wave, and a FleetLock server runs unattended",
+            hint="Drop it.",
         )
     serve_fleetlock(settings)
 
@@ -142,15 +143,16 @@ def release(
 
 
 def _read_lock_holder(api: ClusterApi, namespace: str) -> str:
-    """Return the server that holds the lock; empty if none does."""
+    """Return the FleetLock server that holds the lock; empty if none does."""
     lease = with_patience(read_lease, api, namespace)
     return lease.holder if is_fleetlock_run(lease.run_id) else ""
 
 
 def _release_slot(settings: CommandSettings, node: str) -> bool:
-    """Cancel the node's reboot, and wait until a server has released its slot.
+    """Cancel the node's reboot, and wait until a FleetLock server has released its slot.
 
-    Returns False if the node holds no slot. Raises `BlockedError` if no server releases it in time.
+    Returns False if the node holds no slot. Raises `BlockedError` if no FleetLock server releases
+    the slot in time.
     """
     api = wiring.cluster_api(settings)
     namespace = settings.lock.namespace
@@ -161,15 +163,19 @@ def _release_slot(settings: CommandSettings, node: str) -> bool:
         return False
     run_id = slot.run_id
     with_patience(change_slots, api, namespace, partial(Slots.cancel, run_id=run_id))
-    say(f"{node}: waiting for a server to release its slot")
+    say(f"{node}: waiting for a FleetLock server to release its slot")
     began = time.monotonic()
     while with_patience(read_slots, api, namespace).of_run(run_id) is not None:
         waited = time.monotonic() - began
         has_no_server = waited > _WITHOUT_SERVER_SECONDS and not _read_lock_holder(api, namespace)
         if has_no_server or waited > _RELEASE_SECONDS:
             raise BlockedError(
-                f"the reboot of {node} is canceled, but no server has released its slot yet",
-                hint="The next server that starts releases it. If none runs, run: rollout abort",
+                f"the reboot of {node} is canceled,"
+                " but no FleetLock server has released its slot yet",
+                hint=(
+                    "The next FleetLock server that starts releases it."
+                    " If none runs, run: rollout abort"
+                ),
             )
         wiring.system_clock().sleep(_POLL_SECONDS)
     return True

@@ -63,8 +63,8 @@ def history(
         return
     runs = sorted(_read_all_runs(), key=lambda entry: entry.begun_at)
     login = wiring.find_login(settings)
-    current_server = login.server if login else ""
-    text = partial(history_text, runs, width=output.width, current_server=current_server)
+    current_api_server = login.server if login else ""
+    text = partial(history_text, runs, width=output.width, current_api_server=current_api_server)
     output.show(HistoryReport(FORMAT_VERSION, runs), text)
 
 
@@ -174,18 +174,18 @@ def _choose_last_journal(paths: Sequence[Path], settings: CommandSettings) -> Pa
     from rollout.cli import wiring
 
     login = wiring.find_login(settings)
-    server = login.server if login else ""
+    api_server = login.server if login else ""
     latest = journal.latest_first(paths)
     for path in latest:
-        if journal.is_same_server(server, journal.read_server(path)):
+        if journal.is_same_api_server(api_server, journal.read_api_server(path)):
             say(f"The last run: {printable(path.stem)}.")
             return path
     path = latest[0]
     other_cluster = (
-        printable(journal.read_server(path).removeprefix("https://")) or "an unknown cluster"
+        printable(journal.read_api_server(path).removeprefix("https://")) or "an unknown cluster"
     )
-    if server:
-        here = printable(server.removeprefix("https://"))
+    if api_server:
+        here = printable(api_server.removeprefix("https://"))
         say(f"No run on {here}, the current cluster, is recorded here.")
     say(f"The last run, on {other_cluster}: {printable(path.stem)}.")
     return path

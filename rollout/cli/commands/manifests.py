@@ -22,7 +22,7 @@ from rollout.manifests.objects import (
     DEFAULT_NAME,
     DEFAULT_SCHEDULE,
     DEFAULT_ZONE,
-    SERVER_PORT,
+    FLEETLOCK_PORT,
     SSH_KEY,
     SSH_SECRET,
     Installation,
@@ -164,10 +164,10 @@ def manifests(
 ) -> None:
     """Print the manifests that run rollout in the cluster, for kubectl apply.
 
-    The kinds cronjob, deployment and job run `rollout operate`; fleetlock runs the server for hosts
-    with Zincati. Checks the settings file and the known_hosts file, and puts them into a ConfigMap.
-    The roles grant only the permissions that rollout uses. The SSH key is not included: create the
-    Secret rollout-ssh yourself.
+    The kinds cronjob, deployment and job run `rollout operate`; fleetlock runs the FleetLock server
+    for hosts with Zincati. Checks the settings file and the known_hosts file, and puts them into a
+    ConfigMap. The roles grant only the permissions that rollout uses. The SSH key is not included:
+    create the Secret rollout-ssh yourself.
 
     \b
     Examples:
@@ -248,7 +248,7 @@ def _with_settings(choices: Installation, typed: CommandSettings) -> Installatio
         metrics_port=_metrics_port(kind, listen),
     )
     if is_fleetlock or kind is InstallationKind.ROLES:
-        # Neither uses SSH. When a server stops, its other replicas continue its drains.
+        # Neither uses SSH. When a FleetLock server stops, its other replicas continue its drains.
         return installation
     by_ansible = pod.ssh.executor is Executor.ANSIBLE
     known_hosts = _read_known_hosts(typed.ssh.known_hosts, accepts_authority=by_ansible)
@@ -260,7 +260,7 @@ def _metrics_port(kind: InstallationKind, listen: str) -> int:
     from rollout.adapters.web import parse_address
 
     host, port = parse_address(listen) if listen else ("127.0.0.1", 0)
-    if kind is InstallationKind.FLEETLOCK and port == SERVER_PORT:
+    if kind is InstallationKind.FLEETLOCK and port == FLEETLOCK_PORT:
         hint = "Use another port, such as :9732."
         raise UsageError(
             f"metrics.listen: port {port} is already used for FleetLock requests", hint=hint

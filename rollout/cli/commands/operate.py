@@ -48,7 +48,7 @@ def operate(
 
         evidence_rules(settings)
     _refuse_settings_for_attended_runs(settings)
-    with deliver_metrics(settings, _server_url(settings), serves=True) as metrics:
+    with deliver_metrics(settings, _api_server_url(settings), serves=True) as metrics:
         process_stop = GracefulStop()
         operation = Operation(settings, process_stop, metrics, once=once)
         # `stages.operate` lists what a signal stops.
@@ -67,7 +67,7 @@ def _for_unattended_passes(settings: CommandSettings) -> CommandSettings:
     return settings
 
 
-def _server_url(settings: CommandSettings) -> str:
+def _api_server_url(settings: CommandSettings) -> str:
     """Return the API server's URL; empty if the settings are wrong, which each pass reports."""
     from rollout.cli import wiring
 

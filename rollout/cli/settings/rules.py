@@ -200,15 +200,15 @@ def _missing_commands(settings: Settings, policy: Policy) -> Sequence[str]:
     return missing
 
 
-def groups_of(server: FleetLockSettings) -> Groups:
+def groups_of(fleetlock: FleetLockSettings) -> Groups:
     """Return FleetLock's groups. A group without a count has the default slots."""
-    counts = _value_by_group(server.group)
-    selectors = _value_by_group(server.group_selector)
+    counts = _value_by_group(fleetlock.group)
+    selectors = _value_by_group(fleetlock.group_selector)
     rules: dict[str, GroupRules] = {}
     for name in {**counts, **selectors}:
-        slots = Count.parse(counts[name]) if name in counts else server.slots
+        slots = Count.parse(counts[name]) if name in counts else fleetlock.slots
         rules[name] = GroupRules(slots, selectors.get(name, ""))
-    return Groups(GroupRules(server.slots), rules)
+    return Groups(GroupRules(fleetlock.slots), rules)
 
 
 def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
@@ -216,7 +216,7 @@ def _value_by_group(assignments: Sequence[str]) -> Mapping[str, str]:
     return dict(assignment.split("=", maxsplit=1) for assignment in assignments)
 
 
-def server_policy(settings: Settings) -> Policy:
+def fleetlock_policy(settings: Settings) -> Policy:
     """Return a FleetLock server's policy. By default, it allows as many nodes as all slots.
 
     Raises `UsageError` also for playbooks.
@@ -228,10 +228,10 @@ def server_policy(settings: Settings) -> Policy:
             hint="Drop them.",
         )
     policy = policy_of(settings)
-    server = settings.fleetlock
+    fleetlock = settings.fleetlock
     if settings.waves.max_unavailable is not None:
         return policy
-    counts = [rules.slots for rules in groups_of(server).named.values()] or [server.slots]
+    counts = [rules.slots for rules in groups_of(fleetlock).named.values()] or [fleetlock.slots]
     percentages = [count for count in counts if count.is_share]
     if percentages:
         # Numbers cannot be added to a percentage, so the largest percentage is the limit.
@@ -284,7 +284,7 @@ def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settin
         )
     # Only the pod has the calendar's file, so this machine does not read it.
     without_calendar = settings.without_calendar()
-    policy = server_policy(without_calendar) if is_fleetlock else policy_of(without_calendar)
+    policy = fleetlock_policy(without_calendar) if is_fleetlock else policy_of(without_calendar)
     return settings, policy
 
 

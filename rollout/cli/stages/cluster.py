@@ -40,7 +40,7 @@ def connect(settings: Settings) -> Connections:
 
 
 def with_patience(action: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Retry API errors for a minute, but raise at once if no server answers."""
+    """Retry API errors for a minute, but raise at once if no API server answers."""
     has_reported = False
 
     def report_once(error: BaseException) -> None:

@@ -95,7 +95,7 @@ def check_cluster(
     check_name = CheckName.KUBECONFIG
     subject = api.server
     try:
-        checks.append(cluster.server_check(identity))
+        checks.append(cluster.api_server_check(identity))
         checks += cluster.clock_checks(wiring.now(), api.server_time())
         checks += _access_checks(api, namespace, spec.policy)
         check_name = CheckName.NODES

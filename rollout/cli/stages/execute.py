@@ -44,7 +44,7 @@ from rollout.execution.lock import LockOptions
 from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.rollout.assembly import RunInputs, RunPorts, assemble_rollout
 from rollout.execution.rollout.ledger import Rehearsal
-from rollout.execution.rollout.rehearsal import rehearse_on_server
+from rollout.execution.rollout.rehearsal import rehearse_on_api_server
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason
@@ -274,12 +274,12 @@ def _report_relaxed_rules(prepared: PreparedRun, report: Reporter) -> None:
             report.notice(sentence)
 
 
-def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> ExitCode:
-    """Show what a run would do. With `asks_server`, the API server checks each write."""
+def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_api_server: bool) -> ExitCode:
+    """Show what a run would do. With `asks_api_server`, the API server checks each write."""
     rehearsed: Sequence[Rehearsal] = ()
-    if asks_server:
+    if asks_api_server:
         with show_progress("asking the API server about each write"):
-            rehearsed = rehearse_on_server(api, prepared.plan)
+            rehearsed = rehearse_on_api_server(api, prepared.plan)
     not_started = tuple(NotStarted(node.name, "dry run") for node in prepared.plan.nodes)
     pods = prepared.plan.summary.pods_to_move
     result = RunResult(
@@ -296,7 +296,7 @@ def rehearse(prepared: PreparedRun, api: ClusterApi, *, asks_server: bool) -> Ex
             lines.write(DryRunLine(now, node.node, node.evictions, node.objections))
         report.finished(result)
     elif prepared.plan.waves:
-        text = rehearsal_text(rehearsed, output.width) if asks_server else NOT_REHEARSED
+        text = rehearsal_text(rehearsed, output.width) if asks_api_server else NOT_REHEARSED
         ending = rehearsal_ending(result, output.width)
         show("\n".join(part for part in (text, ending) if part))
     return ExitCode.PARTIAL if result.not_done else ExitCode.OK

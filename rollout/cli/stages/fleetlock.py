@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rollout.cli import gate_wiring, wiring
-from rollout.cli.settings.rules import groups_of, selection_of, server_policy
+from rollout.cli.settings.rules import fleetlock_policy, groups_of, selection_of
 from rollout.cli.settings.schema import FleetLockSettings, Settings
 from rollout.cli.stages.execute import progress_display
 from rollout.cli.stages.metrics import cluster_name
@@ -39,7 +39,7 @@ def _require_library() -> None:
 
 
 def serve_fleetlock(settings: Settings) -> None:
-    policy = server_policy(settings)
+    policy = fleetlock_policy(settings)
     _require_library()
     import asyncio
 
@@ -60,8 +60,8 @@ def serve_fleetlock(settings: Settings) -> None:
         as_json=output.as_json, may_redraw=False, names_pods=output.verbose > 0
     )
     with progress as observer:
-        server = ServerContext(
-            settings=_server_settings(settings),
+        context = ServerContext(
+            settings=_fleetlock_settings(settings),
             api=api,
             clock=wiring.system_clock(),
             notice=say,
@@ -74,8 +74,8 @@ def serve_fleetlock(settings: Settings) -> None:
         listening = Listening(*parse_address(options.listen), options.tls_cert, options.tls_key)
         # Report a bad certificate before any thread is started.
         listening.check_certificate()
-        with running_service(server) as service:
-            fleetlock_metrics.slots = lambda: server.slots.cached
+        with running_service(context) as service:
+            fleetlock_metrics.slots = lambda: context.slots.cached
             fleetlock_metrics.in_hand = lambda: service.worker.thread_count
             exposition = wiring.exposition(metrics, fleetlock_metrics)
 
@@ -86,7 +86,7 @@ def serve_fleetlock(settings: Settings) -> None:
                 settings, (metrics, fleetlock_metrics), is_ready=lambda: not service.why_not_ready()
             ):
                 asyncio.run(http.serve_hosts(service, exposition, listening, report_address))
-    say("stopped on request: nodes are left as they are; another server will continue")
+    say("stopped on request: nodes are left as they are; another FleetLock server will continue")
     _end_if_threads_hang()
 
 
@@ -130,14 +130,14 @@ def _check_certificate_files(options: FleetLockSettings) -> None:
         raise InputError(message, hint=hint_of(error)) from error
 
 
-def _server_settings(settings: Settings) -> "ServerSettings":
+def _fleetlock_settings(settings: Settings) -> "ServerSettings":
     from rollout.server.state import ServerSettings
 
     options = settings.fleetlock
     return ServerSettings(
         groups=groups_of(options),
         selection=selection_of(settings),
-        policy=server_policy(settings),
+        policy=fleetlock_policy(settings),
         namespace=settings.lock.namespace,
         holder=f"fleetlock-server/{socket.gethostname()}/{os.getpid()}",
         lease_seconds=settings.lock.seconds,

@@ -54,11 +54,12 @@ def measure_result(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
 
 @contextmanager
 def deliver_metrics(
-    settings: Settings, server: str, *, serves: bool = False
+    settings: Settings, api_server: str, *, serves: bool = False
 ) -> "Iterator[Metrics | None]":
     """Deliver metrics in this context. Yield None if the settings name no receiver.
 
-    `server` is the default name of the cluster. With `serves`, also serve them over HTTP.
+    The address of the `api_server` is the cluster's default name. With `serves`, also serve the
+    metrics over HTTP.
     """
     options = settings.metrics
     listen = options.listen if serves else ""
@@ -67,7 +68,7 @@ def deliver_metrics(
         return
     from rollout.report.metrics import Metrics
 
-    metrics = Metrics(cluster_name(settings, server))
+    metrics = Metrics(cluster_name(settings, api_server))
     with ExitStack() as deliveries:
         if options.textfile:
             file = str(options.textfile)
@@ -127,12 +128,12 @@ def observe_cluster(
         metrics.observe_updates(update_standings(snapshot.nodes, observations, longest_silence))
 
 
-def cluster_name(settings: Settings, server: str) -> str:
-    """Return `prod`, or the server's address, such as `10.0.0.1:6443`."""
+def cluster_name(settings: Settings, api_server: str) -> str:
+    """Return `prod`, or the API server's address, such as `10.0.0.1:6443`."""
     if settings.cluster.name:
         return settings.cluster.name
-    parts = urlsplit(server)
-    return f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or server
+    parts = urlsplit(api_server)
+    return f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or api_server
 
 
 @contextmanager

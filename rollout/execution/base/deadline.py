@@ -20,7 +20,7 @@ BUDGET_CAUSE = "DisruptionBudget"
 STEPS = "steps"
 _GROWING_PAUSE = wait_exponential(0.25, max=5.0)
 _LONGEST_RETRY_AFTER = 30.0
-# An older failure says little: the server may have been back since.
+# An older failure says little: the API server may have been back since.
 _FAILURE_VALID_SECONDS = 60.0
 # A request's timeout when no patience is left.
 _HURRIED_SECONDS = 5.0
@@ -60,9 +60,9 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_transient_answer(error: BaseException) -> bool:
-    """Whether a server sent this transient error.
+    """Whether the API server sent this transient error.
 
-    A server that never responds probably has the wrong address.
+    An API server that never responds probably has the wrong address.
     """
     return is_transient(error) and isinstance(error, ApiError) and error.status != 0
 
@@ -139,7 +139,7 @@ class PatientApi:
 
     @contextmanager
     def noting_outage(self, caller: str) -> Iterator[None]:
-        """Note whether the server answers. Most errors are answers, too."""
+        """Note whether the API server answers. Most errors are answers, too."""
         sent = self.clock.monotonic()
         try:
             yield
@@ -163,7 +163,7 @@ class PatientApi:
         self._outages.pop(caller, None)
 
     def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
-        """Repeat the request while the server is unavailable, until the deadline."""
+        """Repeat the request while the API server is unavailable, until the deadline."""
 
         def once() -> T:
             with self.noting_outage(STEPS):

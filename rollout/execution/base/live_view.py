@@ -1,6 +1,6 @@
 """A live view of a few objects: one list, then one watch, in its own thread.
 
-An outage costs another list only if the server cannot continue the watch.
+An outage costs another list only if the API server cannot continue the watch.
 """
 
 import threading
@@ -64,7 +64,7 @@ class LiveView(Generic[T]):
         self._disconnect()
 
     def resync(self) -> None:
-        """List again: a silent watch may have lost its server."""
+        """List again: a silent watch may have lost its API server."""
         self._needs_list = True
         self._disconnect()
 

@@ -86,7 +86,7 @@ def _covers(rule: Critical, pod: Pod) -> bool:
 
 
 _TERMINATING = "NamespaceTerminating"
-# In a 504: many change this budget at once, but the server is well.
+# In a 504: many change this budget at once, but the API server is well.
 _BUDGET_CONFLICT = "PodDisruptionBudget"
 # The budget's controller lags behind; the eviction is allowed once it catches up.
 _BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")

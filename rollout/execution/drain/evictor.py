@@ -325,6 +325,6 @@ class Evictor:
         if attempt.error is None:
             return
         if attempt.error.status:
-            # An HTTP answer may concern this pod alone; no answer concerns the server.
+            # An HTTP answer may concern this pod alone; no answer concerns the API server.
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         self.task.cluster.notice(attempt.error)

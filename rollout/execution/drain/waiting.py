@@ -172,7 +172,7 @@ class Waiting:
     ) -> None:
         """List again if no pod changes for a while, then after twice the time, and so on.
 
-        A watch that has lost its server shows no changes either.
+        A watch that has lost its API server shows no changes either.
         """
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)

@@ -22,7 +22,7 @@ _AT_ONCE = 8
 _ALLOWED = frozenset({EvictionResult.ACCEPTED, EvictionResult.GONE})
 
 
-def rehearse_on_server(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
+def rehearse_on_api_server(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
     daemon_sets = read_daemon_sets(api)
     rehearsed = side_by_side(
         plan.nodes,

@@ -41,7 +41,7 @@ def read_list(
             return _collect(pages, path, shape, project)
         except ApiGoneError:
             continue
-    # A single page cannot expire, but costs the server more.
+    # A single page cannot expire, but costs the API server more.
     pages = api.pages(path, {**query, "limit": "0"})
     return _collect(pages, path, shape, project)
 

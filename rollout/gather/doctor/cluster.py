@@ -34,7 +34,7 @@ _WITHOUT_POOL_FIX = Fix(
 )
 
 
-def server_check(identity: ClusterIdentity) -> Check:
+def api_server_check(identity: ClusterIdentity) -> Check:
     version = identity.version or "of an unknown version"
     message = f"the API server answers, and knows this user: {version}"
     return passed(CheckName.KUBECONFIG, identity.server, message)

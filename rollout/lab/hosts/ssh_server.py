@@ -29,7 +29,7 @@ def new_host_key() -> asyncssh.SSHKey:
     return asyncssh.generate_private_key("ssh-ed25519")
 
 
-class HostServer:
+class HostSshServer:
     """The server of one machine, on the same address and port while the lab runs.
 
     `authorized` is the only key that may log in, `host_key` the server's first key.
@@ -167,7 +167,7 @@ class HostServer:
 class _KeyAuthentication(asyncssh.SSHServer):
     """One connection's authentication, by the lab's key only."""
 
-    def __init__(self, host: HostServer) -> None:
+    def __init__(self, host: HostSshServer) -> None:
         self._host = host
         self._connection: asyncssh.SSHServerConnection | None = None
 

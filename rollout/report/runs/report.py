@@ -53,7 +53,7 @@ def report_of(
         format_version=FORMAT_VERSION,
         run=_run_id(view),
         ending=_ending(view, nodes, is_being_written=is_being_written),
-        cluster=_server(view),
+        cluster=_api_server(view),
         cluster_name=_first_nonempty(header.cluster_name or "" for header in view.headers),
         begun_at=whole.begin,
         heard_at=whole.end,
@@ -100,7 +100,7 @@ def _run_id(view: RunView) -> str:
     return _first_nonempty([*recorded, *planned])
 
 
-def _server(view: RunView) -> str:
+def _api_server(view: RunView) -> str:
     recorded = [str(header.cluster.get("server", "")) for header in view.headers]
     planned = [plan.cluster.server for plan in view.plans]
     return _first_nonempty([*recorded, *planned])
