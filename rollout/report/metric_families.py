@@ -132,14 +132,14 @@ class RunFamilies:
         )
 
 
-class PassFamilies:
+class AttemptFamilies:
     def __init__(self, cluster: str) -> None:
         gauge = partial(_family, cluster, Gauge)
         counter = partial(_family, cluster, Counter)
         self.late = gauge(
             "deadline_late_seconds", "Seconds by which the forecast exceeds operate.finish-by."
         )
-        self.pass_start = gauge(
+        self.start = gauge(
             "pass_start_timestamp_seconds",
             "Unix time at which the current pass started; 0 if none is running.",
         )
@@ -148,7 +148,7 @@ class PassFamilies:
             "Passes that ended, by result; apply and resume are one pass each.",
             labels=("result",),
         )
-        self.last_pass = gauge(
+        self.last_end = gauge(
             "last_pass_timestamp_seconds", "Unix time at which the last pass ended."
         )
         self.last_result = gauge(
@@ -167,11 +167,11 @@ class Families:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.cluster = ClusterFamilies(cluster)
         self.run = RunFamilies(cluster)
-        self.passes = PassFamilies(cluster)
+        self.attempts = AttemptFamilies(cluster)
 
     @property
     def all(self) -> Sequence[Family[Any]]:
-        groups = (self.cluster, self.run, self.passes)
+        groups = (self.cluster, self.run, self.attempts)
         return [family for group in groups for family in vars(group).values()]
 
 

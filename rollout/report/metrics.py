@@ -31,8 +31,12 @@ from rollout.report.metric_families import Families, Family
 from rollout.report.run_view import NodeView, RunView
 
 
-class PassResult(StrEnum):
-    """How a pass ended: its exit code, or `SKIPPED` if there was nothing to do."""
+class AttemptResult(StrEnum):
+    """How an attempt ended: its exit code, or `SKIPPED` if there was nothing to do.
+
+    An attempt is an apply, rollback or resume command, or a pass of operate. The metrics call each
+    of them a pass.
+    """
 
     OK = "ok"
     ERROR = "error"
@@ -44,7 +48,7 @@ class PassResult(StrEnum):
     SKIPPED = "skipped"
 
     @classmethod
-    def of(cls, code: ExitCode) -> "PassResult":
+    def of(cls, code: ExitCode) -> "AttemptResult":
         name = code.name.lower()
         return cls(name) if name in set(cls) else cls.ERROR
 
@@ -61,7 +65,7 @@ class Metrics(Collector):
         self._families = Families(cluster)
         self._metrics_of_earlier_process: Mapping[str, Metric] = {}
         self._is_skipped = False
-        self._last_pass: PassResult | None = None
+        self._last_result: AttemptResult | None = None
         self._are_held_versions_known = False
         self._view = RunView()
         self._pools: dict[str, str] = {}
@@ -69,9 +73,9 @@ class Metrics(Collector):
         self.change_count = 0
         self._families.cluster.build(__version__).set(1)
         self._families.run.running().set(0)
-        self._families.passes.pass_start().set(0)
-        for result in PassResult:
-            self._families.passes.ended(result)
+        self._families.attempts.start().set(0)
+        for result in AttemptResult:
+            self._families.attempts.ended(result)
 
     @contextmanager
     def _lock_to_change(self) -> Iterator[Families]:
@@ -117,32 +121,32 @@ class Metrics(Collector):
     def observe_lateness(self, seconds_late: float) -> None:
         """Set by how much the forecast exceeds the deadline, infinite for never."""
         with self._lock_to_change() as families:
-            families.passes.late().set(seconds_late)
+            families.attempts.late().set(seconds_late)
 
-    def begin_pass(self, at: datetime) -> None:
-        """Make a pass visible that hangs. This does not count as a change."""
+    def begin_attempt(self, at: datetime) -> None:
+        """Make an attempt visible that hangs. This does not count as a change."""
         with self._lock:
-            self._families.passes.pass_start().set(at.timestamp())
+            self._families.attempts.start().set(at.timestamp())
 
-    def skip_pass(self) -> None:
-        """Do not count the current pass as a success."""
+    def skip_attempt(self) -> None:
+        """Do not count the current attempt as a success."""
         self._is_skipped = True
 
-    def end_pass(self, result: PassResult, at: datetime) -> None:
+    def end_attempt(self, result: AttemptResult, at: datetime) -> None:
         with self._lock_to_change() as families:
-            is_skipped = self._is_skipped and result is PassResult.OK
+            is_skipped = self._is_skipped and result is AttemptResult.OK
             self._is_skipped = False
-            self._last_pass = PassResult.SKIPPED if is_skipped else result
+            self._last_result = AttemptResult.SKIPPED if is_skipped else result
             self._view.release_pods(at)
             families.run.running().set(0)
-            families.passes.pass_start().set(0)
-            families.passes.ended(self._last_pass).inc()
-            families.passes.last_pass().set(at.timestamp())
-            for possible_result in PassResult:
-                is_last = possible_result is self._last_pass
-                families.passes.last_result(possible_result).set(is_last)
-            if self._last_pass is PassResult.OK:
-                families.passes.last_success().set(at.timestamp())
+            families.attempts.start().set(0)
+            families.attempts.ended(self._last_result).inc()
+            families.attempts.last_end().set(at.timestamp())
+            for possible_result in AttemptResult:
+                is_last = possible_result is self._last_result
+                families.attempts.last_result(possible_result).set(is_last)
+            if self._last_result is AttemptResult.OK:
+                families.attempts.last_success().set(at.timestamp())
 
     def notify(self, event: StepEvent) -> None:
         with self._lock_to_change() as families:
@@ -172,7 +176,7 @@ class Metrics(Collector):
         self.has_plan = True
         pools = {node.name: node.pool for node in plan.nodes}
         # Only `operate` has a last pass, and its new plan takes up the nodes in flight.
-        in_flight = self._view.in_flight if self._last_pass is None else ()
+        in_flight = self._view.in_flight if self._last_result is None else ()
         other_nodes = {node.name: node for node in in_flight if node.name not in pools}
         self._view = RunView(nodes=other_nodes)
         self._view.apply(event)
@@ -262,7 +266,7 @@ class Metrics(Collector):
 
     @property
     def is_ready(self) -> bool:
-        return self.change_count > 0 and self._last_pass is not PassResult.ERROR
+        return self.change_count > 0 and self._last_result is not AttemptResult.ERROR
 
     def remember(self, text: str) -> None:
         """Use an earlier process's metrics until newer values are known.
@@ -283,7 +287,7 @@ class Metrics(Collector):
     def last_success(self) -> list[Metric]:
         """Return the metric, or nothing before the first success."""
         with self._lock:
-            metric = self._known_or_earlier(self._families.passes.last_success)
+            metric = self._known_or_earlier(self._families.attempts.last_success)
         return [metric] if metric.samples else []
 
     def collect(self) -> list[Metric]:
@@ -295,7 +299,7 @@ class Metrics(Collector):
         """Return the metric, or an earlier process's until this process has a value."""
         metric: Metric = next(iter(family.instrument.collect()))
         # A new plan does not change when the last success was.
-        is_known = self.has_plan and family is not self._families.passes.last_success
+        is_known = self.has_plan and family is not self._families.attempts.last_success
         if family is self._families.cluster.version_held:
             is_known = self._are_held_versions_known
         if metric.samples or is_known:

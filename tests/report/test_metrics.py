@@ -24,7 +24,7 @@ from rollout.model.progress import (
     RunResult,
 )
 from rollout.model.update_checks import CheckState
-from rollout.report.metrics import Metrics, PassResult
+from rollout.report.metrics import AttemptResult, Metrics
 from tests.report.builders import AT, plan
 
 
@@ -150,13 +150,13 @@ def test_what_is_of_a_rollout_begins_anew_with_the_next_and_what_adds_up_stays()
     step(metrics, 1, Phase.DRAINING)
     finish(metrics, Outcome.DRAIN_FAILED, Phase.DRAINING)
     metrics.notify(RunFinished(AT, RunResult(())))
-    metrics.end_pass(PassResult.PARTIAL, after(600))
+    metrics.end_attempt(AttemptResult.PARTIAL, after(600))
     metrics.notify(PlanReady(after(700), replace(plan(), waves=())))
     assert value(metrics, "running") == 1
     assert standing(metrics, "failed") == 0
     assert value(metrics, "finished_nodes", outcome="drain-failed", pool="") == 0
     assert value(metrics, "node_failures_total", phase="draining", pool="") == 1
-    metrics.end_pass(PassResult.OK, after(701))
+    metrics.end_attempt(AttemptResult.OK, after(701))
     assert value(metrics, "running") == 0
     assert value(metrics, "passes_total", result="partial") == 1
     assert value(metrics, "last_pass_result", result="ok") == 1
@@ -169,7 +169,7 @@ def test_only_the_success_of_this_cluster_is_remembered_and_never_in_place_of_it
     name = "node_rollout_last_success_timestamp_seconds"
     metrics.remember(f'{name}{{cluster="there"}} 5\n{name}{{cluster="here"}} 7\n')
     assert value(metrics, "last_success_timestamp_seconds") == 7
-    metrics.end_pass(PassResult.OK, AT)
+    metrics.end_attempt(AttemptResult.OK, AT)
     metrics.remember(f'{name}{{cluster="here"}} 7\n')
     assert value(metrics, "last_success_timestamp_seconds") == AT.timestamp()
     with pytest.raises(ValueError, match="could not convert"):

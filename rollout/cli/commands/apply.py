@@ -137,13 +137,13 @@ def _run(spec: "RolloutSpec", *, asks: bool) -> ExitCode:
     from rollout.cli import gate_wiring, wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
-    from rollout.cli.stages.metrics import deliver_metrics, measure_result
+    from rollout.cli.stages.metrics import deliver_metrics, measure_attempt
 
     settings = spec.settings
     gate_ports = gate_wiring.gate_ports(settings, spec.policy.gates.alerts)
     connections = connect(settings)
     api = connections.api
-    with deliver_metrics(settings, api.server) as metrics, measure_result(metrics) as measured:
+    with deliver_metrics(settings, api.server) as metrics, measure_attempt(metrics) as measured:
         # `Rollout.run` takes the lock, after planning.
         watch = refuse_if_locked(api, spec.namespace)
         # Imported late, so that the first request is sent sooner.

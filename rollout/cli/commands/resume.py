@@ -66,7 +66,7 @@ def resume(
     from rollout.cli import gate_wiring
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.lock import refuse_if_locked
-    from rollout.cli.stages.metrics import deliver_metrics, measure_result
+    from rollout.cli.stages.metrics import deliver_metrics, measure_attempt
 
     connections = connect(settings)
     api = connections.api
@@ -81,7 +81,7 @@ def resume(
     gate_ports = gate_wiring.gate_ports(settings, spec.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=settings.output.as_json)
-    with deliver_metrics(settings, api.server) as metrics, measure_result(metrics):
+    with deliver_metrics(settings, api.server) as metrics, measure_attempt(metrics):
         prepared = resumption.prepare_resumption(
             connections, spec, unfinished, metrics=metrics, retry_failed=retry_failed
         )

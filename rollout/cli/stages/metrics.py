@@ -28,18 +28,18 @@ _LAST_DELIVERY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class MeasuredCode:
-    """The exit code of a command or pass, which sets it."""
+    """The exit code of an attempt, which sets it."""
 
     code: ExitCode = ExitCode.OK
 
 
 @contextmanager
-def measure_result(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
-    """Report this context to the metrics, with the code that it sets or raises."""
+def measure_attempt(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
+    """Report this context to the metrics as an attempt, with the code that it sets or raises."""
     measured = MeasuredCode()
     clock = wiring.system_clock()
     if metrics:
-        metrics.begin_pass(clock.now())
+        metrics.begin_attempt(clock.now())
     try:
         yield measured
     except BaseException as error:
@@ -47,9 +47,9 @@ def measure_result(metrics: "Metrics | None") -> Iterator[MeasuredCode]:
         raise
     finally:
         if metrics:
-            from rollout.report.metrics import PassResult
+            from rollout.report.metrics import AttemptResult
 
-            metrics.end_pass(PassResult.of(measured.code), clock.now())
+            metrics.end_attempt(AttemptResult.of(measured.code), clock.now())
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages.cluster import connect
 from rollout.cli.stages.lock import new_lease_watch, refuse_if_locked
-from rollout.cli.stages.metrics import measure_result
+from rollout.cli.stages.metrics import measure_attempt
 from rollout.cli.stages.notification_repeats import RepeatFilter
 from rollout.cli.stages.rollout_spec import RolloutSpec, Unattended
 from rollout.cli.terminal import say, show_lines
@@ -71,7 +71,7 @@ class Operation:
             deadline, self.process_stop, revert=settings.waves.stop is StopMode.REVERT
         )
         self.repeats.begin_pass()
-        with measure_result(self.metrics) as measured:
+        with measure_attempt(self.metrics) as measured:
             try:
                 # The calendar may have changed since the last pass.
                 policy = policy_of(settings)
@@ -105,7 +105,7 @@ class Operation:
     def skip_pass(self, reason: str, details: Sequence[str] = ()) -> ExitCode:
         """Report why this pass starts no node, which is no error."""
         if self.metrics:
-            self.metrics.skip_pass()
+            self.metrics.skip_attempt()
         if self.settings.output.as_json:
             from rollout.cli.stages.execute import write_lines_without_plan
 
