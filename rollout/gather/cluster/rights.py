@@ -127,19 +127,19 @@ def plan_rights() -> tuple[Right, ...]:
     ]
     storage = "replicas.longhorn.io settings.longhorn.io"
     return (
-        *_rights("get list", "nodes", "see the nodes"),
+        *_rights("get list", "nodes", "list the nodes"),
         *_rights("list", "pods", "see which pods must be evicted"),
         *_rights("get", "namespaces", _CLUSTER_PURPOSE, namespace=kube_system, name=kube_system),
         *_rights("list", "poddisruptionbudgets.policy", "respect disruption budgets"),
-        *_rights("list", "daemonsets.apps", "know which pods stay"),
-        *optional("list", "volumeattachments.storage.k8s.io", "wait for volumes"),
+        *_rights("list", "daemonsets.apps", "know which pods stay on a node"),
+        *optional("list", "volumeattachments.storage.k8s.io", "wait until volumes are detached"),
         *optional("list", "deployments.apps", "see other reboot coordinators"),
-        *optional("list", plans, "see which upgrades system-upgrade-controller plans"),
-        *optional("list", " ".join(maintenance), "see which nodes other operators maintain"),
-        *optional("list", "persistentvolumes", "know which nodes volumes attach to"),
+        *optional("list", plans, "see which upgrades the system-upgrade-controller plans"),
+        *optional("list", " ".join(maintenance), "see which nodes other operators are maintaining"),
+        *optional("list", "persistentvolumes", "know to which nodes volumes can be attached"),
         *optional("list", "namespaces", "resolve namespaceSelector in pod affinities"),
         *optional("list", "jobs.batch", "estimate how much longer Jobs will run"),
-        *optional("list", storage, "leave nodes with the last healthy replica alone"),
+        *optional("list", storage, "protect the last healthy replica of a volume"),
         *optional("list", "cephclusters.ceph.rook.io", "wait until Ceph is healthy"),
     )
 
@@ -147,13 +147,15 @@ def plan_rights() -> tuple[Right, ...]:
 def apply_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple[Right, ...]:
     events = partial(_rights, namespace=_EVENTS_NAMESPACE, optional=True)
     controllers = "replicasets.apps statefulsets.apps"
-    restart = _rights("get list patch", "deployments.apps", "restart them instead of evicting pods")
+    restart = _rights(
+        "get list patch", "deployments.apps", "restart Deployments instead of evicting their pods"
+    )
     patch_status = Right(
         verb="patch",
         group="",
         resource="nodes",
         subresource="status",
-        purpose="set their lifecycle conditions",
+        purpose="set the lifecycle conditions of Nodes",
         optional=True,
     )
     return (
@@ -165,7 +167,7 @@ def apply_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple
         *_rights("watch", "pods", "see pods terminate"),
         _pod_removal_right(policy),
         *(restart if policy.drain.restarts else ()),
-        *_rights("get list", controllers, "see that evicted pods run again"),
+        *_rights("get list", controllers, "check that evicted pods are replaced"),
         *_rights_to_stored_objects(lock_namespace),
         *_rights(
             "watch",
@@ -174,7 +176,7 @@ def apply_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple
             optional=True,
         ),
         *events("create", "events", "report what happens to a Node"),
-        *events("patch", "events", "update these reports"),
+        *events("patch", "events", "update these Events"),
         *map(_health_right, policy.gates.healthy),
     )
 
@@ -207,7 +209,7 @@ def _rights_to_stored_objects(namespace: str) -> tuple[Right, ...]:
             name=memory,
         ),
         *optional("get", "configmaps", "know which hosts hold FleetLock slots", name=slots),
-        *optional("update", "configmaps", "reserve and release these slots", name=slots),
+        *optional("update", "configmaps", "reserve and release FleetLock slots", name=slots),
         *optional("get", "configmaps", "know what other clusters have verified", name=evidence),
     )
 
@@ -229,7 +231,7 @@ def _health_right(rule: HealthRule) -> Right:
         resource=health_object.plural,
         namespace=health_object.namespace,
         name=health_object.name,
-        purpose="see whether it is healthy, for gates.healthy",
+        purpose="check whether the object is healthy (gates.healthy)",
     )
 
 
