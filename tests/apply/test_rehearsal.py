@@ -206,10 +206,12 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [("--out", "a.plan"), ("--markdown", "a.md"), ("--finish-by", "8h")]
+    "flags",
+    [("--out", "a.plan"), ("--markdown", "a.md"), ("--detailed-exitcode",), ("--finish-by", "8h")],
 )
 def test_a_plan_that_only_explains_a_node_writes_nothing_else(
     flags: tuple[str, ...], tmp_path: Path
 ) -> None:
     refused = invoked(tmp_path, {}, ("plan", "--explain", "worker-1", *flags))
     assert "--explain only explains a node" in refused.ends(64).stderr
+    assert f"Drop {flags[0]}." in refused.stderr

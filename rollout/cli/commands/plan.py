@@ -1,10 +1,10 @@
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from msgspec import Struct
 
 from rollout.adapters.local_files import check_output_file, output_file
 from rollout.cli.flags import NODES, PLAN_OR_NODES, takes
@@ -42,19 +42,28 @@ _SNAPSHOT = option(
 _ROLLBACK = option(
     None, "Plan the rollback of the nodes that run this version", "VERSION", parser=parse_os_version
 )
-_NOT_WITH_EXPLAIN = "Drop --out, --markdown, --detailed-exitcode and --finish-by."
 _ANONYMOUS = option(False, "Hide names and labels in the snapshot")
-# In the order of their values in `plan`.
-_FLAGS_OF_NEW_PLAN = (
-    "--out",
-    "--markdown",
-    "--detailed-exitcode",
-    "--finish-by",
-    "--explain",
-    "--snapshot",
-    "--anonymous",
-    "--rollback",
-)
+# These are about the whole plan.
+_NOT_WITH_EXPLAIN = frozenset({"--out", "--markdown", "--detailed-exitcode", "--finish-by"})
+
+
+class _NewPlanFlags(Struct, frozen=True, kw_only=True):
+    """The flags of a new plan, which cannot be used with a saved plan."""
+
+    out: Path | None
+    markdown: Path | None
+    detailed_exitcode: bool
+    finish_by: str | None
+    explain: str | None
+    snapshot: Path | None
+    anonymous: bool
+    rollback: str | None
+
+    @property
+    def given(self) -> Sequence[str]:
+        """Return the flags as typed, such as `--finish-by`."""
+        names = [name for name in self.__struct_fields__ if getattr(self, name)]
+        return [f"--{name.replace('_', '-')}" for name in names]
 
 
 @takes("cluster", *RULES, "ssh", formats=NODES, arguments=PLAN_OR_NODES)
@@ -81,35 +90,49 @@ def plan(
       rollout plan -l pool=web --max-unavailable 25% --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
     """
+    flags = _NewPlanFlags(
+        out=out,
+        markdown=markdown,
+        detailed_exitcode=detailed_exitcode,
+        finish_by=finish_by,
+        explain=explain,
+        snapshot=snapshot,
+        anonymous=anonymous,
+        rollback=rollback,
+    )
+    if file is None:
+        _show_new(settings, flags)
+    else:
+        _show_saved(file, settings, flags.given)
+
+
+def _show_new(settings: CommandSettings, flags: _NewPlanFlags) -> None:
     from rollout.cli.stages.cluster import connect
     from rollout.cli.stages.rollout_spec import new_rollout_spec
 
-    of_whole_plan = (out, markdown, detailed_exitcode, finish_by)
-    if file is not None:
-        of_new_plan = (*of_whole_plan, explain, snapshot, anonymous, rollback)
-        _show_saved(file, settings, flags=tuple(compress(_FLAGS_OF_NEW_PLAN, of_new_plan)))
-        return
     # Report wrong flags before the first request.
-    if explain is not None and any(of_whole_plan):
-        raise UsageError("--explain only explains a node", hint=_NOT_WITH_EXPLAIN)
-    spec = new_rollout_spec(settings, rollback=rollback or "")
-    finish_date = _finish_date(finish_by, settings)
-    _check_outputs(out, markdown, snapshot, anonymous=anonymous)
+    of_whole_plan = [flag for flag in flags.given if flag in _NOT_WITH_EXPLAIN]
+    if flags.explain is not None and of_whole_plan:
+        hint = f"Drop {', '.join(of_whole_plan)}."
+        raise UsageError("--explain only explains a node", hint=hint)
+    spec = new_rollout_spec(settings, rollback=flags.rollback or "")
+    finish_date = _finish_date(flags.finish_by, settings)
+    _check_outputs(flags)
     connections = connect(settings)
-    inputs = _read_inputs(connections, spec, snapshot, anonymous=anonymous)
+    inputs = _read_inputs(connections, spec, flags)
     # Imported late, so that the first request is sent sooner.
     from rollout.cli.stages import preview
 
-    if explain is not None:
-        preview.show_explanation(parse_node_name(explain), spec, inputs)
+    if flags.explain is not None:
+        preview.show_explanation(parse_node_name(flags.explain), spec, inputs)
         return
     new = preview.make_preview(inputs, finish_date, settings.nodes.allow)
-    preview.show_preview(connections.api, spec, inputs.snapshot, preview=new, saved_to=out)
-    preview.write_plan(new.plan, inputs.snapshot, out=out, markdown=markdown)
-    raise typer.Exit(preview.plan_exit_code(new, detailed=detailed_exitcode))
+    preview.show_preview(connections.api, spec, inputs.snapshot, preview=new, saved_to=flags.out)
+    preview.write_plan(new.plan, inputs.snapshot, out=flags.out, markdown=flags.markdown)
+    raise typer.Exit(preview.plan_exit_code(new, detailed=flags.detailed_exitcode))
 
 
-def _show_saved(file: Path, settings: CommandSettings, *, flags: Sequence[str]) -> None:
+def _show_saved(file: Path, settings: CommandSettings, flags: Sequence[str]) -> None:
     from rollout.cli.stages.preview import NOT_WITH_SAVED, show_saved
 
     if flags:
@@ -118,29 +141,27 @@ def _show_saved(file: Path, settings: CommandSettings, *, flags: Sequence[str]) 
 
 
 def _read_inputs(
-    connections: "Connections", spec: "RolloutSpec", snapshot: Path | None, *, anonymous: bool
+    connections: "Connections", spec: "RolloutSpec", flags: _NewPlanFlags
 ) -> "PlanInputs":
-    """Read the cluster and the hosts, and save the answers to `snapshot`."""
+    """Read the cluster and the hosts, and save the answers if --snapshot asks for it."""
     from rollout.cli.stages.cluster import read_cluster
 
     # `read_cluster` fills it.
-    answers: CachedObjects | None = None if snapshot is None else {}
+    answers: CachedObjects | None = None if flags.snapshot is None else {}
     with_jobs = spec.policy.drain.completion.is_used
     cluster = read_cluster(connections.api, spec.namespace, answers, with_jobs=with_jobs)
     from rollout.cli.stages import preview
 
     inputs = preview.complete_inputs(connections, spec, cluster)
-    if snapshot is not None and answers is not None:
-        preview.write_copy(snapshot, inputs, answers, anonymous=anonymous)
+    if flags.snapshot is not None and answers is not None:
+        preview.write_copy(flags.snapshot, inputs, answers, anonymous=flags.anonymous)
     return inputs
 
 
-def _check_outputs(
-    out: Path | None, markdown: Path | None, snapshot: Path | None, *, anonymous: bool
-) -> None:
-    if anonymous and snapshot is None:
+def _check_outputs(flags: _NewPlanFlags) -> None:
+    if flags.anonymous and flags.snapshot is None:
         raise UsageError("--anonymous requires --snapshot", hint="Add: --snapshot FILE")
-    for target in (out, markdown, snapshot):
+    for target in (flags.out, flags.markdown, flags.snapshot):
         check_output_file(target)
 
 
