@@ -54,7 +54,7 @@ class CheckOutcome(StrEnum):
 
 
 class CheckResult(Struct, frozen=True):
-    """What became of the request to check for an update."""
+    """The result of a request to check for an update."""
 
     node: str
     outcome: CheckOutcome

@@ -342,7 +342,7 @@ class StoredData(Struct, frozen=True):
 
 
 class ClusterIdentity(Struct, frozen=True):
-    """Which cluster this is."""
+    """The identity of a cluster."""
 
     # The UID of the namespace kube-system.
     uid: str

@@ -13,7 +13,7 @@ from rollout.model.json_text import read_json
 
 
 class Source(StrEnum):
-    """What says whether a host needs a reboot."""
+    """What reports whether a host needs a reboot."""
 
     UPDATE_ENGINE = "update-engine"
     # On the Node; the others are on the host.

@@ -9,7 +9,7 @@ from rollout.model.finding import Finding
 
 
 class VerdictReason(StrEnum):
-    """Why a pod gets its verdict, as published in JSON."""
+    """Why a drain evicts, leaves or refuses a pod; enumerated values."""
 
     ORDINARY = "ordinary"
     FINISHED = "finished"

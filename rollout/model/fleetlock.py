@@ -99,7 +99,8 @@ class SlotState(StrEnum):
 class Awaited(StrEnum):
     """What a slot waits for: its drain, or its host's request, boot, Ready or report.
 
-    `calm`: its host may still follow its grant, although its boot is not awaited any more.
+    `calm`: the server no longer waits for the boot, but the host, whose reboot was granted, may
+    still reboot.
     """
 
     NOTHING = ""

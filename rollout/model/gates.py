@@ -31,7 +31,7 @@ class GateVariable(StrEnum):
 
 
 class WindowPolicy(Struct, frozen=True):
-    """When nodes may start: in a window, if any, and outside freezes, with time to end."""
+    """When nodes may start: in a window, if there are any, and outside of freezes."""
 
     windows: tuple[str, ...] = ()
     # Wait for the next window instead of ending.
@@ -40,7 +40,7 @@ class WindowPolicy(Struct, frozen=True):
 
 
 class HookPolicy(Struct, frozen=True):
-    """Annotations that the operator's checks set to "true" before a drain and an uncordon."""
+    """Annotations that checks have to set to "true" before a drain or an uncordon."""
 
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class HookPolicy(Struct, frozen=True):
 
 
 class AlertPolicy(Struct, frozen=True):
-    """Prometheus alerts that keep nodes from starting."""
+    """Prometheus alerts that prevent nodes from starting."""
 
     url: str = ""
     # PromQL label matchers, all of which an alert must match.
@@ -57,14 +57,14 @@ class AlertPolicy(Struct, frozen=True):
 
 
 class HealthRule(Struct, frozen=True):
-    """A CEL expression that is true while the object is healthy."""
+    """An object, and a CEL expression that is true while the object is healthy."""
 
     resource: str
     expression: str
 
 
 class GatePolicy(Struct, frozen=True):
-    """All gates."""
+    """The rules of all gates."""
 
     windows: WindowPolicy = WindowPolicy()
     hooks: HookPolicy = HookPolicy()

@@ -108,7 +108,7 @@ class Host(Struct, frozen=True):
 
 
 class UpdateOperation(StrEnum):
-    """What update_engine is doing, in its own words except for the last two."""
+    """What update_engine is doing, in its own terms except for the last two values."""
 
     IDLE = "UPDATE_STATUS_IDLE"
     CHECKING = "UPDATE_STATUS_CHECKING_FOR_UPDATE"

@@ -145,8 +145,8 @@ class Estimate(Struct, frozen=True):
 class Rolling(Struct, frozen=True):
     """How the nodes of a wave follow each other.
 
-    They share limits, keyed like waves' (`Load`), or `place:` for nodes that the same pods are
-    limited to.
+    The keys of `capacity` and `holds` name the limits that the nodes share: the limits of waves
+    (`Load`), or `place:` for nodes that the same pods are limited to.
     """
 
     in_flight: Annotated[int, Meta(ge=1)]
@@ -156,7 +156,7 @@ class Rolling(Struct, frozen=True):
 
 
 class Wave(Struct, frozen=True):
-    """Nodes that are rebooted together, and why; one after another if `rolling` is set."""
+    """Nodes that are rebooted together, or one after another if `rolling` is set."""
 
     index: int
     nodes: tuple[PlannedNode, ...]
@@ -193,7 +193,7 @@ class Exclusion(Struct, frozen=True):
 
 
 class Blocker(Struct, frozen=True):
-    """Something that makes a node's drain fail, or prevents the start."""
+    """A problem that would make a drain fail, or that prevents the rollout from starting."""
 
     node: str
     kind: BlockerKind
@@ -205,7 +205,7 @@ class Blocker(Struct, frozen=True):
 
 
 class PlanWarning(Struct, frozen=True):
-    """Something that the operator should know, but that prevents nothing."""
+    """Something that the operator should know, but that does not prevent the rollout."""
 
     node: str
     object: str
@@ -214,7 +214,7 @@ class PlanWarning(Struct, frozen=True):
 
 
 class PlanSummary(Struct, frozen=True):
-    """Figures of the plan."""
+    """Totals of the plan."""
 
     nodes: int
     waves: int

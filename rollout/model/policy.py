@@ -17,7 +17,7 @@ class CourtesyPolicy(Struct, frozen=True):
 
 
 class ControlPlaneOrder(StrEnum):
-    """When to reboot control-plane nodes, which go one at a time."""
+    """When to reboot control-plane nodes, which are always rebooted one at a time."""
 
     LAST = "last"
     FIRST = "first"
@@ -25,14 +25,14 @@ class ControlPlaneOrder(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How nodes follow each other: in waves, or as soon as another node is back."""
+    """When the next nodes start: in the next wave, or as soon as another node is back."""
 
     WAVES = "waves"
     ROLLING = "rolling"
 
 
 class Selection(Struct, frozen=True):
-    """Which nodes the operator has selected."""
+    """The nodes that the operator has selected."""
 
     # Empty for all nodes.
     selector: str = ""
@@ -41,7 +41,7 @@ class Selection(Struct, frozen=True):
 
 
 class Critical(Struct, frozen=True):
-    """A rule of drain.critical: this many pods with these labels must stay Ready."""
+    """A minimum number of pods with these labels that must stay Ready."""
 
     namespace: str
     selector: str
@@ -49,14 +49,14 @@ class Critical(Struct, frozen=True):
 
 
 class CompletionFallback(StrEnum):
-    """What happens to a node whose pods have not completed in time."""
+    """What to do with a node whose pods have not completed in time."""
 
     RETURN = "return"
     EVICT = "evict"
 
 
 class CompletionPolicy(Struct, frozen=True):
-    """Which pods a drain waits for instead of evicting them."""
+    """Which pods a drain does not evict, but waits for until they have completed."""
 
     selectors: tuple[str, ...] = ()
     timeout: Duration = Duration(3600)
@@ -76,7 +76,7 @@ class Restart(StrEnum):
 
 
 class DrainPolicy(Struct, frozen=True):
-    """What a drain may do; times are in seconds."""
+    """The rules for drains."""
 
     timeout: Duration = Duration(600)
     # None: each pod's own.
@@ -102,9 +102,9 @@ class DrainPolicy(Struct, frozen=True):
 
 
 class Pool(Struct, frozen=True):
-    """Nodes with their own rules; None means the rollout's.
+    """Nodes with their own rules. Without a rule of the pool, the rule of the rollout applies.
 
-    The first pool that selects a node has it.
+    A node belongs to the first pool whose selector matches.
     """
 
     name: str

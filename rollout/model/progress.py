@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 
 class Edge(StrEnum):
-    """A move of a node to another phase, from the table in `execution/node/transitions`."""
+    """A transition of a node, usually to another phase; see `execution/node/transitions`."""
 
     CORDONED = "cordoned"
     DRAIN_STARTED = "drain-started"
@@ -249,7 +249,7 @@ class JsonLine(Struct, frozen=True, tag_field="type"):
 
 
 class WaveStarted(JsonLine, frozen=True, tag="wave_started"):
-    """A wave starts."""
+    """A wave has started."""
 
     index: int
     waves: int
@@ -259,14 +259,14 @@ class WaveStarted(JsonLine, frozen=True, tag="wave_started"):
 
 
 class WaveSettling(JsonLine, frozen=True, tag="wave_settling"):
-    """A wave waits until its evicted pods are available elsewhere."""
+    """A wave is waiting until its evicted pods are available elsewhere."""
 
     index: int
     waiting_for: str
 
 
 class Activity(StrEnum):
-    """What happens within a phase, for programs."""
+    """What a node is waiting for within a phase."""
 
     WAITING = "waiting"
     COMPLETION = "completion"
@@ -274,7 +274,7 @@ class Activity(StrEnum):
 
 
 class NodeStep(JsonLine, frozen=True, tag="step"):
-    """A node entered a phase by an `edge`, or something happened within its phase."""
+    """A node entered another phase, or made progress within its phase."""
 
     node: str
     phase: Phase
@@ -287,7 +287,7 @@ class NodeStep(JsonLine, frozen=True, tag="step"):
 
 
 class PodBlocked(JsonLine, frozen=True, tag="blocked"):
-    """An eviction that a budget, a webhook, a policy or the API server does not allow now."""
+    """A budget, a webhook, a policy or the API server does not allow an eviction now."""
 
     node: str
     pod: str
@@ -328,7 +328,7 @@ class PodReleased(JsonLine, frozen=True, tag="released"):
 
 
 class EvictedPod(Struct, frozen=True):
-    """A pod that was evicted or deleted; `seconds` is None if it was not gone in time."""
+    """A pod that was evicted or deleted."""
 
     pod: str
     owner: str
@@ -337,16 +337,16 @@ class EvictedPod(Struct, frozen=True):
 
 
 class PodsEvicted(JsonLine, frozen=True, tag="evicted"):
-    """Evicted pods of a node, reported when they are gone or the drain has ended."""
+    """Evicted pods of a node are gone, or the drain has ended."""
 
     node: str
     pods: tuple[EvictedPod, ...]
 
 
 class NodeFinished(JsonLine, frozen=True, tag="node_finished"):
-    """rollout finished with a node.
+    """rollout has finished with a node.
 
-    `ssh_error`, `conditions` and `console` are set only if it did not succeed.
+    `ssh_error`, `conditions` and `console` are set only if the node did not succeed.
     """
 
     node: str
@@ -408,7 +408,7 @@ class Notice(JsonLine, frozen=True, tag="notice"):
 
 
 class VersionHeld(JsonLine, frozen=True, tag="version_held"):
-    """rollout takes on no nodes with this version: it failed, or someone holds it."""
+    """rollout does not reboot nodes into this version: it failed, or someone holds it."""
 
     version: str
     nodes: tuple[str, ...]

@@ -11,7 +11,7 @@ LONGEST_SILENCE: Final = Duration(2 * 86_400)
 
 
 class CheckState(StrEnum):
-    """Whether a host looks for updates; enumerated values."""
+    """Whether a host checks for updates; enumerated values."""
 
     WORKING = "working"
     MASKED = "masked"

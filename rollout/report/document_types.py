@@ -29,7 +29,7 @@ class UnpauseReport(TypedDict):
 
 
 class HoldReport(TypedDict):
-    """Versions that were held."""
+    """Versions that are held from now on."""
 
     versions: Sequence[str]
     by: str
@@ -37,7 +37,7 @@ class HoldReport(TypedDict):
 
 
 class ReleaseReport(TypedDict):
-    """Failures that were forgotten."""
+    """Holds and failures that were cleared."""
 
     versions: Sequence[str]
     nodes: Sequence[str]
@@ -46,7 +46,7 @@ class ReleaseReport(TypedDict):
 
 
 class CheckReport(TypedDict):
-    """What became of the checks for updates."""
+    """The results of the checks for updates."""
 
     format_version: str
     hosts: Sequence[CheckResult]

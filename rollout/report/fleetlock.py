@@ -103,7 +103,7 @@ def _note_of(slot: Slot, node: Node | None) -> str:
 
 
 class SlotsReport(TypedDict):
-    """Who holds slots, and who works on them."""
+    """The slots, and the server that works on them."""
 
     server: str
     held: Sequence[Slot]
@@ -111,7 +111,7 @@ class SlotsReport(TypedDict):
 
 
 class SlotReleaseReport(TypedDict):
-    """A slot that was to be released."""
+    """The result of a release."""
 
     node: str
     released: bool

@@ -26,7 +26,7 @@ from rollout.report.sentences import diagnosis_text, eviction_text, outcome_coun
 
 
 class RuleViolation(Struct, frozen=True):
-    """A rule that a journal breaks at a line."""
+    """A rule that a journal violates, and the line."""
 
     line: int
     rule: Rule

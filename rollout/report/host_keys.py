@@ -34,7 +34,7 @@ class HostKeyRow(Struct, frozen=True):
 
 
 class HostKeysReport(Struct, frozen=True):
-    """What the hosts showed."""
+    """The host keys that the hosts sent."""
 
     format_version: str
     hosts: Sequence[HostKeyRow]

@@ -47,7 +47,7 @@ class VersionLine(JsonLine, frozen=True, tag="version"):
 
 
 class PlannedSummary(Struct, frozen=True):
-    """Figures of a plan."""
+    """Totals of a plan."""
 
     nodes: int = 0
     waves: int = 0
@@ -77,7 +77,7 @@ class PlanLine(JsonLine, frozen=True, tag="plan"):
 
 
 class DryRunLine(JsonLine, frozen=True, tag="dry_run"):
-    """What the API server would do with a node; only with `--dry-run`."""
+    """How the API server responds to dry-run requests for a node; only with `--dry-run`."""
 
     node: str
     evictions: int
@@ -85,10 +85,10 @@ class DryRunLine(JsonLine, frozen=True, tag="dry_run"):
 
 
 class SummaryLine(JsonLine, frozen=True, tag="summary"):
-    """Always the last line: each planned node is in exactly one of the first four lists.
+    """Always the last line. Each planned node is in exactly one of the first four lists.
 
-    `not_done` are the nodes that the plan could not take, those skipped for such a reason, and
-    those that failed before a `resume`.
+    `not_done` lists the nodes that the plan could not include, the nodes that were skipped later
+    for such a reason, and the nodes that failed before a `resume`.
     """
 
     succeeded: Sequence[str]
@@ -120,9 +120,9 @@ class SummaryLine(JsonLine, frozen=True, tag="summary"):
 
 
 class JournalHeader(JsonLine, frozen=True, kw_only=True, tag="run"):
-    """A process starts to work on the rollout.
+    """A process has started to work on the rollout.
 
-    Percentages of the policy are of the `selected` nodes.
+    Percentages in the policy refer to the `selected` nodes.
     """
 
     format_version: str = ""
@@ -138,7 +138,7 @@ class JournalHeader(JsonLine, frozen=True, kw_only=True, tag="run"):
 
 
 class AbortedRecord(JsonLine, frozen=True, tag="aborted"):
-    """The rollout was undone."""
+    """The rollout was aborted."""
 
     by: str
     run: str

@@ -57,7 +57,7 @@ class ClusterFamilies:
         )
         self.info = gauge(
             "cluster_info",
-            "API server, UID of kube-system, and Kubernetes version.",
+            "API server, UID of the kube-system namespace, and Kubernetes version.",
             labels=("server", "uid", "kubernetes"),
         )
         self.reboot_required = gauge(
@@ -73,7 +73,8 @@ class ClusterFamilies:
         )
         self.hosts_behind = gauge(
             "hosts_behind",
-            "Hosts that run an older version than the newest in the cluster, and have staged none.",
+            "Number of hosts that run an older version than the newest one in the cluster, and have"
+            " not staged an update.",
         )
         self.version_held = gauge(
             "version_held",
@@ -91,17 +92,18 @@ class RunFamilies:
         self.running = gauge("running", "1 if a rollout is running, otherwise 0.")
         self.nodes = gauge(
             "nodes",
-            "Planned nodes of the current or last rollout, by phase.",
+            "Number of planned nodes of the current or last rollout, by phase.",
             labels=("phase", "pool"),
         )
         self.finished = gauge(
             "finished_nodes",
-            "Planned nodes that the current or last rollout has finished with, by outcome.",
+            "Number of planned nodes that the current or last rollout has finished with, by"
+            " outcome.",
             labels=("outcome", "pool"),
         )
         self.excluded = gauge(
             "excluded_nodes",
-            "Selected nodes that the plan leaves out, by reason.",
+            "Number of selected nodes that the plan leaves out, by reason.",
             labels=("reason", "pool"),
         )
         self.phase_start = gauge(
@@ -109,11 +111,11 @@ class RunFamilies:
             "Unix time at which a node in flight entered its phase.",
             labels=("node", "phase"),
         )
-        self.wave = gauge("wave", "Number of the current or last wave; 0 before the first.")
+        self.wave = gauge("wave", "Number of the current or last wave; 0 before the first wave.")
         self.waves = gauge("waves", "Number of waves of the current or last rollout.")
         self.held_evictions = gauge(
             "held_evictions",
-            "Evictions that are blocked now, by disruption budget.",
+            "Number of evictions that are blocked now, by disruption budget.",
             labels=("budget",),
         )
         self.drain = drain_histogram(
@@ -123,11 +125,13 @@ class RunFamilies:
             "reboot_duration_seconds", "Time from the reboot command to Ready.", labels=("pool",)
         )
         self.failures = counter(
-            "node_failures_total", "Nodes that failed, by phase.", labels=("phase", "pool")
+            "node_failures_total",
+            "Number of nodes that failed, by phase.",
+            labels=("phase", "pool"),
         )
         self.rescues = counter(
             "rescues_total",
-            "How often reboot.rescue ran for a host that did not come back.",
+            "Number of times that reboot.rescue ran for a host that did not come back.",
             labels=("pool",),
         )
 
@@ -145,7 +149,7 @@ class AttemptFamilies:
         )
         self.ended = counter(
             "passes_total",
-            "Passes that ended, by result; apply and resume are one pass each.",
+            "Number of passes that ended, by result; a run of apply or resume counts as one pass.",
             labels=("result",),
         )
         self.last_end = gauge(
@@ -153,12 +157,12 @@ class AttemptFamilies:
         )
         self.last_result = gauge(
             "last_pass_result",
-            "1 for the result of the last pass, 0 for the others.",
+            "1 for the result of the last pass, 0 for other results.",
             labels=("result",),
         )
         self.last_success = gauge(
             "last_success_timestamp_seconds",
-            "Unix time of the last pass that left no node pending.",
+            "Unix time at which the last pass that left no node pending ended.",
         )
 
 

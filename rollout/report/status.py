@@ -198,7 +198,7 @@ def _wide_row(status: NodeStatus, note: str) -> tuple[str, ...]:
 
 
 class StatusSummary(TypedDict):
-    """Counts of all nodes, with rows or without."""
+    """Totals of all selected nodes, even if they are not shown."""
 
     nodes: int
     needs_reboot: int

@@ -410,7 +410,7 @@ class LeftNode(TypedDict):
 
 
 class AbortReport(TypedDict):
-    """What an abort has undone."""
+    """What an abort has cleaned up."""
 
     run: str
     reverted: Sequence[str]

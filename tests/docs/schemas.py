@@ -79,7 +79,7 @@ TITLES: Mapping[str, str] = {
     "status-run": "`rollout status --run -o json`, and a line of `status --watch -o json`",
     "plan": "`rollout plan -o json`, `rollout plan FILE -o json`, and a saved plan",
     "explain": "`rollout plan --explain NODE -o json`",
-    "apply": "a line of `rollout apply`, `rollback`, `resume` or `operate`, `-o json`",
+    "apply": "a line of `apply -o json`, `rollback -o json`, `resume -o json` or `operate -o json`",
     "journal": "a line of a journal",
     "hold": "`rollout hold VERSION -o json`",
     "inventory": "`rollout inventory --list`",
@@ -111,9 +111,7 @@ _ADDED_TO_LINES: Mapping[str, Sequence[str]] = {
     "SummaryLine": ("not_done", "left_out", "pods_to_move", "evictions"),
     "WaveStarted": ("in_flight",),
 }
-ADDED = (
-    "always written now; missing where a version from before it was added has saved the document"
-)
+ADDED = "always present now; missing in documents that an older version of rollout has saved"
 # Words that the code has fixed, in fields that are mere text to it.
 _FIXED: Mapping[tuple[str, str], Sequence[str]] = {
     ("Note", "event"): (*NotifyEvent, "test"),

@@ -12,7 +12,7 @@ Untemplated = TypedDict("Untemplated", {"__ansible_unsafe": str})
 
 
 class HostVariables(TypedDict):
-    """How a host is reached, and what is known of it."""
+    """How to connect to a host, and facts about the host and its Node."""
 
     ansible_host: NotRequired[str]
     ansible_port: NotRequired[int]
@@ -43,19 +43,19 @@ class HostGroup(TypedDict):
 
 
 class AllGroup(TypedDict):
-    """Ansible's group of groups."""
+    """Ansible's `all` group, which contains the other groups."""
 
     children: Sequence[str]
 
 
 class InventoryMeta(TypedDict):
-    """What spares Ansible a question a host."""
+    """Variables of all hosts, so that Ansible does not ask for each host."""
 
     hostvars: Mapping[str, HostVariables]
 
 
 class Manifest(TypedDict):
-    """A Kubernetes object; the API's own schemas say more of it."""
+    """A Kubernetes object; for its other fields, see the Kubernetes API."""
 
     apiVersion: str
     kind: str

@@ -144,7 +144,7 @@ class UnderWay(Struct, frozen=True):
 
 
 class NodeStatus(Struct, frozen=True):
-    """A node's state; docs/json.md explains the fields."""
+    """The state of a node. For the fields, see docs/json.md."""
 
     node: str
     host: str

@@ -23,7 +23,7 @@ from rollout.report.lines import PlannedSummary
 
 
 class Ending(StrEnum):
-    """How far the run came."""
+    """How the run ended, if it has ended."""
 
     COMPLETED = "completed"
     # Nodes failed or could not be taken.
@@ -36,7 +36,7 @@ class Ending(StrEnum):
 
 
 class Part(StrEnum):
-    """Where time goes. No node is in flight during the last three."""
+    """What the time was spent on. No node is in flight during the last three parts."""
 
     PREPARE = "prepare"
     DRAIN = "drain"
@@ -126,7 +126,7 @@ class WaveReport:
 
 @dataclass(slots=True)
 class BlockedEviction:
-    """An eviction that was refused for a while."""
+    """An eviction that was blocked for a while."""
 
     # The last report.
     event: PodBlocked
@@ -162,7 +162,7 @@ class CommandReport(Struct, frozen=True):
 
 
 class PartReport(Struct, frozen=True):
-    """A part of the run's time. Concurrent work of several nodes shares the time."""
+    """A part of the run's duration. Nodes that are in different parts share the time."""
 
     part: Part
     seconds: float
@@ -178,7 +178,7 @@ class PartReport(Struct, frozen=True):
 
 
 class RunReport(Struct, frozen=True):
-    """A whole run, as far as its journal shows."""
+    """A run, as its journal shows it."""
 
     format_version: str
     run: str
