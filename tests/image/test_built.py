@@ -156,7 +156,7 @@ def test_a_server_that_hosts_ask(
         client.await_grant(server, 90)
         assert is_cordoned(lab, "worker-1")
         client.reboot()
-        client.await_release(server, 90)
+        client.await_return(server, 90)
         assert container.ask_to_end(server.process) == 0, server.said
     finally:
         server.end(signal.SIGKILL)

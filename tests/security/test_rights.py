@@ -138,7 +138,7 @@ def test_each_right_that_is_printed_is_used_and_no_other(
     with serving(lab, tmp_path, *QUICK, *GATES) as server:
         first.await_grant(server, 90)
         first.reboot()
-        first.await_release(server, 90)
+        first.await_return(server, 90)
         lab.inflict(
             ApiFault(answer=FaultAnswer.TOO_MANY_REQUESTS, verb="create", resource="pods/eviction")
         )

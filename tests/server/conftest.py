@@ -1,4 +1,4 @@
-"""FleetLock servers as processes on a lab, and hosts that ask them as Zincati does."""
+"""FleetLock servers as processes on a lab, and hosts that send requests as Zincati does."""
 
 import datetime as dt
 import json
@@ -43,7 +43,7 @@ main()
 
 
 @dataclass(frozen=True)
-class Said:
+class Answer:
     """An answer: its status, and the kind and the sentence in its body."""
 
     status: int
@@ -65,26 +65,26 @@ class Serving(Overheard):
         self.url = next(line.split(SPOKEN)[1].strip() for line in self.said if SPOKEN in line)
         wait_until(lambda: self.get("/readyz")[0] == 200 or self.process.poll() is not None)
 
-    def ask(self, request: str, asked_as: str, group: str = "default", **headers: str) -> Said:
-        body = json.dumps({"client_params": {"id": asked_as, "group": group}}).encode()
-        return self.send(request, body, **headers)
+    def request(self, path: str, host_id: str, group: str = "default", **headers: str) -> Answer:
+        body = json.dumps({"client_params": {"id": host_id, "group": group}}).encode()
+        return self.send(path, body, **headers)
 
-    def send(self, request: str, body: bytes, method: str = "POST", **headers: str) -> Said:
+    def send(self, path: str, body: bytes, method: str = "POST", **headers: str) -> Answer:
         sent = {
             "fleet-lock-protocol": "true",
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
-        asked = urllib.request.Request(self.url + request, body, sent, method=method)  # noqa: S310 - loopback
+        request = urllib.request.Request(self.url + path, body, sent, method=method)  # noqa: S310 - loopback
         try:
-            with urllib.request.urlopen(asked, timeout=60, context=self.context) as answer:  # noqa: S310 - the same
-                return _said(answer.status, answer.read(), dict(answer.headers))
+            with urllib.request.urlopen(request, timeout=60, context=self.context) as answer:  # noqa: S310 - the same
+                return _answer_of(answer.status, answer.read(), dict(answer.headers))
         except urllib.error.HTTPError as error:
-            return _said(error.code, error.read(), dict(error.headers))
+            return _answer_of(error.code, error.read(), dict(error.headers))
 
     def get(self, path: str) -> tuple[int, str]:
-        asked = self.url.replace("/v1/", path)
+        url = self.url.replace("/v1/", path)
         try:
-            with urllib.request.urlopen(asked, timeout=60, context=self.context) as answer:  # noqa: S310 - loopback
+            with urllib.request.urlopen(url, timeout=60, context=self.context) as answer:  # noqa: S310 - loopback
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -92,69 +92,69 @@ class Serving(Overheard):
             return 0, ""
 
 
-def _said(status: int, body: bytes, headers: Mapping[str, str]) -> Said:
-    told = json.loads(body)
-    return Said(status, told["kind"], told["value"], headers)
+def _answer_of(status: int, body: bytes, headers: Mapping[str, str]) -> Answer:
+    fields = json.loads(body)
+    return Answer(status, fields["kind"], fields["value"], headers)
 
 
 @dataclass(frozen=True)
 class Client:
-    """A host of the lab that asks as Zincati would; `server` may be another each time."""
+    """A host of the lab that sends requests as Zincati does; `server` may differ each time."""
 
     lab: Lab
     node: str
 
     @property
     def id(self) -> str:
-        asked_as = zincati_id(self.lab.machines[self.node].machine_id)
-        assert asked_as
-        return asked_as
+        host_id = zincati_id(self.lab.machines[self.node].machine_id)
+        assert host_id
+        return host_id
 
     @property
     def boot_id(self) -> str:
         return str(node_of(self.lab, self.node)["status"]["nodeInfo"]["bootID"])
 
-    def ask(self, server: Serving, group: str = "default") -> Said:
-        return server.ask("pre-reboot", self.id, group)
+    def request_reboot(self, server: Serving, group: str = "default") -> Answer:
+        return server.request("pre-reboot", self.id, group)
 
-    def report(self, server: Serving, group: str = "default") -> Said:
-        return server.ask("steady-state", self.id, group)
+    def report(self, server: Serving, group: str = "default") -> Answer:
+        return server.request("steady-state", self.id, group)
 
-    def await_grant(self, server: Serving, seconds: float = 60, group: str = "default") -> Said:
-        return self._await(lambda: self.ask(server, group), seconds)
+    def await_grant(self, server: Serving, seconds: float = 60, group: str = "default") -> Answer:
+        return self._await(lambda: self.request_reboot(server, group), seconds)
 
-    def await_release(self, server: Serving, seconds: float = 60) -> Said:
+    def await_return(self, server: Serving, seconds: float = 60) -> Answer:
         return self._await(lambda: self.report(server), seconds)
 
-    def await_drain(self, server: Serving, seconds: float = 90) -> Said:
-        """Ask until its drain has begun."""
+    def await_drain(self, server: Serving, seconds: float = 90) -> Answer:
+        """Request a reboot until the drain of the node has started."""
         return self._await(
-            lambda: self.ask(server), seconds, lambda said: said.kind == "waiting_for_drain"
+            lambda: self.request_reboot(server),
+            seconds,
+            lambda answer: answer.kind == "waiting_for_drain",
         )
 
     def _await(
         self,
-        request: Callable[[], Said],
+        request: Callable[[], Answer],
         seconds: float,
-        meant: Callable[[Said], bool] = lambda said: said.status == 200,
-    ) -> Said:
+        is_awaited: Callable[[Answer], bool] = lambda answer: answer.status == 200,
+    ) -> Answer:
         deadline = time.monotonic() + seconds
-        while not meant(said := request()):
-            assert time.monotonic() < deadline, said
+        while not is_awaited(answer := request()):
+            assert time.monotonic() < deadline, answer
             time.sleep(0.2)
-        return said
+        return answer
 
     def reboot(self) -> None:
-        """As its Zincati has it reboot once it is granted; returns when its kubelet reports the new
-        boot.
-        """
+        """Reboot as Zincati does after a grant; returns when the kubelet reports the new boot."""
         before = self.boot_id
         self.lab.call(self.lab.machines[self.node].reboot)
         wait_until(lambda: self.boot_id != before)
 
 
 def slots_of(lab: Lab) -> list[dict[str, Any]]:
-    """The slots that are held, as they stand on the cluster."""
+    """The slots as they are stored in the cluster."""
     body = lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout-fleetlock", "kube-system"))
     return list(json.loads(body["data"]["slots.json"])["held"]) if body else []
 

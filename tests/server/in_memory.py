@@ -114,7 +114,7 @@ class Cluster:
             self.add_pod(name)
         self.behind.call(lambda: self.behind.store.subscribe(self._watch))
 
-    def ask_of(self, name: str) -> HostRequest:
+    def request_of(self, name: str) -> HostRequest:
         """A request of the host that reports as this Node now."""
         return HostRequest(zincati_id(machine_id(self.machines[name])), GROUP)
 
@@ -258,15 +258,15 @@ def start_replica(cluster: Cluster, number: int, notice: Callable[[str], None]) 
     return Replica(service, api, ending)
 
 
-def ask(replica: Replica, cluster: Cluster, name: str) -> AnswerKind:
-    return replica.service.pre_reboot(cluster.ask_of(name)).kind
+def request_reboot(replica: Replica, cluster: Cluster, name: str) -> AnswerKind:
+    return replica.service.pre_reboot(cluster.request_of(name)).kind
 
 
 def await_answer(replica: Replica, cluster: Cluster, name: str, kind: AnswerKind) -> None:
-    wait_until(lambda: ask(replica, cluster, name) is kind)
+    wait_until(lambda: request_reboot(replica, cluster, name) is kind)
 
 
-def await_release(replica: Replica, cluster: Cluster, name: str) -> None:
+def await_return(replica: Replica, cluster: Cluster, name: str) -> None:
     """Report until the node is returned."""
-    report = cluster.ask_of(name)
+    report = cluster.request_of(name)
     wait_until(lambda: replica.service.steady_state(report).kind is AnswerKind.RELEASED)

@@ -43,7 +43,7 @@ def test_a_node_that_is_created_again_is_drained_again_before_its_host_may_reboo
     assert not is_cordoned(lab, client.node)
 
     def granted() -> bool:
-        answer = client.ask(server)
+        answer = client.request_reboot(server)
         if answer.status == 200:
             assert is_cordoned(lab, client.node)
             assert left_on(lab, client.node) == []
@@ -52,7 +52,7 @@ def test_a_node_that_is_created_again_is_drained_again_before_its_host_may_reboo
 
     wait_until(granted)
     client.reboot()
-    client.await_release(server)
+    client.await_return(server)
     assert lab.scoreboard().rebooted_undrained == ()
 
 
@@ -84,10 +84,10 @@ def test_a_host_whose_node_is_registered_again_keeps_its_slot_and_is_proven(
     if restarts:
         server.end()
         server = serve(lab, "--slot-timeout", "2h")
-    assert other.ask(server).kind == "failed_lock_semaphore_full"
+    assert other.request_reboot(server).kind == "failed_lock_semaphore_full"
     lab.call(lab.machines[client.node].power_on)
     wait_until(lambda: lab.call(lambda: lab.store.get(NODES, client.node)) is not None)
-    client.await_release(server)
+    client.await_return(server)
     assert node_of(lab, client.node)["metadata"]["uid"] != before
     assert last_outcome(lab, client.node) == "succeeded"
     assert not is_cordoned(lab, client.node)
@@ -135,7 +135,7 @@ def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
     denied = changed.report(server)
     assert denied.kind == "waiting_for_proof"
     assert "was a different machine when its slot was reserved" in denied.value
-    assert changed.ask(server).status == 423
+    assert changed.request_reboot(server).status == 423
     second = serve(lab)
     assert changed.report(second).status == 423
     assert is_cordoned(lab, client.node)
@@ -157,7 +157,7 @@ def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
         ('{"format_version": "1.0", "held": [{"group": "default"}]}', "is invalid"),
     ],
 )
-def test_slots_that_are_not_understood_are_no_free_slots_and_stay_as_they_are(
+def test_no_slot_is_reserved_if_the_stored_slots_are_not_understood_and_they_stay_as_they_are(
     text: str, why: str, started: Started, serve: Serve
 ) -> None:
     lab = started("default", 4)
@@ -167,9 +167,9 @@ def test_slots_that_are_not_understood_are_no_free_slots_and_stay_as_they_are(
     lab.call(
         lambda: lab.store.create(CONFIGMAPS, {"metadata": metadata, "data": {"slots.json": text}})
     )
-    wait_until(lambda: client.ask(server).kind == "api_error")
-    assert client.ask(server).status == client.report(server).status == 500
-    assert why in client.ask(server).value
+    wait_until(lambda: client.request_reboot(server).kind == "api_error")
+    assert client.request_reboot(server).status == client.report(server).status == 500
+    assert why in client.request_reboot(server).value
     wait_until(lambda: why in server.get("/readyz")[1])
     assert not is_cordoned(lab, client.node)
     body = lab.store.get(CONFIGMAPS, "node-rollout-fleetlock", "kube-system")
@@ -177,12 +177,14 @@ def test_slots_that_are_not_understood_are_no_free_slots_and_stay_as_they_are(
     assert body["data"]["slots.json"] == text
 
 
-def test_a_host_that_is_cloned_before_it_asks_gets_no_slot(started: Started, serve: Serve) -> None:
+def test_no_slot_is_reserved_for_a_host_that_is_cloned_before_its_request(
+    started: Started, serve: Serve
+) -> None:
     lab = started("default", 5)
     lab.inflict(ApiFault(answer=FaultAnswer.HANG, verb="watch", resource="nodes"))
     server = serve(lab)
     client, clone = [Client(lab, name) for name in workers(lab)[:2]]
     replace_machine(lab, clone.node, lab.machines[client.node].machine_id)
-    assert client.ask(server).kind == "doubled_id"
+    assert client.request_reboot(server).kind == "doubled_id"
     assert not slots_of(lab)
     assert not is_cordoned(lab, client.node)

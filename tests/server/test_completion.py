@@ -37,7 +37,7 @@ def test_a_host_whose_job_runs_too_long_keeps_its_boot_and_rests(
     server = serve(lab, *WAITING, "--set", "drain.wait-for-completion-timeout=3s")
     client = Client(lab, NODE)
     client.await_drain(server)
-    wait_until(lambda: client.ask(server).kind == "failed_recently")
-    assert "its pods had not completed" in client.ask(server).value
+    wait_until(lambda: client.request_reboot(server).kind == "failed_recently")
+    assert "its pods had not completed" in client.request_reboot(server).value
     assert not is_cordoned(lab, NODE)
     assert not job.deleted_in

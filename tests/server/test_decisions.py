@@ -1,4 +1,4 @@
-"""What a server decides, as values: who asks, what is free, what was never asked for."""
+"""What a server decides, as values: whose request it is, and which slots it may reserve."""
 
 from dataclasses import dataclass, field
 
@@ -23,7 +23,7 @@ from tests.planning import builders
 from tests.planning.builders import NOW, ago, cordoned
 
 MACHINE = "1c09ca98649c4c7abc779cd04c96812e"
-ASKED_AS = "978a225b3d7b40e9acd7ce9b62f68444"
+HOST_ID = "978a225b3d7b40e9acd7ce9b62f68444"
 
 
 def node(
@@ -57,13 +57,13 @@ def slot(name: str, group: str = "default", state: SlotState = SlotState.HELD) -
     "written", [MACHINE, MACHINE.upper(), "1c09ca98-649c-4c7a-bc77-9cd04c96812e"]
 )
 def test_the_id_is_the_one_that_zincati_makes(written: str) -> None:
-    assert zincati_id(written) == ASKED_AS
+    assert zincati_id(written) == HOST_ID
 
 
 def test_a_machine_id_that_two_nodes_have_is_nobodys() -> None:
     nodes = [node("a", machine=MACHINE), node("b", machine=MACHINE)]
     with pytest.raises(Denied) as denied:
-        node_of_host(ASKED_AS, nodes)
+        node_of_host(HOST_ID, nodes)
     assert denied.value.answer.kind is AnswerKind.DOUBLED_ID
     with pytest.raises(Denied) as denied:
         node_of_host("0", nodes)
@@ -76,13 +76,13 @@ def test_a_machine_id_that_two_nodes_have_is_nobodys() -> None:
     st.integers(1, 4),
     st.sets(st.sampled_from("abcdefgh")),
 )
-def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
-    asks: list[tuple[str, str]], most: int, away: int, unready: set[str]
+def test_no_order_of_requests_exceeds_a_limit(
+    requests: list[tuple[str, str]], most: int, away: int, unready: set[str]
 ) -> None:
     nodes = {name: node(name, ready=name not in unready) for name in "abcdefgh"}
     limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(away)), None)
     slots = Slots()
-    for name, group in asks:
+    for name, group in requests:
         try:
             slots = reserve_within_limits(slots, slot(name, group), GroupRules(Count(most)), limits)
         except Denied as denied:
@@ -106,7 +106,7 @@ def test_a_node_that_someone_else_drains_counts_and_one_cordoned_long_ago_does_n
     assert denied.value.answer.kind is AnswerKind.MAX_UNAVAILABLE
 
 
-def test_a_node_that_is_proven_to_be_away_leaves_its_slot_to_others_and_counts_as_away() -> None:
+def test_an_absent_node_counts_as_unavailable_but_not_toward_its_group() -> None:
     nodes = {name: node(name, ready=name != "a") for name in "abcd"}
     slots = Slots((slot("a", state=SlotState.ABSENT),))
     assert not slots.counted("default")
@@ -128,7 +128,7 @@ def test_an_absent_host_that_reports_holds_no_second_place_in_its_group() -> Non
     assert reported.is_canceled, "its node is returned without another reboot"
 
 
-def test_a_refusal_names_only_the_nodes_that_take_a_slot() -> None:
+def test_a_denial_names_only_the_nodes_that_count_toward_the_group() -> None:
     nodes = {name: node(name, ready=name != "a") for name in "abc"}
     slots = Slots((slot("a", state=SlotState.ABSENT), slot("b")))
     limits = SlotLimits(nodes, Selection(), Policy(max_unavailable=Count(3)), None)
@@ -165,7 +165,7 @@ def test_control_plane_nodes_go_one_at_a_time() -> None:
         reserve_within_limits(slots, slot("b"), GroupRules(Count(3)), limits)
 
 
-def test_a_yes_that_comes_too_late_is_a_no() -> None:
+def test_a_grant_that_is_sent_too_late_becomes_a_denial() -> None:
     granted = FleetLockAnswer(AnswerKind.GRANTED, "", until=10.0)
     denied = FleetLockAnswer(AnswerKind.PAUSED, "", until=10.0)
     assert granted.valid_at(10.0) is granted
@@ -204,10 +204,10 @@ STRANGER = FleetLockAnswer(
 )
 
 
-def shown_name(asked_as: str) -> str:
-    if asked_as.startswith("x"):
+def shown_name(host_id: str) -> str:
+    if host_id.startswith("x"):
         raise Denied(AnswerKind.UNKNOWN_ID, "")
-    return f"worker-{asked_as}"
+    return f"worker-{host_id}"
 
 
 @dataclass
@@ -221,10 +221,10 @@ class Written:
     def __post_init__(self) -> None:
         self.log = AnswerLog(self.clock, self.lines.append, shown_name)
 
-    def note(self, asked_as: str, answer: FleetLockAnswer, group: str = "default") -> int:
+    def note(self, host_id: str, answer: FleetLockAnswer, group: str = "default") -> int:
         """How many lines that makes."""
         before = len(self.lines)
-        self.log.note(HostRequest(asked_as, group), answer)
+        self.log.note(HostRequest(host_id, group), answer)
         return len(self.lines) - before
 
 

@@ -1,4 +1,4 @@
-"""A host that may know of a grant, however its node's run goes on."""
+"""Hosts that may have a grant, whatever happens to the runs of their nodes."""
 
 from typing import NoReturn
 
@@ -24,9 +24,9 @@ from tests.server.in_memory import (
     POLICY,
     Cluster,
     Replica,
-    ask,
     await_answer,
-    await_release,
+    await_return,
+    request_reboot,
     start_replica,
 )
 from tests.waiting import wait_until
@@ -34,7 +34,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.in_memory
 
 
-def test_a_slot_that_cannot_be_reopened_at_once_is_reopened_later(
+def test_grants_that_cannot_be_resumed_at_once_are_resumed_later(
     cluster: Cluster,
     replica: Replica,
 ) -> None:
@@ -61,7 +61,7 @@ def test_a_node_that_another_server_takes_up_is_granted_only_after_its_next_drai
     replica: Replica,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    replica.service.pre_reboot(cluster.ask_of("a"))
+    replica.service.pre_reboot(cluster.request_of("a"))
     wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.DRAINED)
     replica.kill()
     delayed = replace(POLICY, courtesy=CourtesyPolicy(drain_delay=Duration(600)))
@@ -69,7 +69,7 @@ def test_a_node_that_another_server_takes_up_is_granted_only_after_its_next_drai
     successor = start_replica(cluster, 2, lambda _notice: None)
     try:
         wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.CORDONED)
-        assert ask(successor, cluster, "a") is AnswerKind.WAITING_FOR_DRAIN
+        assert request_reboot(successor, cluster, "a") is AnswerKind.WAITING_FOR_DRAIN
     finally:
         successor.end()
 
@@ -79,7 +79,7 @@ def test_a_host_that_is_granted_while_another_server_takes_its_node_up_may_reboo
     replica: Replica,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    replica.service.pre_reboot(cluster.ask_of("a"))
+    replica.service.pre_reboot(cluster.request_of("a"))
     wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.DRAINED)
     replica.kill()
 
@@ -93,7 +93,7 @@ def test_a_host_that_is_granted_while_another_server_takes_its_node_up_may_reboo
     try:
         wait_until(lambda: cluster.slots()[0]["awaited"] == "boot")
         cluster.reboot("a")
-        await_release(successor, cluster, "a")
+        await_return(successor, cluster, "a")
     finally:
         successor.end()
 
@@ -115,7 +115,7 @@ def test_a_drain_that_fails_awaits_a_host_that_was_granted_its_reboot_before(
     cluster.go_down("a")
     wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.REBOOTING)
     cluster.reboot("a")
-    await_release(replica, cluster, "a")
+    await_return(replica, cluster, "a")
     assert '"succeeded"' in cluster.annotations("a")[LAST_RESULT]
 
 
@@ -147,11 +147,11 @@ def test_a_host_that_goes_down_for_good_after_its_grant_stays_cordoned_despite_a
     assert cluster.is_cordoned("a")
 
 
-def test_a_host_whose_kubelet_reports_no_boot_id_gets_no_slot(
+def test_no_slot_is_reserved_for_a_host_whose_kubelet_reports_no_boot_id(
     cluster: Cluster,
     replica: Replica,
 ) -> None:
     status = cluster.status("a", "")
     change(cluster.behind, NODES, "a", status=status)
-    assert ask(replica, cluster, "a") is AnswerKind.NODE_EXCLUDED
+    assert request_reboot(replica, cluster, "a") is AnswerKind.NODE_EXCLUDED
     await_answer(replica, cluster, "b", AnswerKind.GRANTED)

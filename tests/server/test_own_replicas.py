@@ -70,7 +70,7 @@ def test_each_node_is_drained_whoever_runs_there(start_lab: StartLab, tmp_path: 
             assert node not in places(lab)
             assert places(lab), "one of them goes on"
             client.reboot()
-            client.await_release(server, 90)
+            client.await_return(server, 90)
             wait_until(lambda: len(places(lab)) == 2)
     score = lab.scoreboard()
     assert score.killed == ()
@@ -120,7 +120,7 @@ def test_the_printed_container_is_a_server(start_lab: StartLab, tmp_path: Path) 
     context = ssl.create_default_context(cafile=str(certificate))
     server = Serving(start(tmp_path, environment, words), context=context)
     try:
-        assert Client(lab, "worker-1").ask(server).kind == "unknown_group"
+        assert Client(lab, "worker-1").request_reboot(server).kind == "unknown_group"
         renew(certificate, server)
     finally:
         code = server.end()

@@ -1,6 +1,4 @@
-"""What would keep a node out of a rollout keeps its host from a slot: its node is left untouched,
-and others go.
-"""
+"""No slot is reserved for a host whose node a rollout would exclude; other hosts get slots."""
 
 import json
 from typing import Any
@@ -27,7 +25,7 @@ def test_a_host_whose_node_is_about_to_be_removed_is_denied(started: Started, se
     client = Client(lab, workers(lab)[0])
     taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
     write_spec(lab, client.node, taints=[taint])
-    denied = client.ask(serve(lab))
+    denied = client.request_reboot(serve(lab))
     assert denied.status == 423
     assert denied.kind == "node_excluded"
     assert "Karpenter is about to remove it: taint karpenter.sh/disrupted" in denied.value
@@ -68,8 +66,8 @@ def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_i
     }
     for node, entry in blocked.items():
         client = Client(lab, node)
-        wait_until(lambda client=client: client.ask(server).kind == "drain_blocked")  # type: ignore[misc]
-        denied = client.ask(server)
+        wait_until(lambda client=client: client.request_reboot(server).kind == "drain_blocked")  # type: ignore[misc]
+        denied = client.request_reboot(server)
         assert denied.status == 423
         for part in (
             node,
@@ -81,10 +79,10 @@ def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_i
         assert not is_cordoned(lab, node)
         assert marks_of(lab, node) == {}
     assert slots_of(lab) == []
-    free = Client(lab, "worker-6")
-    assert free.await_grant(server).kind == "granted"
-    free.reboot()
-    free.await_release(server)
+    unblocked = Client(lab, "worker-6")
+    assert unblocked.await_grant(server).kind == "granted"
+    unblocked.reboot()
+    unblocked.await_return(server)
     assert rebooted(lab) == {"worker-6"}
 
 
@@ -118,7 +116,7 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
     remember(lab, v4152_2_0=failed_on("worker-9"))
     server = serve(lab)
     client, told = [Client(lab, name) for name in workers(lab)[:2]]
-    denied = client.ask(server)
+    denied = client.request_reboot(server)
     assert denied.kind == "version_held"
     assert denied.status == 423
     assert f"version {HELD} is held: it failed on 1 node, worker-9" in denied.value
@@ -126,24 +124,27 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
     assert not is_cordoned(lab, client.node)
     assert slots_of(lab) == []
     annotate(lab, told.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version="4999.0.0")
-    assert told.ask(server).kind == "waiting_for_drain", (
+    assert told.request_reboot(server).kind == "waiting_for_drain", (
         "another version waits there, as its agent says"
     )
     told.report(server)
     wait_until(lambda: not slots_of(lab))
     annotate(lab, told.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version=HELD)
-    wait_until(lambda: told.ask(server).kind == "version_held")
-    assert client.ask(serve(lab, "--allow", "held")).kind == "waiting_for_drain"
+    wait_until(lambda: told.request_reboot(server).kind == "version_held")
+    assert client.request_reboot(serve(lab, "--allow", "held")).kind == "waiting_for_drain"
     client.report(server)
     wait_until(lambda: not slots_of(lab))
     rollout(lab, "release", HELD).ends(0)
     assert rollout(lab, "release", "--node", client.node).code == 0, "it has given a reboot up"
     wait_until(
-        lambda: client.ask(server).status != 423 or client.ask(server).kind == "waiting_for_drain"
+        lambda: (
+            client.request_reboot(server).status != 423
+            or client.request_reboot(server).kind == "waiting_for_drain"
+        )
     )
 
 
-def test_a_version_that_becomes_held_takes_the_slot_of_a_host_that_waits_for_its_grant(
+def test_the_slot_of_a_host_that_waits_for_its_grant_is_released_once_its_version_is_held(
     started: Started, serve: Serve
 ) -> None:
     lab = started("default", 5)
@@ -154,12 +155,12 @@ def test_a_version_that_becomes_held_takes_the_slot_of_a_host_that_waits_for_its
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "drained")
     remember(lab, v4152_2_0=failed_on("worker-9"))
     annotate(lab, client.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version=HELD)
-    wait_until(lambda: client.ask(server).kind == "version_held")
-    assert client.ask(server).status == 423
+    wait_until(lambda: client.request_reboot(server).kind == "version_held")
+    assert client.request_reboot(server).status == 423
     wait_until(lambda: not slots_of(lab), 90)
     assert not is_cordoned(lab, client.node)
     assert rebooted(lab) == set()
-    assert client.ask(server).kind == "version_held"
+    assert client.request_reboot(server).kind == "version_held"
 
 
 def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
@@ -181,20 +182,20 @@ def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
 
 
 def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Started, serve: Serve) -> None:
-    """Anybody can forge an ask; a host that is gone after its reboot holds the version that it had
+    """Anybody can forge a request; a host that is gone after its reboot holds the version that it had
     staged, no more.
     """
     lab = started("default", 8)
     server = serve(lab, "--slot-timeout", "2s", "--max-unavailable", "3")
     forged, gone, alike, other = [Client(lab, name) for name in workers(lab)[:4]]
-    assert forged.ask(server).kind == "waiting_for_drain"
-    wait_until(lambda: forged.ask(server).kind == "failed_recently")
+    assert forged.request_reboot(server).kind == "waiting_for_drain"
+    wait_until(lambda: forged.request_reboot(server).kind == "failed_recently")
     for client in (gone, alike):
         annotate(lab, client.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version=HELD)
     gone.await_grant(server)
     lab.call(lab.machines[gone.node].cut_power)
     wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["absent"])
-    wait_until(lambda: alike.ask(server).kind == "version_held")
+    wait_until(lambda: alike.request_reboot(server).kind == "version_held")
     annotate(lab, other.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version="4999.0.0")
     other.await_grant(server)
     assert not is_cordoned(lab, forged.node)
@@ -208,7 +209,7 @@ def left_by_a_reboot(server: Serving, client: Client) -> dict[str, str]:
     """Once through, and what is left on the Node of it."""
     client.await_grant(server)
     client.reboot()
-    released = client.await_release(server)
+    released = client.await_return(server)
     assert released.kind == "released"
     wait_until(lambda: not slots_of(client.lab))
     result: dict[str, str] = json.loads(marks_of(client.lab, client.node)["last-result"])
@@ -232,17 +233,17 @@ def test_a_host_that_falls_back_again_and_again_rests(
     assert result["unmoved"] == "2"
     assert server.has_said("after 2 reboots in a row: it will not be rebooted again")
     assert not is_cordoned(lab, client.node)
-    denied = client.ask(server)
+    denied = client.request_reboot(server)
     assert denied.kind == "failed_recently"
     assert denied.status == 423
     assert f"rollout release --node {client.node}" in denied.value
     assert sum(lab.scoreboard().reboots.values()) == 2
-    assert Client(lab, workers(lab)[1]).ask(server).kind == "waiting_for_drain", (
+    assert Client(lab, workers(lab)[1]).request_reboot(server).kind == "waiting_for_drain", (
         "the others may go on"
     )
 
     rollout(lab, "release", "--node", client.node).ends(0)
-    wait_until(lambda: client.ask(server).kind != "failed_recently")
+    wait_until(lambda: client.request_reboot(server).kind != "failed_recently")
 
 
 def test_hosts_of_one_database_are_emptied_one_after_another(
@@ -254,11 +255,11 @@ def test_hosts_of_one_database_are_emptied_one_after_another(
     server = serve(lab, "--slots", "2", "--max-unavailable", "2")
     with watched(lab) as watch:
         for client in (first, second):
-            client.ask(server)
+            client.request_reboot(server)
         for client in (first, second):
             client.await_grant(server)
             client.reboot()
-            client.await_release(server)
+            client.await_return(server)
     assert watch.gaps == []
     assert watch.emptying == 1
     assert rebooted(lab) == {first.node, second.node}

@@ -1,4 +1,4 @@
-"""Several servers on one cluster: they answer alike, one works, and another goes on where it dies."""
+"""Several replicas on one cluster: all answer alike, one leads, and another continues if it dies."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from rollout.lab.api.resources import CONFIGMAPS, PODS
 from rollout.lab.api.store import Change
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Started
-from tests.server.conftest import Client, Said, Serve, Serving, slots_of, victim, workers
+from tests.server.conftest import Answer, Client, Serve, Serving, slots_of, victim, workers
 from tests.state import holder_of, is_cordoned, marks_of
 from tests.waiting import wait_until
 
@@ -23,13 +23,13 @@ def test_every_replica_gives_the_same_answers(started: Started, serve: Serve) ->
     one = serve(lab)
     two = serve(lab)
     client = Client(lab, workers(lab)[0])
-    client.ask(one)
+    client.request_reboot(one)
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "drained")
     client.await_grant(two)
-    assert client.ask(one).kind == "granted"
-    assert Client(lab, workers(lab)[1]).ask(two).kind == "failed_lock_semaphore_full"
+    assert client.request_reboot(one).kind == "granted"
+    assert Client(lab, workers(lab)[1]).request_reboot(two).kind == "failed_lock_semaphore_full"
     client.reboot()
-    client.await_release(two)
+    client.await_return(two)
     wait_until(lambda: not slots_of(lab))
     # for a second it goes by the slot as it saw it last
     wait_until(lambda: client.report(one).kind == "not_held")
@@ -39,19 +39,19 @@ def test_a_replica_that_is_killed_in_a_drain_is_taken_over(started: Started, ser
     lab = started("drain-hangs", 5)
     client = Client(lab, victim(lab))
     first = serve(lab)
-    client.ask(first)
+    client.request_reboot(first)
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     second = serve(lab)
     holder = holder_of(lab)
     run = marks_of(lab, client.node)["run"]
     first.end(signal.SIGKILL)
-    assert client.ask(second).status != 200
+    assert client.request_reboot(second).status != 200
     wait_until(lambda: holder_of(lab) not in ("", holder))
     end_stubborn(lab)
     client.await_grant(second)
     assert marks_of(lab, client.node)["run"] == run
     client.reboot()
-    client.await_release(second)
+    client.await_return(second)
     assert not is_cordoned(lab, client.node)
     assert lab.scoreboard().rebooted_undrained == ()
 
@@ -70,12 +70,12 @@ def test_what_is_granted_stays_so_when_all_servers_end(started: Started, serve: 
     second.end(signal.SIGKILL)
     client.reboot()
     third = serve(lab)
-    client.await_release(third)
+    client.await_return(third)
     assert not is_cordoned(lab, client.node)
     wait_until(lambda: not slots_of(lab))
 
 
-def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(
+def test_fifty_requests_at_once_for_three_slots_never_hold_more_than_three(
     started: Started, serve: Serve
 ) -> None:
     lab = started("default", 24)
@@ -83,8 +83,8 @@ def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(
     most = most_held(lab)
     clients = [Client(lab, name) for name in workers(lab)]
     with ThreadPoolExecutor(25) as pool:
-        asks = [(client, server) for client in clients for server in servers]
-        kinds = list(pool.map(lambda pair: pair[0].ask(pair[1]).kind, asks))
+        pairs = [(client, server) for client in clients for server in servers]
+        kinds = list(pool.map(lambda pair: pair[0].request_reboot(pair[1]).kind, pairs))
     held = {slot["node"] for slot in slots_of(lab)}
     assert len(held) == 3
     assert most == [3]
@@ -99,10 +99,10 @@ def test_while_the_api_server_is_away_nothing_is_granted(started: Started, serve
     client.await_grant(server)
     other = Client(lab, workers(lab)[1])
     lab.run(lambda: lab.api.outage(None))
-    for asking in (client, other):
-        answer = asking.ask(server)
+    for host in (client, other):
+        answer = host.request_reboot(server)
         assert answer.status != 200, answer
-    assert client.ask(server).kind in ("api_unavailable", "lock_lost")
+    assert client.request_reboot(server).kind in ("api_unavailable", "lock_lost")
     # what it has read is good for half a second
     wait_until(lambda: server.get("/readyz")[0] == 503, 60)
     assert server.get("/healthz")[0] == 200
@@ -110,7 +110,7 @@ def test_while_the_api_server_is_away_nothing_is_granted(started: Started, serve
     lab.call(lab.api.come_back)
     client.await_grant(server)
     client.reboot()
-    client.await_release(server)
+    client.await_return(server)
 
 
 def slots_of_change(change: Change) -> list[object]:
@@ -167,10 +167,10 @@ def go_on(server: Serving) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_what_a_stopped_replica_was_asked_is_no_grant_once_another_holds_the_slot(
+def test_a_replica_that_was_stopped_grants_nothing_once_another_host_holds_the_slot(
     seed: int, started: Started, serve: Serve
 ) -> None:
-    """It is stopped somewhere within an answer that would be a grant."""
+    """The replica is stopped while it answers requests that it would grant."""
     lab = started("default", 5)
     rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
     flags = ("--slots", "1", "--max-unavailable", "2")
@@ -180,30 +180,29 @@ def test_what_a_stopped_replica_was_asked_is_no_grant_once_another_holds_the_slo
     first.await_grant(pair[0])
     leading, other = leading_first(lab, *pair)
     with ThreadPoolExecutor(8) as pool:
-        hanging: list[Future[Said]] = []
+        hanging: list[Future[Answer]] = []
         for _ in range(8):
-            hanging.append(pool.submit(first.ask, leading))
+            hanging.append(pool.submit(first.request_reboot, leading))
             time.sleep(rng.uniform(0, 0.01))
         stop(leading)
         try:
             wait_until(lambda: str(other.process.pid) == holder_of(lab).rpartition("/")[2])
-            early = {index for index, ask in enumerate(hanging) if ask.done()}
-            # its host has thought better of it: its Zincati was restarted, and reports a steady
-            # state
+            early = {index for index, request in enumerate(hanging) if request.done()}
+            # The Zincati of its host was restarted, and reports steady state.
             lab.call(lab.machines[first.node].reboot)
-            first.await_release(other)
+            first.await_return(other)
             second.await_grant(other)
         finally:
             go_on(leading)
-        late = [ask.result(60) for index, ask in enumerate(hanging) if index not in early]
+        late = [request.result(60) for index, request in enumerate(hanging) if index not in early]
     assert late, "some were under way"
-    assert [said for said in late if said.status == 200] == []
+    assert [answer for answer in late if answer.status == 200] == []
     assert most == [1]
     assert [slot["node"] for slot in slots_of(lab)] == [second.node]
     assert not is_cordoned(lab, first.node)
-    assert second.ask(leading).kind == second.ask(other).kind == "granted"
+    assert second.request_reboot(leading).kind == second.request_reboot(other).kind == "granted"
     second.reboot()
-    second.await_release(leading)
+    second.await_return(leading)
     score = lab.scoreboard()
     assert score.rebooted_undrained == ()
     assert score.budgets_broken == ()

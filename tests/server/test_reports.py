@@ -1,4 +1,4 @@
-"""What a server notes of hosts that report, or that ask again, and how soon it acts on it."""
+"""What a server records when hosts report or repeat a request, and how soon it acts on it."""
 
 import pytest
 
@@ -13,17 +13,17 @@ from rollout.model.progress import Phase
 from rollout.server import slot_requests, worker
 from rollout.server.protocol import AnswerKind
 from tests.execution.drains import change
-from tests.server.in_memory import Cluster, Replica, ask, await_answer, start_replica
+from tests.server.in_memory import Cluster, Replica, await_answer, request_reboot, start_replica
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.in_memory
 
 
-def test_a_host_that_asks_while_its_machine_id_is_another_nodes_has_not_reported(
+def test_a_request_while_the_machine_id_is_another_nodes_is_no_report(
     cluster: Cluster, replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
-    request = cluster.ask_of("a")
+    request = cluster.request_of("a")
     node = replica.service.server.nodes.require_all()["a"]
     cluster.swap("a", "b")
     # As of a watch that is late: it still finds the host on its node.
@@ -52,7 +52,7 @@ def test_a_grant_that_a_new_drain_has_replaced_is_not_given(
         return node
 
     monkeypatch.setattr(slot_requests, "check_still_drained", look_while_drained)
-    assert ask(replica, cluster, "a") is AnswerKind.WAITING_FOR_DRAIN
+    assert request_reboot(replica, cluster, "a") is AnswerKind.WAITING_FOR_DRAIN
 
 
 def test_a_host_whose_marks_are_removed_before_its_grant_waits_for_another_drain(
@@ -73,7 +73,7 @@ def test_a_host_whose_marks_are_removed_before_its_grant_waits_for_another_drain
         mark_granted(task)
 
     monkeypatch.setattr(slot_requests, "mark_granted", mark_too_late)
-    answer = replica.service.pre_reboot(cluster.ask_of("a"))
+    answer = replica.service.pre_reboot(cluster.request_of("a"))
     assert answer.kind is AnswerKind.WAITING_FOR_DRAIN
     assert answer.value.startswith("rollout's annotations on the Node a are gone")
 
@@ -81,7 +81,7 @@ def test_a_host_whose_marks_are_removed_before_its_grant_waits_for_another_drain
 def test_a_host_is_not_told_what_became_of_its_earlier_slot(
     cluster: Cluster, replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = cluster.ask_of("a")
+    request = cluster.request_of("a")
     assert replica.service.pre_reboot(request).kind is AnswerKind.WAITING_FOR_DRAIN
     wait_until(lambda: cluster.annotations("a").get(PHASE) == Phase.DRAINED)
     replica.service.steady_state(request)
@@ -91,10 +91,10 @@ def test_a_host_is_not_told_what_became_of_its_earlier_slot(
     assert replica.service.pre_reboot(request).value == "a is waiting for its drain"
 
 
-def test_a_host_that_asks_from_a_new_boot_has_reported(cluster: Cluster, replica: Replica) -> None:
+def test_a_request_from_a_new_boot_is_a_report(cluster: Cluster, replica: Replica) -> None:
     await_answer(replica, cluster, "a", AnswerKind.GRANTED)
     cluster.reboot("a")
-    assert ask(replica, cluster, "a") is AnswerKind.WAITING_FOR_PROOF
+    assert request_reboot(replica, cluster, "a") is AnswerKind.WAITING_FOR_PROOF
     assert cluster.reported == {"a"}
 
 
@@ -106,7 +106,7 @@ def test_a_host_that_reports_before_its_node_is_ready_gets_the_kubelets_message(
     status = {**cluster.status("a", "a-1"), "conditions": conditions}
     change(cluster.behind, NODES, "a", status=status)
     monkeypatch.setattr(slot_requests, "_WAIT_SECONDS", 0.1)
-    request = cluster.ask_of("a")
+    request = cluster.request_of("a")
     assert replica.service.steady_state(request).value == "a: it is not Ready: no network"
     slot = replica.service.server.slots.read_now().of_id(request.id)
     assert slot is not None
@@ -126,7 +126,7 @@ def test_a_report_wakes_the_worker(cluster: Cluster, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(slot_requests, "_WAIT_SECONDS", 30.0)
     replica = start_replica(cluster, 2, lambda _notice: None)
     try:
-        answer = replica.service.steady_state(cluster.ask_of("a"))
+        answer = replica.service.steady_state(cluster.request_of("a"))
     finally:
         replica.end()
     assert answer.kind is AnswerKind.RELEASED

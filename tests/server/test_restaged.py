@@ -55,19 +55,19 @@ def test_a_host_that_alternates_is_judged_by_what_is_staged_at_each_request(
     server = serve(lab)
     client = Client(lab, workers(lab)[0])
     stage(client, OTHER)
-    assert client.ask(server).kind == "version_held"
+    assert client.request_reboot(server).kind == "version_held"
     stage(client, FIRST)
     client.await_drain(server)
     await_phase(client, "drained")
     stage(client, OTHER)
-    wait_until(lambda: client.ask(server).kind == "version_held")
+    wait_until(lambda: client.request_reboot(server).kind == "version_held")
     wait_until(lambda: not slots_of(lab))
     assert not is_cordoned(lab, client.node)
     assert rebooted(lab) == set()
     stage(client, FIRST)
     client.await_grant(server)
     client.reboot()
-    client.await_release(server)
+    client.await_return(server)
     assert FIRST in running(client)
     assert remembered(lab)["versions"].keys() == {OTHER}
 
@@ -117,7 +117,7 @@ def test_a_success_ends_the_hold_of_the_version_that_was_booted_and_of_no_other(
     client.await_grant(server)
     stage(client, OTHER)
     client.reboot()
-    client.await_release(server)
+    client.await_return(server)
     result = json.loads(marks_of(lab, client.node)["last-result"])
     assert result["version"] == OTHER
     # The server forgets the failure after it has released the slot.

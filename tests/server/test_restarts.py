@@ -1,6 +1,4 @@
-"""Daemons that are restarted after the grant, and servers that are restarted while they wait:
-nothing begins anew.
-"""
+"""Daemons that restart after the grant, and servers that restart while they wait."""
 
 import json
 import time
@@ -28,19 +26,17 @@ def outcome_of(lab: Lab, node: str) -> str:
     return str(json.loads(marks_of(lab, node)["last-result"])["outcome"])
 
 
-def test_a_host_whose_daemon_is_restarted_after_the_grant_gets_its_node_back(
+def test_the_node_of_a_host_whose_daemon_is_restarted_after_the_grant_is_returned(
     started: Started, serve: Serve, rollout: Rollout
 ) -> None:
-    """Zincati then reports steady state, in the boot from before, and asks for nothing until that
-    is a yes.
-    """
+    """Zincati reports steady state in the boot from before, and requests nothing until released."""
     lab = started("zincati", 6)
     node = workers(lab)[0]
     lab.call(lambda: lab.machines[node].inflict(HostFaults(users=("ada",))))
     server = serve(lab, "--slot-timeout", "12s")
     lab.use_fleetlock("http://127.0.0.1:9/")
-    asked = Client(lab, node)
-    asked.await_grant(server)
+    client = Client(lab, node)
+    client.await_grant(server)
     assert is_cordoned(lab, node)
     base = server.url.removesuffix("v1/")
     lab.use_fleetlock(base)
@@ -80,7 +76,7 @@ def lives(serve: Serve) -> Callable[[Lab, tuple[str, ...]], Iterator[Serving]]:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "flags", "asks_until", "outcome"),
+    ("scenario", "flags", "awaited_kind", "outcome"),
     [
         ("default", ("--slot-timeout", "15s"), "waiting_for_drain", "not-rebooted"),
         # both the wait for its boot and the last look at whether it goes down after all
@@ -91,7 +87,7 @@ def lives(serve: Serve) -> Callable[[Lab, tuple[str, ...]], Iterator[Serving]]:
 def test_time_outs_go_on_while_servers_come_and_go(
     scenario: str,
     flags: tuple[str, ...],
-    asks_until: str,
+    awaited_kind: str,
     outcome: str,
     started: Started,
     lives: Callable[[Lab, tuple[str, ...]], Iterator[Serving]],
@@ -101,8 +97,8 @@ def test_time_outs_go_on_while_servers_come_and_go(
     seen: list[Serving] = []
     for server in lives(lab, flags):
         if not seen:
-            assert client.ask(server).kind == "waiting_for_drain"
-            if asks_until == "granted":
+            assert client.request_reboot(server).kind == "waiting_for_drain"
+            if awaited_kind == "granted":
                 client.await_grant(server)
             wait_until(
                 lambda: (
@@ -121,23 +117,23 @@ def test_time_outs_go_on_while_servers_come_and_go(
 def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(
     started: Started, serve: Serve
 ) -> None:
-    """It asks again and again, and gets its grant each time: the last one is as good as the first."""
+    """It repeats its request, and gets a grant each time: the last one is as good as the first."""
     lab = started("default", 5)
     server = serve(lab, "--slot-timeout", "8s")
     client = Client(lab, workers(lab)[0])
     client.await_grant(server)
-    while (denied := client.ask(server)).status == 200:
+    while (denied := client.request_reboot(server)).status == 200:
         assert is_cordoned(lab, client.node)
     assert "is about to be released" in denied.value
-    assert is_cordoned(lab, client.node), "whoever was granted last has not rebooted yet"
+    assert is_cordoned(lab, client.node), "the host was granted a reboot, and has not rebooted yet"
     client.reboot()
-    client.await_release(server)
+    client.await_return(server)
     assert outcome_of(lab, client.node) == "succeeded"
     assert lab.scoreboard().rebooted_undrained == ()
 
 
-# Clocks that are a day off, jump, or differ between replicas: no slot is freed, kept or granted by
-# what time it is.
+# Clocks that are a day off, jump, or differ between replicas: no slot is released, held or granted
+# because of what time it is.
 
 
 HOUR = 3600
@@ -150,7 +146,7 @@ def step(lab: Lab, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-DAY, DAY])
-def test_an_api_server_whose_clock_jumps_frees_no_slot_and_begins_none(
+def test_no_slot_is_released_or_reserved_because_the_clock_of_the_api_server_jumps(
     seconds: int, started: Started, serve: Serve
 ) -> None:
     """The Lease, the slots and their times stand there; all of them were written before the jump."""
@@ -166,12 +162,14 @@ def test_an_api_server_whose_clock_jumps_frees_no_slot_and_begins_none(
         assert [slot["run"] for slot in slots_of(lab)] == [run]
         assert holder_of(lab) == holder
         assert is_cordoned(lab, client.node)
-        assert {other.ask(server).kind for server in servers} == {"failed_lock_semaphore_full"}
+        assert {other.request_reboot(server).kind for server in servers} == {
+            "failed_lock_semaphore_full"
+        }
         time.sleep(0.5)
-    assert [client.ask(server).kind for server in servers] == ["granted", "granted"]
+    assert [client.request_reboot(server).kind for server in servers] == ["granted", "granted"]
     step(lab, -seconds)
     client.reboot()
-    client.await_release(servers[1])
+    client.await_return(servers[1])
     other.await_grant(servers[0])
     score = lab.scoreboard()
     assert score.rebooted_undrained == ()

@@ -42,7 +42,7 @@ def test_apply_is_refused_while_a_server_works_and_names_it(
     )
     assert f"{client.node}: rebooting" in shown.stdout
     client.reboot()
-    client.await_release(server)
+    client.await_return(server)
     wait_until(lambda: not holder_of(lab))
     rollout(lab, *APPLY, "--node", "cp-1").ends(0)
 
@@ -56,14 +56,14 @@ def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
     client = Client(lab, next(name for name in workers(lab) if name != stuck))
     process = command(lab, tmp_path, *APPLY, "--node", stuck, "--set", "lock.duration=3s")
     wait_until(lambda: marks_of(lab, stuck).get("phase") == "draining")
-    denied = client.ask(server)
+    denied = client.request_reboot(server)
     assert denied.kind == "locked_by_rollout"
     assert denied.status == 423
     process.kill()
     process.communicate()
     for _ in range(2):
-        assert client.ask(server).kind == "locked_by_rollout"
-    wait_until(lambda: "rollout abort" in client.ask(server).value)
+        assert client.request_reboot(server).kind == "locked_by_rollout"
+    wait_until(lambda: "rollout abort" in client.request_reboot(server).value)
     assert not slots_of(lab)
     rollout(lab, "abort", "-y", *unlock(lab)).ends(0)
     # what was evicted before the kill has been replaced by now, by a pod that does not end either
@@ -89,7 +89,7 @@ def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(
         "0123456789abcdef",
     ):
         for _ in range(2):
-            denied = client.ask(server)
+            denied = client.request_reboot(server)
             assert denied.kind == "locked_by_rollout"
             assert denied.status == 423
             assert "another rollout is running: ann@laptop/1" in denied.value
@@ -98,22 +98,22 @@ def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(
     client.await_grant(server)
 
 
-def test_pauses_and_windows_hold_for_hosts_that_ask(
+def test_pauses_and_windows_hold_for_requests_of_hosts(
     started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started("default", 4)
     server = serve(lab)
     client = Client(lab, workers(lab)[0])
     rollout(lab, "pause", "--all", "--reason", "sale")
-    wait_until(lambda: client.ask(server).kind == "paused")
-    assert "sale" in client.ask(server).value
+    wait_until(lambda: client.request_reboot(server).kind == "paused")
+    assert "sale" in client.request_reboot(server).value
     rollout(lab, "unpause", "--all")
     rollout(lab, "pause", client.node)
-    wait_until(lambda: client.node in client.ask(server).value)
-    assert client.ask(server).kind == "paused"
+    wait_until(lambda: client.node in client.request_reboot(server).value)
+    assert client.request_reboot(server).kind == "paused"
     rollout(lab, "unpause", client.node)
     shut = serve(lab, "--window", open_now(hours=6))
-    denied = client.ask(shut)
+    denied = client.request_reboot(shut)
     assert denied.kind == "outside_window"
     assert "the next window opens" in denied.value
     assert not slots_of(lab)
@@ -128,13 +128,13 @@ def aborted_once_it_is_late(lab: Lab, rollout: Rollout) -> Ended:
     return ended
 
 
-def test_abort_gives_back_what_a_dead_server_had_begun(
+def test_abort_returns_the_nodes_that_a_dead_server_had_started(
     started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started("drain-hangs", 5)
     client = Client(lab, victim(lab))
     server = serve(lab)
-    client.ask(server)
+    client.request_reboot(server)
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     assert rollout(lab, "abort", "-y").code == 6, "a server that lives holds the lock"
     server.end(signal.SIGKILL)
@@ -152,17 +152,17 @@ def test_a_server_whose_lock_is_taken_by_force_grants_nothing_more(
     lab = started("drain-hangs", 5)
     client = Client(lab, victim(lab))
     server = serve(lab)
-    client.ask(server)
+    client.request_reboot(server)
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     run = marks_of(lab, client.node)["run"]
     rollout(lab, "abort", "-y", "--force-unlock", run).ends(0)
     assert not slots_of(lab)
     assert not is_cordoned(lab, client.node)
-    assert client.ask(server).status != 200
+    assert client.request_reboot(server).status != 200
     assert server.process.poll() is None
 
 
-def test_slots_that_nobody_has_begun_are_freed_by_abort(
+def test_abort_releases_slots_whose_nodes_were_never_started(
     started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started("default", 4)

@@ -1,6 +1,4 @@
-"""The rules of a rollout hold for hosts that ask: gates, hooks, rivals, pools; and who is told of
-their reboots.
-"""
+"""The rules of a rollout hold for requests of hosts: gates, hooks, rivals and pools."""
 
 import json
 import threading
@@ -43,13 +41,13 @@ def assert_untouched(lab: Lab, client: Client) -> None:
 def test_pods_that_block_a_node_hold_its_host_off(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
-    denied = client.ask(serve(lab, "--set", "gates.blocking-pod-selector=app=frontend"))
+    denied = client.request_reboot(serve(lab, "--set", "gates.blocking-pod-selector=app=frontend"))
     assert denied.kind == "held_by_gate"
     assert denied.status == 423
     assert "frontend" in denied.value
     assert_untouched(lab, client)
     assert (
-        client.ask(serve(lab, "--set", "gates.blocking-pod-selector=app=nobody")).kind
+        client.request_reboot(serve(lab, "--set", "gates.blocking-pod-selector=app=nobody")).kind
         == "waiting_for_drain"
     )
 
@@ -66,13 +64,13 @@ def test_an_unhealthy_object_holds_a_host_off(
     rules = tmp_path / "healthy.toml"
     rules.write_text(HEALTHY)
     server = serve(lab, "--config", str(rules))
-    denied = client.ask(server)
+    denied = client.request_reboot(server)
     assert denied.kind == "held_by_gate"
     assert "cephclusters.ceph.rook.io/rook-ceph/main is not healthy" in denied.value
     assert_untouched(lab, client)
     healthy = {**created, "status": {"ceph": {"health": "HEALTH_OK"}}}
     lab.call(lambda: lab.store.put(CEPH_CLUSTERS, healthy))
-    assert client.ask(server).kind == "waiting_for_drain"
+    assert client.request_reboot(server).kind == "waiting_for_drain"
 
 
 def test_no_host_is_let_go_while_another_coordinator_is_at_work(
@@ -92,12 +90,12 @@ def test_no_host_is_let_go_while_another_coordinator_is_at_work(
     }
     lab.call(lambda: lab.store.create(DAEMONSETS, with_defaults(DAEMONSETS, kured)))
     server = serve(lab)
-    wait_until(lambda: client.ask(server).kind == "rival")
-    denied = client.ask(server)
+    wait_until(lambda: client.request_reboot(server).kind == "rival")
+    denied = client.request_reboot(server)
     assert denied.status == 423
     assert "kured" in denied.value
     assert_untouched(lab, client)
-    assert client.ask(serve(lab, "--allow", "kured")).kind == "waiting_for_drain"
+    assert client.request_reboot(serve(lab, "--allow", "kured")).kind == "waiting_for_drain"
 
 
 def test_checks_on_the_node_are_waited_for_before_and_after(started: Started, serve: Serve) -> None:
@@ -111,11 +109,11 @@ def test_checks_on_the_node_are_waited_for_before_and_after(started: Started, se
     )
     server = serve(lab, *flags)
     client = Client(lab, workers(lab)[0])
-    client.ask(server)
+    client.request_reboot(server)
     wait_until(
         lambda: "before-reboot" in json.dumps(node_of(lab, client.node)["metadata"].get("labels"))
     )
-    assert client.ask(server).kind == "waiting_for_drain"
+    assert client.request_reboot(server).kind == "waiting_for_drain"
     assert lab.scoreboard().evictions == 0
     write(lab, client.node, "annotations", **{"check.example/before": "true"})
     client.await_grant(server)
@@ -124,7 +122,7 @@ def test_checks_on_the_node_are_waited_for_before_and_after(started: Started, se
     assert client.report(server).kind == "waiting_for_proof"
     assert is_cordoned(lab, client.node)
     write(lab, client.node, "annotations", **{"check.example/after": "true"})
-    client.await_release(server)
+    client.await_return(server)
     assert not is_cordoned(lab, client.node)
 
 
@@ -133,11 +131,11 @@ def test_a_node_that_is_not_meant_is_left_alone(started: Started, serve: Serve) 
     out, other = [Client(lab, name) for name in workers(lab)[:2]]
     write(lab, other.node, "labels", tier="db")
     server = serve(lab, "--selector", "tier=db")
-    denied = out.ask(server)
+    denied = out.request_reboot(server)
     assert denied.kind == "node_excluded"
     assert "is left out by --selector, --node or --exclude" in denied.value
     assert_untouched(lab, out)
-    assert other.ask(server).kind == "waiting_for_drain"
+    assert other.request_reboot(server).kind == "waiting_for_drain"
 
 
 def test_a_pool_has_its_own_limit(started: Started, serve: Serve, tmp_path: Path) -> None:
@@ -149,27 +147,27 @@ def test_a_pool_has_its_own_limit(started: Started, serve: Serve, tmp_path: Path
         '[[pool]]\nname = "db"\nselector = "tier=db"\nmax-unavailable = 1\n'
     )
     server = serve(lab, "--slots", "3", "--max-unavailable", "3", "--config", "pools.toml")
-    assert one.ask(server).kind == "waiting_for_drain"
-    denied = two.ask(server)
+    assert one.request_reboot(server).kind == "waiting_for_drain"
+    denied = two.request_reboot(server)
     assert denied.kind == "max_unavailable"
     assert "of the pool db is used up" in denied.value
-    assert other.ask(server).kind == "waiting_for_drain"
+    assert other.request_reboot(server).kind == "waiting_for_drain"
 
 
-def test_no_ask_is_a_grant_while_a_pod_is_left(started: Started, serve: Serve) -> None:
+def test_no_reboot_is_granted_while_a_pod_is_left(started: Started, serve: Serve) -> None:
     lab = started("drain-hangs", 5)
     server = serve(lab)
     client = Client(lab, victim(lab))
-    client.ask(server)
+    client.request_reboot(server)
     wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
     for _ in range(10):
-        assert client.ask(server).kind == "waiting_for_drain"
+        assert client.request_reboot(server).kind == "waiting_for_drain"
     end_stubborn(lab)
     assert client.await_grant(server).kind == "granted"
     assert left_on(lab, client.node) == []
 
 
-def test_no_ask_is_a_grant_while_a_volume_is_attached(started: Started, serve: Serve) -> None:
+def test_no_reboot_is_granted_while_a_volume_is_attached(started: Started, serve: Serve) -> None:
     """The last look comes before a node is drained, which is what may be granted."""
     lab = started("default", 4)
     server = serve(lab)
@@ -181,17 +179,15 @@ def test_no_ask_is_a_grant_while_a_volume_is_attached(started: Started, serve: S
     }
     attached = {"metadata": {"name": "attached"}, "spec": spec, "status": {"attached": True}}
     lab.call(lambda: lab.store.create(VOLUMEATTACHMENTS, attached))
-    client.ask(server)
+    client.request_reboot(server)
     server.await_words("waiting for 1 volume to detach")
-    assert client.ask(server).kind == "waiting_for_drain"
+    assert client.request_reboot(server).kind == "waiting_for_drain"
     assert marks_of(lab, client.node)["phase"] == "draining"
     lab.call(lambda: lab.store.remove(VOLUMEATTACHMENTS, "attached"))
     client.await_grant(server)
 
 
-def test_a_pod_that_comes_to_a_granted_node_takes_the_grant_back(
-    started: Started, serve: Serve
-) -> None:
+def test_a_pod_that_comes_to_a_granted_node_ends_the_grant(started: Started, serve: Serve) -> None:
     """As one that tolerates the cordon: its host is told to wait, and the node is drained again."""
     lab = started("default", 5)
     server = serve(lab, "--force")
@@ -200,15 +196,15 @@ def test_a_pod_that_comes_to_a_granted_node_takes_the_grant_back(
     spec = {"nodeName": client.node, "containers": [{"name": "main", "image": "late:1"}]}
     late = with_defaults(PODS, {"metadata": {"name": "late", "namespace": "default"}, "spec": spec})
     lab.call(lambda: lab.store.create(PODS, late))
-    assert client.ask(server).kind == "waiting_for_drain"
+    assert client.request_reboot(server).kind == "waiting_for_drain"
     client.await_grant(server)
     assert left_on(lab, client.node) == []
     client.reboot()
-    client.await_release(server)
+    client.await_return(server)
     assert lab.scoreboard().rebooted_undrained == ()
 
 
-def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(
+def test_a_slot_fails_but_is_held_if_its_node_is_back_and_fails_its_checks(
     started: Started, serve: Serve
 ) -> None:
     """It is not away: nothing proves that another may go in its place."""
@@ -224,7 +220,7 @@ def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(
     client.report(server)
     wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["failed"])
     assert is_cordoned(lab, client.node)
-    assert other.ask(server).kind == "failed_lock_semaphore_full"
+    assert other.request_reboot(server).kind == "failed_lock_semaphore_full"
 
 
 def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(
@@ -260,7 +256,7 @@ def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(
     ann.start()
     try:
         for _ in range(3):
-            denied = client.ask(server)
+            denied = client.request_reboot(server)
             assert (denied.kind, denied.status) in {("lock_lost", 503), ("locked_by_rollout", 423)}
     finally:
         given_up.set()
@@ -277,12 +273,12 @@ def test_a_pause_that_has_just_come_lets_nobody_in(started: Started, serve: Serv
     one, two = (Client(lab, node) for node in workers(lab)[:2])
     server = serve(lab, "--slots", "2", "--max-unavailable", "2")
     # what is remembered has been read for this, and is good enough to say no by for a while
-    assert one.ask(server).kind == "waiting_for_drain"
+    assert one.request_reboot(server).kind == "waiting_for_drain"
     paused = Pause("alice", "2026-11-22T00:00:00Z", "a test")
     change_memory(
         connect(lab.kubeconfig, None), "kube-system", lambda memory: replace(memory, pause=paused)
     )
-    assert two.ask(server).kind == "paused"
+    assert two.request_reboot(server).kind == "paused"
     assert not is_cordoned(lab, two.node)
 
 
@@ -293,4 +289,4 @@ def test_a_node_that_somebody_uncordons_is_no_drained_one(started: Started, serv
     client.await_grant(server)
     write_spec(lab, client.node, unschedulable=False)
     for _ in range(3):
-        assert client.ask(server).status != 200
+        assert client.request_reboot(server).status != 200

@@ -1,8 +1,8 @@
-"""Hosts, servers, deaths, rollouts and aborts in any order: never a grant before the drain, never more than the slots.
+"""Hosts, servers, deaths, rollouts and aborts in any order.
 
-The servers are whole but for their wire; the cluster is the lab's API server in memory. What a yes
-is worth is judged at the moment that it is given, by looking at the cluster itself; how many slots
-are held, at every write of them.
+No reboot is granted before its drain, and no more slots are held than there are. The servers are
+whole but for their wire, and the cluster is the lab's API server in memory. Each grant is checked
+against the cluster at that moment, and the number of held slots at every write of them.
 """
 
 import threading
@@ -23,7 +23,7 @@ from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LeaseLock, LockOptions
 from rollout.execution.node.ssh_host import RolloutHosts
 from rollout.execution.rollout.abort import abort
-from rollout.server.protocol import FleetLockAnswer, HostRequest
+from rollout.server.protocol import FleetLockAnswer
 from rollout.server.service import Service
 from tests.execution.fake_cluster import FakeCluster
 from tests.server.in_memory import NAMES, QUICK, SLOTS, Cluster, Replica, start_replica
@@ -44,7 +44,7 @@ class Hosts:
     run_if = run_on_all = run
 
 
-class Asking(RuleBasedStateMachine):
+class Requests(RuleBasedStateMachine):
     """Everything that may happen, in any order."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Asking(RuleBasedStateMachine):
                 self.patches.setattr(module, name, value)
         self.cluster = Cluster()
         self.granted: set[str] = set()
-        # hosts whose daemon was restarted in a boot, and has not been told yes since
+        # Hosts whose daemon was restarted in a boot, and was not released since.
         self.restarted: set[str] = set()
         self.have_been_swapped = False
         self.replicas: list[Replica] = []
@@ -67,34 +67,30 @@ class Asking(RuleBasedStateMachine):
         number = len(self.notices) + len(self.replicas)
         self.replicas.append(start_replica(self.cluster, number, self.notices.append))
 
-    def asked(self, name: str, number: int) -> HostRequest:
-        """By the host that reports as this Node now."""
-        return self.cluster.ask_of(name)
-
     def server(self, number: int) -> Service:
         return self.replicas[number % len(self.replicas)].service
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
-    def ask(self, name: str, number: int) -> None:
+    def request_reboot(self, name: str, number: int) -> None:
         if name in self.restarted:
             self.report(name, number)
             return
-        answer = self.server(number).pre_reboot(self.asked(name, number))
+        answer = self.server(number).pre_reboot(self.cluster.request_of(name))
         if answer.kind.status == 200:
             self.judge(name, answer)
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
-    def ask_patiently(self, name: str, number: int) -> None:
-        """Again and again, by turns of all servers: until it is granted, or a while has passed."""
+    def request_patiently(self, name: str, number: int) -> None:
+        """Repeat the request, to all servers in turn, until it is granted or a while has passed."""
         deadline = time.monotonic() + 1.5
         while time.monotonic() < deadline and name not in self.granted:
-            self.ask(name, number)
+            self.request_reboot(name, number)
             number += 1
             time.sleep(0.02)
 
     @rule(names=st.lists(st.sampled_from(NAMES), min_size=2, max_size=4, unique=True))
-    def ask_all_at_once(self, names: list[str]) -> None:
-        """In threads of their own; a yes among them is judged while the others are still asking."""
+    def request_all_at_once(self, names: list[str]) -> None:
+        """In threads of their own; each grant is judged while the others still send requests."""
         threads = [
             threading.Thread(target=self.keep, args=(name, number))
             for number, name in enumerate(names)
@@ -109,12 +105,12 @@ class Asking(RuleBasedStateMachine):
 
     def keep(self, name: str, number: int) -> None:
         try:
-            self.ask_patiently(name, number)
+            self.request_patiently(name, number)
         except BaseException as error:  # noqa: BLE001 - of a thread, told by the rule that started it
             self.failures.append(error)
 
     def judge(self, name: str, answer: FleetLockAnswer) -> None:
-        """A yes, held against the cluster as it stands at that moment."""
+        """Check a grant against the cluster at that moment."""
         assert self.cluster.is_cordoned(name), answer
         assert self.cluster.evictable(name) == [], answer
         slot = next(slot for slot in self.cluster.slots() if slot["node"] == name)
@@ -126,21 +122,19 @@ class Asking(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
     def report(self, name: str, number: int) -> None:
-        """A host that was granted has given its reboot up, as after a restart of its daemon: it
-        follows no grant.
-        """
+        """A host cancels its reboot, as after a restart of its daemon: it follows no grant."""
         before = self.cluster.node(name)["status"]["nodeInfo"]["bootID"]
         was_granted = name in self.granted
         self.granted.discard(name)
-        answer = self.server(number).steady_state(self.asked(name, number))
+        answer = self.server(number).steady_state(self.cluster.request_of(name))
         if answer.kind.status == 200 and was_granted:
             assert (
                 not before.endswith("-0")
                 or not self.cluster.is_cordoned(name)
                 or not self.cluster.slots()
             )
-        # whoever reports has been started, and has forgotten what it was granted; it asks for
-        # nothing before a yes
+        # A daemon that reports was started, and has forgotten its grant. It requests nothing until
+        # it is released.
         self.granted.discard(name)
         if answer.kind.status == 200:
             self.restarted.discard(name)
@@ -232,7 +226,7 @@ class Asking(RuleBasedStateMachine):
                 "run-1",
             ):
                 for name in NAMES:
-                    answer = self.server(number).pre_reboot(self.asked(name, number))
+                    answer = self.server(number).pre_reboot(self.cluster.request_of(name))
                     assert answer.kind.status != 200, answer
         except RolloutError:
             return
@@ -262,7 +256,7 @@ class Asking(RuleBasedStateMachine):
         deadline = time.monotonic() + 100
         while self.left():
             for name in NAMES:
-                self.server(0).steady_state(self.asked(name, 0))
+                self.server(0).steady_state(self.cluster.request_of(name))
             assert time.monotonic() < deadline, (self.left(), self.cluster.slots(), self.notices)
 
     def left(self) -> list[str]:
@@ -273,6 +267,6 @@ class Asking(RuleBasedStateMachine):
         return [*cordons, *marked, *(slot["node"] for slot in self.cluster.slots())]
 
 
-Asking.TestCase.settings = profile(6)
+Requests.TestCase.settings = profile(6)
 # Each example has seconds of patience, and the exhaustive tier has many more examples.
-TestAsking = pytest.mark.timeout(3600)(pytest.mark.in_memory(Asking.TestCase))
+TestRequests = pytest.mark.timeout(3600)(pytest.mark.in_memory(Requests.TestCase))

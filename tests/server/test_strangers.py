@@ -1,6 +1,4 @@
-"""Whoever reaches the port and means no good: bounded in all they can take, and never granted
-anything.
-"""
+"""Clients that mean no good: what they can use is limited, and they are granted nothing."""
 
 import http.client
 import json
@@ -34,7 +32,7 @@ def address(server: Serving) -> tuple[str, int]:
     return host, int(port)
 
 
-def asking(node_id: str, tail: bytes = b"") -> bytes:
+def request_of(node_id: str, tail: bytes = b"") -> bytes:
     body = json.dumps({"client_params": {"id": node_id, "group": "default"}}).encode() + tail
     return b"Content-Length: %d\r\n\r\n" % len(body) + body
 
@@ -54,7 +52,7 @@ def asking(node_id: str, tail: bytes = b"") -> bytes:
         ('{"client_params":{"id":["%s"],"group":"default"}}', "decode_error"),
     ],
 )
-def test_who_asks_is_read_in_one_way_only(body: str, kind: str, server: Serving, lab: Lab) -> None:
+def test_a_request_is_read_in_one_way_only(body: str, kind: str, server: Serving, lab: Lab) -> None:
     answer = server.send("pre-reboot", (body % Client(lab, workers(lab)[0]).id).encode())
     assert answer.kind == kind
     assert slots_of(lab) == []
@@ -81,7 +79,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_silent_connections_make_room_for_those_that_ask(server: Serving, lab: Lab) -> None:
+def test_silent_connections_make_room_for_requests(server: Serving, lab: Lab) -> None:
     """The longest silent ones of an address go as soon as there are too many of it, well before their time is up.
 
     None goes that is older and of another address, nor one that is being answered.
@@ -90,12 +88,13 @@ def test_silent_connections_make_room_for_those_that_ask(server: Serving, lab: L
     extra = 300
     with ExitStack() as stack, more_files(4 * MOST):
         other = stack.enter_context(socket.create_connection(address(server), 30, (OTHER, 0)))
-        asked = stack.enter_context(socket.create_connection(address(server), 60))
+        reporting = stack.enter_context(socket.create_connection(address(server), 60))
         hang = ApiFault(answer=FaultAnswer.HANG, delay=60, verb="get")
         lab.inflict(hang)
         stack.callback(lab.call, lab.faults.clear)
-        asked.sendall(
-            HEAD.replace(b"pre-reboot", b"steady-state") + asking(Client(lab, workers(lab)[0]).id)
+        reporting.sendall(
+            HEAD.replace(b"pre-reboot", b"steady-state")
+            + request_of(Client(lab, workers(lab)[0]).id)
         )
         wait_until(lambda: lab.struck(hang))
         silent = [
@@ -108,8 +107,8 @@ def test_silent_connections_make_room_for_those_that_ask(server: Serving, lab: L
             assert sum(map(is_closed, silent[-MOST + 50 :])) == 0
             assert not is_closed(other)
         lab.call(lab.faults.clear)
-        assert asked.recv(1000).startswith(b"HTTP/1.1 ")
-        assert server.ask("pre-reboot", "0" * 32).kind == "unknown_id"
+        assert reporting.recv(1000).startswith(b"HTTP/1.1 ")
+        assert server.request("pre-reboot", "0" * 32).kind == "unknown_id"
     assert not server.has_said("out of system resource")
 
 
@@ -120,13 +119,13 @@ def test_a_silent_connection_is_closed_though_nobody_needs_its_room(server: Serv
 
 
 def of_another(
-    server: Serving, method: str, path: str, asked_as: str = "", seconds: float = 5
+    server: Serving, method: str, path: str, host_id: str = "", seconds: float = 5
 ) -> tuple[int, bytes]:
     """What a client of another address is answered within so many seconds."""
     connection = http.client.HTTPConnection(
         *address(server), timeout=seconds, source_address=(OTHER, 0)
     )
-    body = json.dumps({"client_params": {"id": asked_as, "group": "default"}}) if asked_as else None
+    body = json.dumps({"client_params": {"id": host_id, "group": "default"}}) if host_id else None
     try:
         connection.request(method, path, body, {"fleet-lock-protocol": "true"})
         answer = connection.getresponse()
@@ -171,11 +170,12 @@ def test_a_server_ends_within_ten_seconds_even_while_the_api_server_hangs(
     clients[0].await_grant(server)
     assert holder_of(lab)
     lab.inflict(ApiFault(answer=FaultAnswer.HANG))
-    asks = [
-        threading.Thread(target=_asked, args=(client, server), daemon=True) for client in clients
+    threads = [
+        threading.Thread(target=_request_until_refused, args=(client, server), daemon=True)
+        for client in clients
     ]
-    for ask in asks:
-        ask.start()
+    for thread in threads:
+        thread.start()
     wait_until(lambda: server.get("/readyz")[0] == 503)
     began = time.monotonic()
     assert server.end() == 0
@@ -183,11 +183,11 @@ def test_a_server_ends_within_ten_seconds_even_while_the_api_server_hangs(
     lab.call(lab.faults.clear)
 
 
-def _asked(client: Client, server: Serving) -> None:
-    """Again and again, until the server is gone."""
+def _request_until_refused(client: Client, server: Serving) -> None:
+    """Repeat a request until the server is gone."""
     try:
         while True:
-            client.ask(server)
+            client.request_reboot(server)
     except OSError:
         return
 
@@ -230,7 +230,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_what_is_no_ask_gets_no_yes(name: str, server: Serving, lab: Lab) -> None:
+def test_a_body_that_is_no_request_is_never_granted(name: str, server: Serving, lab: Lab) -> None:
     said = said_to(server, ODD[name])
     assert b" 200 " not in said.partition(b"\r\n")[0]
     assert slots_of(lab) == []

@@ -1,4 +1,4 @@
-"""The protocol on the wire: whatever is no ask of its form is refused, bounded, and never granted."""
+"""The protocol on the wire: what is not a request in its form is denied, and bounded."""
 
 import socket
 import ssl
@@ -34,7 +34,7 @@ BODY = b'{"client_params":{"id":"%s","group":"default"}}'
         (b" " * (LARGEST_BODY + 1), "body_too_large", 413),
     ],
 )
-def test_a_body_that_is_no_ask_is_refused(
+def test_a_body_that_is_no_request_is_denied(
     server: Serving, lab: Lab, body: bytes, kind: str, status: int
 ) -> None:
     for request_name in ("pre-reboot", "steady-state"):
@@ -46,7 +46,7 @@ def test_a_body_that_is_no_ask_is_refused(
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_only_posts_are_asks(server: Serving, method: str) -> None:
+def test_only_posts_are_requests(server: Serving, method: str) -> None:
     answer = server.send("pre-reboot", BODY % b"aa", method=method)
     assert answer.kind == "method_not_allowed"
     assert answer.status == 405
@@ -54,7 +54,7 @@ def test_only_posts_are_asks(server: Serving, method: str) -> None:
 
 @pytest.mark.parametrize("value", ["", "false"])
 def test_the_protocols_header_has_to_be_true(server: Serving, lab: Lab, value: str) -> None:
-    answer = server.ask(
+    answer = server.request(
         "pre-reboot", Client(lab, workers(lab)[0]).id, "workers", fleet_lock_protocol=value
     )
     assert answer.kind == "missing_header"
@@ -65,15 +65,15 @@ def test_the_protocols_header_has_to_be_true(server: Serving, lab: Lab, value: s
 def test_an_unknown_id_is_never_granted_and_its_steady_state_is_no_trouble(
     server: Serving, lab: Lab
 ) -> None:
-    for asked_as in ("0" * 32, "c988d2509fdf5cdcbed39037c56406fb"):
-        answer = server.ask("pre-reboot", asked_as, "workers")
+    for host_id in ("0" * 32, "c988d2509fdf5cdcbed39037c56406fb"):
+        answer = server.request("pre-reboot", host_id, "workers")
         assert answer.kind == "unknown_id"
         assert answer.status == 403
-        assert server.ask("steady-state", asked_as, "workers").kind == "not_held"
+        assert server.request("steady-state", host_id, "workers").kind == "not_held"
     assert not slots_of(lab)
 
 
-def test_a_slow_body_is_given_up_and_keeps_nobody_waiting(server: Serving) -> None:
+def test_a_slow_body_times_out_and_keeps_nobody_waiting(server: Serving) -> None:
     host, port = server.url.split("//")[1].split("/")[0].rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         head = (
@@ -81,7 +81,7 @@ def test_a_slow_body_is_given_up_and_keeps_nobody_waiting(server: Serving) -> No
             " true\r\nContent-Length: 50\r\n\r\n{"
         )
         connection.sendall(head.encode())
-        assert server.ask("steady-state", "0" * 32, "workers").status == 200
+        assert server.request("steady-state", "0" * 32, "workers").status == 200
         answer = connection.recv(1000)
     assert b" 408 " in answer
     assert b"body_timeout" in answer
@@ -90,19 +90,22 @@ def test_a_slow_body_is_given_up_and_keeps_nobody_waiting(server: Serving) -> No
 def test_more_requests_than_there_is_room_for_are_put_off(server: Serving, lab: Lab) -> None:
     """While the cluster does not respond; the process itself still says that it is well."""
     lab.inflict(ApiFault(answer=FaultAnswer.HANG, delay=60))
-    asked_as = Client(lab, workers(lab)[0]).id
+    host_id = Client(lab, workers(lab)[0]).id
     try:
         with ThreadPoolExecutor(2 * MOST_REQUESTS) as pool:
-            asks = [
-                pool.submit(server.ask, "steady-state", asked_as, "workers")
+            requests = [
+                pool.submit(server.request, "steady-state", host_id, "workers")
                 for _ in range(2 * MOST_REQUESTS)
             ]
             wait_until(
-                lambda: any(ask.done() and ask.result().kind == "server_busy" for ask in asks)
+                lambda: any(
+                    request.done() and request.result().kind == "server_busy"
+                    for request in requests
+                )
             )
             assert server.get("/healthz") == (200, "ok\n")
             lab.call(lab.faults.clear)
-            assert {ask.result().status for ask in asks} <= {200, 503}
+            assert {request.result().status for request in requests} <= {200, 503}
     finally:
         lab.call(lab.faults.clear)
     wait_until(lambda: server.get("/readyz")[0] == 200)
@@ -114,7 +117,7 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
     tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
     with serving(lab, tmp_path, *tls, context=context) as server:
         assert server.url.startswith("https://")
-        assert server.ask("pre-reboot", "0" * 32).kind == "unknown_id"
+        assert server.request("pre-reboot", "0" * 32).kind == "unknown_id"
         assert server.end() == 0
 
 

@@ -30,7 +30,7 @@ from tests.server.in_memory import (
     Replica,
     Severed,
     await_answer,
-    await_release,
+    await_return,
     context_of,
     start_replica,
 )
@@ -74,7 +74,7 @@ def test_an_outage_does_not_end_the_worker_while_the_node_of_a_failed_slot_is_go
 def test_hosts_are_told_to_wait_until_the_nodes_have_been_read() -> None:
     cluster = Cluster()
     service = Service(context_of(Severed(cluster.behind), 1, lambda _message: None), GracefulStop())
-    answer = service.pre_reboot(cluster.ask_of(NAMES[0]))
+    answer = service.pre_reboot(cluster.request_of(NAMES[0]))
     assert answer.kind is AnswerKind.API_UNAVAILABLE
     assert answer.value == service.why_not_ready() == "the nodes have not been read yet"
 
@@ -84,7 +84,7 @@ def test_a_drain_reports_how_long_its_pods_took_to_terminate() -> None:
     observer = RecordingObserver()
     context = context_of(Severed(cluster.behind), 1, lambda _message: None)
     context.observers_of = lambda _plan: nullcontext((observer,))
-    request = cluster.ask_of(NAMES[0])
+    request = cluster.request_of(NAMES[0])
     with running_service(context) as service:
         wait_until(lambda: not service.why_not_ready())
         wait_until(lambda: service.pre_reboot(request).kind is AnswerKind.GRANTED)
@@ -113,7 +113,7 @@ def test_a_slot_that_fails_while_the_lease_is_read_is_not_worked_on_again(
 
     monkeypatch.setattr(SlotRunner, "run_slot", fail)
     monkeypatch.setattr(Leadership, "read_holder_state", read_while_failing)
-    replica.service.pre_reboot(cluster.ask_of("a"))
+    replica.service.pre_reboot(cluster.request_of("a"))
     wait_until(lambda: started and not cluster.lease_run())
     assert cluster.slots()[0]["state"] == "failed"
     assert started == ["a"]
@@ -164,4 +164,4 @@ def test_a_node_settles_while_a_later_slots_node_is_away(
 def reboot_as_granted(replica: Replica, cluster: Cluster, name: str) -> None:
     await_answer(replica, cluster, name, AnswerKind.GRANTED)
     cluster.reboot(name)
-    await_release(replica, cluster, name)
+    await_return(replica, cluster, name)

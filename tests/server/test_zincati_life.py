@@ -28,12 +28,12 @@ EARLY = (STEADY_STATE, False)
 
 @pytest.fixture
 def lab(start_lab: StartLab) -> Lab:
-    """Nobody is asked before the server is there: hosts without settings wait for them."""
+    """No host sends a request before the server runs: hosts without settings wait for them."""
     return start_lab(msgspec.structs.replace(load_scenario("zincati"), fleetlock=""), speed=SPEED)
 
 
 def way(lab: Lab, node: str) -> list[tuple[str, bool]]:
-    """What a host asked and whether it was granted, without repetitions."""
+    """What a host requested and whether it was granted, without repetitions."""
     answers = ((answer.path, not answer.kind) for answer in lab.agents[node].answers)
     return [answer for answer, _ in groupby(answers)]
 
