@@ -54,7 +54,7 @@ class Edge(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a node's run ended."""
+    """How a node's update ended."""
 
     SUCCEEDED = "succeeded"
     DRAIN_FAILED = "drain-failed"
@@ -95,7 +95,7 @@ class NodeDiagnosis(Struct, frozen=True):
 
 
 class NodeResult(Struct, frozen=True):
-    """How a node's run ended."""
+    """How a node's update ended."""
 
     node: str
     outcome: Outcome

@@ -212,9 +212,9 @@ class SlotRunner:
             timeout=self.server.settings.slot_timeout,
             check_not_fenced=engine.check_may_act,
         )
-        taken_up_run = slot.run_id if is_taken_up else None
+        taken_up_run_id = slot.run_id if is_taken_up else None
         try:
-            result = engine.run_node(planned, host, steps.by_phase, taken_up_run=taken_up_run)
+            result = engine.run_node(planned, host, steps.by_phase, taken_up_run_id=taken_up_run_id)
         finally:
             baseline = self._baselines.pop(slot.node, None)
         engine.memory.report_held()

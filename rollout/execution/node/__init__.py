@@ -1,1 +1,1 @@
-"""One node's run, a step a phase."""
+"""One node's update, a step a phase."""

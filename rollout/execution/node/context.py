@@ -1,4 +1,4 @@
-"""What the steps of a node's run share: the `NodeContext`, and the `Progress` of the run."""
+"""What the steps of a node's update share: the `NodeContext`, and the `Progress` of the update."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol

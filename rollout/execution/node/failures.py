@@ -1,4 +1,4 @@
-"""How a node's run ends without success. `steps` and `ending` decide what becomes of the node.
+"""How a node's update ends without success. `steps` and `ending` decide what becomes of the node.
 
 error             raised by                                       the node then
 NotStartedError   the checks up to the cordon                     is skipped, without a mark

@@ -1,4 +1,4 @@
-"""One node's run, with a step for each phase."""
+"""One node's update, with a step for each phase."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""The transition table of a node's run.
+"""The transition table of a node's update.
 
 The phase is written on the Node, so a crash leaves enough to continue. `draining` and `rebooting`
 are written before they begin, the others once they are reached. A `pending` node may be marked,

@@ -49,17 +49,17 @@ class Engine(Struct, frozen=True, kw_only=True):
         host: HostAccess,
         steps: Mapping[Phase, Step],
         *,
-        taken_up_run: str | None,
+        taken_up_run_id: str | None,
         own: OwnNode | None = None,
     ) -> NodeResult:
         """Run the node's `steps`, one for each phase but the last.
 
-        `taken_up_run`: the run ID in the marks if an earlier process started it.
+        `taken_up_run_id`: the run ID in the marks if an earlier process started it.
         """
-        is_taken_up = taken_up_run is not None
+        is_taken_up = taken_up_run_id is not None
         context = NodeContext(
             planned=planned,
-            run_id=taken_up_run or self.plan.plan_id,
+            run_id=taken_up_run_id or self.plan.plan_id,
             cluster=self.cluster,
             check_may_act=self.check_may_act,
             report=self.report,

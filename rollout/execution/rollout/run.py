@@ -327,7 +327,7 @@ class Rollout(Struct, frozen=True):
                 planned,
                 host,
                 ssh_steps(host),
-                taken_up_run=None if is_unmarked else self.inherited.taken_up.get(planned.name),
+                taken_up_run_id=None if is_unmarked else self.inherited.taken_up.get(planned.name),
                 own=self.own_node,
             )
         except Exception as error:  # noqa: BLE001 - a defect costs one node
