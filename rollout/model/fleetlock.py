@@ -140,7 +140,7 @@ class Slot(Struct, frozen=True, rename=_STORED_NAMES):
     is_canceled: bool = False
     has_reported: bool = False
     awaited: Awaited = Awaited.NOTHING
-    # By the API server's clock, so that another server continues the timeout.
+    # By the API server's clock, so that another replica continues the timeout.
     awaited_since: str = ""
 
 

@@ -36,7 +36,7 @@ class Edge(StrEnum):
     DRAIN_STARTED = "drain-started"
     EVICTED = "evicted"
     REBOOT_REQUESTED = "reboot-requested"
-    # By FleetLock, which lets the host reboot.
+    # A FleetLock server granted the reboot before this drain.
     GRANTED_BEFORE_DRAIN = "granted"
     BOOTED = "booted"
     READY = "ready"

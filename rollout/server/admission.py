@@ -104,7 +104,7 @@ class SlotLimits(Struct, frozen=True):
 
     def _check_pair(self, other: Node, node: Node) -> None:
         """Raise `Denied` if the two must not be away together."""
-        # The asking node's rules decide for both.
+        # The rules of the node that requests a reboot decide for both.
         rules = pools_of(self.policy).rules_of(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
             raise Denied(
@@ -163,7 +163,7 @@ class SlotAdmission:
     def reserve(self, request: HostRequest, cached_node: Node, rules: GroupRules) -> None:
         """Write a slot for the host's node unless it holds one, or raise `Denied`."""
         # 1. Cached state, which costs nothing, denies most.
-        self._check_caches(request, cached_node, rules)
+        self._check_cached_state(request, cached_node, rules)
 
         # 2. Checks that read the cluster, the slowest last.
         self._memory.forget()
@@ -199,7 +199,7 @@ class SlotAdmission:
             version=version_of(node),
         )
 
-    def _check_caches(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
+    def _check_cached_state(self, request: HostRequest, node: Node, rules: GroupRules) -> None:
         slots = self._server.slots.read_unless_fresh()
         nodes = self._nodes.require_all()
         limits = self._limits(nodes)

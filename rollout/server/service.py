@@ -39,7 +39,7 @@ _LOGGED_HOURLY = _TO_STRANGERS | {
 _HOUR = 3600.0
 
 _READY_SECONDS = 10.0
-# A hanging thread is left behind: another server continues.
+# A hanging thread is left behind: another replica continues.
 _STOP_SECONDS = 5.0
 
 

@@ -46,7 +46,7 @@ def grant_reboot(server: ServerContext, slot: Slot, detail: str) -> FleetLockAns
     # 1. Checks before the grant, because the worker awaits a boot after every grant.
     api = server.api_for_host
     node = read_node(api, slot.node)
-    _check_still_ours(slot, node)
+    _check_run_not_over(slot, node)
     if not node.boot_id:
         message = f"the kubelet of {slot.node} reports no boot ID"
         raise Denied(AnswerKind.WAITING_FOR_PROOF, message)
@@ -97,9 +97,9 @@ def _check_slot_and_lock(server: ServerContext, slot: Slot) -> float:
 def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
     """Write the grant, then check the node again, or raise `Denied`.
 
-    If the second check fails, the grant stays on the Node. That is safe: the host is not told, and
-    asking again repeats all checks. The worker, which sees the grant, drains the node again, or
-    returns it when the host does not reboot in time.
+    If the second check fails, the grant stays on the Node. That is safe, because the host is
+    denied, and its next request repeats all checks. The worker, which sees the grant, drains the
+    node again, or returns it if the host does not reboot in time.
     """
     cluster = server.cluster_for_host
     # Any live FleetLock server may hold the lock: its worker continues this node.
@@ -112,7 +112,7 @@ def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
         raise
     except StepError as error:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
-    # After its pods: the worker may have begun to drain new ones.
+    # Only now, because the worker may have started to drain pods that arrived meanwhile.
     node = task.read_node(cluster.deadline())
     if not has_grant(node):
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, f"{slot.node} is drained again")
@@ -138,8 +138,8 @@ def _check_version(server: ServerContext, slot: Slot, node: Node) -> None:
         raise Denied(AnswerKind.VERSION_HELD, f"{node.name}: {text(objection)}")
 
 
-def _check_still_ours(slot: Slot, node: Node) -> None:
-    """Raise `Denied` if the Node was recreated or returned: its slot will soon be released."""
+def _check_run_not_over(slot: Slot, node: Node) -> None:
+    """Raise `Denied` if the Node was recreated or returned, so that the slot will be released."""
     if node.uid != slot.node_uid:
         raise Denied(
             AnswerKind.WAITING_FOR_PROOF,

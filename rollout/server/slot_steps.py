@@ -150,8 +150,9 @@ class SlotSteps(Struct, frozen=True):
         return replace(progress, endings=endings).move(Edge.EVICTED)
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
-        """Return how long all replicas have drained the node; 0 after its first drain."""
+        """Return how long all replicas have drained the node; 0 if it was drained before."""
         if self.cached_slot.awaited not in (Awaited.NOTHING, Awaited.DRAIN):
+            # An earlier replica had drained the node, and the time of a later wait must go on.
             return 0.0
         return self._seconds_waited(context, Awaited.DRAIN)
 
@@ -379,11 +380,12 @@ class SlotSteps(Struct, frozen=True):
     def _await_report(self, context: NodeContext) -> Node:
         """Return the Ready Node once its host has reported, or after --slot-timeout."""
 
-        def may_go_on(node: Node) -> bool:
+        def is_reported(node: Node) -> bool:
             slot = self.cached_slot
+            # A canceled reboot needs no report.
             return node.is_ready and (slot.has_reported or slot.is_canceled)
 
-        node = self._poll_until(may_go_on, context, Awaited.REPORT, seconds=self.timeout)
+        node = self._poll_until(is_reported, context, Awaited.REPORT, seconds=self.timeout)
         if not node.is_ready:
             raise not_ready(
                 context.name, "the Node was Ready after its reboot, and is not any more"

@@ -325,10 +325,10 @@ class Worker:
         return [slot for slot in self._slots.all if self._needs_work(slot)]
 
     def _needs_work(self, slot: Slot) -> bool:
-        # The node of a failed or absent slot is left as it is.
-        return slot.state is SlotState.HELD or slot.is_canceled or self._is_gone(slot)
+        # A failed or absent slot waits for a report. It is released once its Node is gone.
+        return slot.state is SlotState.HELD or slot.is_canceled or self._is_node_gone(slot)
 
-    def _is_gone(self, slot: Slot) -> bool:
+    def _is_node_gone(self, slot: Slot) -> bool:
         """Whether the slot's Node was deleted; False if unknown."""
         try:
             node = self._server.nodes.require_all().get(slot.node)
@@ -364,11 +364,11 @@ class Worker:
 
     def _work_while_leading(self, lock: LeaseLock, lead_end: GracefulStop) -> None:
         while not self._server_stop.is_due and (self._slots_to_work_on() or self._threads):
-            # Before the read, so that it shows what they have written.
+            # First, so that the read shows what the ended threads have written.
             self._drop_ended_threads()
             with suppress(ApiError):
                 self._read_slots()
-            # If the read failed, the cache still has their writes.
+            # After a failed read, the cache still has what they have written.
             self._slots = self._server.slots.cached
             self._stop_canceled_threads()
             try:
