@@ -18,7 +18,7 @@ _CONCURRENT_REVIEWS = 8
 _DEFAULT_POLICY = Policy()
 # Where Events about cluster-scoped objects are.
 _EVENTS_NAMESPACE = "default"
-_CLUSTER_PURPOSE = "tell this cluster from others"
+_CLUSTER_PURPOSE = "identify this cluster"
 _MEMORY_PURPOSE = "know which versions are held, which nodes failed, and what is paused"
 
 
@@ -133,7 +133,7 @@ def plan_rights() -> tuple[Right, ...]:
         *_rights("list", "poddisruptionbudgets.policy", "respect disruption budgets"),
         *_rights("list", "daemonsets.apps", "know which pods stay on a node"),
         *optional("list", "volumeattachments.storage.k8s.io", "wait until volumes are detached"),
-        *optional("list", "deployments.apps", "see other reboot coordinators"),
+        *optional("list", "deployments.apps", "detect other reboot coordinators"),
         *optional("list", plans, "see which upgrades the system-upgrade-controller plans"),
         *optional("list", " ".join(maintenance), "see which nodes other operators are maintaining"),
         *optional("list", "persistentvolumes", "know to which nodes volumes can be attached"),
@@ -160,11 +160,11 @@ def apply_rights(lock_namespace: str, policy: Policy = _DEFAULT_POLICY) -> tuple
     )
     return (
         *plan_rights(),
-        *_rights("watch", "nodes", "see nodes come back"),
+        *_rights("watch", "nodes", "see when nodes are Ready again"),
         *_rights("patch", "nodes", "cordon, uncordon and annotate"),
         *([patch_status] if policy.courtesy.conditions else []),
         *_rights("get", "pods", "check the UID of a pod before its eviction"),
-        *_rights("watch", "pods", "see pods terminate"),
+        *_rights("watch", "pods", "see when pods have terminated"),
         _pod_removal_right(policy),
         *(restart if policy.drain.restarts else ()),
         *_rights("get list", controllers, "check that evicted pods are replaced"),
