@@ -45,7 +45,7 @@ class SlotHost(Struct, frozen=True):
             return planned
         if node is None:
             return None
-        if not is_back(planned, node):
+        if not has_same_machine_rebooted(planned, node):
             return replace(planned, staged_version=announced_version(node))
         booted_version = version_of(node)
         if booted_version == self.slot.version:
@@ -57,7 +57,7 @@ def has_rebooted(planned: PlannedNode, node: Node) -> bool:
     return bool(node.boot_id) and node.boot_id != planned.boot_id
 
 
-def is_back(planned: PlannedNode, node: Node) -> bool:
+def has_same_machine_rebooted(planned: PlannedNode, node: Node) -> bool:
     return has_rebooted(planned, node) and is_same_machine(planned, node)
 
 

@@ -67,7 +67,7 @@ from rollout.server.nodes import (
     facts_of,
     version_of,
 )
-from rollout.server.slot_host import has_rebooted, is_back, is_same_machine
+from rollout.server.slot_host import has_rebooted, has_same_machine_rebooted, is_same_machine
 from rollout.server.state import SlotStore
 
 _CANCELED = "its reboot was canceled"
@@ -202,7 +202,11 @@ class SlotSteps(Struct, frozen=True):
                 seconds=self._shutdown_seconds,
             )
         follows_earlier_grant = may_have_earlier_grant and not node.is_ready
-        if not (has_grant(node) or follows_earlier_grant or is_back(context.planned, node)):
+        if not (
+            has_grant(node)
+            or follows_earlier_grant
+            or has_same_machine_rebooted(context.planned, node)
+        ):
             raise error from None
 
     def _require_late_reboot(self, context: NodeContext, error: RolloutError) -> None:
@@ -221,7 +225,7 @@ class SlotSteps(Struct, frozen=True):
             )
             if self._is_down_for_reboot(node):
                 return
-        if is_back(context.planned, node):
+        if has_same_machine_rebooted(context.planned, node):
             return
         is_canceled = isinstance(error, StoppedError)
         if is_canceled and not node.is_ready:
@@ -362,7 +366,7 @@ class SlotSteps(Struct, frozen=True):
         """Wait for Ready, in whichever boot: the host may reboot again meanwhile."""
         timeout = context.policy.ready_timeout
         for node in self._poll(context, Awaited.READY, timeout):
-            if node.is_ready and is_back(context.planned, node):
+            if node.is_ready and has_same_machine_rebooted(context.planned, node):
                 mark_phase(context, Phase.READY)
                 return replace(progress, boot=_boot_facts(node)).move(Edge.READY)
             detail = joined(": ", "waiting for Ready", node.ready_message)

@@ -95,10 +95,12 @@ class SlotRunner:
         if node is None:
             return None
         is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
+        # Such a host has rebooted without a drain, and its node needs no other reboot.
         has_rebooted_before_cordon = not is_taken_up and node.boot_id != slot.boot_id
         if has_rebooted_before_cordon or is_returned_by(node, slot.run_id):
             return None
         if slot.is_canceled and not is_taken_up:
+            # The node was never cordoned, so there is nothing to return.
             self._remember_as_canceled(slot)
             return None
         plan = plan_of(
