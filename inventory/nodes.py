@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The cluster's Nodes as a dynamic Ansible inventory: `ansible-inventory -i inventory/nodes.py --graph`.
 
-It runs `rollout inventory` with the Python that runs this script if rollout is installed there, or else from PATH.
-Select the cluster and the nodes in the environment: KUBECONFIG, ROLLOUT_CONTEXT, ROLLOUT_SELECTOR, ROLLOUT_SSH_KEY,
-ROLLOUT_KNOWN_HOSTS and so on.
+The script runs `rollout inventory` with its own Python if that has the rollout package, or else with the `rollout`
+command in PATH. To select the cluster and the nodes, set environment variables such as KUBECONFIG, ROLLOUT_CONTEXT,
+ROLLOUT_SELECTOR, ROLLOUT_SSH_KEY and ROLLOUT_KNOWN_HOSTS.
 Groups: nodes, role_*, zone_*, os_version_*, needs_reboot, needs_no_reboot, cordoned. Variables: rollout_*.
 """
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Power-cycle the host of a node through its BMC with IPMI, for rollout's reboot.rescue. The BMC of
-# the node NAME is NAME-bmc.example.com.
+# Power-cycle the host of a node through its BMC with IPMI, for rollout's reboot.rescue setting. The
+# address of the BMC is NODE-bmc.example.com, where NODE is the name of the node.
 set -eu
 
 power() {
@@ -8,5 +8,5 @@ power() {
         -U rollout -f /etc/rollout/bmc-password chassis power "$1"
 }
 
-# A host that is off cannot be power-cycled.
+# If the host is off, a power cycle fails.
 power cycle || power on

@@ -3,9 +3,10 @@
 
     redfish-power-cycle.py https://{node}-bmc.example.com
 
-`{node}` and `{address}` stand for the node's name and the address of its host. The login comes from
-the entry for the BMC's name in ~/.netrc, or in the file that the variable NETRC names. The
-variable SSL_CERT_FILE names the file with your CA certificates.
+`{node}` and `{address}` stand for the name of the node and the address of its host. The user and
+the password come from the entry for the BMC in ~/.netrc, or in the file that you specify with the
+environment variable NETRC. To specify a file with your CA certificates, set the environment
+variable SSL_CERT_FILE.
 """
 
 import base64
@@ -18,7 +19,7 @@ from urllib.parse import urljoin, urlsplit
 from urllib.request import Request, urlopen
 
 SECONDS = 30
-# The first that the BMC allows is used.
+# The script uses the first reset type that the BMC allows.
 RESETS = ("PowerCycle", "ForceRestart")
 
 
@@ -29,17 +30,17 @@ class Bmc:
         name = urlsplit(url).hostname or ""
         login = netrc.netrc(os.environ.get("NETRC")).authenticators(name)
         if login is None:
-            sys.exit(f"no login for {name} in the netrc file")
+            sys.exit(f"the netrc file has no entry for {name}")
         user, _account, password = login
         self.url = url
         self.authorization = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
     def request(self, path: str, body: object = None) -> Any:
-        """Return the JSON of the answer to a GET, or to a POST if there is a body."""
+        """Send a GET, or a POST if there is a body, and return the JSON of the response."""
         headers = {"Authorization": self.authorization, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        with urlopen(Request(urljoin(self.url, path), data, headers), timeout=SECONDS) as answer:
-            return json.loads(answer.read() or b"null")
+        with urlopen(Request(urljoin(self.url, path), data, headers), timeout=SECONDS) as response:
+            return json.loads(response.read() or b"null")
 
 
 def main() -> None:
@@ -47,7 +48,7 @@ def main() -> None:
     bmc = Bmc(sys.argv[1].format(node=node, address=os.environ["ROLLOUT_RESCUE_ADDRESS"]))
     systems = bmc.request("/redfish/v1/Systems")["Members"]
     if len(systems) != 1:
-        sys.exit(f"the BMC of {node} has {len(systems)} systems: which one is not known")
+        sys.exit(f"the BMC of {node} has {len(systems)} systems; this script supports only one")
     system = bmc.request(systems[0]["@odata.id"])
     reset = system["Actions"]["#ComputerSystem.Reset"]
     allowed = reset.get("ResetType@Redfish.AllowableValues", RESETS)
@@ -55,12 +56,12 @@ def main() -> None:
     if system.get("PowerState") == "Off":
         kind = "On"
     bmc.request(reset["target"], {"ResetType": kind})
-    print(f"{node}: {kind} accepted, the power was {system.get('PowerState', 'unknown')}")
+    print(f"{node}: the BMC accepted {kind}; the power was {system.get('PowerState', 'unknown')}")
 
 
 if __name__ == "__main__":
     try:
         main()
     except OSError as error:
-        # urllib's errors are among these.
-        sys.exit(f"the BMC cannot be asked: {error}")
+        # Errors of urllib are OSErrors, too.
+        sys.exit(f"the request to the BMC failed: {error}")

@@ -48,8 +48,10 @@ def test_an_answer_with_the_clients_own_chatter_left_away() -> None:
     assert found == HostAnswer("worker-1", CommandResult(3, "one\ntwo\n", "asked\n"))
 
 
-def test_an_answer_of_a_turn() -> None:
-    found = parse_event(event("runner_item_on_ok", rc=0, stdout="", stderr="", rollout_turn=7))
+def test_the_result_of_a_command_has_its_number() -> None:
+    found = parse_event(
+        event("runner_item_on_ok", rc=0, stdout="", stderr="", rollout_command_number=7)
+    )
     assert found == HostAnswer("worker-1", CommandResult(0, "", ""), command_number=7)
 
 

@@ -133,8 +133,10 @@ def test_hosts_that_do_not_come_back_are_power_cycled_once(
         assert sorted(note["node"] for note in inbox.notes) == sorted(nodes)
         lines = {line["node"]: line for line in ended.lines if line["type"] == "rescued"}
         assert lines["worker-1"]["problem"] == ""
-        assert lines["worker-1"]["output"] == ["worker-1: On accepted, the power was Off"]
-        assert "the BMC cannot be asked: HTTP Error 500" in ended.failures["worker-2"]["message"]
+        assert lines["worker-1"]["output"] == ["worker-1: the BMC accepted On; the power was Off"]
+        assert (
+            "the request to the BMC failed: HTTP Error 500" in ended.failures["worker-2"]["message"]
+        )
         assert (
             "did not end within reboot.rescue-timeout 2s" in ended.failures["worker-3"]["message"]
         )
@@ -144,8 +146,8 @@ def test_hosts_that_do_not_come_back_are_power_cycled_once(
         page_file = tmp_path / "run.html"
         rollout(lab, "report", ended.plan["plan_id"], "--out", str(page_file)).ends(0)
         page = page_file.read_text()
-        assert "worker-1: reboot.rescue succeeded: worker-1: On accepted" in page
-        assert "the BMC cannot be asked: HTTP Error 500" in page
+        assert "worker-1: reboot.rescue succeeded: worker-1: the BMC accepted On" in page
+        assert "the request to the BMC failed: HTTP Error 500" in page
         assert PASSWORD not in ended.stdout + ended.stderr + page
 
         again = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed", *rescue).ends(4)

@@ -74,6 +74,6 @@ def test_playbooks_on_their_own(machines: Machines, play: Play) -> None:
     boot = machine.booted
     assert "CURRENT_OP=UPDATE_STATUS_UPDATED_NEED_REBOOT" in play("worker-5", "probe.yml")
     assert "changed=0" in play("worker-5", "prepare.yml", "--check")
-    play("worker-5", "reboot.yml", "-e", "rollout_look_seconds=1")
+    play("worker-5", "reboot.yml", "-e", "rollout_retry_seconds=1")
     assert machine.booted not in ("", boot)
     assert "changed=0" in play("worker-5", "prepare.yml")

@@ -26,7 +26,7 @@ _RESULT_EVENTS = (
     *("runner_item_on_ok", "runner_item_on_failed"),
 )
 # The playbook adds the command's number to its result.
-_COMMAND_NUMBER = "rollout_turn"
+_COMMAND_NUMBER = "rollout_command_number"
 _LONGEST = 300
 _CONNECTION_CLOSED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
 

@@ -137,7 +137,9 @@ class AnsibleExecutor:
             on_end=lambda: events.put(None),
         )
         try:
-            run.start({"rollout_question": command, "rollout_seconds": math.ceil(timeout)})
+            run.start(
+                {"rollout_probe_command": command, "rollout_timeout_seconds": math.ceil(timeout)}
+            )
             has_ended = yield from _await_answers(unanswered, events, time.monotonic() + limit)
             why = run.last_output if has_ended else f"it did not end within {limit:.0f} s"
             for _, node in sorted(unanswered.items()):
@@ -259,10 +261,10 @@ class _CommandQueue:
             self._commands = self._make_folders(commands_folder)
             run.start(
                 {
-                    "rollout_turns": str(commands_folder),
+                    "rollout_commands_folder": str(commands_folder),
                     # The playbook ends once this process is gone.
                     "rollout_process": os.getpid(),
-                    "rollout_most_turns": _MOST_COMMANDS,
+                    "rollout_max_commands": _MOST_COMMANDS,
                     "rollout_serial": "100%",
                 }
             )
