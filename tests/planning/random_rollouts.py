@@ -20,6 +20,7 @@ from rollout.model.quantity import Count, Duration
 from rollout.planning.play.pace import HANDOVER_SECONDS
 from tests.lab.world.simulation import Simulation
 from tests.lab.world.simulation import workload as template
+from tests.planning.chance import leave_to_chance
 from tests.planning.played import Played, is_placed, is_warned, plan_of, play
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -76,8 +77,11 @@ class Trial:
         return self.estimate / self.took
 
 
-def tried(seed: int, variety: Variety) -> Trial:
-    """Plan and play the rollout of this seed twice, and judge it."""
+def tried(seed: int, variety: Variety, chance: int | None = None) -> Trial:
+    """Plan and play the rollout of this seed twice, and judge it.
+
+    `chance` is the seed of what no plan knows of the second.
+    """
     random = Random(seed)  # noqa: S311 - reproducible, not secret
     is_slow = variety is Variety.SLOW
     sim = cluster(random, is_slow=is_slow)
@@ -96,6 +100,8 @@ def tried(seed: int, variety: Variety) -> Trial:
     plan = plan_of(sim, policy, first.past) if is_at_rest(sim) else first_plan
     if plan is first_plan or plan.blockers:
         return Trial(seed, variety, End.NOTHING)
+    if chance is not None:
+        leave_to_chance(sim, chance)
     second = play(sim, plan)
     if second.stuck:
         return stuck(seed, variety, plan, second)

@@ -111,7 +111,7 @@ def test_the_order_of_the_inputs_does_not_matter(given_inputs: PlanInputs, rando
 SEEDS = {
     Variety.PLAIN: (24, 74, 88, 97, 204, 224, 347, 393, 493),
     Variety.POOLS: (7, 10, 17, 23, 24, 26, 393, 606, 639),
-    Variety.SLOW: (5, 14, 19, 20, 24, 33, 407, 559, 560, 573),
+    Variety.SLOW: (5, 14, 19, 20, 24, 33, 407, 559, 573),
     Variety.DATABASES: (10, 19, 23, 25, 26, 31, 37, 141),
 }
 
@@ -126,3 +126,12 @@ def test_a_random_rollout_is_finished_and_takes_about_as_long_as_was_estimated(
     trial = tried(seed, variety)
     assert (trial.end, trial.told) == (End.MEASURED, trial.told)
     assert 0.75 <= trial.ratio <= 1.25, trial
+
+
+@pytest.mark.slow
+def test_where_chance_decides_how_long_a_wave_takes_the_estimate_is_one_of_the_outcomes() -> None:
+    """Pods that take minutes to start are moved once or twice, by the nodes that take them."""
+    trials = [tried(560, Variety.SLOW, chance) for chance in range(1, 5)]
+    took = [trial.took for trial in trials]
+    assert max(took) > 1.4 * min(took)
+    assert min(took) <= trials[0].estimate <= max(took)

@@ -5,7 +5,7 @@ whose operator moves the primary, single replicas that a restart moves, and Jobs
 for. It is planned, copied as `lab up --like` copies it, planned again, and played.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -15,28 +15,25 @@ from rollout.cli.stages.preview import cluster_copy
 from rollout.gather.cluster.snapshot import CachedObjects
 from rollout.lab.api.resources import (
     BUDGETS,
-    CLUSTERS,
     DEPLOYMENTS,
     PODS,
     REPLICASETS,
-    STATEFULSETS,
 )
 from rollout.lab.api.store import Json
-from rollout.lab.objects import labels_of, node_name, spec_of, with_metadata, with_spec
-from rollout.lab.world.placement import NodeRoom
+from rollout.lab.objects import labels_of, node_name, spec_of, with_metadata
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import CompletionPolicy, DrainPolicy, Policy, Restart, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.build import build_plan
 from rollout.planning.play.pace import HANDOVER_SECONDS
 from tests.lab.world.simulation import Simulation, names, workload
+from tests.planning.chance import leave_to_chance
 from tests.planning.played import Played, copied, inputs_of, is_warned, play
 from tests.planning.random_rollouts import LAB, cluster, database, is_at_rest
 
 Add = Callable[[Simulation, Random, str], None]
 
 JOB_TIMEOUT = 2400
-STARTUP = f"{LAB}/startup-seconds"
 DRAIN = DrainPolicy(
     restart=Restart.BLOCKED,
     completion=CompletionPolicy(("job-name",), Duration(JOB_TIMEOUT)),
@@ -153,30 +150,6 @@ def rehearsed(seed: int, kind: str) -> Rehearsal | None:
     copy, down = copied(document)
     plan_of_copy = build_plan(inputs_of(copy, policy, now=copy.clock.now()))
     return Rehearsal(plan, plan_of_copy, play(copy, plan_of_copy, down), document)
-
-
-def leave_to_chance(sim: Simulation, seed: int) -> None:
-    """Let vary what no plan knows: which of equal nodes takes a pod, which of equal pods a restart
-    ends first, and up to five seconds of each workload's starts.
-    """
-    random = Random(seed)  # noqa: S311 - reproducible, not secret
-    sim.world.cluster.rng.seed(seed)
-    scheduler = sim.world._scheduler
-    best = scheduler._best
-
-    def best_of_shuffled(pod: Json, feasible: Sequence[NodeRoom]) -> NodeRoom:
-        return best(pod, random.sample(feasible, len(feasible)))
-
-    scheduler._best = best_of_shuffled  # type: ignore[method-assign]
-    for resource in (DEPLOYMENTS, REPLICASETS, STATEFULSETS, CLUSTERS):
-        for owner in list(sim.store.items(resource)):
-            template = spec_of(owner)["template"]
-            annotations = template["metadata"].get("annotations") or {}
-            if STARTUP in annotations:
-                seconds = max(1, float(annotations[STARTUP]) + random.uniform(-5, 5))
-                changed = {**annotations, STARTUP: str(seconds)}
-                template = with_metadata(template, annotations=changed)
-                sim.store.put(resource, with_spec(owner, template=template))
 
 
 # With 11, 143 and 241, Deployments of several replicas are restarted. With 50 and 82, pods of an
