@@ -25,7 +25,9 @@ _RUN_OF_REPORT = (
 _RUN_OF_HISTORY = (
     "Run to show as a timeline: its ID or a prefix of the ID, or the path of a journal."
 )
-_CHECK = "Check the run against the transition table and the safety rules; exit with 1 if it fails"
+_CHECK = (
+    "Check the run against the transition table and the safety rules; exit with 1 if a check fails"
+)
 _OUT = "Write the report to this .html, .md or .json file; default: Markdown to stdout"
 
 

@@ -21,7 +21,8 @@ _ALLOW = (
     "operate", "cluster", *RULES, "evidence", "ssh", formats=LINES, helps={"nodes.allow": _ALLOW}
 )
 def operate(
-    settings: CommandSettings, once: bool = option(False, "Exit after one pass, for a CronJob")
+    settings: CommandSettings,
+    once: bool = option(False, "Exit after one pass, for example in a CronJob"),
 ) -> None:
     """Reboot pending nodes unattended, once or continuously.
 

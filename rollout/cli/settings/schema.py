@@ -106,7 +106,7 @@ class Allow(StrEnum):
 class ClusterSettings(SettingsTable):
     """The cluster to connect to."""
 
-    kubeconfig: Path | None = flag(None, "Kubeconfig file; default: as for kubectl")
+    kubeconfig: Path | None = flag(None, "Kubeconfig file; default: the one that kubectl uses")
     context: Name = flag("", "Kubeconfig context; default: the current context")
     name: Line = setting(
         "",
@@ -119,7 +119,7 @@ class LockSettings(SettingsTable):
     """The lock, which keeps rollouts from running at the same time."""
 
     namespace: Namespace = setting(
-        LEASE_NAMESPACE, "Namespace of the Lease, the record and the failure history"
+        LEASE_NAMESPACE, "Namespace of the Lease, the rollout record and the failure history"
     )
     duration: Duration = setting(Duration(30), "How long the Lease stays valid without a renewal")
 
@@ -184,7 +184,9 @@ class SshSettings(SettingsTable):
     )
     key: Path | None = flag(None, "SSH private key; default: ssh-agent, then ~/.ssh", "ssh-key")
     known_hosts: Path | None = flag(None, "known_hosts file; default: from ssh_config")
-    config: Path | None = flag(None, "ssh_config file, or none; default: as for ssh", "ssh-config")
+    config: Path | None = flag(
+        None, "ssh_config file, or none; default: ssh's own files", "ssh-config"
+    )
     host_key_checking: HostKeyChecking = flag(
         HostKeyChecking.STRICT, "Host key checking: strict or accept-new", metavar="MODE"
     )
@@ -290,13 +292,12 @@ class DrainSettings(SettingsTable):
     )
     prefer_no_schedule_taint: bool = setting(
         True,
-        "Add a PreferNoSchedule taint to pending nodes, so that evicted pods are scheduled on nodes"
-        " that are done",
+        "Add a PreferNoSchedule taint to pending nodes, so that the scheduler prefers other nodes",
     )
     exclude_from_load_balancers: Pause = setting(
         _POLICY.exclude_from_load_balancers,
         "How long before its drain to remove a node from external load balancers; 0s does not"
-        " remove it",
+        " remove the node",
     )
 
 
@@ -356,7 +357,7 @@ class GatesSettings(SettingsTable):
         " file again",
     )
     wait_window: bool = setting(
-        False, "If nodes remain outside of a window, wait for the next window instead of exiting"
+        False, "If nodes remain when no window is open, wait for the next window instead of exiting"
     )
     interactive: bool = flag(False, "Ask for confirmation before each wave")
     command: OperatorCommand = setting(
@@ -367,7 +368,7 @@ class GatesSettings(SettingsTable):
         "How long a node may wait for blocking pods, alerts, unhealthy objects or gates.command",
     )
     blocking_pod_selector: tuple[Selector, ...] = setting(
-        (), "Do not start draining nodes that run a pod that matches this label selector"
+        (), "Do not start draining a node while it runs a pod that matches this label selector"
     )
     before_reboot_annotations: tuple[Annotation, ...] = setting(
         (), "Drain a node only after your checks have set these annotations to true"
@@ -462,7 +463,7 @@ class AlertsSettings(SettingsTable):
         " contains the node's name or address, such as node or instance",
     )
     matchers: tuple[Matcher, ...] = setting(
-        (), 'Consider only alerts whose labels match, such as severity=~"critical|page"'
+        (), 'Consider only alerts that match these matchers, such as severity=~"critical|page"'
     )
 
 
@@ -493,8 +494,8 @@ class MetricsSettings(SettingsTable):
     )
     listen: ListenAddress = setting(
         "",
-        "Address at which operate and fleetlock serve provide a web page about the rollout,"
-        " /metrics, /healthz and /readyz; :9732 listens on all addresses",
+        "Address for /metrics, /healthz, /readyz and a web page about the rollout, in operate and"
+        " in fleetlock serve; :9732 listens on all addresses",
     )
 
 
