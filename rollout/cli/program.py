@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, str] = {
     "hold": "Prevent rollouts from rebooting nodes into a version.",
     "release": "End the hold on a version.",
     "history": "List the runs recorded on this machine, or show one of them.",
-    "report": "Report on a run, in HTML, Markdown or JSON.",
+    "report": "Write a report on a run, in HTML, Markdown or JSON.",
     "evidence": "Export proof that a version works, for other clusters.",
     "doctor": "Check everything that a rollout needs, and print fixes.",
     "inventory": "Print the Nodes as an Ansible inventory, in JSON.",

@@ -119,10 +119,12 @@ class RunFamilies:
             labels=("budget",),
         )
         self.drain = drain_histogram(
-            "drain_duration_seconds", "How long drains took.", labels=("pool",)
+            "drain_duration_seconds", "Duration of drains.", labels=("pool",)
         )
         self.reboot = reboot_histogram(
-            "reboot_duration_seconds", "Time from the reboot command to Ready.", labels=("pool",)
+            "reboot_duration_seconds",
+            "Time from the reboot command until the node is Ready.",
+            labels=("pool",),
         )
         self.failures = counter(
             "node_failures_total",
@@ -162,7 +164,7 @@ class AttemptFamilies:
         )
         self.last_success = gauge(
             "last_success_timestamp_seconds",
-            "Unix time at which the last pass that left no node pending ended.",
+            "Unix time of the end of the last pass that left no node pending.",
         )
 
 

@@ -28,7 +28,7 @@ _FILENAME = option(None, "Run this saved plan", "FILE", "--filename", "-f")
 _DRY_RUN = option(
     None,
     "Must be none, client (only show the plan) or server (also send dry-run requests to the API"
-    " server); --dry-run alone means server [none]",
+    " server); without a value, server [none]",
     "MODE",
 )
 _ROLLED_BACK = argument(

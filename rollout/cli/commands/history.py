@@ -101,7 +101,7 @@ def report(
     run: str = argument("", _RUN_OF_REPORT, "RUN", run_ids),
     out: Path | None = option(None, _OUT, "FILE", parser=output_file),
 ) -> None:
-    """Report on a run: its failures, delays and durations, and how it compares with the plan.
+    """Write a report on a run, with its failures and delays, and compare the run with its plan.
 
     HTML is a self-contained page, Markdown is for tickets and job summaries, and JSON is for
     programs. The report is generated from the journal of the run. If the run is still in progress

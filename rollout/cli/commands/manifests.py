@@ -110,7 +110,7 @@ _NAMESPACE = option(
 )
 _NAME = option(
     None,
-    f"Name of all objects; default: {DEFAULT_NAME} or {DEFAULT_NAME}-fleetlock",
+    f"Name of all objects; default: {DEFAULT_NAME}, with the suffix -fleetlock for fleetlock",
     "NAME",
     parser=_parse_name,
 )

@@ -349,7 +349,7 @@ _PROVEN_VERSION = argument(
 )
 _EVIDENCE_FILE = option(
     None,
-    "File to write, or directory/ in which to write VERSION-CLUSTER.json; default: stdout",
+    "File to write, or directory/ to write VERSION-CLUSTER.json to; default: stdout",
     "FILE",
 )
 _SIGN_KEY = option(

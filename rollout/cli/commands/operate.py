@@ -26,7 +26,7 @@ def operate(
 ) -> None:
     """Reboot pending nodes unattended, once or continuously.
 
-    Each pass first resumes an interrupted pass, and then does what apply does, without asking for
+    Each pass first continues an interrupted pass, and then does what apply does, without asking for
     confirmation. If no window is open, no update is staged, another rollout is running, or someone
     has aborted a rollout, the pass prints the reason and exits with 0. A pass skips nodes with
     blockers, unless --allow blocked is given. With `skip = []` in the settings file, it does not
