@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class Interval(Struct, frozen=True, order=True):
-    """A span of time."""
+    """A time interval."""
 
     begin: datetime
     # Exclusive.

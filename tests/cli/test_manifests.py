@@ -58,7 +58,7 @@ def test_without_a_word_more_it_is_a_cron_job(command: Command, known_hosts: Pat
 def test_it_warns_of_the_other_kind(
     kind: str, other: str, command: Command, known_hosts: Path
 ) -> None:
-    comment = f"# this does not replace a {other} of the same name: delete that one, or both run"
+    comment = f"of the same name. Delete the {other}; otherwise, both run."
     assert comment in command(*MANIFESTS, kind).stdout
 
 

@@ -306,8 +306,11 @@ def _next_steps(installation: Installation) -> Iterator[str]:
         return
     if not installation.names_registry:
         image = installation.image
-        yield f"warning: {image} names no registry, so it is never pulled: load it on every node"
-    create = f"next, unless the Secret exists: kubectl -n {installation.namespace} create secret"
+        yield f"warning: {image} has no registry in its name, so load it onto each node yourself"
+    create = (
+        "next, create the Secret, unless it exists:"
+        f" kubectl -n {installation.namespace} create secret"
+    )
     if installation.kind is not InstallationKind.FLEETLOCK:
         key = f"--type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
         yield f"{create} generic {SSH_SECRET} {key}"
@@ -321,5 +324,6 @@ def _next_steps(installation: Installation) -> Iterator[str]:
     host = f"[{address}]" if ":" in address else address
     url = f'base_url = "{installation.scheme}://{host}/"'
     if not installation.cluster_ip:
-        url += f" (ADDRESS: kubectl -n {installation.namespace} get service {installation.name})"
-    yield f"next, for the hosts (docs/fleetlock.md): {url}"
+        show = f"kubectl -n {installation.namespace} get service {installation.name}"
+        url += f" (to show ADDRESS, run: {show})"
+    yield f"next, configure the hosts (docs/fleetlock.md): {url}"

@@ -103,7 +103,7 @@ class NodeReport(Struct, frozen=True):
 
 @dataclass(slots=True)
 class WaveReport:
-    """A started wave."""
+    """A wave that was started."""
 
     # As shown; a continued wave keeps it.
     index: int
