@@ -323,7 +323,7 @@ class EvidenceShort(NodeFinding, frozen=True):
     hours: Shortfall | None
 
 
-class NodeResting(NodeFinding, frozen=True):
+class NodeBackingOff(NodeFinding, frozen=True):
     """The node failed, and is not tried again before `until`."""
 
     kind = ExclusionReason.FAILED_RECENTLY

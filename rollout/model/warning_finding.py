@@ -5,7 +5,7 @@ from msgspec import Struct
 from rollout.model.blocker_finding import NodeAway
 from rollout.model.cluster import OwnerRef
 from rollout.model.drain_finding import Nowhere, PodFinding
-from rollout.model.finding import Finding, HeldVersion, NodeResting, UncountedVersion
+from rollout.model.finding import Finding, HeldVersion, NodeBackingOff, UncountedVersion
 from rollout.model.plan import WarningKind
 from rollout.model.policy import CompletionFallback
 from rollout.model.quantity import Duration
@@ -130,11 +130,11 @@ class HeldVersionTaken(WarningFinding, frozen=True):
     held: HeldVersion | UncountedVersion
 
 
-class RestingNodeTaken(WarningFinding, frozen=True):
+class BackingOffNodeTaken(WarningFinding, frozen=True):
     """The planned node failed recently."""
 
     kind = WarningKind.FAILED_RECENTLY
-    resting: NodeResting
+    backoff: NodeBackingOff
 
 
 class UsersLoggedIn(WarningFinding, frozen=True):

@@ -166,6 +166,7 @@ def _held_version(finding: findings.HeldVersion) -> Words:
     if finding.by:
         cause = f"version {finding.version} has been held by {finding.by} since {finding.at}"
         return Words(cause, fix=_release_commands(finding.version))
+    # A node that succeeds later is removed from the list, but the hold stays.
     nodes = "nodes that later succeeded"
     if finding.nodes:
         number = counted(len(finding.nodes), "node")
@@ -223,7 +224,7 @@ def _failures_clause(failed: Mapping[str, str]) -> str:
 
 
 @words.register
-def _node_resting(finding: findings.NodeResting) -> Words:
+def _node_backing_off(finding: findings.NodeBackingOff) -> Words:
     failure = failure_clause(finding.failures)
     cause = f"it {failure}; it will not be rebooted again until {finding.until}"
     return Words(cause, fix=f"`rollout release --node {finding.node}` ends this")

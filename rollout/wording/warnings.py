@@ -160,8 +160,8 @@ def _held_version_taken(finding: findings.HeldVersionTaken) -> Words:
 
 
 @words.register
-def _resting_node_taken(finding: findings.RestingNodeTaken) -> Words:
-    return Words(f"`rollout operate` would leave it out: {cause_of(finding.resting)}")
+def _backing_off_node_taken(finding: findings.BackingOffNodeTaken) -> Words:
+    return Words(f"`rollout operate` would leave it out: {cause_of(finding.backoff)}")
 
 
 @words.register

@@ -126,7 +126,7 @@ def test_what_persons_decide_is_refused_unwatched(
     assert_untouched(lab)
 
 
-def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(
+def test_a_host_whose_wish_for_a_reboot_comes_back_backs_off_after_two(
     started: Started, rollout: Rollout
 ) -> None:
     """It asks at every pass, ten minutes apart: two reboots, and an hour's rest; and it is told."""

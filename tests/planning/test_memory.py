@@ -34,9 +34,9 @@ from rollout.planning.eligibility.memory import (
     EndedNode,
     NodeEnd,
     backoff_after,
-    resting_until,
+    backoff_end,
+    why_backing_off,
     why_held,
-    why_resting,
     with_hold,
     with_node_end,
     without_failures,
@@ -73,7 +73,7 @@ def after(*ends: EndedNode, memory: Memory = NO_MEMORY) -> Memory:
     st.lists(st.sampled_from((Outcome.DRAIN_FAILED, Outcome.SUCCEEDED)), max_size=8),
     st.integers(0, 100_000),
 )
-def test_a_node_rests_as_long_as_its_failures_in_a_row_say(
+def test_a_node_backs_off_as_long_as_its_failures_in_a_row_say(
     outcomes: list[Outcome], seconds: int
 ) -> None:
     memory = NO_MEMORY
@@ -84,10 +84,10 @@ def test_a_node_rests_as_long_as_its_failures_in_a_row_say(
         memory = with_node_end(memory, end("w-1", f"run-{number}", outcome), last)
         failures = 0 if outcome is Outcome.SUCCEEDED else failures + 1
     now = last + timedelta(seconds=seconds)
-    is_resting = seconds < backoff_after(failures).total_seconds()
-    assert bool(resting_until(memory, "w-1", now)) is is_resting
+    is_backing_off = seconds < backoff_after(failures).total_seconds()
+    assert bool(backoff_end(memory, "w-1", now)) is is_backing_off
     found = why_not_startable("w-1", BAD, EligibilityInputs(now, memory, unattended=True))
-    assert (found is not None and found.kind is ExclusionReason.FAILED_RECENTLY) is is_resting
+    assert (found is not None and found.kind is ExclusionReason.FAILED_RECENTLY) is is_backing_off
     assert why_not_startable("w-1", BAD, EligibilityInputs(now, memory)) is None
 
 
@@ -182,7 +182,7 @@ def test_a_success_ends_a_hold_only_where_the_node_was_taken_in_spite_of_it() ->
     assert not still_held.nodes
 
 
-def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -> None:
+def test_a_host_that_stages_another_version_each_time_backs_off_longer_each_time() -> None:
     memory = NO_MEMORY
     now = NOW
     for number, rest in enumerate((1, 4, 24, 24)):
@@ -193,12 +193,12 @@ def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -
         assert found is not None
         assert found.kind is ExclusionReason.FAILED_RECENTLY
         now += rest * HOUR
-        assert resting_until(memory, "w-1", now) == ""
+        assert backoff_end(memory, "w-1", now) == ""
 
 
 def test_a_failure_of_a_wrong_clock_holds_nothing_for_long() -> None:
     memory = with_node_end(NO_MEMORY, end("w-1"), NOW + timedelta(days=400))
-    assert resting_until(memory, "w-1", NOW) == ""
+    assert backoff_end(memory, "w-1", NOW) == ""
 
 
 def test_releases() -> None:
@@ -332,10 +332,10 @@ def test_a_version_that_is_released_and_fails_again_is_held_again() -> None:
     assert why_held(after(end("w-1", limit=1), memory=released), BAD)
 
 
-def test_a_node_whose_pods_did_not_complete_rests_though_it_did_not_fail() -> None:
+def test_a_node_whose_pods_did_not_complete_backs_off_though_it_did_not_fail() -> None:
     returned = NodeEnd(Outcome.SKIPPED, Phase.DRAINING, pods_still_ran=True)
     memory = after(EndedNode("w-1", BAD, returned, "run-1", 2))
-    resting = why_resting(memory, "w-1", NOW + timedelta(minutes=30))
-    assert resting is not None
-    assert "its pods had not completed" in cause_of(resting)
-    assert why_resting(memory, "w-1", NOW + HOUR) is None
+    backoff = why_backing_off(memory, "w-1", NOW + timedelta(minutes=30))
+    assert backoff is not None
+    assert "its pods had not completed" in cause_of(backoff)
+    assert why_backing_off(memory, "w-1", NOW + HOUR) is None

@@ -29,7 +29,7 @@ def test_a_host_may_reboot_once_its_job_has_finished_and_other_servers_wait_too(
     assert job.deleted_in == ["Succeeded"]
 
 
-def test_a_host_whose_job_runs_too_long_keeps_its_boot_and_rests(
+def test_a_host_whose_job_runs_too_long_keeps_its_boot_and_backs_off(
     start_lab: StartLab, serve: Serve
 ) -> None:
     lab = start_lab(with_job(TOO_LONG), speed=SPEED)

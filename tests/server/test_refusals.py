@@ -181,7 +181,9 @@ def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
     assert server.has_said(f"version {HELD} is held")
 
 
-def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Started, serve: Serve) -> None:
+def test_one_node_that_backs_off_keeps_no_other_from_its_slot(
+    started: Started, serve: Serve
+) -> None:
     """Anybody can forge a request; a host that is gone after its reboot holds the version that it had
     staged, no more.
     """
@@ -217,7 +219,7 @@ def left_by_a_reboot(server: Serving, client: Client) -> dict[str, str]:
 
 
 @pytest.mark.exhaustive
-def test_a_host_that_falls_back_again_and_again_rests(
+def test_a_host_that_falls_back_again_and_again_backs_off(
     started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started(load_scenario("idle"), 4)

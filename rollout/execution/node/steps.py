@@ -113,7 +113,7 @@ def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
     _report_phase(context, progress)
     reboots = progress.ineffective_reboots
     end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, ineffective_reboots=reboots)
-    # Forgets the node's failures, or lets it rest if its reboots change nothing.
+    # Forgets the node's failures, or has it back off if its reboots change nothing.
     remember(_with_approved_version(context, progress), end)
     return NodeResult(
         node=context.name,

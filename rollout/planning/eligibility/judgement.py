@@ -12,9 +12,9 @@ from rollout.model.policy import Selection
 from rollout.model.quantity import Duration
 from rollout.model.text import version_numbers
 from rollout.model.update_checks import LONGEST_SILENCE
-from rollout.model.warning_finding import HeldVersionTaken, RestingNodeTaken
+from rollout.model.warning_finding import BackingOffNodeTaken, HeldVersionTaken
 from rollout.planning.eligibility.evidence import ProvenVersions
-from rollout.planning.eligibility.memory import why_all_paused, why_held, why_resting
+from rollout.planning.eligibility.memory import why_all_paused, why_backing_off, why_held
 from rollout.planning.eligibility.versions import NO_VERSIONS, KnownVersions
 from rollout.wording.warnings import warning
 
@@ -52,8 +52,8 @@ def why_not_startable(
     missing_evidence = inputs.proven.why_unproven(staged_version) if inputs.proven else None
     if missing_evidence:
         return missing_evidence
-    may_rest = inputs.unattended and not is_retried
-    return why_resting(memory, node, inputs.now) if may_rest else None
+    may_back_off = inputs.unattended and not is_retried
+    return why_backing_off(memory, node, inputs.now) if may_back_off else None
 
 
 def why_not_bootable(
@@ -74,20 +74,23 @@ def why_not_bootable(
 def memory_warnings(
     planned: Iterable[PlannedNode], inputs: EligibilityInputs
 ) -> Iterator[PlanWarning]:
-    """Warn of planned nodes that are held or rest, which this run takes nevertheless."""
+    """Warn of planned nodes that are held or back off, which this run takes nevertheless."""
     for node in planned:
         subject = f"node/{node.name}"
         held = why_held(inputs.memory, node.staged_version, inputs.failure_limit)
         if held:
             yield warning(node.name, subject, HeldVersionTaken(held))
             continue
-        resting = why_resting(inputs.memory, node.name, inputs.now)
-        if resting:
-            yield warning(node.name, subject, RestingNodeTaken(resting))
+        backoff = why_backing_off(inputs.memory, node.name, inputs.now)
+        if backoff:
+            yield warning(node.name, subject, BackingOffNodeTaken(backoff))
 
 
 def why_maybe_held(running_version: str, inputs: EligibilityInputs) -> MaybeHeldVersion | None:
-    """Return a held version that may be staged, because it is later than the running one."""
+    """Return a held version that the host may have staged; what it has staged is unknown.
+
+    A host stages only versions that are later than its running one.
+    """
     if inputs.include_held:
         return None
     for version in sorted(inputs.memory.versions):

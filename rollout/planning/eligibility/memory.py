@@ -1,7 +1,7 @@
 """Judges and changes what is remembered of earlier rollouts.
 
-A node that failed, or whose last two reboots changed nothing, rests (is not rebooted) for an hour,
-then for four, then a day each time. A version that failed on `--max-failures` nodes, over all
+A node that failed, or whose last two reboots changed nothing, backs off (is not rebooted) for an
+hour, then for four, then a day each time. A version that failed on `--max-failures` nodes, over all
 rollouts, is held: no node is rebooted into it.
 """
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rollout.errors import BlockedError
-from rollout.model.finding import AllNodesPaused, HeldVersion, NodeResting, UncountedVersion
+from rollout.model.finding import AllNodesPaused, HeldVersion, NodeBackingOff, UncountedVersion
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.memory import (
     LATEST_VERSIONS,
@@ -30,7 +30,7 @@ from rollout.model.timestamps import parse_timestamp, whole_second
 
 # The other places are for the latest versions.
 _MOST_HELD_VERSIONS = MOST_VERSIONS - LATEST_VERSIONS
-# Proved reboots in a row without a change, after which the node rests.
+# Proved reboots in a row without a change, after which the node backs off.
 MOST_INEFFECTIVE_REBOOTS = 2
 _BACKOFFS = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
@@ -101,13 +101,13 @@ def with_hold(memory: Memory, version: str, *, by: str, now: datetime) -> Memory
     return replace(memory, versions=_keep_recent({**memory.versions, version: held}))
 
 
-def why_resting(memory: Memory, node: str, now: datetime | None) -> NodeResting | None:
-    until = resting_until(memory, node, now)
-    return NodeResting(node, memory.nodes[node], until) if until else None
+def why_backing_off(memory: Memory, node: str, now: datetime | None) -> NodeBackingOff | None:
+    until = backoff_end(memory, node, now)
+    return NodeBackingOff(node, memory.nodes[node], until) if until else None
 
 
-def resting_until(memory: Memory, node: str, now: datetime | None) -> str:
-    """Return until when the node rests (RFC 3339), or empty."""
+def backoff_end(memory: Memory, node: str, now: datetime | None) -> str:
+    """Return until when the node backs off (RFC 3339), or empty."""
     failures = memory.nodes.get(node)
     failed_at = parse_timestamp(failures.at) if failures else None
     if failures is None or failed_at is None or now is None:
@@ -128,9 +128,9 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     if end.outcome is Outcome.SUCCEEDED and not is_ineffective:
         return _forget_failures(memory, ended)
     is_failure = end.outcome not in _NO_FAILURES
-    # Without a rest, the node would be drained again and again.
-    rests_anyway = end.pods_still_ran or _is_canceled_reboot(ended)
-    if not (is_failure or rests_anyway) or len(ended.node) > _LONGEST_NAME:
+    # Without a back-off, the node would be drained again and again.
+    backs_off_anyway = end.pods_still_ran or _is_canceled_reboot(ended)
+    if not (is_failure or backs_off_anyway) or len(ended.node) > _LONGEST_NAME:
         return memory
     before = memory.nodes.get(ended.node)
     is_update_at_fault = _is_update_at_fault(ended)

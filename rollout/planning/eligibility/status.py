@@ -28,7 +28,7 @@ from rollout.model.text import joined, natural_key
 from rollout.model.timestamps import whole_second
 from rollout.planning.eligibility.candidates import Candidate, update_standing, why_excluded
 from rollout.planning.eligibility.judgement import EligibilityInputs
-from rollout.planning.eligibility.memory import resting_until
+from rollout.planning.eligibility.memory import backoff_end
 from rollout.planning.eligibility.pools import pools_of
 from rollout.wording import fix_of, note_of, text
 
@@ -283,7 +283,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=candidate.pool,
         failures=failures.failures if failures else 0,
-        retry_after=resting_until(inputs.memory, node.name, inputs.now),
+        retry_after=backoff_end(inputs.memory, node.name, inputs.now),
         deferred=_deferral_text(node),
         group=facts.group if facts else "",
         users=facts.users if facts else None,
