@@ -187,11 +187,13 @@ class Slots(Struct, frozen=True, rename={"all": "held"}):
         return self._changed(run_id, is_canceled=True)
 
     def report(self, run_id: str) -> "Slots":
-        """Note that the host has reported; a failed node is proved again."""
+        """Note that the host has reported steady state."""
         slot = self.of_run(run_id)
         if slot is not None and slot.state is SlotState.ABSENT:
-            # Another host may hold a slot in its place, so this one must not count again.
+            # Another host may hold a slot in its place, so this one must not count again. As if it
+            # was canceled, the worker returns the node.
             return self._changed(run_id, has_reported=True, is_canceled=True)
+        # For a failed slot, too: the worker tries again to prove the reboot.
         return self._changed(run_id, has_reported=True, state=SlotState.HELD)
 
     def suspend_grants(self, run_id: str) -> "Slots":

@@ -72,6 +72,7 @@ class _Handlers:
             ("steady-state", self._service.steady_state),
         ):
             handler = partial(self._answer_host, name, answerer)
+            # Any method, because a wrong one gets an answer of FleetLock's own.
             application.router.add_route("*", f"/v1/{name}", handler)
         application.router.add_get("/healthz", _serve_healthz)
         application.router.add_get("/readyz", self._serve_readyz)

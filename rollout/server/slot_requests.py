@@ -112,7 +112,8 @@ def _write_grant(server: ServerContext, slot: Slot, node: Node) -> None:
         raise
     except StepError as error:
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, error.message) from error
-    # Only now, because the worker may have started to drain pods that arrived meanwhile.
+    # Only now, because the worker may have started to drain pods that arrived meanwhile. Then it
+    # has overwritten the grant with the phase `draining`.
     node = task.read_node(cluster.deadline())
     if not has_grant(node):
         raise Denied(AnswerKind.WAITING_FOR_DRAIN, f"{slot.node} is drained again")

@@ -12,6 +12,13 @@ continues:
 
 A step that fails first suspends grants. If the host reboots after all, because of a grant that the
 step had not seen or a moment after its time was up, the worker resumes grants and awaits the boot.
+
+How a canceled reboot (`Slot.is_canceled`) reaches a node:
+
+    not cordoned yet     `SlotRunner.run_slot` runs no step
+    until it is drained  `Worker` requests the stop, for which `check_may_act` raises `StoppedError`
+    drained, rebooting   `_await_grant` and `_await_boot` raise `StoppedError`
+    ready                `_await_report` waits no longer for the report
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -104,8 +111,11 @@ class SlotSteps(Struct, frozen=True):
     def _change(self, context: NodeContext, change: Callable[[Slots], Slots]) -> Slots:
         return context.cluster.ask(lambda _api: self.slots.change(change))
 
-    def _seconds_waited(self, context: NodeContext, awaited: Awaited) -> float:
-        """Return how long all replicas have waited; the first call starts the wait."""
+    def _start_or_continue_wait(self, context: NodeContext, awaited: Awaited) -> float:
+        """Note the start of the wait in the slot, unless it is there already.
+
+        Returns how many seconds all replicas together have waited.
+        """
         now = context.cluster.api.server_time() or context.cluster.clock.now()
         change = partial(
             Slots.start_wait, run_id=self.slot.run_id, awaited=awaited, at=timestamp(now)
@@ -154,7 +164,7 @@ class SlotSteps(Struct, frozen=True):
         if self.cached_slot.awaited not in (Awaited.NOTHING, Awaited.DRAIN):
             # An earlier replica had drained the node, and the time of a later wait must go on.
             return 0.0
-        return self._seconds_waited(context, Awaited.DRAIN)
+        return self._start_or_continue_wait(context, Awaited.DRAIN)
 
     def _suspend_grants_on_failure(
         self, step: Step, context: NodeContext, progress: Progress
@@ -169,6 +179,7 @@ class SlotSteps(Struct, frozen=True):
             context = replace(context, check_may_act=self.check_not_fenced)
             # Before the Node is read, because a replica may have granted the reboot meanwhile.
             self._suspend_grants(context)
+            # Unless the host reboots after all, both checks raise, and grants stay suspended.
             if progress.phase is Phase.REBOOTING:
                 self._require_late_reboot(context, error)
                 # Without a move: the step runs again.
@@ -185,7 +196,7 @@ class SlotSteps(Struct, frozen=True):
     def _require_unseen_grant(
         self, context: NodeContext, progress: Progress, error: RolloutError
     ) -> None:
-        """Raise the step's error unless the host was granted a reboot, or has rebooted.
+        """Return if the host was granted a reboot, or has rebooted; else raise the step's error.
 
         A drain that is repeated, or continued by another replica, has overwritten the mark of an
         earlier grant, which the host may follow. So the host gets some time to go down.
@@ -210,7 +221,7 @@ class SlotSteps(Struct, frozen=True):
             raise error from None
 
     def _require_late_reboot(self, context: NodeContext, error: RolloutError) -> None:
-        """Raise why the host has not rebooted, unless it goes down or boots after all.
+        """Return if the host goes down or boots after all; else raise why it has not rebooted.
 
         A host may have been granted its reboot again a moment ago, so it gets some time to go down.
         """
@@ -267,7 +278,7 @@ class SlotSteps(Struct, frozen=True):
             if deadline and deadline.expired:
                 return
             if deadline is None:
-                remaining = max(0.0, seconds - self._seconds_waited(context, awaited))
+                remaining = max(0.0, seconds - self._start_or_continue_wait(context, awaited))
                 deadline = context.cluster.deadline(remaining)
             deadline.pause(_PAUSE_SECONDS)
 
@@ -314,6 +325,7 @@ class SlotSteps(Struct, frozen=True):
                 # `_require_unseen_grant` looks once more for a grant.
                 raise StoppedError(_CANCELED)
             if has_grant(node):
+                # A request thread, perhaps of another replica, has marked the phase already.
                 return progress.move(Edge.REBOOT_REQUESTED)
             if has_rebooted(context.planned, node):
                 context.report.notice(f"{context.name} has rebooted without waiting for its grant")

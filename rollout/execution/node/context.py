@@ -42,6 +42,9 @@ class NodeEngine(Protocol):
         find_busy_controller    claim_and_cordon                         it is tried again
         is_window_closed        after configured waits                   it is returned
         check_may_act           before each write                        it is left as it is
+
+    With FleetLock, `SlotAdmission._check_gates` asks `PolicyGates.ask` before it reserves a slot. A
+    node that is to be tried again releases its slot, and the host's next request tries it again.
     """
 
     @property

@@ -95,7 +95,9 @@ def mark_granted(task: NodeTask) -> None:
         phase = node.annotations.get(marks.PHASE)
         if not node.unschedulable:
             raise DrainError(f"{task.name} is {phase}, and not cordoned")
-        if phase not in (Phase.DRAINED, Phase.REBOOTING):
+        # A grant is repeated for a host that did not get the answer.
+        is_granted_before = phase == Phase.REBOOTING
+        if phase != Phase.DRAINED and not is_granted_before:
             raise DrainError(f"{task.name} is {phase}")
         return _patch_of_marked(task, node, {marks.PHASE: Phase.REBOOTING.value})
 
