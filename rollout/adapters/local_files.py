@@ -55,7 +55,7 @@ class OutputPlace(Struct, frozen=True):
         except FileNotFoundError:
             return None
         # `..` is the kernel's: nobody can plant it.
-        is_checked = self._is_shared and self.name != ".."
+        is_checked = self._is_writable_by_all and self.name != ".."
         reason = self._why_not_used(state) if is_checked else ""
         if reason:
             noun = "the link " if stat.S_ISLNK(state.st_mode) else ""
@@ -66,12 +66,12 @@ class OutputPlace(Struct, frozen=True):
     def open(self, flags: int) -> int:
         """Open the file, then check it again, so `flags` must not truncate it."""
         self.checked_state()
-        # Opening someone's pipe must not block.
-        non_blocking = os.O_NONBLOCK if self._is_shared else 0
-        flags |= self._no_link | non_blocking | os.O_CLOEXEC
+        # Opening a pipe that someone has put there must not block.
+        non_blocking = os.O_NONBLOCK if self._is_writable_by_all else 0
+        flags |= self._no_follow_flag | non_blocking | os.O_CLOEXEC
         descriptor = os.open(self.name, flags, _OWNER_ONLY, dir_fd=self.folder)
         try:
-            if self._is_shared:
+            if self._is_writable_by_all:
                 os.set_blocking(descriptor, True)
                 self._check_open(descriptor)
         except BaseException:
@@ -94,18 +94,18 @@ class OutputPlace(Struct, frozen=True):
         if make:
             with suppress(FileExistsError):
                 os.mkdir(self.name, _OWNERS_FOLDER, dir_fd=self.folder)
-        return os.open(self.name, _FOLDER | self._no_link, dir_fd=self.folder)
+        return os.open(self.name, _FOLDER | self._no_follow_flag, dir_fd=self.folder)
 
     def read_link(self) -> Path | None:
         """Return where the link leads; None if it is no link, or in /proc."""
         state = self.checked_state()
         if state is None or not stat.S_ISLNK(state.st_mode):
             return None
-        # Nobody can replace the checked link: its folder is sticky, or not shared.
+        # Nobody can replace the checked link: its folder is sticky, or others cannot write to it.
         return Path(os.readlink(self.name, dir_fd=self.folder))
 
     @property
-    def _is_shared(self) -> bool:
+    def _is_writable_by_all(self) -> bool:
         return bool(os.fstat(self.folder).st_mode & stat.S_IWOTH)
 
     @property
@@ -114,8 +114,8 @@ class OutputPlace(Struct, frozen=True):
         return _PROC.is_dir() and os.fstat(self.folder).st_dev == _PROC.stat().st_dev
 
     @property
-    def _no_link(self) -> int:
-        """The flag of `open` that refuses links."""
+    def _no_follow_flag(self) -> int:
+        """The flag of `os.open` that refuses a link; 0 in /proc."""
         return 0 if self._is_in_proc else os.O_NOFOLLOW
 
     def _why_not_used(self, state: os.stat_result) -> str:

@@ -64,15 +64,16 @@ def root(
 
 
 def root_command() -> Any:
+    """Return the click group of all commands, which typer's own types do not describe."""
     # `get_command` does not register the shells' completions.
     typer.completion.completion_init()  # type: ignore[attr-defined]
     group: Any = typer.main.get_command(app)
+    # Imports each command only when it is looked up.
     group.commands = Commands(COMMANDS)
     return group
 
 
 def run(arguments: Sequence[str]) -> int:
-    # `_import_command` in `cli/options` imports the command from `commands/NAME.py`.
     return invoke(root_command(), arguments)
 
 

@@ -197,7 +197,7 @@ def _end_at_once(stop: GracefulStop) -> None:
     """End the process without waiting for threads. Release the lock if that is fast."""
     from rollout.adapters.programs import kill_programs
 
-    leaving = threading.Thread(target=stop.run_exit_actions, name="leaving", daemon=True)
+    leaving = threading.Thread(target=stop.run_process_exit_actions, name="leaving", daemon=True)
     leaving.start()
     leaving.join(_LEAVE_SECONDS)
     kill_programs()

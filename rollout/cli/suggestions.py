@@ -27,7 +27,7 @@ def node_names(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the last name of a list such as `node/a,node/b`, except names already typed."""
     before, comma, last = incomplete.rpartition(",")
     prefix = next(filter(last.startswith, NODE_PREFIXES), "")
-    typed_names = {*before.split(","), *_names_on_line(context)}
+    typed_names = {*before.split(","), *_typed_node_names(context)}
     names = [name for name in _query_cluster(context, _read_node_names) if name not in typed_names]
     return _starting_with(incomplete, [f"{before}{comma}{prefix}{name}" for name in names])
 
@@ -75,13 +75,18 @@ def _starting_with(incomplete: str, words: Iterable[str]) -> list[str]:
     return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]
 
 
-def _names_on_line(context: typer.Context) -> Iterator[str]:
+def _typed_node_names(context: typer.Context) -> Iterator[str]:
+    """Yield the words of every list: --node, --exclude and the NODE arguments are lists.
+
+    Other lists do no harm: their words are hardly names of nodes.
+    """
     for values in context.params.values():
         if not isinstance(values, list | tuple):
             continue
-        for name in ",".join(map(str, values)).split(","):
-            if name not in ("", *NODE_PREFIXES):
-                yield parse_node_name(name)
+        for word in ",".join(map(str, values)).split(","):
+            is_prefix_only = word in ("", *NODE_PREFIXES)
+            if not is_prefix_only:
+                yield parse_node_name(word)
 
 
 def _query_cluster(
@@ -115,18 +120,23 @@ def _read_settings(context: typer.Context) -> "CommandSettings":
     from rollout.cli.settings.schema import settings as every_setting
 
     values = context.params
-    flags = [
-        item for item in every_setting().values() if item.name.startswith("cluster.") and item.flag
+    # Only these flags choose the cluster; other settings do not matter for completion.
+    cluster_settings = [
+        setting
+        for setting in every_setting().values()
+        if setting.name.startswith("cluster.") and setting.flag
     ]
     typed = {}
-    for item in flags:
-        value = values.get(item.flag.replace("-", "_"))
+    for setting in cluster_settings:
+        value = values.get(setting.flag.replace("-", "_"))
         if value:
-            typed[item.name] = PlacedValue(_expand(value), f"--{item.flag}")
+            typed[setting.name] = PlacedValue(_expand(value), f"--{setting.flag}")
     config = values.get("config")
-    file = read_file(Path(_expand(config)) if config else None)
+    # Later ones override earlier ones: the file, the environment, --set, the flags.
+    in_file = read_file(Path(_expand(config)) if config else None)
+    in_environment = from_environment(os.environ, cluster_settings)
     assigned = assignments(values.get("set_") or ())
-    return merge_settings(file, from_environment(os.environ, flags), {**assigned, **typed})
+    return merge_settings(in_file, in_environment, {**assigned, **typed})
 
 
 def _expand(word: str) -> str:

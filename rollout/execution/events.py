@@ -28,7 +28,7 @@ from rollout.model.progress import (
     StepEvent,
 )
 from rollout.model.quantity import Duration
-from rollout.model.text import counted, version_step
+from rollout.model.text import counted, version_change
 from rollout.model.timestamps import whole_second
 from rollout.ports import Clock, ClusterApi, Observer
 
@@ -237,7 +237,7 @@ def _versions(node: PlannedNode) -> str:
     """Return `3815.2.0 -> 3815.2.5`."""
     if not node.staged:
         return f"{node.running_version or 'an unknown version'}, nothing staged"
-    versions = version_step(node.running_version, node.staged_version, node.detected_by)
+    versions = version_change(node.running_version, node.staged_version, node.detected_by)
     # Some terminals have no UTF-8.
     return versions.replace("→", "->")
 

@@ -81,14 +81,14 @@ class PolicyGates:
         self._longest_wait = {
             wave.index: max(node.wait_seconds for node in wave.nodes) for wave in self.plan.waves
         }
-        self._deadlines: dict[str, Deadline] = {}
+        self._timeouts: dict[str, Deadline] = {}
         self._reported: dict[str, Finding] = {}
         self._alerts = CachedValue(
             lambda: _check_alert_source(self.ports.alerts), _FRESH_SECONDS, self.cluster.clock
         )
         self.health = ObjectHealth(self.cluster, self._policy.healthy, self.ports.evaluate)
         self._unhealthy = CachedValue(self.health.find_problem, _FRESH_SECONDS, self.cluster.clock)
-        # Hold a node for gates.timeout at most.
+        # Hold a node for gates.timeout at most. The others, such as a closed window, have no limit.
         self._bounded_checks = (
             self._check_blocking_pods,
             self._check_control_plane,
@@ -136,14 +136,14 @@ class PolicyGates:
                 continue
             about = _ANY_NODE if answer.is_general else node.name
             if check not in self._bounded_checks:
-                self._end_waits_of_held(node, answer)
-            elif not answer.is_final and self._start_deadline(about).expired:
+                self._reset_timeouts(node, answer)
+            elif not answer.is_final and self._start_timeout(about).expired:
                 timeout = findings.GateTimeout(finding, self._policy.timeout)
                 return GateAnswer(timeout, is_final=True, is_general=answer.is_general)
             if not answer.is_final:
                 self._report_once(about, finding)
             return answer
-        self._end_waits(node)
+        self._end_timeouts(node)
         self._reported.pop(_ANY_NODE, None)
         return OPEN
 
@@ -294,22 +294,22 @@ class PolicyGates:
         problem = self._unhealthy.get() if self._policy.healthy else None
         return GateAnswer(problem, is_general=problem is not None)
 
-    def _start_deadline(self, about: str) -> Deadline:
+    def _start_timeout(self, about: str) -> Deadline:
         """Return the end of gates.timeout, which the first call starts."""
-        return self._deadlines.setdefault(about, self.cluster.deadline(self._policy.timeout))
+        return self._timeouts.setdefault(about, self.cluster.deadline(self._policy.timeout))
 
-    def _end_waits_of_held(self, node: PlannedNode, answer: GateAnswer) -> None:
-        """Count no time of a closed window toward gates.timeout."""
+    def _reset_timeouts(self, node: PlannedNode, answer: GateAnswer) -> None:
+        """Have gates.timeout start anew, because a check that it does not limit holds the node."""
         if answer.is_general:
             # Other nodes may not be asked meanwhile.
-            self._deadlines.clear()
+            self._timeouts.clear()
         else:
-            self._deadlines.pop(node.name, None)
+            self._timeouts.pop(node.name, None)
 
-    def _end_waits(self, node: PlannedNode) -> None:
+    def _end_timeouts(self, node: PlannedNode) -> None:
         """Give the next reason the full gates.timeout."""
-        self._deadlines.pop(node.name, None)
-        self._deadlines.pop(_ANY_NODE, None)
+        self._timeouts.pop(node.name, None)
+        self._timeouts.pop(_ANY_NODE, None)
 
     def _report_once(self, about: str, finding: Finding) -> None:
         """Report a new finding: `node-1: its window is closed`."""

@@ -316,5 +316,6 @@ def unlock_commands(lease: LeaseState, namespace: str) -> str:
         return f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     undo = f"rollout abort --force-unlock {lease.run_id}"
     if is_fleetlock_run(lease.run_id):
+        # The FleetLock server itself continues its runs: `rollout resume` does not.
         return undo
     return f"rollout resume --force-unlock {lease.run_id} (or {undo})"

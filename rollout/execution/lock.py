@@ -112,7 +112,8 @@ class LeaseLock:
 
     def __enter__(self) -> Self:
         self._acquire()
-        self.stop.add_exit_action(self._release_in_a_hurry)
+        # A second signal ends the process at once, without `__exit__`.
+        self.stop.add_process_exit_action(self._release_in_a_hurry)
         self._thread.start()
         return self
 

@@ -199,7 +199,7 @@ class HostFacts(Struct, frozen=True):
     rollback_access: RollbackAccess | None = None
     # Who blocks a shutdown.
     inhibited_by: str = ""
-    # When a shutdown is scheduled.
+    # A sentence such as `a reboot is scheduled on the host in 5m00s`; empty if none is.
     scheduled_shutdown: str = ""
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     # The answers of the sources other than update_engine.

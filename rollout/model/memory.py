@@ -32,7 +32,7 @@ class Pause(Struct, frozen=True):
     until: str = ""
 
     def is_over(self, now: datetime | None) -> bool:
-        """Whether the pause has ended by itself."""
+        """Whether the pause has ended by itself; False if the time is unknown (`now` None)."""
         end = parse_timestamp(self.until)
         return end is not None and now is not None and end <= now
 
@@ -104,8 +104,8 @@ class Memory(Struct, frozen=True):
     aborted: Pause | None = None
     # The time of the latest valid evidence, by version.
     evidence: Mapping[str, str] = field(default_factory=dict)
-    # Older than the class's name, and kept because it is stored.
-    slip: MissedDeadline | None = None
+    # The stored name is older than this one.
+    missed_deadline: MissedDeadline | None = field(name="slip", default=None)
     # A person's rollout that passes have waited a day for, or empty.
     waited_for: str = ""
     # If not empty, nothing starts.

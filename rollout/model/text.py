@@ -105,7 +105,7 @@ def or_dash(text: str) -> str:
     return printable(text) or NOTHING
 
 
-def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
+def version_change(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
     """Return `3975.2.0 → 4081.2.1`, or without versions `22.04 (reboot-required)`."""
     current = printable(running) or "?"
     # An update by update_engine always has a version, so a missing one is unknown.

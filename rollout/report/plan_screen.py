@@ -32,7 +32,7 @@ from rollout.model.text import (
     printable,
     shell_word,
     shortened,
-    version_step,
+    version_change,
 )
 from rollout.model.timestamps import elapsed, parse_timestamp
 from rollout.planning.plan.explanation import Explanation, PodFate
@@ -206,12 +206,13 @@ def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
 
 
 def _heading(plan: RolloutPlan, cluster_name: str) -> str:
-    version_steps = _version_steps(plan.nodes)
-    only_step = f"   {version_steps[0]}" if len(version_steps) == 1 else ""
+    version_changes = _version_changes(plan.nodes)
+    # Several are in the table's column.
+    only_change = f"   {version_changes[0]}" if len(version_changes) == 1 else ""
     cluster = printable(cluster_name or plan.cluster.server)
     nodes = counted(plan.summary.nodes, "node")
     subject = f"Rollback of {nodes}" if plan.policy.rollback else nodes
-    return f"{subject} in {cluster}{only_step}"
+    return f"{subject} in {cluster}{only_change}"
 
 
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
@@ -301,7 +302,7 @@ def _wave_rows(
         if len(groups) <= most_rows:
             break
     all_zones = {zone_by_node.get(node.name, "") for node in plan.nodes}
-    shows_versions = len(_version_steps(plan.nodes)) > 1
+    shows_versions = len(_version_changes(plan.nodes)) > 1
     return [
         _group_row(group, zone_by_node, all_zones, shows_versions=shows_versions)
         for group in groups
@@ -316,7 +317,7 @@ def _wide_row(wave: Wave, zone_by_node: Mapping[str, str]) -> Row:
         " ".join(_zones_of(nodes, zone_by_node)).strip(),
         str(_pods_to_evict(wave)),
         _rough_time(wave.estimate.seconds),
-        "\n".join(_version_steps(nodes)),
+        "\n".join(_version_changes(nodes)),
         printable(wave.because),
     )
 
@@ -344,7 +345,7 @@ def _group_row(
         "all" if has_all_zones else " ".join(zones).strip(),
         str(sum(map(_pods_to_evict, group))),
         _rough_time(sum(wave.estimate.seconds for wave in group)),
-        "\n".join(_version_steps(nodes)) if shows_versions else "",
+        "\n".join(_version_changes(nodes)) if shows_versions else "",
         "; ".join(notes) if len(notes) <= _MOST_NOTES else "",
     )
 
@@ -363,7 +364,7 @@ class _WaveLook(NamedTuple):
     # None for a wave of one node; keeps the other waves apart.
     own_index: int | None
     note: str
-    version_steps: Sequence[str]
+    version_changes: Sequence[str]
     pods: int
     time: str
 
@@ -373,7 +374,7 @@ class _WaveLook(NamedTuple):
         return cls(
             own_index=None if is_single else wave.index,
             note=wave.note,
-            version_steps=_version_steps(wave.nodes),
+            version_changes=_version_changes(wave.nodes),
             pods=_pods_to_evict(wave),
             time=rough_duration(wave.estimate.seconds),
         )
@@ -386,12 +387,12 @@ class _WaveSize(NamedTuple):
     own_index: int | None
     nodes: int
     limit: str
-    version_steps: Sequence[str]
+    version_changes: Sequence[str]
 
     @classmethod
     def of(cls, wave: Wave) -> "_WaveSize":
         own_index = wave.index if wave.rolling else None
-        return cls(own_index, len(wave.nodes), wave.limit, _version_steps(wave.nodes))
+        return cls(own_index, len(wave.nodes), wave.limit, _version_changes(wave.nodes))
 
 
 def _names_with_delays(wave: Wave) -> str:
@@ -430,7 +431,7 @@ def _pods_to_evict(wave: Wave) -> int:
     return sum(node.evict for node in wave.nodes)
 
 
-def _version_steps(nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
+def _version_changes(nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(planned_version, nodes)))
 
 
@@ -507,7 +508,7 @@ def _nothing_staged(excluded: Sequence[Exclusion]) -> str:
 def planned_version(node: PlannedNode) -> str:
     if not node.staged:
         return f"{or_dash(node.running_version)} (reboot only)"
-    return version_step(node.running_version, node.staged_version, node.detected_by)
+    return version_change(node.running_version, node.staged_version, node.detected_by)
 
 
 # Leaving out nodes does not resolve these blockers.

@@ -18,7 +18,7 @@ from rollout.model.text import (
     or_dash,
     printable,
     shell_word,
-    version_step,
+    version_change,
 )
 from rollout.model.timestamps import elapsed, seconds_since
 from rollout.planning.eligibility.memory import why_aborted, why_all_paused, why_held
@@ -383,7 +383,7 @@ def _update_explanation(update: UpdateStanding, message: str, now: datetime | No
 def _version_cell(status: NodeStatus) -> str:
     if not status.needs_reboot:
         return printable(status.running_version) or "?"
-    return version_step(status.running_version, status.staged_version, status.detected_by)
+    return version_change(status.running_version, status.staged_version, status.detected_by)
 
 
 def _yes_or_no(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
@@ -399,8 +399,9 @@ def _memory_follow_ups(
     aborted = why_aborted(memory)
     if aborted:
         yield FollowUp(f"Unattended passes will not reboot any nodes: {printable(aborted)}.")
-    if memory.slip:
-        yield FollowUp(printable(f"{memory.slip} (known since {memory.slip.since})."))
+    missed = memory.missed_deadline
+    if missed:
+        yield FollowUp(printable(f"{missed} (known since {missed.since})."))
     for version in memory.versions:
         held = why_held(memory, version)
         if held:

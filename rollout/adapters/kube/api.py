@@ -123,7 +123,10 @@ class KubeApi(Struct, frozen=True, eq=False):
         return self._answer_body("GET", path, query)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Yield a list's pages, each fetched ahead. Raises `ApiGoneError` if read too slowly."""
+        """Yield a list's pages, each fetched while the one before is read.
+
+        Raises `ApiGoneError` if the API server's continue token expires because of slow reading.
+        """
         parameters = {"limit": DEFAULT_PAGE, **(query or {})}
         request = _HttpRequest("GET", path, parameters, self._timeouts.read)
         body, token = self._exchange(request)

@@ -7,7 +7,6 @@ only names, paths and server addresses: other values may be secret.
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote, urlsplit
@@ -388,9 +387,15 @@ def _why_cluster_unusable(cluster: _ClusterEntry) -> str:
         return "insecure-skip-tls-verify and a certificate authority: only one is allowed"
     if "@" in server:
         return "a user and password in its server address: they belong to the user"
-    # `port` raises this for one out of range.
-    with suppress(ValueError):
-        parts = urlsplit(server)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return ""
-    return f"the server address {server!r}, which is not a URL"
+    if not _is_server_url(server):
+        return f"the server address {server!r}, which is not a URL"
+    return ""
+
+
+def _is_server_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        # `port` raises this for one out of range.
+        return False

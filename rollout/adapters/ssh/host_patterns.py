@@ -93,7 +93,7 @@ def _patterns_of_line(line: str) -> Sequence[str] | None:
     keyword = parts[1].lower()
     value = parts[2]
     if keyword == "host":
-        return _unquote(value.split())
+        return _plain_patterns(value.split())
     if keyword == "match":
         # ssh also reads `Match host=web`.
         return _patterns_of_match(value.replace("=", " ").split())
@@ -127,12 +127,21 @@ def _patterns_of_match(words: Iterable[str]) -> Sequence[str] | None:
             patterns += inner.split(",")
         elif criterion not in _CRITERIA or _unquote([argument]) is None:
             return None
-    return _unquote(patterns)
+    return _plain_patterns(patterns)
+
+
+def _plain_patterns(words: Iterable[str]) -> Sequence[str] | None:
+    """Return the patterns without quotes and `!`; None as for `_unquote`.
+
+    Names that match the same patterns are alike, whether or not a pattern is negated.
+    """
+    unquoted = _unquote(words)
+    return None if unquoted is None else [word.removeprefix("!") for word in unquoted]
 
 
 def _unquote(words: Iterable[str]) -> Sequence[str] | None:
-    """Return the patterns without quotes and `!`; None if quotes or a backslash remain."""
+    """Return the words without quotes; None if quotes or a backslash remain."""
     unquoted = [word[1:-1] if _QUOTED.fullmatch(word) else word for word in words]
     if any(character in word for word in unquoted for character in "\"'\\"):
         return None
-    return [word.removeprefix("!") for word in unquoted]
+    return unquoted

@@ -91,6 +91,7 @@ def _export_lines(lab: "Lab") -> list[str]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
     program = _own_path()
     if program:
+        # The shell would not find it, or find another one.
         exports.append(f'export PATH={shlex.quote(str(program.parent.absolute()))}:"$PATH"')
     return exports
 

@@ -54,9 +54,9 @@ def _store_missed_deadline(
     api: ClusterApi, settings: Settings, memory: Memory, *, missed: MissedDeadline | None
 ) -> None:
     """Store the delay for later passes; None removes it."""
-    if memory.slip != missed:
+    if memory.missed_deadline != missed:
         with suppress(ApiError):
-            change_memory(api, settings.lock.namespace, partial(replace, slip=missed))
+            change_memory(api, settings.lock.namespace, partial(replace, missed_deadline=missed))
 
 
 def _earliest_start(memory: Memory, now: datetime) -> datetime:
@@ -70,14 +70,16 @@ def _report_missed_deadline(
 ) -> MissedDeadline:
     """Warn, and notify unless an earlier pass has."""
     finish_by = settings.operate.finish_by
-    stored = memory.slip if memory.slip and memory.slip.by == finish_by else None
+    stored = memory.missed_deadline
+    # A stored delay of another deadline says nothing about this one.
+    has_notified = stored is not None and stored.by == finish_by
     missed = MissedDeadline(
         finish_by,
         finish=timestamp(late.at) if late.at else "",
-        since=stored.since if stored else timestamp(now),
+        since=stored.since if stored and has_notified else timestamp(now),
     )
     say(f"warning: {missed}; {late.slowest_wave}")
-    if stored is None:
+    if not has_notified:
         deadline = parse_timestamp(finish_by)
         is_over = deadline is not None and deadline <= now
         command = "rollout plan" if is_over else f"rollout plan --finish-by {finish_by}"

@@ -63,7 +63,10 @@ class Operation:
     repeats: RepeatFilter = field(default_factory=RepeatFilter)
 
     def run_once(self) -> ExitCode:
-        """Raises what `apply` raises."""
+        """Plan, and reboot the pending nodes; return the exit code of --once.
+
+        Raises what `apply` raises, except the errors that only skip the pass.
+        """
         settings = self.settings
         seconds = settings.operate.active_deadline
         deadline = Deadline(wiring.system_clock(), seconds) if seconds else None
@@ -98,6 +101,7 @@ class Operation:
                     notify_of_failed_pass(error, settings, self.repeats)
                 raise
             finally:
+                # A signal during `Pass.run` has requested it: after the pass, end the process, too.
                 if stop.is_requested:
                     self.process_stop.request()
         return measured.code

@@ -176,12 +176,13 @@ def _show_remaining_plan(
     spec = run.spec
     warn(*screens.relaxed_notes(spec))
     if spec.settings.output.as_json:
+        # Otherwise the plan on the screen lists these nodes.
         warn(*screens.held_notes(run.plan))
         return
     lock = read_lock(api, spec.namespace)
-    planned = {node.name for node in run.plan.nodes}
+    in_plan_again = {node.name for node in run.plan.nodes}
     inherited = run.inherited or Inheritance()
-    show_lines(resume_preview(unfinished, lock, planned, inherited, retry=retry_failed))
+    show_lines(resume_preview(unfinished, lock, in_plan_again, inherited, retry=retry_failed))
     full_command = f"rollout resume{' --retry-failed' if retry_failed else ''} -o wide"
     place = wiring.cluster_place(spec.settings, api)
     show("\n" + screens.brief_plan_text(run, snapshot, place, full_command))

@@ -358,6 +358,7 @@ def _print_changes(snapshots: Iterator[_RolloutSnapshot | None], output: OutputS
     printed = b""
     for rollout in snapshots:
         if rollout is None:
+            # The API server does not respond.
             continue
         document = rollout.document()
         if document != printed:

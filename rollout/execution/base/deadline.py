@@ -193,19 +193,19 @@ class GracefulStop:
     # Whether nodes that are not rebooting yet are returned.
     revert: bool = False
     _event: threading.Event = field(default_factory=threading.Event)
-    _exit_actions: list[Callable[[], object]] = field(default_factory=list)
+    _process_exit_actions: list[Callable[[], object]] = field(default_factory=list)
 
     def with_process_stop(self, process_stop: "GracefulStop") -> "GracefulStop":
         """Return a stop that is also due when `process_stop` is."""
         # They share `_event`: a request to one counts for both.
         return replace(self, process_stop=process_stop)
 
-    def add_exit_action(self, action: Callable[[], object]) -> None:
-        self._exit_actions.append(action)
+    def add_process_exit_action(self, action: Callable[[], object]) -> None:
+        self._process_exit_actions.append(action)
 
-    def run_exit_actions(self) -> None:
+    def run_process_exit_actions(self) -> None:
         """The actions may hang: call this in its own thread."""
-        for action in self._exit_actions:
+        for action in self._process_exit_actions:
             with suppress(Exception):
                 action()
 
@@ -214,9 +214,10 @@ class GracefulStop:
 
     @property
     def is_requested(self) -> bool:
-        """Whether somebody asked for the stop; its own deadline does not count."""
+        """Whether the stop is due for another reason than its own deadline."""
         if self._event.is_set():
             return True
+        # The deadline of the process is not this stop's own, so it counts.
         return self.process_stop is not None and self.process_stop.is_due
 
     @property

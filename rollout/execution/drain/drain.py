@@ -258,7 +258,7 @@ class _Drain(Struct, frozen=True):
 
 
 def _find_node_trouble(task: NodeTask) -> str:
-    """Return a clause such as `; the Node is gone, …`; empty if its kubelet works."""
+    """Return why the remaining pods cannot end, as `; the Node is gone, …`, or empty."""
     try:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:

@@ -98,6 +98,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
 
 def _mark_rescued(task: NodeTask) -> None:
     """`StepError` if the rescue must not run for this reboot."""
+    # `change` is called again after a conflict or an outage.
     has_written = False
 
     def change(node: Node) -> Patch | None:
@@ -105,7 +106,7 @@ def _mark_rescued(task: NodeTask) -> None:
         require_mark(task, node)
         if node.annotations.get(marks.RESCUED) == task.planned.boot_id:
             if has_written:
-                # The answer to the write was lost.
+                # The write succeeded, and only its answer was lost.
                 return None
             raise StepError("it may have been started for this reboot before")
         # A kubelet that reports NotReady is up.

@@ -166,12 +166,12 @@ def is_login_refused(error: SshError | None) -> bool:
 class BootReading(NamedTuple):
     # None without a usable answer.
     boot: BootFacts | None
-    # Used unless this is the new boot.
+    # Why to ask again, if the caller finds that this is not the new boot.
     reason_to_wait: str
 
 
 def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading:
-    """Ask the host for its boot; without one, the reading has a reason to wait.
+    """Ask the host for its boot, which the caller compares with the boot from before.
 
     Raises `NodeFailure` if another machine answers.
     """

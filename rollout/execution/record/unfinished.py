@@ -208,7 +208,10 @@ def _tainted_nodes(nodes: Iterable[Node], *, include_deferred: bool) -> tuple[st
 
 
 def _was_aborted(node: Node) -> bool:
-    """Whether the marks are of an aborted rollout, which left the node as it was."""
+    """Whether an abort has ended this node's rollout, but could not return the node.
+
+    `mark_aborted` then wrote the result beside the marks.
+    """
     result = last_result(node)
     is_same_run = result.get("run") == node.annotations.get(marks.RUN)
     return is_same_run and result.get("outcome") == Outcome.ABORTED

@@ -128,6 +128,7 @@ class WaveState:
             self.health_monitor.report.settling(self.wave.index, f"after {name}: {missing}")
 
     def _free_or_soak(self, name: str, ended: _EndedNode) -> None:
+        """Free the node's place, or first let it soak, after which the cluster settles again."""
         if not ended.soaks:
             self._free(name)
             return

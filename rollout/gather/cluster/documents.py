@@ -275,9 +275,9 @@ def _find_implausible(memory: Memory) -> Iterator[str]:
         yield f"it has evidence of {len(memory.evidence)} versions, or an invalid time of one"
     if memory.pause and memory.pause.until and not _is_time(memory.pause.until):
         yield f"its pause ends at {memory.pause.until!r}"
-    slip = memory.slip
-    if slip and not all(map(_is_time, (slip.by, slip.finish or slip.by, slip.since))):
-        yield f"its slip has an invalid time: {slip.by!r}, {slip.finish!r} or {slip.since!r}"
+    missed = memory.missed_deadline
+    if missed and not all(map(_is_time, (missed.by, missed.finish or missed.by, missed.since))):
+        yield f"its slip has an invalid time: {missed.by!r}, {missed.finish!r} or {missed.since!r}"
 
 
 def _find_implausible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:

@@ -167,6 +167,7 @@ def _hint_for(status: int, causes: tuple[ApiCause, ...], message: str) -> str:
         return _UNAUTHORIZED_HINT
     if status == _FORBIDDEN and any(cause.reason == _TERMINATING for cause in causes):
         return _TERMINATING_NAMESPACE_HINT
+    # A cause is another reason than a missing permission, so granting one would not help.
     if status == _FORBIDDEN and not causes:
         return _QUOTA_HINT if _QUOTA_MARKER in message else _FORBIDDEN_HINT
     if status == _NOT_FOUND and _MISSING_NAMESPACE.match(message):

@@ -34,7 +34,7 @@ _CHECK_BY_FAILURE = {
 _USERS_WHO_MAY_ASK_ENGINE = ("root", DEFAULT_SSH_USER)
 _ENGINE_CALL = "update_engine_client -status"
 _ENABLE_ENGINE = "sudo systemctl enable --now update-engine"
-# By the failing unit, without a suffix.
+# By the failing unit, without a suffix. Zincati does not tell when it checked or failed to.
 _CHECK_FIXES = {
     "update-engine": Fix.with_commands(
         "Read its log on the host, check its proxy and SERVER in /etc/flatcar/update.conf there,"
@@ -260,18 +260,23 @@ def _update_check_checks(node: str, standing: UpdateStanding) -> Iterator[Check]
     """Yield whether the host's unit that checks for updates works."""
     name = CheckName.UPDATE_CHECK
     unit = standing.check_unit
+    state = standing.checks
     trouble = check_trouble(standing, None)
-    has_failed_check = standing.checks is CheckState.FAILED and unit.endswith(".service")
-    if standing.checks is CheckState.STALE or has_failed_check:
+    # The unit is a timer's service only if the timer runs and its last check failed.
+    has_failed_check = state is CheckState.FAILED and unit.endswith(".service")
+    if state is CheckState.STALE or has_failed_check:
         fix = _CHECK_FIXES[unit.partition(".")[0]]
         yield warned(name, node, f"it does not get updates: {trouble}", fix)
-    elif standing.checks.is_off and unit != UPDATE_ENGINE_UNIT:
+    elif state.is_off and unit == UPDATE_ENGINE_UNIT:
+        # `_engine_check` names the fix.
+        return
+    elif state.is_off:
         command = f"sudo systemctl unmask {unit} && sudo systemctl enable --now {unit}"
         fix = Fix(commands=(command,))
-        if standing.checks is CheckState.DISABLED:
+        if state is CheckState.DISABLED:
             fix = _DISABLED_FIX
         yield warned(name, node, f"{trouble}: no update will be staged", fix)
-    elif standing.checks is CheckState.WORKING:
+    elif state is CheckState.WORKING:
         when = f", most recently at {standing.last_checked}" if standing.last_checked else ""
         yield passed(name, node, f"{unit} checks for updates{when}")
 

@@ -54,10 +54,13 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
 def _is_newly_cordoned(node: Node, now: datetime | None) -> bool:
     if not node.unschedulable:
         return False
-    since = node.cordoned_at
-    is_recent = bool(since) and seconds_since(since, now) < _LONGEST_DRAIN
-    # Controllers add the taint shortly after the cordon, so a cordon without it is new.
-    return is_recent or not node.has_cordon_taint
+    if not node.has_cordon_taint:
+        # A controller adds the taint, with its time, shortly after the cordon.
+        return True
+    if not node.cordoned_at:
+        # The node joined the cluster with its cordon, which may be meant to stay.
+        return False
+    return seconds_since(node.cordoned_at, now) < _LONGEST_DRAIN
 
 
 def away_reasons(
@@ -136,7 +139,7 @@ class AwayLimit(Struct, frozen=True):
 
 
 class ControlPlane(Struct, frozen=True):
-    # None for a node that is not away.
+    # Has every control-plane node; None for one that is not away.
     why_away_by_node: Mapping[str, findings.NodeAway | None]
     # Nodes that should have an etcd member.
     voters: frozenset[str]
@@ -204,8 +207,9 @@ class ControlPlane(Struct, frozen=True):
     def _find_lost_api_server(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
         pods = self._pods_by_node(_API_SERVER)
         is_only_ready_one = _nodes_with_ready(pods) == {node}
+        control_plane_nodes = self.why_away_by_node.keys()
         # The only control-plane node may go: no order of nodes would help.
-        if is_only_ready_one and len(self.why_away_by_node) > 1:
+        if is_only_ready_one and len(control_plane_nodes) > 1:
             yield f"pod/{pods[node].key}", findings.LastApiServer()
 
     def _pods_by_node(self, component: str) -> Mapping[str, Pod]:

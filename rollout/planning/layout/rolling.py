@@ -183,16 +183,17 @@ def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Ba
     Each set of such nodes is a limit: `Rolling.capacity` has how many may be drained at once, as
     `place:pods-1`.
     """
+    # One node may always be drained, so only several at once need a limit.
     if wave.rolling is None or wave.rolling.in_flight == 1:
         return wave
     rules = wave.rolling
-    for number, members in enumerate(_node_groups(wave, leaving, scheduler), start=1):
+    for number, members in enumerate(_groups_that_fit_a_pod(wave, leaving, scheduler), start=1):
         key = f"place:pods-{number}"
         rules = _limit_node_group(rules, key, members, leaving=leaving, scheduler=scheduler)
     return replace(wave, rolling=rules)
 
 
-def _node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
+def _groups_that_fit_a_pod(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
     """Return each set of two or more nodes of the wave that a leaving pod fits on."""
     names = wave.names
     # Equal demands have one set.

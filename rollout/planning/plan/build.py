@@ -101,7 +101,8 @@ class PlanInputs(Struct, frozen=True):
     unattended: bool = False
     # Nodes that are tried although they failed.
     retried: frozenset[str] = frozenset()
-    # Nodes that an earlier process began; they do not count as away.
+    # Nodes in flight that an earlier process of this rollout started, and this one finishes. They
+    # do not count as away.
     taken_up: frozenset[str] = frozenset()
     # None if no evidence is required.
     proven: ProvenVersions | None = None
@@ -143,7 +144,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
     drains, exclusions = _forecast_eligible(inputs, forecaster)
     drains_by_node = {drain.node.name: drain for drain in drains}
-    away = _others_away(inputs, drains_by_node)
+    away = _others_away(inputs, drains_by_node.keys())
     included = _included_nodes(inputs)
     remaining_limit = _remaining_limit(away, included, inputs)
     quotas = quotas_of(inputs.pools, included, remaining_limit)
@@ -183,6 +184,7 @@ def decide(inputs: PlanInputs) -> Decisions:
 
 
 def _others_away(inputs: PlanInputs, planned: Collection[str]) -> Mapping[str, NodeAway]:
+    """Return the nodes that are away, besides those that this rollout reboots."""
     ours = inputs.taken_up.union(planned)
     reasons = away_reasons(inputs.snapshot.nodes, inputs.policy, inputs.snapshot.read_at)
     return {name: reason for name, reason in reasons.items() if name not in ours}

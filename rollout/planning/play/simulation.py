@@ -175,7 +175,8 @@ class _WaveSimulation:
         self.places = places
         self.wave = wave
         self.names = wave.names
-        # By node. A drain's timeout begins after its wait for completion.
+        # By node, in seconds. Pods to evict have this timeout from the drain's start, even while
+        # others are awaited. Pods that the wait for completion leaves have it from the wait's end.
         self._timeouts = dict[str, int]()
         self._completion_waits = dict[str, int]()
         self._demands = {demand.name: demand for demand in wave.demands}
@@ -221,6 +222,7 @@ class _WaveSimulation:
         events.at(drains_at + self._timeouts[name], lambda: self._time_out(name, on_empty))
 
     def _time_out(self, name: str, on_empty: Action) -> None:
+        """Count the node as empty, although a real drain with pods to evict would fail."""
         if name not in self.empty_at:
             self.flow.give_up_drain(name)
             on_empty()
@@ -232,8 +234,8 @@ class _WaveSimulation:
         simulator = self.simulator
         begun_at = self.begun_at[name]
         completion_wait = self._completion_waits[name]
-        drain_time = simulator.drain_delay + completion_wait + self._timeouts[name]
-        empty_at = min(max(self.now, earliest_empty), begun_at + drain_time)
+        longest_drain = simulator.drain_delay + completion_wait + self._timeouts[name]
+        empty_at = min(max(self.now, earliest_empty), begun_at + longest_drain)
         self.empty_at[name] = empty_at
         reboots_at = empty_at + simulator.reboot_delay
         # Past runs did not wait for completion.

@@ -6,7 +6,15 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rollout.model.progress import Outcome
-from rollout.model.text import NOTHING, counted, grouped, joined, printable, shortened, version_step
+from rollout.model.text import (
+    NOTHING,
+    counted,
+    grouped,
+    joined,
+    printable,
+    shortened,
+    version_change,
+)
 from rollout.model.timestamps import elapsed
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, NodeReport, Part, RunReport
@@ -121,16 +129,16 @@ def _eviction_differences(report: RunReport) -> Iterator[str]:
 
 def _versions(report: RunReport) -> str:
     """Return `3975.2.0 → 4081.2.1 (9 nodes), 3975.2.0 unchanged (1 node)`."""
-    steps = Counter[tuple[str, str]]()
+    number_by_change = Counter[tuple[str, str]]()
     for node in report.nodes:
         # Without a reboot, the node still has its earlier version.
         is_unchanged = not node.version_after and Part.REBOOT not in node.parts
         after = node.version_before if is_unchanged else node.version_after
-        steps[node.version_before, after] += 1
+        number_by_change[node.version_before, after] += 1
     texts = list[str]()
-    for (before, after), number in steps.items():
-        step = f"{before or '?'} unchanged" if before == after else version_step(before, after)
-        texts.append(f"{step} ({counted(number, 'node')})")
+    for (before, after), number in number_by_change.items():
+        change = f"{before or '?'} unchanged" if before == after else version_change(before, after)
+        texts.append(f"{change} ({counted(number, 'node')})")
     return ", ".join(texts)
 
 
@@ -246,7 +254,7 @@ def _node_row(node: NodeReport, report: RunReport) -> Sequence[str]:
         parts.append(elapsed(node.parts[part]) if part in node.parts else NOTHING)
     version = node.version_before
     if node.version_after:
-        version = version_step(node.version_before, node.version_after)
+        version = version_change(node.version_before, node.version_after)
     return (
         node.name,
         str(wave.index) if wave else NOTHING,
