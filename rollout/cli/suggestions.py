@@ -120,7 +120,7 @@ def _read_settings(context: typer.Context) -> "CommandSettings":
     from rollout.cli.settings.schema import settings as every_setting
 
     values = context.params
-    # Only these flags choose the cluster; other settings do not matter for completion.
+    # Only these flags choose the cluster; no other one matters for a completion.
     cluster_settings = [
         setting
         for setting in every_setting().values()
