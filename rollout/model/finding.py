@@ -584,6 +584,15 @@ class LockLost(StartFinding, frozen=True):
     kind = StartKind.LOCK_LOST
 
 
+class NodeMarkedByOther(StartFinding, frozen=True):
+    """Another rollout has marked a node that this one has started, although it holds the lock."""
+
+    # The published word is older than this reason.
+    kind = StartKind.LOCK_LOST
+    node: str
+    run_id: str
+
+
 class FailureLimit(StartFinding, frozen=True):
     """--max-failures nodes have failed."""
 

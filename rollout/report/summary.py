@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rollout.model.finding import StartKind
+from rollout.model.finding import NodeMarkedByOther, StartKind
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import NotDone, NotStarted, Outcome, RunResult
 from rollout.model.quantity import Duration
@@ -194,10 +194,14 @@ def _steps_to_next_pass(result: RunResult) -> Iterator[_Step]:
 
 
 def _next_steps(result: RunResult) -> Iterator[_Step]:
-    """Yield the steps for a lost lock, else for a held version, else for failed nodes."""
-    if _has_lost_lock(result):
+    """Yield the steps after another rollout, else for a held version, else for failed nodes."""
+    if _is_fenced(result):
         yield _Step(_SEE, "rollout status --run")
-        yield _Step(_THEN, "rollout resume")
+        if _has_lost_lock(result):
+            yield _Step(_THEN, "rollout resume")
+        else:
+            # Under a lock of its own, the other rollout may still be running.
+            yield _Step("after the other rollout has ended", "rollout resume")
         return
     command = _continue_command(result)
     if result.deferred and _has_only_deferred_left(result):
@@ -229,8 +233,15 @@ def _has_only_deferred_left(result: RunResult) -> bool:
     return len(result.not_done) == len(result.failed_before) + len(result.deferred)
 
 
-def _has_lost_lock(result: RunResult) -> bool:
+def _is_fenced(result: RunResult) -> bool:
     return any(failure.outcome is Outcome.FENCED for failure in result.failed)
+
+
+def _has_lost_lock(result: RunResult) -> bool:
+    return any(
+        failure.outcome is Outcome.FENCED and not isinstance(failure.finding, NodeMarkedByOther)
+        for failure in result.failed
+    )
 
 
 def _has_new_trouble(result: RunResult) -> bool:
@@ -268,7 +279,7 @@ def _after_fixing_failed(result: RunResult, failed_names: str) -> str:
 def _steps_without_failed(result: RunResult) -> Iterator[_Step]:
     """Offer to leave out failed nodes, because a dead host would fail forever."""
     failed_names = _failed_names(result)
-    if not failed_names or _has_lost_lock(result):
+    if not failed_names or _is_fenced(result):
         return
     if not result.not_started:
         yield _Step(f"to end the rollout without {failed_names}", "rollout abort")

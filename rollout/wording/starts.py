@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 from rollout.model import finding as findings
-from rollout.model.text import counted, shortened
+from rollout.model.text import counted, name_excerpt, shortened
 from rollout.wording.words import Words, unavailable_limit, words
 
 _MOST_FREEZES = 2
@@ -137,6 +137,11 @@ def _deadline_reached(_finding: findings.DeadlineReached) -> Words:
 @words.register
 def _lock_lost(_finding: findings.LockLost) -> Words:
     return Words("the lock was lost")
+
+
+@words.register
+def _node_marked_by_other(finding: findings.NodeMarkedByOther) -> Words:
+    return Words(f"rollout {name_excerpt(finding.run_id)} has taken over {finding.node}")
 
 
 @words.register

@@ -108,6 +108,26 @@ FENCED = (
 )
 
 
+def test_a_node_that_another_rollout_marks_is_not_called_a_lost_lock(
+    started: Started, tmp_path: Path
+) -> None:
+    """It can do so only under a lock of its own, in another lock.namespace."""
+    lab = started("default", 4)
+    process = start(tmp_path, lab.environment, FENCED)
+    wait_until(lambda: "draining" in phases(lab))
+    nodes: list[Json] = lab.call(lambda: list(lab.store.items(NODES)))
+    (node,) = [item["metadata"]["name"] for item in nodes if phase_of(item) == "draining"]
+    mark(lab, node, run="20260301t120000z-2")
+    ended = end_of(process)
+    assert ended.code == 4, ended.stderr
+    assert ended.outcomes == {node: "fenced"}
+    reason = f"rollout 20260301t120000z-2 has taken over {node}"
+    not_started = ended.summary["not_started"]
+    assert not_started
+    assert ended.summary["reasons"] == dict.fromkeys(not_started, reason)
+    assert ended.summary["kinds"] == dict.fromkeys(not_started, "lease-lost")
+
+
 def phases(lab: Lab) -> list[str]:
     nodes: list[Json] = lab.call(lambda: list(lab.store.items(NODES)))
     return [phase for node in nodes if (phase := phase_of(node))]

@@ -14,7 +14,7 @@ from rollout.errors import DrainError, FencedError
 from rollout.execution.base.deadline import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.task import NodeTask
-from rollout.execution.node.marking import mark_phase
+from rollout.execution.node.marking import MarkedByOtherError, mark_phase
 from rollout.execution.node.reboot import RefilledError, check_drained_and_detached
 from rollout.lab.api.resources import NODES, VOLUMEATTACHMENTS
 from rollout.model import marks
@@ -142,6 +142,6 @@ def test_nothing_is_written_once_the_lock_or_the_node_has_changed_since_it_was_r
     taken = {**DRAINED, marks.RUN: "run-2"}
     stolen.happens = lambda: change(server, NODES, NODE, metadata={"annotations": taken})
     fence.good = 1000
-    with pytest.raises(FencedError, match="now has the annotations of rollout run-2"):
+    with pytest.raises(MarkedByOtherError, match="now has the annotations of rollout run-2"):
         mark_phase(writing, Phase.REBOOTING)
     assert stored(server, NODES, NODE)["metadata"]["annotations"] == taken

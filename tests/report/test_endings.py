@@ -9,6 +9,7 @@ from rollout.execution.lease import LockSnapshot
 from rollout.execution.record.record import StoredRecord
 from rollout.execution.record.unfinished import MarkedNode, Unfinished
 from rollout.execution.rollout.ledger import Inheritance
+from rollout.model.finding import NodeMarkedByOther
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.progress import (
     NodeDiagnosis,
@@ -33,6 +34,11 @@ ROLLED_BACK = NodeResult("node-1", Outcome.ROLLED_BACK, Phase.FAILED, 30.0, "the
 
 
 STUCK = NodeResult("node-1", Outcome.DRAIN_FAILED, Phase.DRAINING, 30.0, "1 pod left")
+
+
+MARKED_BY_OTHER = NodeResult(
+    "node-1", Outcome.FENCED, Phase.DRAINING, 3.0, finding=NodeMarkedByOther("node-1", "run-2")
+)
 
 
 PAUSED = Exclusion("node-8", ExclusionReason.PAUSED, "paused by an annotation")
@@ -175,6 +181,14 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
             RunResult(
                 (NodeResult("node-1", Outcome.FENCED, Phase.DRAINING, 3.0, "the lock was lost"),)
             ),
+            "See: rollout status --run; then: rollout resume",
+        ),
+        (
+            RunResult((MARKED_BY_OTHER,), not_started=(REST,)),
+            "See: rollout status --run; after the other rollout has ended: rollout resume",
+        ),
+        (
+            RunResult((MARKED_BY_OTHER, replace(MARKED_BY_OTHER, finding=None))),
             "See: rollout status --run; then: rollout resume",
         ),
         (

@@ -16,6 +16,7 @@ from rollout.execution.node.failures import (
     outcome_of,
 )
 from rollout.execution.node.marking import (
+    MarkedByOtherError,
     MarksGoneError,
     NodeLoss,
     find_node_loss,
@@ -79,7 +80,7 @@ def end_without_success(
         left_cordoned=left.is_cordoned,
         diagnosis=_diagnose(context, outcome),
         reason=error.reason if isinstance(error, NodeFailure) else None,
-        finding=error.finding if isinstance(error, NodeFailure) else None,
+        finding=error.finding if isinstance(error, NodeFailure | MarkedByOtherError) else None,
         fixes=error.fixes,
         needed_drain_seconds=error.needed_seconds if isinstance(error, DrainError) else 0,
         edge=left.edge,

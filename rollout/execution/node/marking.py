@@ -24,6 +24,7 @@ from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Detection, Source, targets_text
+from rollout.model.finding import NodeMarkedByOther
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.node_marks import (
     announced_version,
@@ -56,6 +57,17 @@ Change = Callable[[Node], Patch | None]
 
 class MarksGoneError(StepError):
     """The Node lacks this rollout's marks, so nothing may be undone there."""
+
+
+class MarkedByOtherError(FencedError):
+    """Another rollout has marked the Node, although this process may hold the lock."""
+
+    def __init__(self, node: str, run_id: str) -> None:
+        super().__init__(
+            f"the Node {node} now has the annotations of rollout {run_id}, not of this one",
+            hint="This node is left as it is.",
+        )
+        self.finding = NodeMarkedByOther(node, run_id)
 
 
 class NodeLoss(StrEnum):
@@ -285,15 +297,12 @@ def _patch_of_marked(task: NodeTask, node: Node, annotations: Mapping[str, str |
 
 
 def require_mark(task: NodeTask, node: Node) -> None:
-    """`FencedError` if another rollout has marked the Node, `MarksGoneError` if none has."""
+    """`MarkedByOtherError` if another rollout has marked the Node, `MarksGoneError` if none has."""
     run_id = node.annotations.get(marks.RUN)
     if run_id == task.run_id:
         return
     if run_id:
-        raise FencedError(
-            f"the Node {node.name} now has the annotations of rollout {run_id}, not of this one",
-            hint="This node is left as it is.",
-        )
+        raise MarkedByOtherError(node.name, run_id)
     raise MarksGoneError(
         f"rollout's annotations on the Node {node.name} are gone: they were removed, or the"
         " Node was deleted",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from rollout.execution.record.record import Health
-from rollout.model.finding import Finding
+from rollout.model.finding import Finding, LockLost, NodeMarkedByOther
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome, Phase
 from rollout.wording import text
@@ -33,7 +33,18 @@ class Ledger:
 
     @property
     def is_fenced(self) -> bool:
-        return any(result.outcome is Outcome.FENCED for result in self.finished)
+        return self.why_fenced is not None
+
+    @property
+    def why_fenced(self) -> LockLost | NodeMarkedByOther | None:
+        """Return why this process must not act any more, or None."""
+        fenced = [result for result in self.finished if result.outcome is Outcome.FENCED]
+        marked = [
+            result.finding for result in fenced if isinstance(result.finding, NodeMarkedByOther)
+        ]
+        if len(marked) < len(fenced):
+            return LockLost()
+        return marked[0] if marked else None
 
     @property
     def is_complete(self) -> bool:

@@ -14,7 +14,7 @@ from rollout.execution.gates import GateAnswer
 from rollout.execution.record.record import Health
 from rollout.execution.rollout.health_monitor import HealthMonitor, NodeBaseline
 from rollout.execution.rollout.ledger import Ledger
-from rollout.model.finding import ApiUnavailable, FailureLimit, Finding, LockLost, Unsettled
+from rollout.model.finding import ApiUnavailable, FailureLimit, Finding, Unsettled
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
 from rollout.model.text import shortened
@@ -128,7 +128,7 @@ class WaveState:
             self.health_monitor.report.settling(self.wave.index, f"after {name}: {missing}")
 
     def _free_or_soak(self, name: str, ended: _EndedNode) -> None:
-        """Free the node's place, or first let it soak, after which the cluster settles again."""
+        """Free the node's place, or first let it soak: then the cluster has to settle again."""
         if not ended.soaks:
             self._free(name)
             return
@@ -194,9 +194,8 @@ class StopRule(Struct, frozen=True):
 
     def why_none_continues(self) -> Finding | None:
         """Return why not even started nodes are continued, or None."""
-        if self.ledger.is_fenced:
-            return LockLost()
-        return self.stop.reason if self.stop.is_due else None
+        why_stopped = self.stop.reason if self.stop.is_due else None
+        return self.ledger.why_fenced or why_stopped
 
     def why_none_starts(self) -> Finding | None:
         why = self.why_none_continues()
