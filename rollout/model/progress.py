@@ -259,7 +259,7 @@ class WaveStarted(JsonLine, frozen=True, tag="wave_started"):
 
 
 class WaveSettling(JsonLine, frozen=True, tag="wave_settling"):
-    """A wave is waiting until its evicted pods are available elsewhere."""
+    """A wave is waiting until the replacements of its evicted pods are available."""
 
     index: int
     waiting_for: str

@@ -228,7 +228,7 @@ class WavesSettings(SettingsTable):
         least=1,
     )
     settle_timeout: Pause = flag(
-        _POLICY.settle_timeout, "How long to wait for evicted pods to become available elsewhere"
+        _POLICY.settle_timeout, "How long to wait for the replacements of evicted pods"
     )
     soak: Pause = setting(_GATES.soak, "How long to wait between waves")
     stop: StopMode = setting(
