@@ -54,8 +54,8 @@ def check_expression(text: str) -> None:
     # A DYN may be a bool, which only its evaluation shows.
     if value_type not in (types.BOOL, types.DYN):
         raise UsageError(
-            f"{text!r} is of the type {value_type.name().lower()}, not bool",
-            hint="Compare it with something: status.phase == 'Ready'.",
+            f"{text!r} is of type {value_type.name().lower()}, not bool",
+            hint="Compare the value with something, as in status.phase == 'Ready'.",
         )
 
 
@@ -64,7 +64,9 @@ def evaluate(expression: str, body: bytes) -> bool:
     try:
         answer = _evaluate_by_child(expression, body)
     except subprocess.TimeoutExpired as error:
-        raise GateError(f"{expression} has no value after {_EVALUATION_SECONDS:g}s") from error
+        raise GateError(
+            f"evaluating {expression} takes longer than {_EVALUATION_SECONDS:g}s"
+        ) from error
     except OSError as error:
         raise GateError(f"{expression} cannot be evaluated: {error.strerror}") from error
     except DECODE_ERRORS as error:
@@ -108,7 +110,7 @@ def _evaluate_here(expression: str, object_body: dict[str, Any]) -> _Answer:
         return _Answer(value=result.value())
     if value_type == types.ERROR:
         return _Answer(problem=f"{expression}: {_without_codes(result.value())}")
-    return _Answer(problem=f"{expression} is of the type {value_type.name().lower()}, not bool")
+    return _Answer(problem=f"{expression} is of type {value_type.name().lower()}, not bool")
 
 
 def _compile(expression: str) -> Any:

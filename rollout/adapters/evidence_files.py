@@ -33,8 +33,8 @@ _PROGRAM_SECONDS = 20.0
 SIGNATURE_NAMESPACE = "evidence@node-rollout.dev"
 _SSH_KEYGEN = ("ssh-keygen", "-n", SIGNATURE_NAMESPACE, "-Y")
 _SIGN_KEY_HINT = "--sign-key takes an SSH key."
-_NOT_THERE = "not there"
-_TOO_MANY = f"more than {_MOST_DOCUMENTS} documents"
+_NOT_THERE = "it does not exist"
+_TOO_MANY = f"it has more than {_MOST_DOCUMENTS} documents"
 
 
 class SignedDocument(Struct, frozen=True):
@@ -62,7 +62,7 @@ def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[Signed
         if len(paths) > _MOST_DOCUMENTS:
             return (SignedDocument(source, problem=_TOO_MANY),)
         if not paths:
-            return (SignedDocument(source, problem=f"no {_DOCUMENT_SUFFIX} file in it"),)
+            return (SignedDocument(source, problem=f"it has no {_DOCUMENT_SUFFIX} files"),)
         return tuple(map(_read_file, paths))
     return (_read_file(path),)
 
@@ -74,7 +74,7 @@ def _read_file(path: Path) -> SignedDocument:
         signature = read_input(signature_path, most=_LARGEST_DOCUMENT)
     except OSError as error:
         origin = str(error.filename or path)
-        return SignedDocument(origin, problem=error.strerror or "cannot be read")
+        return SignedDocument(origin, problem=error.strerror or "it cannot be read")
     return SignedDocument(str(path), content, signature)
 
 
@@ -129,7 +129,7 @@ def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> s
     if done.returncode == 0:
         return ""
     answer = last_line((done.stdout + done.stderr).decode(errors="replace"))
-    return f"its signature is not one of {principal} by {signers}: {answer}"
+    return f"its signature is not by {principal}, as listed in {signers}: {answer}"
 
 
 def _run_verification(

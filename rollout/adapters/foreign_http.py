@@ -74,10 +74,10 @@ def exchange(
         handler.abort()
     if status not in _SUCCESS:
         text = answer[:_MOST_SHOWN_BYTES].decode(errors="replace").strip()
-        raise ExchangeError(f"answers {status}", status=status, text=text)
+        raise ExchangeError(f"responds with status {status}", status=status, text=text)
     if len(answer) > bounds.largest:
         megabytes = bounds.largest / 1_000_000
-        raise ExchangeError(f"answers with more than {megabytes:.2g} MB", status=status)
+        raise ExchangeError(f"responds with more than {megabytes:.2g} MB", status=status)
     return answer
 
 

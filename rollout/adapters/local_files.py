@@ -59,7 +59,7 @@ class OutputPlace(Struct, frozen=True):
         reason = self._why_not_used(state) if is_checked else ""
         if reason:
             noun = "the link " if stat.S_ISLNK(state.st_mode) else ""
-            subject = f"{noun}{self.path}, in a directory that everybody can write to,"
+            subject = f"{noun}{self.path}, in a directory that everyone can write to,"
             raise PermissionError(errno.EACCES, f"{subject} {reason}")
         return state
 
@@ -124,9 +124,9 @@ class OutputPlace(Struct, frozen=True):
         if state.st_uid not in (os.geteuid(), ROOT, folder.st_uid):
             return f"belongs to {user_name(state.st_uid)}"
         if state.st_nlink > 1 and not stat.S_ISDIR(state.st_mode):
-            return "has another name as well (a hard link)"
+            return "has more than one hard link"
         if stat.S_ISLNK(state.st_mode) and not folder.st_mode & stat.S_ISVTX:
-            return "may be replaced by anybody"
+            return "can be replaced by anyone"
         return ""
 
 
@@ -213,7 +213,7 @@ def check_output_file(path: Path | None) -> None:
         return
     try:
         if path.is_dir():
-            raise InputError(f"{path} is a directory", hint="Name a file in it.")
+            raise InputError(f"{path} is a directory", hint="Specify a file in it.")
         folder = Path(os.path.realpath(path)).parent
         if not folder.is_dir():
             raise InputError(f"there is no directory {folder}", hint="Create it first.")
@@ -287,5 +287,5 @@ def needing_temporary_folder(subject: str) -> Iterator[None]:
         raise InputError(
             f"{subject} needs a directory for temporary files,"
             f" and none is writable: {error.strerror}",
-            hint="Set TMPDIR to a writable directory, or mount an emptyDir at /tmp of a container.",
+            hint="Set TMPDIR to a writable directory. In a container, mount an emptyDir at /tmp.",
         ) from error

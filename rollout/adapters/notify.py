@@ -86,7 +86,7 @@ def _apprise_delivery(url: str, name: str) -> Callable[[Note], None]:
     if plugin is None:
         raise UsageError(
             f"{name} is not a URL that Apprise understands",
-            hint="See https://appriseit.com/services/ for how each service is written.",
+            hint="See https://appriseit.com/services/ for the format of each service's URL.",
         )
     # Apprise would wait up to 5.5 s between notifications.
     plugin.request_rate_per_sec = 0

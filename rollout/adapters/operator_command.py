@@ -33,7 +33,7 @@ def split_command(text: str) -> tuple[str, ...]:
         message = f"{text!r} is not a command: {error}"
         raise UsageError(message, hint="Quote it as in a shell.") from error
     if not words:
-        raise UsageError("the command is empty", hint="Name a program and its arguments.")
+        raise UsageError("the command is empty", hint="Specify a program and its arguments.")
     return words
 
 
@@ -88,10 +88,10 @@ class OperatorCommand(Struct, frozen=True):
         while process.poll() is None:
             if is_stopped():
                 _terminate(process)
-                return f"{self._title} was stopped before it ended"
+                return f"{self._title} was stopped before it finished"
             if time.monotonic() >= deadline:
                 _terminate(process)
-                return f"{self._title} did not end within {self.timeout_setting} {seconds:g}s"
+                return f"{self._title} did not finish within {self.timeout_setting} {seconds:g}s"
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_POLL_SECONDS)
         if process.returncode == 0:

@@ -31,14 +31,14 @@ PROMETHEUS = _Service(
     name="Prometheus",
     example="http://prometheus.monitoring:9090",
     login_hint=(
-        "It would be saved with the plan. Put a token into the environment variable"
+        "They would be saved with the plan. Set a token with the environment variable"
         f" {TOKEN_VARIABLE}."
     ),
 )
 ALERTMANAGER = _Service(
     name="Alertmanager",
     example="http://alertmanager.monitoring:9093",
-    login_hint="rollout does not log in to Alertmanager: name a URL that needs no login.",
+    login_hint="rollout does not log in to Alertmanager. Specify a URL that needs no login.",
 )
 
 
@@ -126,9 +126,11 @@ class PrometheusAlerts:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         answer = self._get_decoded(f"{self._url}?{self._parameters}", headers, _QueryResponse)
         if answer.status != "success" or answer.data is None or answer.data.result_type != "vector":
-            raise self._gate_error(self._url, f"has no response: {answer.error or 'not a vector'}")
+            raise self._gate_error(
+                self._url, f"returned no alerts: {answer.error or 'the result is not a vector'}"
+            )
         if answer.warnings:
-            problem = f"has only a part of the alerts: {answer.warnings[0]}"
+            problem = f"returned only some of the alerts: {answer.warnings[0]}"
             raise self._gate_error(self._url, problem)
         return answer.data.result
 
@@ -167,7 +169,7 @@ def check_url(url: str, service: _Service = PROMETHEUS) -> str:
         )
     if parts.auth or parts.query or parts.fragment:
         raise UsageError(
-            f"the URL of {service.name} has credentials or parameters in it",
+            f"the URL of {service.name} contains credentials or parameters",
             hint=service.login_hint,
         )
     return url
@@ -190,12 +192,12 @@ def token_for(planned_url: str, configured_url: str, token: str) -> str:
     check_url(planned_url)
     if not has_same_origin(planned_url, configured_url):
         raise UsageError(
-            f"{TOKEN_VARIABLE} is not sent to {planned_url}: the plan names it,"
-            " alerts.prometheus-url does not",
-            hint=f"If that URL is right: --set alerts.prometheus-url={planned_url}. Else unset"
-            f" {TOKEN_VARIABLE}.",
+            f"{TOKEN_VARIABLE} is not sent to {planned_url}: that URL is in the plan,"
+            " but not in alerts.prometheus-url",
+            hint=f"If that URL is right, add --set alerts.prometheus-url={planned_url}."
+            f" Otherwise, unset {TOKEN_VARIABLE}.",
         )
     try:
         return header_value(token)
     except ValueError as error:
-        raise UsageError(f"{TOKEN_VARIABLE} is not a token: it has {error}") from None
+        raise UsageError(f"{TOKEN_VARIABLE} is not a valid token: it {error}") from None

@@ -18,15 +18,15 @@ _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY", "NO
 def header_value(text: str) -> str:
     """Return the stripped text, if an HTTP header can hold it.
 
-    Else `ValueError` completes "it has …", without the text, which may be secret.
+    Else `ValueError` completes "it …", without the text, which may be secret.
     """
     value = text.strip()
     if not value:
-        raise ValueError("no text")
+        raise ValueError("is empty")
     if not value.isascii():
-        raise ValueError("a character beyond ASCII")
+        raise ValueError("contains a non-ASCII character")
     if not value.isprintable():
-        raise ValueError("a line break or another control character inside")
+        raise ValueError("contains a line break or another control character")
     return value
 
 

@@ -147,7 +147,7 @@ class NodeSilences:
             except ExchangeError as error:
                 if error.status == _NOT_FOUND:
                     return
-                effect = f"the silence of {node} ends by itself in {_SILENCE_LENGTH}"
+                effect = f"the silence of {node} will expire in {_SILENCE_LENGTH}"
                 self._warn(f"warning: {effect}: Alertmanager {error}")
 
     def _send(self, method: str, path: str, body: bytes | None = None) -> bytes:

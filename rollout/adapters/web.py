@@ -193,7 +193,7 @@ def page_application(pages: Pages, *, other_paths: str = "") -> Application:
             # DNS rebinding: a page elsewhere may have its name resolve to loopback, to read this
             # one. Connections of kubectl port-forward come from loopback, too.
             return plain_answer(
-                respond, "421 Misdirected Request", "open it at its address on loopback"
+                respond, "421 Misdirected Request", "open this page at its loopback address"
             )
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             allow = ("Allow", "GET, HEAD")

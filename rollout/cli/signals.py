@@ -27,7 +27,7 @@ _STOP_SIGNALS = (*_ENDING_SIGNALS, signal.SIGHUP)
 _DROPPED = b"\0"
 _SECONDS_UNTIL_REPEAT = 0.05
 _SECONDS_OF_DUPLICATES = 0.05
-_AGAIN = "Ctrl-C again quits now."
+_AGAIN = "Press Ctrl-C again to quit now."
 _FINISHING = "finishing the nodes in flight"
 _REVERTING = "uncordoning the nodes in flight, and finishing those that are rebooting"
 # For releasing the lock.

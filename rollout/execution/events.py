@@ -43,7 +43,7 @@ _PATIENCE = 900.0
 EVENT_OF_PHASE = {
     Phase.CORDONED: ("Cordoned", "Cordoned, to be rebooted: {versions}{kept}"),
     Phase.DRAINING: ("Draining", "Evicting {pods}"),
-    Phase.DRAINED: ("Drained", "All pods that had to leave are gone"),
+    Phase.DRAINED: ("Drained", "All pods that had to be evicted are gone"),
     Phase.REBOOTING: ("Rebooting", "Asking the host to reboot: {versions}"),
     Phase.BOOTED: ("Booted", "The host is up with a new boot ID"),
     Phase.READY: ("Ready", "The kubelet of the new boot reports Ready"),
@@ -224,7 +224,7 @@ def _end_message(result: NodeFinished, node: PlannedNode) -> str:
         end = "Done" if node.was_cordoned else "Uncordoned"
         return f"{end} {took}{version}{_kept_message(node)}"
     if result.outcome is Outcome.SKIPPED and result.phase is Phase.PENDING:
-        return f"Not touched: {result.message}"
+        return f"Not changed: {result.message}"
     if result.outcome is Outcome.ABORTED and not result.left_cordoned:
         why = f": {result.message}" if result.message else ""
         remark = _kept_message(node) or "; it is uncordoned"

@@ -270,7 +270,9 @@ def await_renewal(
     if state is not HolderState.UNKNOWN or can_tell_age:
         return state
     seconds = lease.renewal_seconds + _RENEWAL_SLACK
-    notice(f"watching up to {Duration(round(seconds))} for {lease.holder_text} to renew the lock")
+    notice(
+        f"waiting up to {Duration(round(seconds))} to see if {lease.holder_text} renews the lock"
+    )
     while watch.state is HolderState.UNKNOWN and watch.seconds_unrenewed < seconds:
         watch.clock.sleep(_PAUSE)
         watch.observe(read(), now())

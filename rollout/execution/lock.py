@@ -127,10 +127,7 @@ class LeaseLock:
         if self._leaving.is_set():
             _block_forever()
         if self._ended.is_set():
-            raise FencedError(
-                "the lock was released",
-                hint="This process has released the lock and does nothing more.",
-            )
+            raise FencedError("the lock was released", hint="This process does nothing more.")
         age = self._clock.monotonic() - self._renewed_at
         if not self._is_lost and age >= self.options.seconds * _SAFE_SHARE:
             self._renew_patiently()
@@ -138,7 +135,7 @@ class LeaseLock:
             state = f"held by {name_excerpt(self._new_holder)}" if self._new_holder else "free"
             raise FencedError(
                 f"the Lease {self.options.namespace}/{marks.LEASE_NAME} is {state} now",
-                hint="This process stops here; see who runs the other rollout.",
+                hint="This process stops here. Find out who runs the other rollout.",
             )
 
     def _renew_patiently(self) -> None:
@@ -253,8 +250,8 @@ class LeaseLock:
         time_left = Duration(round(seconds_left))
         unlock = unlock_commands(lease.state, self.options.namespace)
         self.notice(
-            f"{lease.state.holder_text} holds the lock: watching up to {time_left} for a renewal;"
-            f" if its process is gone, run: {unlock}"
+            f"{lease.state.holder_text} holds the lock: waiting up to {time_left} to see if it is"
+            f" renewed; if that process is gone, run: {unlock}"
         )
 
     def _write_and_note(self, write: Callable[[], bytes | None]) -> None:

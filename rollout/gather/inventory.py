@@ -125,7 +125,7 @@ class _HostReader:
         for variable in _ARGUMENTS:
             text = self._first_value(variable)
             if _OPTIONS_OF_TARGET.search(text):
-                why = "rollout's own SSH does not support jump hosts and options of an inventory"
+                why = "rollout's own SSH does not support jump hosts or SSH options in an inventory"
                 raise self._variable_error(variable, why)
             if text:
                 self.warnings.append(f"inventory: {variable} is ignored")

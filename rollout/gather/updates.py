@@ -107,7 +107,7 @@ def _result_without_asking(node: str, update: UpdateStatus) -> CheckResult | Non
     if update.operation is UpdateOperation.REPORTING_ERROR:
         return CheckResult(node, CheckOutcome.REFUSED, message=_REPORTING_ERROR)
     if update.operation not in _INACTIVE:
-        message = f"it was checking already: {update.operation}"
+        message = f"it was already checking: {update.operation}"
         return CheckResult(node, CheckOutcome.ASKED, message=message)
     return None
 
@@ -117,7 +117,7 @@ def check_refusal(result: CommandResult) -> str:
     if result.exit_status == 0:
         return ""
     if result.exit_status is None:
-        return "the connection ended before the host answered"
+        return "the connection ended before the host responded"
     stderr = split_sections(result.stderr)
     has_started = bool(stderr)
     if not has_started:

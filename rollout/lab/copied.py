@@ -69,7 +69,7 @@ def load_copy(path: Path, read_file: Callable[[Path], bytes] = Path.read_bytes) 
         message = f"{path} is not the snapshot of a cluster: {str(error)[:_MAX_ERROR]}"
         raise ScenarioError(message, hint=_HINT) from error
     if (copy.format_version, copy.kind) != (FORMAT_VERSION, KIND) or not copy.nodes:
-        raise ScenarioError(f"{path} is not a snapshot that this version reads", hint=_HINT)
+        raise ScenarioError(f"{path} is not a snapshot that this version can read", hint=_HINT)
     return copy
 
 
@@ -100,7 +100,7 @@ def refuse_invalid_objects(path: str) -> Iterator[None]:
         yield
     except (AttributeError, LookupError, TypeError, ValueError, StatusError) as error:
         raise ScenarioError(
-            f"{path} is not the snapshot of a cluster: one of its objects is not understood"
+            f"{path} is not the snapshot of a cluster: one of its objects cannot be read"
             f" ({type(error).__name__}: {str(error)[:_MAX_ERROR]})",
             hint=_HINT,
         ) from error

@@ -77,7 +77,7 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
             raise ScenarioError(
                 f"{scenario.name}: an override selects none of the {len(drafts)} hosts:"
                 f" {selection}",
-                hint="ask for more nodes",
+                hint="Use more nodes.",
             )
         drafts = [_override(draft, override) for draft in drafts]
     return tuple(drafts)

@@ -174,7 +174,7 @@ def load_scenario(
         return _decode(_read_shipped(name_or_path), name_or_path, source=name_or_path)
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml") and not path.exists():
-        hint = f"known scenarios: {', '.join(scenario_names())}; or name a file"
+        hint = f"known scenarios: {', '.join(scenario_names())}; or specify a file"
         close = get_close_matches(name_or_path, scenario_names(), n=1)
         if close:
             hint = f"Did you mean {close[0]}? See them all: rollout lab scenarios"
@@ -222,7 +222,8 @@ def _extend(document: dict[str, Any], base: object, source: str) -> dict[str, An
     if not isinstance(base, str) or base not in scenario_names():
         known = ", ".join(scenario_names())
         raise ScenarioError(
-            f"{source}: extends names no shipped scenario: {base}", hint=f"known scenarios: {known}"
+            f"{source}: extends does not name a built-in scenario: {base}",
+            hint=f"known scenarios: {known}",
         )
     base_document = _read_shipped(base)
     if "extends" in base_document:

@@ -44,7 +44,8 @@ def check_schedule(text: str) -> str:
     schedule = text.strip()
     if "TZ" in schedule:
         raise ValueError(
-            f"{text!r} names a time zone, which a CronJob refuses here. Use --time-zone instead."
+            f"{text!r} contains a time zone, which a CronJob does not accept here."
+            " Use --time-zone instead."
         )
     if schedule.startswith("@"):
         return _check_macro(schedule)
@@ -66,7 +67,7 @@ def _check_macro(schedule: str) -> str:
     if schedule in _MACROS or _EVERY.fullmatch(schedule):
         return schedule
     raise ValueError(
-        f"{schedule!r} is not a schedule. Write one of {', '.join(_MACROS)}, or '@every 12h'."
+        f"{schedule!r} is not a schedule. Use one of {', '.join(_MACROS)}, or '@every 12h'."
     )
 
 

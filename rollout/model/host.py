@@ -123,7 +123,7 @@ class UpdateOperation(StrEnum):
 
 
 class EngineTrouble(StrEnum):
-    """Why update_engine gave no status."""
+    """Why update_engine reported no status."""
 
     NONE = "none"
     # The host has no client for it.
@@ -155,7 +155,7 @@ class UpdateStatus(Struct, frozen=True):
 _NOTHING_STAGED = {
     UpdateOperation.IDLE: "nothing is staged",
     UpdateOperation.CHECKING: "update_engine is checking for an update",
-    UpdateOperation.AVAILABLE: "an update is available, not downloaded yet",
+    UpdateOperation.AVAILABLE: "an update is available, but not downloaded yet",
     UpdateOperation.DOWNLOADING: "an update is being downloaded",
     UpdateOperation.VERIFYING: "a downloaded update is being verified",
     UpdateOperation.FINALIZING: "an update is being finalized",
@@ -261,7 +261,7 @@ class HostFacts(Struct, frozen=True):
             if update.message:
                 detail = f"{detail} ({update.message})"
             return Sign(source, SourceAnswer.NOT_NEEDED, detail, current=self.running_version)
-        detail = update.message or "update_engine gave no status"
+        detail = update.message or "update_engine reported no status"
         service_state = self.engine_unit.service_state
         if service_state.is_off:
             detail = service_text("update-engine", service_state)

@@ -88,10 +88,10 @@ class MissedDeadline(Struct, frozen=True):
     since: str
 
     def __str__(self) -> str:
-        forecast = "no window of the next two years is enough"
+        forecast = "the windows in the next two years are too short"
         if self.finish:
             forecast = f"its forecast is {self.finish}"
-        return excerpt(f"operate is not done by {self.by}: {forecast}", _MOST_CHARACTERS)
+        return excerpt(f"operate misses the deadline {self.by}: {forecast}", _MOST_CHARACTERS)
 
 
 class Memory(Struct, frozen=True):

@@ -40,7 +40,7 @@ class ObjectReference(Struct, frozen=True):
         if reference.qualified_plural == "secrets":
             raise UsageError(
                 f"{text!r} is a Secret, which rollout does not read",
-                hint="Name an object that reports its health in its status.",
+                hint="Specify an object that reports its health in its status.",
             )
         return reference
 

@@ -83,7 +83,7 @@ def _note_of(slot: Slot, node: Node | None) -> str:
         case SlotState.FAILED:
             outcome = last_result(node).get("outcome", "failed")
             return (
-                f"{outcome}: it stays cordoned. Release its slot: rollout fleetlock release"
+                f"{outcome}: it stays cordoned. To release its slot, run: rollout fleetlock release"
                 f" {slot.node}"
             )
         case SlotState.ABSENT:

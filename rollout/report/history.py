@@ -177,8 +177,8 @@ def _sentences(line: AnyLine) -> Iterator[str]:
             yield from diagnosis_text(line.diagnosis)
             yield f"hint: {line.hint}" if line.hint else ""
         case AbortedRecord():
-            returned = f"{shortened(line.reverted)} returned" if line.reverted else ""
-            left = f"{shortened(line.left)} left as they are" if line.left else ""
+            returned = f"returned to service: {shortened(line.reverted)}" if line.reverted else ""
+            left = f"left unchanged: {shortened(line.left)}" if line.left else ""
             yield joined(": ", f"aborted by {line.by}", joined("; ", returned, left))
         case SummaryLine():
             counts = outcome_counts(

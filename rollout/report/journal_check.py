@@ -324,17 +324,17 @@ _SENTENCES: Mapping[Rule, str] = {
     Rule.TRANSITION: (
         "{node} moved from {phase} by {edge}, which the transition table does not allow"
     ),
-    Rule.LIMIT: "{node} was cordoned while {others} were in flight: the limit is {limit}",
+    Rule.LIMIT: "{node} was cordoned with {others} in flight: the limit is {limit}",
     Rule.DRAINED: "{node} was not drained when its reboot was requested",
     Rule.PROVEN: "{node} ended in the phase {phase}, and its reboot was not verified",
     Rule.STARTED_ONCE: "{node} was started twice",
     Rule.ENDED_ONCE: "{node} ended twice",
-    Rule.PLANNED: "{node} was cordoned before a wave with it had started",
-    Rule.WAVE_ORDER: "wave {wave} started while {others} of an earlier wave were in flight",
+    Rule.PLANNED: "{node} was cordoned before its wave had started",
+    Rule.WAVE_ORDER: "wave {wave} started with {others} of an earlier wave in flight",
     Rule.MAX_FAILURES: "{node} was cordoned in a wave that started after {limit} failures",
     Rule.EVICTION: "pods of {node} were evicted in the phase {phase}",
-    Rule.ENDED: "the summary was written while {others} were in flight",
-    Rule.SUMMARY: "the summary does not agree with the ends of {others}",
+    Rule.ENDED: "the summary was written with {others} in flight",
+    Rule.SUMMARY: "the summary does not agree with the outcomes of {others}",
 }
 
 

@@ -47,8 +47,8 @@ _PHASE_WIDTH = max(map(len, Phase))
 _INDENT = "    "
 _BLOCKED_STYLE = "yellow"
 _WIDEST_TOTAL_LINE = 100
-_STOPPING = "Stopping: finishing the nodes in flight. Ctrl-C again quits now."
-_REVERTING = "Stopping: uncordoning the nodes that are not rebooting. Ctrl-C again quits now."
+_STOPPING = "Stopping: finishing the nodes in flight. Press Ctrl-C again to quit."
+_REVERTING = "Stopping: uncordoning nodes that are not rebooting. Press Ctrl-C again to quit."
 
 
 class LiveProgress:

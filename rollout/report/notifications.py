@@ -129,8 +129,8 @@ class NoteMaker:
             event=NotifyEvent.HELD,
             level=Level.WARNING,
             node=event.node,
-            title=f"{printable(event.node)} {blocked}",
-            body=f"{reason}\nThe drain fails in {time_left}.",
+            title=f"the drain of {printable(event.node)} {blocked}",
+            body=f"{reason}\nThe drain will fail in {time_left}.",
             next=_describe_command(event),
         )
 
@@ -208,7 +208,7 @@ def missed_deadline_note(missed: MissedDeadline, slowest_wave: str, command: str
     return Note(
         event=NotifyEvent.DEADLINE,
         level=Level.WARNING,
-        title=f"not done by {printable(missed.by)}",
+        title=f"operate misses the deadline {printable(missed.by)}",
         body="\n".join(lines),
         next=command,
     )

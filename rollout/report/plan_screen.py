@@ -157,7 +157,7 @@ def brief_text(
     hidden_count = len(findings) - len(notes)
     if hidden_count:
         notes.append(f"! {counted(hidden_count, 'more finding')}")
-    last_lines = ("This is not all of the plan. To see all of it:", f"    {whole_command}")
+    last_lines = ("This is only part of the plan. To see all of it:", f"    {whole_command}")
     most_rows = height - _line_count(layout((), notes, *last_lines))
     rows = _wave_rows(plan, zone_by_node, width, most_rows=most_rows, control_plane=control_plane)
     return layout(rows, notes, *last_lines)
@@ -175,10 +175,7 @@ def consequence_text(plan: RolloutPlan) -> str:
     nodes = counted(plan.summary.nodes, "node")
     version = printable(plan.policy.rollback)
     if version:
-        return (
-            f"This holds {version}, and drains and reboots {nodes} to roll them back from it,"
-            f" {pace}{takes}."
-        )
+        return f"This holds {version}, and drains, reboots and rolls back {nodes}, {pace}{takes}."
     return f"This drains and reboots {nodes}, {pace}{takes}."
 
 
@@ -200,7 +197,7 @@ def _relaxed_flags(plan: RolloutPlan) -> str:
 
 def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
     name = f"{printable(file)}, made {printable(plan.created_at)}: {plan_extent(plan)}"
-    lines = [f"{name}, in {printable(plan.cluster.server)}"]
+    lines = [f"{name}, on {printable(plan.cluster.server)}"]
     lines += [f"! {printable(str(rule))}" for rule in relaxed_rules(plan.policy)]
     return "\n".join(wrap(line, width) for line in lines)
 
@@ -424,7 +421,7 @@ def _names_or_count(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
     if size == 1:
         return f"{len(nodes)} nodes, one after another"
     up_to = "up to " if len(sizes) > 1 else ""
-    return f"{len(nodes)} nodes, {up_to}{size} a wave"
+    return f"{len(nodes)} nodes, {up_to}{size} per wave"
 
 
 def _pods_to_evict(wave: Wave) -> int:
@@ -604,11 +601,12 @@ def _place_lines(explanation: Explanation) -> Iterable[str]:
         yield f"  not in {waves}: {'; '.join(map(printable, because))}"
     if explanation.arrivals:
         pods = counted(explanation.arrivals, "pod")
-        yield f"By then, {pods} evicted in earlier waves will land here and be evicted again."
+        where = "evicted in earlier waves will be running here"
+        yield f"By then, {pods} {where}, and will be evicted again."
 
 
 NOT_REHEARSED = (
-    "Dry run: nothing was changed, and the API server was not asked (--dry-run=server asks it)."
+    "Dry run: nothing was changed. To check each write with the API server, use --dry-run=server."
 )
 
 

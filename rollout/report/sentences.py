@@ -49,7 +49,7 @@ def sentence(event: StepEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - one cas
             title = wave_title(event.index, event.waves, event.in_flight)
             return f"{title}: {shortened(event.nodes, most=8)}"
         case WaveSettling():
-            return f"wave {event.index} is settling, waiting for: {printable(event.waiting_for)}"
+            return f"wave {event.index} is settling: {printable(event.waiting_for)}"
         case NodeStep():
             detail = ", still down" if is_down(event) else _after_comma(event.detail)
             return f"{printable(event.node)}: {event.phase}{detail}"
@@ -161,7 +161,9 @@ def why_blocked(event: PodBlocked) -> str:
     reason = printable(event.message)
     if event.needs is not None and event.has is not None:
         # Above its need, a budget allows evictions once it has counted the last ones.
-        uncounted = ", its last evictions not counted yet" if event.has > event.needs else ""
+        uncounted = (
+            ", and the last evictions are not counted yet" if event.has > event.needs else ""
+        )
         reason = f"needs {event.needs} healthy, has {event.has}{uncounted}"
     return joined("; ", reason, _who_acts(event))
 
@@ -181,8 +183,8 @@ def _abort_text(result: NodeFinished) -> str:
     took = elapsed(result.seconds)
     reason = printable(result.message)
     if result.left_cordoned:
-        return f"{printable(result.node)}: left as it is after {took}: {reason}"
-    return f"{printable(result.node)}: {reason or 'returned'}, in {took}"
+        return f"{printable(result.node)}: left unchanged after {took}: {reason}"
+    return f"{printable(result.node)}: {reason or 'returned to service'}, in {took}"
 
 
 def outcome_sign(result: NodeFinished) -> str:

@@ -406,7 +406,7 @@ def _memory_follow_ups(
         held = why_held(memory, version)
         if held:
             staged = sum(status.staged_version == version for status in statuses)
-            nodes = f"; staged on {counted(staged, 'node')}" if staged else ""
+            nodes = f"; it is staged on {counted(staged, 'node')}" if staged else ""
             sentence = f"{printable(capitalize(cause_of(held)))}{nodes}."
             release = f"rollout release {shell_word(version)}"
             if isinstance(held, HeldVersion) and held.by:

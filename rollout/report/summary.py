@@ -225,7 +225,7 @@ def _next_steps(result: RunResult) -> Iterator[_Step]:
         yield _Step(lead, command)
     elif result.left_over:
         nodes = counted(len(result.left_over), "node")
-        lead = f"the rollout has ended. {nodes} could not be rebooted now. Later"
+        lead = f"the rollout has ended. {nodes} could not be rebooted now. To try again later"
         yield _Step(lead, _start_command(result))
 
 

@@ -47,15 +47,15 @@ _HAS_STOPPED_PASSES = (
 def unfinished_heading(unfinished: Unfinished, state: RunState = RunState.UNFINISHED) -> str:
     if unfinished.is_only_taints:
         if unfinished.tainted:
-            left = f"soft taint, on {_counted_names(unfinished.tainted)}"
+            left = f"soft taint on {_counted_names(unfinished.tainted)}"
         else:
-            left = f"conditions, on {_counted_names(unfinished.conditioned)}"
-        return f"a rollout has left only its {left}"
+            left = f"conditions on {_counted_names(unfinished.conditioned)}"
+        return f"a rollout has left its {left}"
     run = printable(unfinished.run_id)
     if unfinished.is_aborted:
         names = _left_names(unfinished)
         verb = "is" if len(names) == 1 else "are"
-        return f"{shortened(names)} {verb} still cordoned by aborted rollout {run}"
+        return f"{shortened(names)} {verb} still cordoned by the aborted rollout {run}"
     if is_of_fleetlock(unfinished):
         activity = "has left unfinished nodes"
         if unfinished.blocks_others:
@@ -152,7 +152,8 @@ def nodes_under_way(
 
 def commands_clause(unfinished: Unfinished) -> str:
     if unfinished.is_only_taints:
-        return "`rollout abort` removes it"
+        pronoun = "it" if unfinished.tainted else "them"
+        return f"`rollout abort` removes {pronoun}"
     if unfinished.is_aborted:
         return "; ".join(f"{way.lead}: `{way.command}`" for way in ways_after_abort(unfinished))
     if is_of_fleetlock(unfinished):
@@ -165,7 +166,7 @@ def commands_clause(unfinished: Unfinished) -> str:
         return "`rollout abort` returns the nodes in flight to service"
     if unfinished.only_failed_left:
         retry = "`rollout resume --retry-failed` tries the failed nodes again"
-        return f"{retry}; `rollout abort` ends it without them"
+        return f"{retry}; `rollout abort` ends the rollout without them"
     return "`rollout resume` continues it; `rollout abort` undoes what the rollout began"
 
 
@@ -214,13 +215,13 @@ def resume_preview(
     lines = [_title(unfinished, alive=lock.alive), *_holder_and_node_lines(lock, states)]
     left_out = [name for name in failed if name not in in_plan_again]
     if left_out:
-        fate = "failed, left as they are (--retry-failed tries them again)"
+        fate = "failed, and retried only with --retry-failed"
         if retry:
             # The new plan excludes these nodes.
             fate = "failed, and left out now"
         lines.append(f"  {fate}: {shortened(left_out)}")
     if inherited.failures:
-        lines.append(f"  counted towards --max-failures so far: {inherited.failures}")
+        lines.append(f"  failures that count towards --max-failures so far: {inherited.failures}")
     return "\n".join(lines)
 
 
@@ -251,9 +252,9 @@ def abort_preview(
 
 
 def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
-    undo = "it will be uncordoned, and its annotations removed"
+    undo = "it will be uncordoned, and its annotations will be removed"
     if marked.node.was_cordoned:
-        undo = "it will lose its annotations, and stay cordoned as it was before"
+        undo = "its annotations will be removed, and it will stay cordoned as before"
     if marked.phase not in BEFORE_REBOOT:
         longest = Duration(round(ready_timeout))
         undo = f"rollout waits up to {longest} for it to be Ready; then {undo}"
@@ -275,7 +276,7 @@ def abort_result(aborted: Aborted, abort_command: str) -> str:
     if aborted.untainted:
         lines.append(f"The soft taint was removed from {_counted_names(aborted.untainted)}")
     if left:
-        lines.append(f"Left as they are: {listed(left, _MOST_LEFT_NODES)}")
+        lines.append(f"Left unchanged: {listed(left, _MOST_LEFT_NODES)}")
     if aborted.stops_passes:
         lines.append(_HAS_STOPPED_PASSES)
     if left and aborted.stopped:
@@ -292,7 +293,7 @@ def no_run_text(lock: LockSnapshot, last: LastRun | None) -> str:
     sentences = ["No rollout is running or interrupted."]
     if lock.holder:
         sentences.append(
-            f"{name_excerpt(lock.holder)} holds the lock, and has not taken on any node yet."
+            f"{name_excerpt(lock.holder)} holds the lock, but has not taken on any node yet."
         )
     if last:
         outcomes = reason_counts(dict(sorted(last.outcomes.items())))
@@ -332,7 +333,7 @@ def _title(unfinished: Unfinished, *, alive: bool | None) -> str:
 def _holder_and_node_lines(lock: LockSnapshot, states: Mapping[str, str]) -> Iterator[str]:
     holder = name_excerpt(lock.holder)
     if holder and lock.has_ended:
-        yield f"  {holder} held the lock, and has ended: it was a process on this machine"
+        yield f"  {holder}, which held the lock, was a process on this machine and has ended"
     elif holder and lock.age is not None:
         yield f"  {holder} renewed the lock {elapsed(lock.age)} ago"
     for state, names in grouped((state, name) for name, state in states.items()).items():

@@ -117,8 +117,8 @@ class SlotLimits(Struct, frozen=True):
             other_value = other.labels.get(label, "none")
             raise Denied(
                 AnswerKind.NOT_NOW,
-                f"--spread-by {label}: nodes of one value reboot at a time, and {other.name} of"
-                f" {other_value} is in progress",
+                f"--spread-by {label}: nodes with different values reboot one after another, and"
+                f" {other.name} ({other_value}) is in progress",
             )
 
 
@@ -181,7 +181,7 @@ class SlotAdmission:
         # 3. What may have changed meanwhile: the ID, and together with the write, the limits.
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
         if node_of_host(request.id, nodes.values()).name != node.name:
-            raise Denied(AnswerKind.UNKNOWN_ID, f"this ID is not the one of {node.name} any more")
+            raise Denied(AnswerKind.UNKNOWN_ID, f"this ID no longer belongs to {node.name}")
         limits = self._limits(nodes)
         self._server.slots.change(
             partial(reserve_within_limits, slot=slot, rules=rules, limits=limits)

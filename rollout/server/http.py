@@ -106,10 +106,11 @@ class _Handlers:
         with self.connections.busy(request):
             host_request = parse_request(body)
             if self._under_way.total() >= MOST_REQUESTS:
-                raise Denied(AnswerKind.SERVER_BUSY, f"{MOST_REQUESTS} requests are under way")
+                raise Denied(AnswerKind.SERVER_BUSY, f"{MOST_REQUESTS} requests are in progress")
             if self._under_way[address] >= MOST_OF_ADDRESS:
                 raise Denied(
-                    AnswerKind.SERVER_BUSY, f"{MOST_OF_ADDRESS} requests of {address} are under way"
+                    AnswerKind.SERVER_BUSY,
+                    f"{MOST_OF_ADDRESS} requests from {address} are in progress",
                 )
             self._under_way[address] += 1
             try:
@@ -176,7 +177,7 @@ async def _errors_as_answers(
         message = "available paths: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics"
         return _json_response(FleetLockAnswer(AnswerKind.NOT_FOUND, message))
     except web.HTTPMethodNotAllowed:
-        message = f"{request.method} is not known here"
+        message = f"{request.method} is not supported"
         return _json_response(FleetLockAnswer(AnswerKind.METHOD_NOT_ALLOWED, message))
     except web.HTTPException as error:
         message = excerpt(error.text or error.reason)

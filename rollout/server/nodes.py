@@ -88,7 +88,7 @@ def node_of_host(host_id: str, nodes: Iterable[Node]) -> Node:
 
 
 def _unknown_id_denial(nodes: Iterable[Node]) -> Denied:
-    message = "no Node has the machine ID that this ID is made of"
+    message = "no Node has the machine ID from which this ID is derived"
     ambiguities = tuple(ambiguous_machine_ids(nodes))
     for ambiguity in ambiguities:
         message += f"; {ambiguity.cause}"

@@ -135,8 +135,9 @@ class Service:
         if slot.id != request.id or slot.group != request.group:
             raise Denied(
                 AnswerKind.WAITING_FOR_PROOF,
-                f"{slot.node} holds a slot of the group {slot.group} under another ID or group:"
-                f" rollout fleetlock release {slot.node}",
+                f"{slot.node} holds a slot of the group {slot.group}"
+                " under another ID or group; to release it, run: rollout fleetlock release"
+                f" {slot.node}",
             )
         return grant_reboot(self.server, slot, self.worker.detail(slot))
 

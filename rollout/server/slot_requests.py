@@ -283,8 +283,8 @@ def _why_not_returned(slot: Slot, node: Node | None) -> str:
         return "its Node is gone, and its slot will be released soon"
     if node.boot_id == slot.boot_id:
         return (
-            "its kubelet still reports the boot from before:"
-            " without a reboot it is returned in a minute"
+            "its kubelet still reports the old boot ID:"
+            " without a reboot, it returns to service in a minute"
         )
     if node.is_ready:
         return "its checks have not passed yet"

@@ -403,9 +403,7 @@ class SlotSteps(Struct, frozen=True):
 
         node = self._poll_until(is_reported, context, Awaited.REPORT, seconds=self.timeout)
         if not node.is_ready:
-            raise not_ready(
-                context.name, "the Node was Ready after its reboot, and is not any more"
-            )
+            raise not_ready(context.name, "the Node was Ready after its reboot, and no longer is")
         return node
 
 
@@ -450,7 +448,7 @@ def _require_same_machine(context: NodeContext, node: Node) -> None:
 
 def _not_rebooted_failure(node: Node, timeout: Duration) -> NodeFailure:
     if node.is_ready:
-        message = "its host was granted a reboot, and is up with the boot ID from before"
+        message = "its host was granted a reboot, but is up with its old boot ID"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
     message = f"the host did not come back within --slot-timeout {timeout}"
     return NodeFailure(Outcome.NOT_BACK, message, hint=NO_ANSWER_HINT)

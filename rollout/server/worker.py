@@ -396,7 +396,7 @@ class Worker:
             if self._server_stop.is_due or lead_end.is_due:
                 raise FencedError("this server no longer holds the lock: another one continues")
             if self._slots.of_run(slot.run_id) is None:
-                raise FencedError("its slot was released: the node is left as it is")
+                raise FencedError("its slot was released: the node is left unchanged")
             lock.check()
 
         self._retry_pauses.pop(slot.run_id, None)

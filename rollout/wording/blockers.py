@@ -51,11 +51,15 @@ def _away_started(finding: findings.AwayStarted) -> Words:
 
 @words.register
 def _away_cordoned(finding: findings.AwayCordoned) -> Words:
-    wait = "wait until it is uncordoned, at most an hour"
     if not finding.since:
         cause = "was cordoned by someone else (the cordon's taint is still missing)"
-        return Words(cause, fix=f"{wait} after it has the taint")
-    return Words(f"was cordoned by someone else at {printable(finding.since)}", fix=wait)
+        return Words(
+            cause, fix="wait until it is uncordoned, or for an hour after the taint is set"
+        )
+    return Words(
+        f"was cordoned by someone else at {printable(finding.since)}",
+        fix="wait until it is uncordoned, or until the cordon is an hour old",
+    )
 
 
 @words.register
@@ -91,7 +95,8 @@ def _static_pod_unready(finding: findings.StaticPodUnready) -> Words:
 def _etcd_majority_lost(finding: findings.EtcdMajorityLost) -> Words:
     cause = (
         f"is the etcd member on {finding.node}: etcd needs {finding.needed} of its"
-        f" {finding.members} members to be healthy, and would have {finding.left} without this one"
+        f" {finding.members} members to be healthy, and would have only {finding.left} without this"
+        " one"
     )
     noun = "member" if len(finding.lacking) == 1 else "members"
     repair = f"fix the {noun} on {', '.join(finding.lacking)}" if finding.lacking else ""
@@ -166,7 +171,7 @@ def _pod_refused(finding: findings.PodRefused) -> Words:
 @words.register
 def _stuck_terminating(finding: findings.StuckTerminating) -> Words:
     stuck = stuck_terminating(finding.overdue, finding.finalizers)
-    cause = f"{stuck}, which exceeds --drain-timeout"
+    cause = f"{stuck}, which is longer than --drain-timeout"
     setting = f"--set drain.skip-wait-for-delete-timeout={round(finding.timeout)}"
     return Words(cause, fix=f"see what blocks its deletion, or skip it with {setting}")
 
@@ -188,7 +193,10 @@ def _several_budgets(finding: findings.SeveralBudgets) -> Words:
 
 @words.register
 def _budget_uncounted(finding: findings.BudgetUncounted) -> Words:
-    cause = f"allows no eviction because its controller cannot count its pods ({finding.error})"
+    cause = (
+        "allows no eviction because the disruption controller cannot count its pods"
+        f" ({finding.error})"
+    )
     scalable = "make it select only pods whose controllers have a scale subresource"
     return Words(cause, fix=_fixes("set minAvailable to a number", scalable))
 
@@ -196,8 +204,8 @@ def _budget_uncounted(finding: findings.BudgetUncounted) -> Words:
 @words.register
 def _budget_unscaled(finding: findings.BudgetUnscaled) -> Words:
     cause = (
-        f"{rule_of(finding.budget)} never allows an eviction: its pods' controllers have no scale"
-        " subresource to calculate it from"
+        f"{rule_of(finding.budget)} never allows an eviction, because it cannot be calculated: the"
+        " controllers of its pods have no scale subresource"
     )
     return Words(cause, fix=_fixes(f"set minAvailable to {finding.min_available}"))
 
@@ -257,8 +265,8 @@ def _fits_nowhere(finding: findings.FitsNowhere) -> Words:
     others = f" (and {rest} of this PDB)" if len(lost) > 1 else ""
     why = why_fits_nowhere(finding.obstacle)
     cause = (
-        f"{lost[0]}{others} cannot be scheduled on another node: {why}; and this PDB allows only"
-        f" {finding.away} unavailable"
+        f"{lost[0]}{others} cannot be scheduled on another node: {why}; and this PDB allows"
+        f" only {counted(finding.away, 'unavailable pod')}"
     )
     room = "make room on other nodes" if isinstance(finding.obstacle, NoRoom) else ""
     relaxation = _relaxation(finding.budget, finding.healthy, away=len(lost))

@@ -92,7 +92,7 @@ def _restarting(finding: findings.Restarting) -> Words:
     if finding.is_reverted:
         return Words(f"something has reverted the restart of {name}")
     if not progress.is_observed:
-        return Words(f"{name} was restarted, but its controller has not seen this yet")
+        return Words(f"{name} was restarted, but its controller has not observed this yet")
     if progress.is_late:
         return Words(f"{name} exceeded its progress deadline: {available}")
     waits = f"{name} was restarted, and waits for its new replicas"
@@ -116,11 +116,11 @@ def why_fits_nowhere(nowhere: Nowhere) -> str:
             rules = "the node selector, affinity and tolerations"
             return f"no other schedulable node matches {rules}"
         case findings.VolumeElsewhere(volume=volume):
-            return f"volume {volume} attaches to no other schedulable node"
+            return f"volume {volume} cannot be attached to any other schedulable node"
         case findings.NoRoom(requests=requests, shortage=shortage):
-            full = (
-                f"no other schedulable node has room for the requests ({_requests_text(requests)})"
-            )
+            requested = _requests_text(requests)
+            demand = f"the requests ({requested})" if requested else "the pod"
+            full = f"no other schedulable node has room for {demand}"
             return f"{full}: {_shortage_text(shortage)}"
         case findings.RulesExclude(rules=rules):
             return f"no other node satisfies {' and '.join(_RULES[rule] for rule in rules)}"
@@ -129,14 +129,18 @@ def why_fits_nowhere(nowhere: Nowhere) -> str:
 
 
 def _requests_text(requests: Resources) -> str:
-    """Return `500m CPU, 512Mi memory, 1 nvidia.com/gpu`."""
+    """Return `500m CPU, 512Mi memory, 1 nvidia.com/gpu`; empty without requests."""
     amounts = (("CPU", requests.cpu_milli), ("memory", requests.memory), *requests.others)
-    return ", ".join(_amount_text(name, amount) for name, amount in amounts)
+    return ", ".join(_amount_text(name, amount) for name, amount in amounts if amount)
 
 
 def _shortage_text(shortage: Shortage | None) -> str:
     if shortage is None:
-        return "each lacks enough of at least one of them"
+        return "each lacks at least one of them"
+    if shortage.resource.startswith(HOST_PORT):
+        return f"{shortage.resource} is in use on each of them"
+    if shortage.resource == "pods":
+        return "each of them runs its maximum number of pods"
     total = _amount_text(shortage.resource, shortage.total)
     most = _amount_text(shortage.resource, shortage.most)
     if shortage.is_enough_in_total:

@@ -34,7 +34,7 @@ def _virtual_node(_finding: findings.VirtualNode) -> Words:
 
 @words.register
 def _other_system(finding: findings.OtherSystem) -> Words:
-    return Words(f"a {finding.system.capitalize()} node: rollout reboots Linux hosts")
+    return Words(f"a {finding.system.capitalize()} node: rollout reboots only Linux hosts")
 
 
 @words.register
@@ -55,7 +55,7 @@ def _node_not_ready(finding: findings.NodeNotReady) -> Words:
 
 @words.register
 def _left_cordoned(finding: findings.LeftCordoned) -> Words:
-    rollout = f"unfinished rollout {finding.run_id}"
+    rollout = f"the unfinished rollout {finding.run_id}"
     return Words(f"left cordoned by {rollout}, in phase {finding.phase}")
 
 
@@ -170,7 +170,7 @@ def _held_version(finding: findings.HeldVersion) -> Words:
     nodes = "nodes that later succeeded"
     if finding.nodes:
         number = counted(len(finding.nodes), "node")
-        nodes = f"{number}, {shortened(finding.nodes, _MOST_NODES)}"
+        nodes = f"{number} ({shortened(finding.nodes, _MOST_NODES)})"
     cause = (
         f"version {finding.version} is held: it failed on {nodes}, most recently at {finding.at}"
     )
@@ -242,7 +242,7 @@ def failure_clause(failures: NodeFailures, when: str = "") -> str:
     if failures.outcome == Outcome.ABORTED:
         return f"canceled its reboot {when}{times}"
     if failures.outcome == Outcome.SKIPPED:
-        return f"was returned {when}, because its pods had not completed{times}"
+        return f"was returned to service {when}, because its pods had not completed{times}"
     return f"failed {when} ({failures.outcome}{times})"
 
 

@@ -124,7 +124,7 @@ def _down_meanwhile(finding: findings.DownMeanwhile) -> Words:
     because = why_fits_nowhere(finding.nowhere)
     # One line of a screen may stand for several pods, so no word is singular.
     remedy = _remedy(finding.nowhere)
-    return Words(f"will be down until the node returns: {because}; to avoid this, {remedy}")
+    return Words(f"will be down until the reboot is done: {because}; to avoid this, {remedy}")
 
 
 def _remedy(nowhere: drain_finding.Nowhere) -> str:
@@ -179,7 +179,7 @@ def _more_updates(finding: findings.MoreUpdates) -> Words:
 
 @words.register
 def _covers_no_pod(_finding: findings.CoversNoPod) -> Words:
-    return Words("selects no pod: check its namespace and selector")
+    return Words("selects no pods: check its namespace and selector")
 
 
 @words.register

@@ -124,7 +124,7 @@ def test_an_inventory_that_hangs_is_given_up(
     inventory.write_text("#!/bin/sh\nexec sleep 60\n")
     inventory.chmod(0o755)
     hanging = executor(lab, inventory=inventory)
-    with pytest.raises(SshUnreachableError, match=r"it did not end within 2 s"):
+    with pytest.raises(SshUnreachableError, match=r"it did not finish within 2 s"):
         hanging.run(hosts["worker-1"], "true", timeout=1)
 
 

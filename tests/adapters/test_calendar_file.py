@@ -378,7 +378,7 @@ def test_what_is_not_understood_of_a_calendar_names_its_line(
 
 def test_an_occurrence_that_is_replaced_belongs_to_one_series(tmp_path: Path) -> None:
     moved = "RECURRENCE-ID;VALUE=DATE:20261208\r\nDTSTART;VALUE=DATE:20261210"
-    with pytest.raises(UsageError, match="line 8: VEVENT: two events have one UID"):
+    with pytest.raises(UsageError, match="line 8: VEVENT: two events have the same UID"):
         read(tmp_path, SERIES, SERIES, f"UID:series\r\n{moved}")
     with pytest.raises(UsageError, match="line 10: 'RECURRENCE-ID:20261208T000000Z'"):
         read(

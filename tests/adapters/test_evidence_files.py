@@ -33,4 +33,4 @@ def test_more_than_a_hundred_documents_are_refused_rather_than_cut_off(
     for source in (CONFIGMAP, str(tmp_path)):
         documents = read_documents(source, api, "kube-system")  # type: ignore[arg-type]
         problems = [document.problem for document in documents]
-        assert problems == ([""] * 100 if entries == 200 else ["more than 100 documents"])
+        assert problems == ([""] * 100 if entries == 200 else ["it has more than 100 documents"])

@@ -151,7 +151,7 @@ def test_credentials_that_were_accepted_before_may_be_again(tmp_path: Path) -> N
         with pytest.raises(ApiError) as first:
             api.get("/x")
         api.get("/known")
-        with pytest.raises(ApiUnavailableError, match="accepted before are refused") as later:
+        with pytest.raises(ApiUnavailableError, match="no longer accepts the credentials") as later:
             api.get("/x")
     assert not is_transient(first.value)
     assert is_transient(later.value)

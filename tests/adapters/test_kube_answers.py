@@ -88,7 +88,8 @@ def test_whatever_else_says_200_is_a_server_that_is_away(
 ) -> None:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(
-        ApiUnavailableError, match=f"the answer to {method} {path} is not a response"
+        ApiUnavailableError,
+        match=f"the response to {method} {path} is not from a Kubernetes API server",
     ) as caught:
         check_answer(text, method, path)
     assert caught.value.status == 200

@@ -83,10 +83,10 @@ def user(**values: Any) -> Callable[[Json], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (without("clusters"), "names cluster 'c', which"),
-        (without("users"), "names user 'u', which"),
+        (without("clusters"), "specifies cluster 'c', which"),
+        (without("users"), "specifies user 'u', which"),
         (without("contexts"), "has no context 'x'"),
-        (lambda document: document["contexts"][0].update(context={}), "names no cluster"),
+        (lambda document: document["contexts"][0].update(context={}), "specifies no cluster"),
         (cluster(server=None), "has no server address"),
         (cluster(server="10.0.0.1:6443"), "'10.0.0.1:6443', which is not a URL"),
         (
@@ -112,7 +112,7 @@ def user(**values: Any) -> Callable[[Json], None]:
             user(
                 exec={"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-login"}
             ),
-            "no-such-login gave no credentials",
+            "no-such-login returned no credentials",
         ),
         (cluster(**{"proxy-url": "socks9://x"}), "cannot be used"),
     ],
@@ -156,13 +156,13 @@ def test_another_identity_is_asked_for_as_kubectl_does(tmp_path: Path) -> None:
         ({"as-user-extra": {"reason": ["night"]}}, "but no `as`"),
         ({"as": "ann", "as-scopes": ["x"]}, "unknown field `as-scopes`"),
         ({"as": ["ann"]}, "`$.as`"),
-        ({"as": "ann\nX-Evil: 1"}, "impersonates someone whose name has a line break"),
-        ({"as": "ann\tlee"}, "whose name has a line break or another control character"),
-        ({"as": "änn"}, "whose name has a character beyond ASCII"),
-        ({"as": " "}, "whose name has no text"),
+        ({"as": "ann\nX-Evil: 1"}, "impersonates contains a line break"),
+        ({"as": "ann\tlee"}, "impersonates contains a line break or another control character"),
+        ({"as": "änn"}, "impersonates contains a non-ASCII character"),
+        ({"as": " "}, "impersonates is empty"),
         (
             {"auth-provider": {"name": "exotic"}},
-            "auth-provider 'exotic', which rollout does not know",
+            "auth-provider 'exotic', which rollout does not support",
         ),
         ({"exec": {**LOGIN, "sandbox": True}}, "unknown field `sandbox`"),
         ({"exec": {**LOGIN, "interactiveMode": "Always"}}, "stdin is not a terminal"),
@@ -221,7 +221,7 @@ def test_credentials_are_renewed_before_they_expire(tmp_path: Path) -> None:
 def test_an_unknown_context_lists_the_known_ones(tmp_path: Path) -> None:
     error = refused(Kubeconfig().write(tmp_path / "kubeconfig"), "y")
     assert "has no context 'y'" in error.message
-    assert error.hint == "Name one with --context: x."
+    assert error.hint == "Specify a context with --context: x."
 
 
 def program(tmp_path: Path, body: str) -> Json:
@@ -270,7 +270,7 @@ def test_a_login_program_that_fails_is_told_with_its_words(
 ) -> None:
     config = Kubeconfig(user=program(tmp_path, body))
     error = refused(config.write(tmp_path / "kubeconfig"))
-    assert "gave no credentials" in error.message
+    assert "returned no credentials" in error.message
     assert text in error.message
     assert capfd.readouterr() == ("", "")
 
@@ -496,7 +496,7 @@ def test_a_login_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     user, runs = hanging(tmp_path)
     with (
         scripted(authorization) as server,
-        pytest.raises(KubeconfigError, match="no response within 2s"),
+        pytest.raises(KubeconfigError, match="it did not finish within 2s"),
     ):
         connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
     # what it has started is ended with it

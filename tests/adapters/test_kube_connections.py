@@ -35,7 +35,7 @@ def break_off(exchange: Exchange) -> None:
 @pytest.mark.parametrize(
     ("misbehave", "text"),
     [
-        (Exchange.wait, "did not respond GET /x in time"),
+        (Exchange.wait, "did not respond to GET /x in time"),
         (Exchange.reset, "broke during GET /x"),
         (break_off, "broke during GET /x"),
     ],
@@ -50,7 +50,7 @@ def test_no_answer_is_unavailable(
 @pytest.mark.sample
 @pytest.mark.parametrize("chunked", [True, False])
 @pytest.mark.parametrize(
-    ("status", "text"), [(200, "did not respond GET /x in time"), (503, "503 to GET /x")]
+    ("status", "text"), [(200, "did not respond to GET /x in time"), (503, "503 to GET /x")]
 )
 def test_a_body_that_trickles_for_ever_ends_all_the_same(
     tmp_path: Path, status: int, text: str, *, chunked: bool

@@ -20,7 +20,7 @@ def test_a_stopped_command_leaves_no_child_behind(tmp_path: Path) -> None:
     words = ("sh", "-c", 'sh -c "$CHILD" & wait')
     command = OperatorCommand(words, "rescue command", "reboot.rescue-timeout")
     end = command.run({"CHILD": CHILD, "FILE": str(file)}, 30, file.exists)
-    assert end.problem == "rescue command 'sh' was stopped before it ended"
+    assert end.problem == "rescue command 'sh' was stopped before it finished"
     child = int(file.read_text(encoding="utf-8"))
     wait_until(lambda: not is_running(child), 10)
 

@@ -46,7 +46,7 @@ def hung() -> Iterator[threading.Event]:
 
 
 def refuse(_attempt: int) -> None:
-    raise DeliveryError("it answers 500")
+    raise DeliveryError("it responds with status 500")
 
 
 def test_each_place_gets_each_in_order() -> None:
@@ -69,7 +69,7 @@ def test_what_fails_is_tried_again_and_its_trouble_told_once() -> None:
     outbox.post(NOTE)
     outbox.close()
     assert place.attempts == 6
-    assert warnings == ["warning: notifications to https://a: it answers 500"]
+    assert warnings == ["warning: notifications to https://a: it responds with status 500"]
 
 
 def test_whatever_a_service_raises_is_trouble_of_its_own_and_its_words_are_not_shown() -> None:

@@ -110,7 +110,7 @@ def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
     assert counting(known[0], known[2]) == ("DiskFull",)
     assert counting(*known) == ()
     away = PrometheusAlerts(prometheus, alertmanager_url=serve(503, b"away"))
-    with pytest.raises(GateError, match="/api/v2/alerts answers 503: away"):
+    with pytest.raises(GateError, match="/api/v2/alerts responds with status 503: away"):
         away.read_active()
     other = PrometheusAlerts(prometheus, alertmanager_url=serve(200, b"{}"))
     with pytest.raises(GateError, match="does not respond like Alertmanager"):
@@ -320,12 +320,12 @@ def test_a_cluster_has_a_group_and_its_last_success_one_that_outlives_it() -> No
 def test_an_answer_that_repeats_the_password_is_told_without_it() -> None:
     with gateway(400) as pushed, pytest.raises(PushgatewayError) as caught:
         push(pushed.url.replace("://", f"://ops:{PASSWORD}@"))
-    assert caught.value.message == "it answers 400: no, not with ***"
+    assert caught.value.message == "it responds with status 400: no, not with ***"
 
 
 def test_a_redirect_takes_the_login_nowhere() -> None:
     with gateway() as elsewhere, gateway(307, location=elsewhere.url) as pushed:
-        with pytest.raises(PushgatewayError, match="it answers 307"):
+        with pytest.raises(PushgatewayError, match="it responds with status 307"):
             push(pushed.url.replace("://", f"://ops:{PASSWORD}@"))
         assert elsewhere.logins == set()
 
@@ -428,6 +428,6 @@ def test_who_drips_is_waited_for_no_longer_than_who_is_silent(
 
 def test_an_answer_without_an_end_is_read_to_a_bound_and_no_further(stranger: MakeStranger) -> None:
     slow = stranger(pour)
-    with pytest.raises(GateError, match="answers with more than 16 MB"):
+    with pytest.raises(GateError, match="responds with more than 16 MB"):
         ask_prometheus(f"http://127.0.0.1:{slow.host.port}")
     assert slow.sent < 16_000_000 + BUFFERED

@@ -132,7 +132,7 @@ def break_key(kind: str, path: Path) -> None:
         ("missing", "No such file or directory"),
         ("directory", "Is a directory"),
         ("encrypted", "it is encrypted"),
-        ("open", "others may read it"),
+        ("open", "others can read it"),
         ("public", "it is a public key"),
         ("junk", "it is not a private key"),
         ("putty", "it is a PuTTY key"),
@@ -260,7 +260,7 @@ def test_passphrase_missing_or_wrong(tmp_path: Path) -> None:
     file = write_key(asyncssh.generate_private_key("ssh-ed25519"), tmp_path / "id", "secret")
     for passphrase, message in (
         (None, "it is encrypted"),
-        ("guess", "the passphrase does not open it"),
+        ("guess", "the passphrase is wrong"),
     ):
         with pytest.raises(InputError, match=message) as caught:
             ParamikoShell(key_file=file, passphrase=passphrase or "")

@@ -229,7 +229,7 @@ def test_what_is_no_name_of_a_host_is_not_asked_about(
 
 @pytest.mark.parametrize("user", ["-oProxyCommand=touch", "a;b", "$(id)", "a -b", "a\nb", "a\\"])
 def test_a_user_that_a_shell_would_run_is_refused(tmp_path: Path, user: str) -> None:
-    with pytest.raises(InputError, match="has characters that are special to a shell"):
+    with pytest.raises(InputError, match="contains characters that are special to a shell"):
         configured(Host("a", "b", 22, user), tmp_path, "Match exec 'true %r'\n  User me\n")
 
 
@@ -306,5 +306,5 @@ def test_a_user_that_is_not_in_the_proxy_command_may_have_any_characters(tmp_pat
     text = "Host *\n  User svc+deploy\n  ProxyJump bastion\n"
     assert configured(untold("a", "b"), tmp_path, text).proxy[-1] == "bastion"
     text = text.replace("ProxyJump bastion", "ProxyCommand relay %r")
-    with pytest.raises(InputError, match="must not be part of a ProxyCommand"):
+    with pytest.raises(InputError, match="cannot be used in a ProxyCommand"):
         configured(untold("a", "b"), tmp_path, text)

@@ -98,7 +98,7 @@ def test_after_an_abort_past_a_dead_host_all_commands_tell_the_same(
         " delete node worker-1\n"
     )
     assert aborted.stdout.endswith(ways)
-    sentence = f"orker-1 is still cordoned by aborted rollout {run}"
+    sentence = f"orker-1 is still cordoned by the aborted rollout {run}"
     status = rollout(lab, "status").ends(0).stdout
     assert f"W{sentence}." in status
     assert status.endswith(ways)

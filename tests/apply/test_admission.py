@@ -136,7 +136,7 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself_or_by_hand(
     said = rollout(
         lab, "pause", "worker-1", "node/worker-2", "--reason", "disk swap", "--until", "8h"
     ).ends(0)
-    assert "End it:\n    rollout unpause worker-1 worker-2\n" in said.stdout
+    assert "To end it:\n    rollout unpause worker-1 worker-2\n" in said.stdout
     pauses = metadata(lab, "worker-1", "annotations")
     assert pauses[PAUSED] == "true"
     assert json.loads(pauses[PAUSED_DETAILS])["reason"] == "disk swap"
@@ -184,7 +184,7 @@ def test_a_busy_server_and_a_deleted_node_keep_no_other_node_from_its_pause(
     nodes = ("worker-1", "worker-2", "worker-3")
     paused = rollout(lab, "pause", *nodes, "-o", "json").ends(0)
     assert json.loads(paused.stdout)["nodes"] == ["worker-1", "worker-3"]
-    assert "worker-2 was deleted meanwhile" in paused.stderr
+    assert "worker-2 was deleted in the meantime" in paused.stderr
     assert PAUSED in metadata(lab, "worker-3", "annotations")
     forbidden = ApiFault(
         answer=FaultAnswer.FORBIDDEN, verb="patch", resource="nodes", name="worker-3"
@@ -214,7 +214,7 @@ def test_all_nodes_are_paused_at_once_and_abort_leaves_it(
     unpaused = rollout(lab, "unpause", "--all")
     assert "The pause of all nodes has ended." in unpaused.stdout
     assert (
-        "Paused by name: worker-1. End these pauses:\n    rollout unpause worker-1"
+        "Paused by name: worker-1. To end these pauses:\n    rollout unpause worker-1"
         in unpaused.stdout
     )
     assert "still paused, by another tool's annotation: worker-2" in unpaused.stderr

@@ -31,7 +31,7 @@ def test_hosts_in_image_mode_reboot_into_the_staged_digest(
     assert ended.outcomes == {"worker-1": "succeeded", "worker-2": "rolled-back"}
     old, new = (digest_of(version).removeprefix("sha256:")[:12] for version in (OLD, NEW))
     assert ended.failures["worker-2"]["message"] == (
-        f"the host rebooted, but not verified by bootc: image {old} is booted, not {new}"
+        f"the host rebooted, but the reboot was not verified by bootc: image {old} is booted, not {new}"
     )
     score = lab.scoreboard()
     assert {name for name, count in score.reboots.items() if count} == {"worker-1", "worker-2"}

@@ -84,22 +84,28 @@ WITH_AGENTS = msgspec.structs.replace(
 PAIRS = {
     "annotation": (
         *("worker-1", "worker-2", ()),
-        f"the host rebooted, but not verified by annotation: its annotation is still true: {FLUO}",
+        f"the host rebooted, but the reboot was not verified by annotation: its annotation is still true: {FLUO}",
     ),
     "reboot-required": (
         *("worker-4", "worker-5", ()),
-        "the host rebooted, but not verified by reboot-required: still /run/reboot-required",
+        (
+            "the host rebooted, but the reboot was not verified by reboot-required: a reboot is still needed"
+            " (/run/reboot-required)"
+        ),
     ),
     "rpm-ostree": (
         *("worker-6", "worker-7", ()),
         (
-            f"the host rebooted, but not verified by rpm-ostree: deployment {OLD_SUM} is booted, not"
+            f"the host rebooted, but the reboot was not verified by rpm-ostree: deployment {OLD_SUM} is booted, not"
             f" {NEW_SUM}"
         ),
     ),
     "command": (
         *("worker-8", "worker-9", COMMAND),
-        "the host rebooted, but not verified by command: still the detect.command exited with 0",
+        (
+            "the host rebooted, but the reboot was not verified by command: a reboot is still needed"
+            " (detect.command exited with 0)"
+        ),
     ),
 }
 
@@ -173,7 +179,7 @@ def closed(lab: Lab, node: str) -> None:
 @pytest.mark.sample
 @pytest.mark.parametrize(
     ("meanwhile", "why"),
-    [(again, "the host has rebooted again since it was checked"), (closed, "connection")],
+    [(again, "the host has rebooted again since the check"), (closed, "connection")],
 )
 def test_another_boot_and_silence_prove_nothing(
     meanwhile: Callable[[Lab, str], None], why: str, started: Started, tmp_path: Path

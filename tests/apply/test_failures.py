@@ -156,7 +156,7 @@ def test_one_that_is_not_ready_stays_cordoned_with_its_conditions_told(
         (
             HostFaults(ssh=SshFault.KEY_REFUSED),
             4,
-            "✘ worker-2  the host answers, but the login fails: ",
+            "✘ worker-2  the host responds, but the login fails: ",
         ),
         # what is left to do there needs no sudo
         (HostFaults(sudo=SudoFault.REFUSED), 0, ""),

@@ -134,7 +134,7 @@ def test_a_gate_command_stops_all_and_one_that_hangs_is_ended_with_all_it_starte
     ended = rollout(
         untouched, *ONE, "--set", f"gates.command={command}", "--set", "gates.timeout=1s"
     ).ends(6)
-    assert "did not end within" in ended.stderr
+    assert "did not finish within" in ended.stderr
     # one that says no to the rollout, or to its first wave, stops all
     for refuses, code in (("rollout", 6), ("wave", 4)):
         no, _told = gate(tmp_path, refuses)

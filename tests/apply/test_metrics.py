@@ -85,7 +85,7 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("textfile=rollout.txt", "node_exporter takes files that end in .prom"),
+        ("textfile=rollout.txt", "it does not end in .prom"),
         (f"pushgateway=ftp://ops:{PASSWORD}@gateway", "is not the address of a Pushgateway"),
         (
             f"pushgateway=http://ops:{PASSWORD}@gateway:9091/metrics/job/x",

@@ -132,7 +132,7 @@ def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(
     assert watched.given_back_with_label in ([], [theirs])
     assert labelled(lab) == {theirs}
     assert metadata(lab, theirs, "labels")[LABEL] == "theirs"
-    assert "waiting 1s for load balancers to leave the node out" in ended.stdout
+    assert "waiting 1s for load balancers to stop using the node" in ended.stdout
     assert not any("load balancers" in detail for _phase, detail in ended.steps(theirs))
 
     # a node's own goes with its cordon, and one of somebody else's by the same key and effect

@@ -170,7 +170,10 @@ def test_destinations_that_fail_neither_delay_a_rollout_nor_each_other_nor_show_
     warnings = [line for line in ended.stderr.splitlines() if line.startswith("warning:")]
     ports = {
         server.server_port: word
-        for server, word in ((failing, "answers 500"), (moved, "answers 302"))
+        for server, word in (
+            (failing, "responds with status 500"),
+            (moved, "responds with status 302"),
+        )
     }
     for port, word in ports.items():
         (warning,) = [line for line in warnings if f"http://127.0.0.1:{port}:" in line]

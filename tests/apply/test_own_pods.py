@@ -35,7 +35,7 @@ def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(
     refused = rollout(lab, *APPLY).ends(6)
     said = " ".join(refused.stderr.split())
     assert "cp-2, cp-3 pod kube-system/etcd-cp-1 is not Ready on cp-1 since" in said
-    assert "or try anyway (--allow unhealthy)." in said
+    assert "or proceed anyway (--allow unhealthy)." in said
     # leave to try blocked drains is none to risk a majority
     assert rollout(lab, *APPLY, "--allow", "blocked").code == 6
     assert not rebooted(lab)

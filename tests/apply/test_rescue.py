@@ -138,7 +138,8 @@ def test_hosts_that_do_not_come_back_are_power_cycled_once(
             "the request to the BMC failed: HTTP Error 500" in ended.failures["worker-2"]["message"]
         )
         assert (
-            "did not end within reboot.rescue-timeout 2s" in ended.failures["worker-3"]["message"]
+            "did not finish within reboot.rescue-timeout 2s"
+            in ended.failures["worker-3"]["message"]
         )
         for name in ("worker-2", "worker-3"):
             boot_id = annotations(lab, name)[f"{PREFIX}boot-id-before"]

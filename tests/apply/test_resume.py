@@ -86,7 +86,7 @@ def test_whoever_waits_for_the_lock_of_another_leaves_at_the_first_signal(
     next(
         line
         for line in process.stderr
-        if "watching up to 20m2s for somebody to renew the lock" in line
+        if "waiting up to 20m2s to see if somebody renews the lock" in line
     )
     process.send_signal(number)
     stderr = process.communicate(timeout=60)[1]
@@ -327,8 +327,7 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(
         assert marks_of(lab, node)["phase"] == "rebooting"
         if signals == 1:
             assert (
-                f"Left as they are: {node}: stopped on request\nNext:\n    rollout abort\n"
-                in stdout
+                f"Left unchanged: {node}: stopped on request\nNext:\n    rollout abort\n" in stdout
             )
             assert "rollout operate" not in stdout
 

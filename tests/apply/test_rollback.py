@@ -154,7 +154,7 @@ def test_nodes_without_an_earlier_version_are_left_out_with_the_reason(
         "worker-1": (
             "unknown-status",
             (
-                "its other USR partition is not known: sudo: a password is required (check why on"
+                "cannot find its other USR partition: sudo: a password is required (check why on"
                 " the host; if core cannot run commands as root, add to /etc/sudoers.d: core"
                 " ALL=(root) NOPASSWD: ALL)"
             ),
@@ -190,7 +190,7 @@ def test_doctor_warns_of_hosts_that_sudo_keeps_from_a_rollback(
         "worker-1": "warn",
     }
     (warning,) = (check for check in found if check["verdict"] == "warn")
-    assert "core may not run `sudo -n cgpt find`" in warning["message"]
+    assert "core cannot run `sudo -n cgpt find`" in warning["message"]
     assert "core ALL=(root) NOPASSWD: ALL" in warning["fix"]
     assert not any(machine.run_as_root for machine in lab.machines.values())
     plan = json.loads(rollout(lab, "plan", "--rollback", BAD, "-o", "json").ends(0).stdout)
@@ -207,7 +207,7 @@ def test_a_saved_plan_goes_back_unless_the_other_partition_has_changed(
     assert f"{BAD} → {BEFORE}" in shown
     replace_previous(lab, "worker-1")
     stale = rollout(lab, "apply", str(file)).ends(ExitCode.STALE)
-    assert "4081.2.0 was staged, and 4081.1.0 is now" in stale.stderr
+    assert "4081.2.0 was staged, but 4081.1.0 is staged now" in stale.stderr
     lab.call(partial(setattr, lab.machines["worker-1"], "previous_version", BEFORE))
     refused = rollout(lab, "apply", str(file), *FINALIZES).ends(ExitCode.USAGE)
     assert "a rollback stages none" in refused.stderr
@@ -335,7 +335,7 @@ def test_a_host_whose_other_partition_may_be_written_by_now_is_not_rolled_back(
     resume = ("resume", "--yes", "-o", "json", "--reboot-timeout", "3s", *unlock(lab))
     ended = rollout(lab, *resume).ends(ExitCode.PARTIAL)
     assert ended.outcomes == {"worker-1": "reboot-refused"}
-    why = "whether /dev/vda4 is being updated is not known: update_engine did not respond in time"
+    why = "cannot tell whether /dev/vda4 is being updated: update_engine did not respond in time"
     assert why in ended.failures["worker-1"]["message"]
     assert not rebooted(lab)
     assert not lab.machines["worker-1"].boots_other

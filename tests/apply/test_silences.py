@@ -158,5 +158,5 @@ def test_a_silence_is_renewed_while_its_node_is_under_way_and_had_again_after_an
         ]
     assert not alertmanager.standing
     assert told == [
-        "warning: alerts of nodes that reboot are not silenced: Alertmanager answers 503"
+        "warning: alerts of nodes that reboot are not silenced: Alertmanager responds with status 503"
     ]

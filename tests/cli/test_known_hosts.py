@@ -48,7 +48,7 @@ def test_yes_takes_them_into_a_file_that_pods_can_read(
     status = command("status", "--known-hosts", str(file), "-o", "json", lab=lab)
     assert [row["error"] for row in json.loads(status.stdout)["nodes"]] == ["", "", ""]
     again = command("known-hosts", "--out", str(file), lab=lab).ends(0)
-    assert "stays as it is" in again.stderr
+    assert "is unchanged" in again.stderr
 
 
 def test_consoles_confirm_each_its_own_host(lab: Lab, command: Command, tmp_path: Path) -> None:
@@ -110,4 +110,4 @@ def test_what_confirms_nothing_is_refused(lab: Lab, command: Command, tmp_path: 
     ended = command("known-hosts", "--yes", "--fingerprints", str(tmp_path / "file"), lab=lab).ends(
         1
     )
-    assert "holds no fingerprint" in ended.stderr
+    assert "contains no key fingerprints" in ended.stderr

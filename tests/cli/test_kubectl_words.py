@@ -135,7 +135,7 @@ def test_a_dry_run_of_the_server_asks_it(command: Command, tiny: Lab, flag: str)
 def test_a_dry_run_of_the_client_only_plans(command: Command, tiny: Lab) -> None:
     assert '"type":"dry_run"' not in requests(tiny, command, "--dry-run=client")
     text = command("apply", "worker-1", "--dry-run=client", lab=tiny).ends(ExitCode.OK).stdout
-    assert "Dry run: nothing was changed, and the API server was not asked" in text
+    assert "Dry run: nothing was changed. To check each write with the API server" in text
 
 
 def test_no_dry_run_asks_for_consent(command: Command, tiny: Lab) -> None:

@@ -34,7 +34,7 @@ def test_each_host_reports_and_asks(scenario: str, tmp_path: Path) -> None:
             process.terminate()
             ended = end_of(process)
     assert ended.code == 0, ended.stderr
-    assert f"Hosts ask {lock} before they reboot" in ended.stderr
+    assert f"Hosts ask the FleetLock server at {lock} before they reboot" in ended.stderr
     assert {exchange.path for exchange in server.exchanges} == {
         "/lock/v1/steady-state",
         "/lock/v1/pre-reboot",
@@ -65,6 +65,9 @@ def test_a_scenario_is_planned_with_its_own_flags(command: Command) -> None:
     assert "About " in shown
     # one of them goes on saying so after its reboot, which ends the rollout
     assert ended.code == ExitCode.PARTIAL
-    assert "✘ worker-5  the host rebooted, but not verified by reboot-required" in ended.stdout
+    assert (
+        "✘ worker-5  the host rebooted, but the reboot was not verified by reboot-required"
+        in ended.stdout
+    )
     # and of those that were to reboot, and not to change, no old version is told
     assert "on its old version" not in ended.stdout

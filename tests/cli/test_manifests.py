@@ -156,11 +156,11 @@ def test_settings_that_cannot_be_a_pods_are_refused(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "has no host in it"),
-        ("<html>not here</html>\n", "has no host in it"),
+        ("", "contains no hosts"),
+        ("<html>not here</html>\n", "contains no hosts"),
         # which rollout's own SSH does not follow
-        ("@cert-authority * ssh-ed25519 AAAA\n", "has no host in it"),
-        ("-----BEGIN OPENSSH PRIVATE KEY-----\n", "holds a private key"),
+        ("@cert-authority * ssh-ed25519 AAAA\n", "contains no hosts"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\n", "contains a private key"),
     ],
 )
 def test_known_hosts_that_know_nobody_are_refused(
@@ -195,7 +195,10 @@ def test_known_hosts_that_know_nobody_are_refused(
         (("fleetlock", *IMAGE, "--cluster-ip", "127.0.0.1"), "cannot be a cluster IP"),
         (("fleetlock", *IMAGE, "--hosts-network", "10.0.0.1/8"), "has host bits set"),
         (("fleetlock", *IMAGE, "--hosts-network", "hosts"), "Use a network such as 10.1.0.0/16"),
-        (("fleetlock", *IMAGE, "--hosts-network", "fe80::%eth0/64"), "names a network interface"),
+        (
+            ("fleetlock", *IMAGE, "--hosts-network", "fe80::%eth0/64"),
+            "contains a network interface",
+        ),
         (("fleetlock", *IMAGE, "--tls-secret", "a b"), "is not the name of a Secret"),
     ],
 )
@@ -256,7 +259,7 @@ def test_the_fleetlock_servers_metrics_can_be_scraped(command: Command, home: Pa
         ("[metrics]\nlisten = ':8080'", "port 8080 is already used for FleetLock requests"),
         ("[fleetlock]\nslots = 0", "fleetlock.slots: 0 would allow no node to be rebooted"),
         ("[reboot]\npre-playbook = '/a.yml'", "which does not use SSH"),
-        ("[fleetlock]\ngroup = 'workers'", "names no FleetLock group"),
+        ("[fleetlock]\ngroup = 'workers'", "does not specify a FleetLock group"),
         ("[operate]\nevery = '5m'", ""),
     ],
 )

@@ -155,7 +155,7 @@ DAMAGED: Mapping[str, tuple[Callable[[bytes], bytes], Sequence[str]]] = {
             + NEWER
         ),
         [
-            "The journal has the format 7.0; this program knows 1.0",
+            "The journal has the format 7.0; this report shows only what format 1.0 contains",
             "Left out of the journal: 1 line",
         ],
     ),
@@ -285,7 +285,7 @@ def test_letters_of_two_runs_are_ambiguous(command: Command, home: Path) -> None
     for run in ("ab" + "0" * 14, "ac" + "0" * 14):
         kept(home, Night(), run)
     ended = command("report", "a").ends(ExitCode.ERROR)
-    assert 'error: run "a" is ambiguous: 2 begin with it' in ended.stderr
+    assert 'error: run "a" is ambiguous: 2 IDs begin with it' in ended.stderr
 
 
 class SlowDisk:

@@ -190,7 +190,7 @@ def test_a_latest_run_whose_journal_is_too_large_is_not_called_missing(
     monkeypatch.setattr(web, "_LARGEST_JOURNAL", 1)
     page = html(pages)
     assert "No rollout is recorded" not in page
-    assert "The latest run is only listed below" in page
+    assert "The latest run is listed in the history below" in page
     assert f"see: rollout report {RUNS[1]}" in page
 
 

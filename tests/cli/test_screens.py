@@ -201,7 +201,7 @@ def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(
     screen = shown(tmp_path, lab.environment, ("apply", "--yes"), width, heed=stop_once)
     assert screen.code == ExitCode.INTERRUPTED
     assert any(
-        "Ctrl-C again quits now" in " ".join(map(str.strip, lines)) for lines in screen.moments
+        "Press Ctrl-C again to quit" in " ".join(map(str.strip, lines)) for lines in screen.moments
     )
     assert "1 of 3 nodes done in " in screen.text
     assert "not started: stopped on request\nNext:\n    rollout resume\n" in screen.text

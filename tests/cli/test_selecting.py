@@ -35,9 +35,9 @@ def test_selector_and_names_both_choose() -> None:
             Selection("pool=wbe"),
             (),
             "no node matches the selector 'pool=wbe'",
-            "pool is one of: db, web",
+            "values of pool: db, web",
         ),
-        (Selection("pol=web"), (), "no node matches the selector 'pol=web'", "labels are: pool"),
+        (Selection("pol=web"), (), "no node matches the selector 'pol=web'", "these labels: pool"),
         (
             Selection("pool=web", ("db-1",)),
             NODES[:2],
@@ -68,7 +68,7 @@ CLOUD = tuple(node(f"ip-10-0-0-{n}.ec2.internal", address=f"10.0.0.{n}") for n i
         (
             NODES,
             "web-*",
-            "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector.",
+            "Only --exclude accepts patterns. Write whole names, or select labels with --selector.",
         ),
     ],
 )

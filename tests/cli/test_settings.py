@@ -156,11 +156,11 @@ MISTAKES = [
         "maximum number of nodes",
     ),
     ("[waves]\nstrategy = 'random'\n", "'random' is not one of waves, rolling", "rolling"),
-    ("[drain]\nforce = 'perhaps'\n", "own.toml:2: drain.force: it is neither true nor false", ""),
-    ("[ssh]\nport = 65536\n", "own.toml:2: ssh.port: 65536 is too large: at most 65535", ""),
+    ("[drain]\nforce = 'perhaps'\n", "own.toml:2: drain.force: it must be true or false", ""),
+    ("[ssh]\nport = 65536\n", "own.toml:2: ssh.port: 65536 is too large: the maximum is 65535", ""),
     (
         "[waves]\ncanary = 3000000000\n",
-        "own.toml:2: waves.canary: 3000000000 is too large: at most 2147483647",
+        "own.toml:2: waves.canary: 3000000000 is too large: the maximum is 2147483647",
         "",
     ),
     (
@@ -173,7 +173,7 @@ MISTAKES = [
         "own.toml:6: [[pool]] b: selektor",
         "selector",
     ),
-    ("[[pool]]\nselector = 'a=b'\n", "own.toml:1: [[pool]] number 1: no name", "name"),
+    ("[[pool]]\nselector = 'a=b'\n", "own.toml:1: [[pool]] number 1: name is missing", "name"),
     (
         (
             "[[pool]]\nname = 'a'\nselector = 'x'\n\n[[pool]]\nname = 'b'\nselector ="
@@ -184,7 +184,7 @@ MISTAKES = [
     ),
     (
         "[[pool]]\nname = 'a'\nselector = 'x'\n[['pool']]\nselector = 'y'\n",
-        "own.toml: [[pool]] number 2: no name",
+        "own.toml: [[pool]] number 2: name is missing",
         "name",
     ),
     (
@@ -294,9 +294,9 @@ def test_tables_inside_a_table_are_read_in_their_order(tmp_path: Path) -> None:
     ("line", "replacement", "why"),
     [
         ("resource", "resource = 'Node worker-1'", ":6: [[gates.healthy]] number 1: resource: "),
-        ("resource", "", ":5: [[gates.healthy]] number 1: no resource"),
+        ("resource", "", ":5: [[gates.healthy]] number 1: resource is missing"),
         ("expression", "expression = '1 +'", ":7: [[gates.healthy]] number 1: expression: "),
-        ("expression", "expression = 'size(status)'", "is of the type int, not bool"),
+        ("expression", "expression = 'size(status)'", "is of type int, not bool"),
         ("expression", "expresion = 'true'", ":7: [[gates.healthy]] number 1: expresion: unknown"),
     ],
 )

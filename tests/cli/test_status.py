@@ -123,7 +123,7 @@ def test_a_saved_plan_is_shown_without_its_cluster_and_before_it_runs(
     )
     applied = command("apply", "a.plan", "--dry-run", lab=lab)
     named, weak, *_ = applied.stdout.splitlines()
-    assert re.fullmatch(r"a\.plan, made \S+: 2 nodes in 2 waves, in \S+", named)
+    assert re.fullmatch(r"a\.plan, made \S+: 2 nodes in 2 waves, on \S+", named)
     assert weak.startswith("! --force: ")
     assert "WAVE" not in applied.stdout
 

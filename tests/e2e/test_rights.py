@@ -46,7 +46,7 @@ def test_who_may_see_and_reboot(shell: ParamikoShell, machines: Machines, user: 
     [
         ("careful", "sudo asks for a password"),
         ("partly", "the last sudo rule for this command has no NOPASSWD"),
-        ("guest", "or does not know the user at all"),
+        ("guest", "or has no rule for the user"),
         ("stranger", "the user is not in the sudoers file"),
         ("typist", "sudo wants a terminal (requiretty)"),
     ],

@@ -308,7 +308,7 @@ ANOTHERS = {
     "annotations": {marks.RUN: "another", marks.PHASE: "draining", marks.BOOT_ID_BEFORE: "b"}
 }
 CHANGES: Mapping[str, Json] = {
-    "it has annotations of unfinished rollout another": {"metadata": ANOTHERS},
+    "it has annotations of the unfinished rollout another": {"metadata": ANOTHERS},
     "it was cordoned outside this rollout": {"spec": {"unschedulable": True}},
     "its kubelet has reported a new boot": {
         "status": {"nodeInfo": {"bootID": "c", "machineID": "m"}}

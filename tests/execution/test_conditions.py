@@ -218,7 +218,7 @@ def test_a_missing_right_is_reported_once_and_stops_nothing(
         conditions.show_phase("n1", Phase.DRAINING)
     (notice,) = recorder.events
     assert isinstance(notice, Notice)
-    assert notice.message.startswith("conditions of nodes cannot be written: nodes n")
+    assert notice.message.startswith("the conditions of the nodes cannot be written: nodes n")
 
 
 class Closing(Refusing):

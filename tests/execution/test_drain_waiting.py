@@ -86,7 +86,7 @@ def test_a_finalizer_and_a_dead_kubelet_are_named_while_they_hold_and_at_the_dea
         failed.value.message,
     )
     assert failed.value.hint.startswith("See: kubectl get pod -n default p -o yaml; ")
-    assert "finalizers (example.org/hold): not even --force" in failed.value.hint
+    assert "finalizers (example.org/hold); until then, even --force" in failed.value.hint
     assert len(asked(server, "create", "pods/eviction")) == 1
     details = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
     assert (
@@ -289,7 +289,7 @@ def test_a_pod_that_comes_back_again_and_again_is_left_to_the_reboot(
     assert names == ["again-0", "again-1"]
     told = [event.message for event in recorder.events if isinstance(event, Notice)]
     assert [
-        message for message in told if "default/again-2 is left to the reboot" in message
+        message for message in told if "default/again-2 is not evicted again" in message
     ] == told
     assert len(told) == 1
     assert context.returning_owners == {"u-owner"}

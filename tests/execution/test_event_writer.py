@@ -126,7 +126,7 @@ def test_a_denied_eviction_names_the_webhook_and_its_message(api: ClusterApi) ->
 @pytest.mark.parametrize(
     ("phase", "message"),
     [
-        (Phase.PENDING, "Not touched: it is held (rollout run-1)"),
+        (Phase.PENDING, "Not changed: it is held (rollout run-1)"),
         (Phase.DRAINED, "skipped in phase drained after 9s: it is held (rollout run-1)"),
     ],
 )

@@ -158,7 +158,7 @@ def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
         lock(api, "bob", seconds=30, stop=stop, notice=notice),
     ):
         pass
-    told = "ann holds the lock: watching up to 10m for a renewal; if its process is gone, run: "
+    told = "ann holds the lock: waiting up to 10m to see if it is renewed; if that process is gone, run: "
     assert notices == [f"{told}kubectl -n kube-system delete lease node-rollout"]
     assert lease(api)["holderIdentity"] == "ann"
 
@@ -433,5 +433,5 @@ def test_a_duration_that_no_lease_can_have_is_no_duration(seconds: str) -> None:
             spec = f'{{"holderIdentity": "ann", "leaseDurationSeconds": {seconds}}}'
             return f'{{"metadata": {{"name": "node-rollout"}}, "spec": {spec}}}'.encode()
 
-    with pytest.raises(ApiUnavailableError, match="is not a response of a Kubernetes API server"):
+    with pytest.raises(ApiUnavailableError, match="is not from a Kubernetes API server"):
         read_lease(cast("ClusterApi", Answers()), "kube-system")

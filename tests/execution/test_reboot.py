@@ -814,9 +814,17 @@ def test_a_sign_that_proves_the_reboot(sign: Sign) -> None:
         (ostree("a" * 64), "deployment aaaaaaaaaaaa is booted, not bbbbbbbbbbbb", True),
         (ostree("", SourceAnswer.NONE), "rpm-ostree did not respond", False),
         # /run is new with each boot: what is there now was put there by this one
-        (Sign(Source.REBOOT_REQUIRED, SourceAnswer.NEEDED, "the file"), "still the file", True),
+        (
+            Sign(Source.REBOOT_REQUIRED, SourceAnswer.NEEDED, "the file"),
+            "a reboot is still needed (the file)",
+            True,
+        ),
         (Sign(Source.REBOOT_REQUIRED, SourceAnswer.NONE, "not known"), "not known", False),
-        (Sign(Source.COMMAND, SourceAnswer.NEEDED, "exited with 0"), "still exited with 0", False),
+        (
+            Sign(Source.COMMAND, SourceAnswer.NEEDED, "exited with 0"),
+            "a reboot is still needed (exited with 0)",
+            False,
+        ),
         (Sign(Source.COMMAND, SourceAnswer.NONE, "did not run"), "did not run", False),
         (
             Sign(Source.ROLLBACK, SourceAnswer.NEEDED, current="a" * 64),
@@ -896,7 +904,7 @@ def undo_after(
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (said("no id"), "its answer has no boot ID"),
+        (said("no id"), "its response has no boot ID"),
         (said(OLD, OTHER), "a different machine answers"),
         (None, "it cannot be reached"),
     ],
@@ -1054,4 +1062,4 @@ def test_one_that_is_away_is_left_with_how_it_stands_then(
 ) -> None:
     aborted = undo(boot_id, ready)
     assert aborted.reverted == ()
-    assert aborted.left_cordoned[NODE] == f"it may be rebooting right now and is {state}"
+    assert aborted.left_cordoned[NODE] == f"it may be rebooting right now, and is {state}"

@@ -108,7 +108,7 @@ def test_a_node_that_never_keeps_still_is_named_and_holds_nobody_up(
         assert not any(OURS in taints(server, name) for name in NAMES)
     (notice,) = recorder.events
     assert isinstance(notice, Notice)
-    assert "no soft taint on n0; n1" in notice.message
+    assert "the soft taint is missing on n0; n1" in notice.message
     assert "changes too often to be written" in notice.message
 
 

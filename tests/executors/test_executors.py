@@ -185,7 +185,7 @@ def test_every_source_is_asked_in_the_same_way(program: Program, with_faults: St
         **dict.fromkeys(("worker-4", "worker-5"), "reboot-required"),
         "worker-9": "command",
     }
-    assert rows["worker-9"]["detail"] == 'the detect.command exited with 0: {{ needs }} a "restart"'
+    assert rows["worker-9"]["detail"] == 'detect.command exited with 0: {{ needs }} a "restart"'
     applied = program.run(
         lab,
         *APPLY,

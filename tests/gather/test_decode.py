@@ -322,7 +322,7 @@ def test_a_budget_in_full() -> None:
 def test_a_garbled_answer_names_where_it_came_from(body: bytes) -> None:
     project = partial(decode.pod, shared=decode.SharedValues())
     with pytest.raises(
-        ApiError, match="the answer to /api/v1/pods is not a response of a Kubernetes API server"
+        ApiError, match="the response to /api/v1/pods is not from a Kubernetes API server"
     ):
         decode.decode_object(body, wire.WirePod, project, "/api/v1/pods")
 
@@ -356,7 +356,7 @@ def test_an_expired_version_inside_a_watch_is_gone() -> None:
 )
 def test_a_garbled_line_is_an_error(body: bytes) -> None:
     with pytest.raises(
-        ApiError, match=f"the answer to {PODS} is not a response of a Kubernetes API server"
+        ApiError, match=f"the response to {PODS} is not from a Kubernetes API server"
     ):
         read(body)
 

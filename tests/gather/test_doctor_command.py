@@ -190,7 +190,7 @@ def test_a_host_has_to_look_for_updates_and_to_find_them(
     [
         (None, None),
         (RollbackAccess(), Verdict.PASS),
-        (RollbackAccess("core may not run `sudo -n bootc rollback`", "Allow it"), Verdict.WARN),
+        (RollbackAccess("core cannot run `sudo -n bootc rollback`", "Allow it"), Verdict.WARN),
     ],
 )
 def test_a_host_that_a_rollback_would_leave_out_is_warned_of(

@@ -177,5 +177,5 @@ def test_an_answer_that_breaks_the_parser_is_garbled(monkeypatch: pytest.MonkeyP
     failure = observe(Host("h1", "192.0.2.1"), shell, probe=USUAL_PROBE, timeout=1)
     assert isinstance(failure, ProbeFailure)
     assert failure.kind is ProbeFailureKind.GARBLED
-    assert failure.message.startswith("reading its answer failed: ValueError('a bug")
+    assert failure.message.startswith("its response cannot be read: ValueError('a bug")
     assert len(failure.message) < 200

@@ -113,7 +113,7 @@ def test_examples_say_the_same() -> None:
     [
         ("hosts.ini", "a b\n", "Expected key=value host variable assignment, got: b"),
         ("hosts.yaml", "all: [x\n", "YAML parsing failed"),
-        ("hosts.yaml", "", "names no host"),
+        ("hosts.yaml", "", "has no hosts"),
         ("hosts", "$ANSIBLE_VAULT;1.1;AES256\n6162\n", "no vault secrets"),
         ("group/hosts.ini", "a\n", "no such file"),
     ],

@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_read_as_it_has_to_be_is_refused(tmp_path: Path) -
             "nodes[0].prefix: expected `str` matching regex",
         ),
         ("description: x\nnodes: [{prefix: n, count: 1}, {prefix: n, count: 1}]", "same prefix"),
-        ("description: x\nextends: nosuch", "extends names no shipped scenario: nosuch"),
+        ("description: x\nextends: nosuch", "extends does not name a built-in scenario: nosuch"),
         (
             "description: x\nhosts: [{select: {}, faults: {bus: shy}}]\n" + NODES,
             "hosts[0].faults.bus: invalid enum value 'shy'",
@@ -178,7 +178,7 @@ def test_a_snapshot_with_an_object_that_no_server_gives_is_refused(
     file = tmp_path / "snapshot.json"
     file.write_text(SNAPSHOT + rest)
     with (
-        pytest.raises(ScenarioError, match="one of its objects is not understood"),
+        pytest.raises(ScenarioError, match="one of its objects cannot be read"),
         Lab(scenario_like(file), directory=tmp_path / "lab", speed=1),
     ):
         pass

@@ -36,10 +36,10 @@ REFUSED = {
     "0 1 30 2 *": "never runs: the month has no day 30.",
     "0 1 31 4,6 *": "never runs: the month has no day 31.",
     "TZ=Europe/Berlin 0 1 * * *": (
-        "names a time zone, which a CronJob refuses here. Use --time-zone instead."
+        "contains a time zone, which a CronJob does not accept here. Use --time-zone instead."
     ),
-    "CRON_TZ=UTC @daily": "names a time zone",
-    "@reboot": "'@reboot' is not a schedule. Write one of @yearly",
+    "CRON_TZ=UTC @daily": "contains a time zone",
+    "@reboot": "'@reboot' is not a schedule. Use one of @yearly",
     "@Daily": "'@Daily' is not a schedule.",
     "@every day": "'@every day' is not a schedule.",
 }

@@ -33,7 +33,7 @@ CLEAR = Sign(Source.RPM_OSTREE, SourceAnswer.NOT_NEEDED, "no deployment is stage
 ABSENT = Sign(Source.RPM_OSTREE, SourceAnswer.ABSENT, "rpm-ostree is not on this host")
 
 
-SILENT = Sign(Source.COMMAND, SourceAnswer.NONE, "the detect.command did not end in time")
+SILENT = Sign(Source.COMMAND, SourceAnswer.NONE, "detect.command did not finish in time")
 
 
 @pytest.mark.parametrize(

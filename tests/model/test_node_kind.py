@@ -79,4 +79,4 @@ def test_status_has_a_state_for_nodes_without_a_linux_host() -> None:
     )
     assert row.state == "unsupported"
     assert row.judged
-    assert row.message == "a Windows node: rollout reboots Linux hosts"
+    assert row.message == "a Windows node: rollout reboots only Linux hosts"

@@ -206,7 +206,7 @@ def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(
         production.call(put)
 
     operate = (*ONCE, *requires(keys, "configmap"))
-    assert "ConfigMap kube-system/node-rollout-evidence: not there" in str(
+    assert "ConfigMap kube-system/node-rollout-evidence: it does not exist" in str(
         rollout(production, *operate).lines
     )
     publish(failed)
@@ -214,7 +214,7 @@ def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(
         rollout(production, *operate).lines
     )
     publish(old)
-    assert "a later one, of " in str(rollout(production, *operate).lines)
+    assert "a later one, made at " in str(rollout(production, *operate).lines)
     assert_untouched(production)
     publish({**old, "made_at": ago(seconds=-90)})
     rollout(production, *operate).ends(0)
@@ -228,7 +228,7 @@ def test_evidence_that_is_not_what_it_says_is_refused(
     good = by_hand(production)
     own = str(good["cluster"]["uid"]).removeprefix("not-")
     cases = {
-        "its signature is not one of staging": signed(keys, good, "stolen.json", key="other"),
+        "its signature is not by staging": signed(keys, good, "stolen.json", key="other"),
         "it is from the cluster dev, not from staging": signed(
             keys, {**good, "cluster": {"uid": "u", "name": "dev"}}, "d.json"
         ),
@@ -266,6 +266,6 @@ def test_what_is_required_is_said_whole(started: Started, rollout: Rollout, keys
     lab = started("default", 2)
     ended = rollout(lab, *ONCE, "--require-evidence", "configmap")
     assert ended.code == 64
-    assert "--require-evidence does not say whose" in ended.stderr
+    assert "--require-evidence needs evidence.cluster" in ended.stderr
     for url in ("https://ops:secret@bucket.example/a.json", "https://bucket.example/a.json?sig=1"):
         rollout(lab, *ONCE, *requires(keys, url)).ends(64)

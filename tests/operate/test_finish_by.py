@@ -36,20 +36,22 @@ def test_the_smallest_limit_that_is_done_in_time(
     one, two, most = (seconds_with(lab, rollout, limit) for limit in (1, 2, 9))
     assert most <= two < one
     enough = rollout(lab, "plan", "--finish-by", f"{one + 60}s")
-    assert (enough.code, "with --max-unavailable 1: about " in enough.stderr) == (0, True), (
-        enough.stderr
-    )
+    assert (enough.code, "--max-unavailable 1 is enough to finish by " in enough.stderr) == (
+        0,
+        True,
+    ), enough.stderr
     middle = rollout(lab, "plan", "--finish-by", f"{two + 60}s", "--out", str(tmp_path / "a.plan"))
-    assert (middle.code, "with --max-unavailable 2: about " in middle.stderr) == (0, True), (
-        middle.stderr
-    )
+    assert (middle.code, "--max-unavailable 2 is enough to finish by " in middle.stderr) == (
+        0,
+        True,
+    ), middle.stderr
     saved = decode_plan((tmp_path / "a.plan").read_bytes(), "")
     assert str(saved.policy.max_unavailable) == "2"
     shown = rollout(lab, "plan", "--finish-by", f"{two + 60}s")
     assert re.search(r"Next:\n +rollout apply.* --max-unavailable 2\n", shown.stdout), shown.stdout
     late = rollout(lab, "plan", "--finish-by", "60s").ends(6)
     assert re.search(
-        r"cannot finish by .* with any --max-unavailable; the earliest is about .*"
+        r"cannot finish by .* with any --max-unavailable; the earliest end is about .*"
         r" with --max-unavailable 9; wave \d+ takes ",
         late.stderr,
     )
@@ -118,20 +120,20 @@ def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
 
     for _pass in range(2):
         assert (
-            f"warning: operate is not done by {by}: its forecast is 20"
+            f"warning: operate misses the deadline {by}: its forecast is 20"
             in a_pass("--finish-by", by, *closed).stderr
         )
     assert inbox.events() == ["deadline"]
     note = inbox.one("deadline")
     assert note["level"] == "warning"
-    assert note["title"].endswith(f": not done by {by}")
+    assert note["title"].endswith(f": operate misses the deadline {by}")
     assert f"Next: rollout plan --finish-by {by}" in note["body"]
     assert re.search(r"^Wave \d takes longest \(\d+m\d\ds\): ", note["body"], re.MULTILINE)
     assert 3600 < lateness(metrics) < 4 * 3600
     told = rollout(lab, "status").stdout
-    assert f"operate is not done by {by}: its forecast is 20" in " ".join(told.split())
+    assert f"operate misses the deadline {by}: its forecast is 20" in " ".join(told.split())
     never = a_pass("--finish-by", by, "--window", "12:00 1s")
-    assert "no window of the next two years is enough" in never.stderr
+    assert "the windows in the next two years are too short" in never.stderr
     assert inbox.events() == ["deadline"]
     assert lateness(metrics) == float("inf")
     assert_untouched(lab)
@@ -140,7 +142,7 @@ def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
     a_pass("--finish-by", later, *closed)
     assert inbox.events() == ["deadline"]
     assert lateness(metrics) == 0
-    assert "is not done by" not in rollout(lab, "status").stdout
+    assert "misses the deadline" not in rollout(lab, "status").stdout
     a_pass("--finish-by", by, *closed)
     assert inbox.events() == ["deadline", "deadline"]
     # what is done is in time, whatever the date
@@ -151,7 +153,7 @@ def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
     assert done[-1] == "finished"
     assert "deadline" not in done
     assert lateness(metrics) == 0
-    assert "is not done by" not in rollout(lab, "status").stdout
+    assert "misses the deadline" not in rollout(lab, "status").stdout
     assert_all_done(lab)
 
 

@@ -101,7 +101,7 @@ def test_beside_slots_of_fleetlock_that_are_not_understood_nothing_begins(
     ("flags", "settings", "why"),
     [
         (("--allow", "held"), "", "operate runs unattended"),
-        (("--allow", "idle"), "", "--allow idle would reboot every node at each pass of operate"),
+        (("--allow", "idle"), "", "--allow idle would reboot every node in each pass of operate"),
         (
             (),
             '[[pool]]\nname = "a"\nselector = "a=b"\nreboot-idle = true\n',

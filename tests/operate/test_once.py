@@ -247,7 +247,7 @@ def test_a_holder_that_died_is_outlived(started: Started, rollout: Rollout) -> N
     lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
     lab.call(lambda: lab.store.create(LEASES, lease))
     ended = rollout(lab, *ONCE, "--node", "worker-1").ends(0)
-    assert "watching up to 3s for dead@elsewhere/1 to renew the lock" in ended.stderr
+    assert "waiting up to 3s to see if dead@elsewhere/1 renews the lock" in ended.stderr
     assert rebooted(lab) == {"worker-1"}
 
 

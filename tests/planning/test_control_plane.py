@@ -58,7 +58,7 @@ def test_the_node_of_the_static_pod_that_is_not_ready_may_go_and_no_other() -> N
         if entry.object == "pod/shop/etcd-cp-2"
     )
     assert quorum.startswith(
-        "is the etcd member on cp-2: etcd needs 2 of its 3 members to be healthy, and would have 1"
+        "is the etcd member on cp-2: etcd needs 2 of its 3 members to be healthy, and would have only 1"
         " without this one: fix the "
     )
 

@@ -60,7 +60,7 @@ def test_two_pods_with_one_port_of_the_host_do_not_share_a_node() -> None:
     ]
     found = homeless(build_plan(inputs(nodes, pods=pods)))
     assert sorted(found) == ["pod/shop/ingress-0", "pod/shop/ingress-1"]
-    assert PORT in found["pod/shop/ingress-0"]
+    assert f"{PORT}): {PORT} is in use on each of them" in found["pod/shop/ingress-0"]
     assert not homeless(build_plan(inputs([*nodes, offering("w-3")], pods=pods)))
     other = structs.replace(pods[1], requests=Resources(100, 0, 1, (("host port 80/UDP", 1),)))
     assert not homeless(build_plan(inputs(nodes, pods=[pods[0], other])))

@@ -34,7 +34,7 @@ OSTREE = Sign(Source.RPM_OSTREE, SourceAnswer.NEEDED, "deployment 41 is staged",
 NO_OSTREE = Sign(Source.RPM_OSTREE, SourceAnswer.ABSENT, "rpm-ostree is not on this host")
 
 
-SILENT = Sign(Source.COMMAND, SourceAnswer.NONE, "the detect.command did not end in time")
+SILENT = Sign(Source.COMMAND, SourceAnswer.NONE, "detect.command did not finish in time")
 
 
 def seen(*signs: Sign, update: UpdateStatus = NOT_ASKED) -> HostFacts:
@@ -76,7 +76,7 @@ HINT = " (--allow idle reboots it anyway)"
         (
             seen(NO_MARKER, SILENT),
             ExclusionReason.UNKNOWN_STATUS,
-            "the detect.command did not end in time",
+            "detect.command did not finish in time",
         ),
         (seen(), ExclusionReason.NO_UPDATE, f"no detection source is configured for it{HINT}"),
         (seen(replace(OSTREE, blocked="it is locked")), ExclusionReason.INHIBITED, "it is locked"),
@@ -115,13 +115,13 @@ def test_an_annotation_that_nobody_asks_for_is_pointed_out() -> None:
     [
         (seen(MARKER), []),
         (seen(replace(MARKER, detail="other packages")), []),
-        (seen(NO_MARKER), ["w-1: it needs no reboot any more by reboot-required"]),
+        (seen(NO_MARKER), ["w-1: it no longer needs a reboot according to reboot-required"]),
         (
             seen(NO_MARKER, SILENT),
             [
                 (
                     "w-1: it is unknown whether it still needs a reboot"
-                    " (the detect.command did not end in time)"
+                    " (detect.command did not finish in time)"
                 )
             ],
         ),

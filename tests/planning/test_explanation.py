@@ -83,7 +83,7 @@ CAUSES = {
         1,
         "replicaset/shop/web would lose all its 2 pods at once",
     ),
-    "room": (full(), "w-2", 1, "shop/p-2 will be down until the node returns"),
+    "room": (full(), "w-2", 1, "shop/p-2 will be down until the reboot is done"),
     "cordon": (
         full(TOLERANT),
         "w-2",

@@ -122,7 +122,7 @@ def test_a_plan_without_room_names_the_node_and_since_when() -> None:
     assert blocker.object == "node/w-9"
     assert blocker.message == (
         f"was cordoned by someone else at {ago(5 * MINUTE)}, and uses up --max-unavailable 1: "
-        "wait until it is uncordoned, at most an hour, or raise the limit"
+        "wait until it is uncordoned, or until the cordon is an hour old, or raise the limit"
     )
     assert not others(plan)
 

@@ -350,7 +350,8 @@ def test_one_turned_away_goes_later_and_the_explanation_says_for_which_pod() -> 
     assert found.wave > 1
     reasons = [reason for entry in found.not_earlier for reason in entry.because]
     assert any(
-        "will be down until the node returns" in reason and "shop/" in reason for reason in reasons
+        "will be down until the reboot is done" in reason and "shop/" in reason
+        for reason in reasons
     )
 
 

@@ -139,7 +139,7 @@ def with_rule(*names: str, value: Any) -> bytes:
         (SAVED.replace(b'"boot_id"', b'"boot"'), "not a complete plan"),
         (SAVED.replace(b'"10m"', b'"soon"'), "is not a duration"),
         (SAVED.replace(b'"w-2"', b'"w-9"'), "edited"),
-        (SAVED.replace(b'"10m"', b"600"), "a Duration is written as text"),
+        (SAVED.replace(b'"10m"', b"600"), "a Duration must be a string"),
         (
             with_rule("policy", "quorum", value=3),
             "a rule that this program does not know: policy.quorum",
@@ -245,7 +245,7 @@ def refusing(name: str) -> ProbeFailure:
                     "w-1": facts("w-1", update=UpdateStatus(UpdateOperation.NEED_REBOOT, "9.9.9"))
                 },
             ),
-            "9.9.9 is now",
+            "9.9.9 is staged now",
         ),
         (
             inputs([node("w-1"), node("w-2")], observations={"w-1": refusing("w-1")}),

@@ -87,7 +87,7 @@ def test_pools_come_after_those_that_they_wait_for_and_default_last() -> None:
         ),
         ((Pool("a", "x", after=("a",)),), "pool 'a': after: 'a' wait for one another"),
         ((Pool("a", "x", after=("none",)),), "pool 'a': after: there is no pool 'none'"),
-        ((Pool("a", "x"), Pool("a", "y")), "pool 'a': there are 2 of this name"),
+        ((Pool("a", "x"), Pool("a", "y")), "pool 'a': 2 pools have this name"),
         ((Pool(DEFAULT, "x"),), "pool 'default': that name is for the nodes that no pool matches"),
     ],
 )

@@ -211,7 +211,10 @@ WARNINGS = {
     ),
     WarningKind.OTHERS_AT_WORK: (
         inputs([*NODES, cordoned("w-3", ago(60))], policy=Policy(max_unavailable=Count(2))),
-        ("counts against --max-unavailable", "wait until it is uncordoned, at most an hour"),
+        (
+            "counts against --max-unavailable",
+            "wait until it is uncordoned, or until the cordon is an hour old",
+        ),
     ),
     WarningKind.NOTHING_CRITICAL: (
         inputs(NODES, policy=Policy(drain=DrainPolicy(critical=(Critical("shop", "app=wbe", 1),)))),

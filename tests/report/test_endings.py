@@ -47,7 +47,7 @@ PAUSED = Exclusion("node-8", ExclusionReason.PAUSED, "paused by an annotation")
 HELD = Exclusion(
     "node-6",
     ExclusionReason.VERSION_HELD,
-    "version 4.2 is held: it failed on 1 node, node-5, last now",
+    "version 4.2 is held: it failed on 1 node (node-5), most recently now",
     version="4.2",
 )
 
@@ -215,7 +215,9 @@ def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
         ),
         (
             RunResult((DONE,), excluded=(PAUSED,), left_over=("node-3",)),
-            ("The rollout has ended. 1 node could not be rebooted now. Later: rollout apply"),
+            (
+                "The rollout has ended. 1 node could not be rebooted now. To try again later: rollout apply"
+            ),
         ),
     ],
 )

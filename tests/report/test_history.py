@@ -239,7 +239,7 @@ def test_a_run_that_was_undone_says_so() -> None:
     assert "apply, abort" in row
     assert (
         rows((*RUN[:-1], ABORTED))[-1].split(maxsplit=1)[1].strip()
-        == "aborted by bob@ops/7: node-1 returned; node-2 left as they are"
+        == "aborted by bob@ops/7: returned to service: node-1; left unchanged: node-2"
     )
     resumed = report(*RUN[:-1], ABORTED, BEGUN)
     assert history_text([resumed]).endswith("running or interrupted, 1 failed")

@@ -202,7 +202,7 @@ def test_a_delivery_that_hangs_ends_with_the_patience_for_it(
     released.set()
     assert (
         capsys.readouterr().err
-        == "warning: the metrics do not reach there: no response within 0.1s\n"
+        == "warning: cannot deliver the metrics to there: no response within 0.1s\n"
     )
 
 

@@ -67,7 +67,7 @@ def test_more_than_twenty_rows_are_grouped_and_wide_has_them_all() -> None:
         return Wave(index, nodes, "full wave: at most 3 at once", estimate=Estimate(60 + index))
 
     made = replace(plan(), waves=tuple(map(wave, range(1, 31))), excluded=())
-    assert rows(made, 80)[1:] == [["1\N{EN DASH}30", "90 nodes, 3 a wave", "450", "38m"]]
+    assert rows(made, 80)[1:] == [["1\N{EN DASH}30", "90 nodes, 3 per wave", "450", "38m"]]
     assert all(node.name in plan_text(made, zone_by_node={}) for node in made.nodes)
     few = replace(made, waves=made.waves[:20])
     assert len(rows(few)) == 21
@@ -181,11 +181,11 @@ def test_equal_findings_are_told_once_with_a_count() -> None:
     lost = [
         PlanWarning("node-1", f"pod/shop/web-6d4cf56db6-abcd{n}", "loses its data") for n in "efg"
     ]
-    alone = PlanWarning("node-2", "pod/shop/db-0", "will be down until the node returns")
+    alone = PlanWarning("node-2", "pod/shop/db-0", "will be down until the reboot is done")
     of_node = PlanWarning("node-3", "node/node-3", "two users are logged in")
     assert list(finding_lines([*lost, alone, of_node])) == [
         "3 pods: shop/web  loses its data",
-        "node-2  pod shop/db-0  will be down until the node returns",
+        "node-2  pod shop/db-0  will be down until the reboot is done",
         "node-3  two users are logged in",
     ]
 
@@ -250,7 +250,7 @@ def test_apply_shows_the_whole_plan_where_there_is_room(height: int | None) -> N
 def test_apply_names_the_command_that_shows_a_plan_that_is_too_long() -> None:
     lines = before_the_question(mixed_waves([1, 2, 3] * 5), 18)
     assert len(lines) <= 18
-    assert lines[-2:] == ["This is not all of the plan. To see all of it:", f"    {WHOLE}"]
+    assert lines[-2:] == ["This is only part of the plan. To see all of it:", f"    {WHOLE}"]
     assert "! non-default options: --force" in lines
     assert "! 6 more findings" in lines
 
@@ -264,7 +264,7 @@ def test_apply_never_hides_the_control_plane(height: int) -> None:
 @pytest.mark.parametrize("height", range(8, 40))
 def test_apply_counts_every_node_of_a_plan_that_is_too_long(height: int) -> None:
     text = "\n".join(before_the_question(mixed_waves([1, 2, 3] * 5), height))
-    grouped_rows = re.findall(r"(\d+) nodes, up to 3 a wave", text)
+    grouped_rows = re.findall(r"(\d+) nodes, up to 3 per wave", text)
     assert grouped_rows in ([], ["30"])
     assert grouped_rows or text.count("step ") == 15
 

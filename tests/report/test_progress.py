@@ -86,7 +86,7 @@ def test_plain_lines_in_a_log_have_date_and_zone_and_one_line_an_event() -> None
         lines.notify(event)
     told = stream.getvalue().splitlines()
     assert len(told) == len(EVENTS)
-    assert told[5].endswith("wave 1 is settling, waiting for: deployment shop/cart")
+    assert told[5].endswith("wave 1 is settling: deployment shop/cart")
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in told)
     assert told[2].endswith("node-1: draining, 3 pods left")
     assert told[4].endswith("✔ node-1  on 4081.2.1  30s")
@@ -364,7 +364,7 @@ def test_the_stopping_line_is_whole_at_80_columns(*, revert: bool) -> None:
     stop.request()
     last = board(live).splitlines()[-1].rstrip()
     assert last.startswith("Stopping: ")
-    assert last.endswith("Ctrl-C again quits now.")
+    assert last.endswith("Press Ctrl-C again to quit.")
 
 
 def reflowed(before: pyte.Screen, width: int) -> pyte.Screen:

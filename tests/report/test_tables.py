@@ -238,7 +238,7 @@ def test_a_held_version_says_on_how_many_nodes_it_is_staged_if_any() -> None:
     at = "2026-11-23T01:00:00Z"
     failures = VersionFailures(("node-1",), at, held_since=at)
     staged = status_text([WAITING], memory=Memory(versions={WAITING.staged_version: failures}))
-    assert f"most recently at {at}; staged on 1 node." in staged
+    assert f"most recently at {at}; it is staged on 1 node." in staged
     elsewhere = status_text([WAITING], memory=Memory(versions={"0.0.1": failures}))
     assert f"most recently at {at}." in elsewhere
 

@@ -86,7 +86,7 @@ def test_what_is_of_another_is_not_followed_entered_or_written_in_a_folder_that_
     for place, said in (
         (
             link,
-            f"the link {link}, in a directory that everybody can write to, belongs to nobody",
+            f"the link {link}, in a directory that everyone can write to, belongs to nobody",
         ),
         (folders / "victim", "belongs to nobody"),
         (theirs(file), f"^.Errno 13. {file}, in .* belongs to nobody"),
@@ -103,7 +103,7 @@ def test_a_link_of_one_s_own_is_followed_only_where_nobody_else_can_replace_it(
     (shared / "x").symlink_to(victim)
     judge(shared / "x")
     shared.chmod(0o777)
-    with pytest.raises(PermissionError, match="may be replaced by anybody"):
+    with pytest.raises(PermissionError, match="can be replaced by anyone"):
         judge(shared / "x")
     # nor where it leads to one of another
     planted(shared / "y", victim)
@@ -250,7 +250,7 @@ def test_no_command_writes_through_it(shared: Path, victim: Path, start_lab: Sta
         ended = invoked(victim.parent, lab.environment, words)
         assert (ended.code, victim.read_text()) == (ExitCode.ERROR, SECRET), ended
         assert (
-            f"the link {link}, in a directory that everybody can write to, belongs to nobody"
+            f"the link {link}, in a directory that everyone can write to, belongs to nobody"
             in ended.stderr
         )
     assert victim.stat().st_mode & 0o777 == 0o644

@@ -70,7 +70,7 @@ def test_a_token_that_no_header_can_carry_is_not_shown(
     ended = rollout(
         home, "status", "-v", **changed_kubeconfig(untouched, home, {"tokenFile": "token"})
     ).ends(ExitCode.ERROR)
-    assert "the credentials of user " in ended.stderr
+    assert "the token of user " in ended.stderr
     assert "cannot be sent" in ended.stderr
     assert_unshown(ended)
 

@@ -201,7 +201,7 @@ def test_a_misspelt_variable_is_told_of(home: Path) -> None:
         ),
         (
             "warning: ROLLOUT_WHATEVER_THIS_MAY_BE is not a rollout variable: "
-            "flags have variables; other settings: --set, --config"
+            "only flags can be set in the environment; for other settings, use --set or --config"
         ),
     ]
     assert "secret-value" not in ended.stderr

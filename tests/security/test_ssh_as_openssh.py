@@ -80,7 +80,7 @@ def test_own_configuration_is_followed_and_told_otherwise(lab: Lab, home: Path) 
     write_config(home, "Host *\n  BindAddress 10.0.0.1\n")
     refused = status(lab, home).ends(1)
     assert "sets bindaddress for" in refused.stderr
-    assert "--ssh-config FILE, or none" in refused.stderr
+    assert "--ssh-config FILE, or no configuration" in refused.stderr
 
 
 @needs_openssh

@@ -143,7 +143,7 @@ def test_an_inventory_that_gives_two_names_one_address(
 def test_a_node_that_says_nothing_of_its_boot(lab: Lab, rollout: Rollout) -> None:
     lab.call(lambda: node_info(lab, "worker-1", bootID=""))
     assert reasons(rollout, lab)["worker-1"].startswith(
-        "unknown-status: its Node does not name its machine"
+        "unknown-status: its Node does not identify its machine"
     )
     judge_untouched(lab, rollout, {"worker-1"})
 
@@ -153,7 +153,7 @@ def test_a_kubelet_that_has_not_reported_since_its_hosts_last_boot(
 ) -> None:
     lab.call(lambda: node_info(lab, "worker-1", bootID="00000000-0000-4000-8000-000000000000"))
     found = reasons(rollout, lab)["worker-1"]
-    assert found.startswith("unknown-status: its kubelet has not reported since its last boot")
+    assert found.startswith("unknown-status: its kubelet has not reported since the last boot")
     judge_untouched(lab, rollout, {"worker-1"})
 
 

@@ -200,7 +200,7 @@ DRAINING = FleetLockAnswer(AnswerKind.WAITING_FOR_DRAIN, "worker-1 is draining")
 
 
 STRANGER = FleetLockAnswer(
-    AnswerKind.UNKNOWN_ID, "no Node has the machine ID that this ID is made of"
+    AnswerKind.UNKNOWN_ID, "no Node has the machine ID from which this ID is derived"
 )
 
 

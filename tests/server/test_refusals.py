@@ -119,7 +119,7 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
     denied = client.request_reboot(server)
     assert denied.kind == "version_held"
     assert denied.status == 423
-    assert f"version {HELD} is held: it failed on 1 node, worker-9" in denied.value
+    assert f"version {HELD} is held: it failed on 1 node (worker-9)" in denied.value
     assert f"rollout release {HELD}" in denied.value
     assert not is_cordoned(lab, client.node)
     assert slots_of(lab) == []

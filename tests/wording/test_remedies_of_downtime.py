@@ -1,4 +1,4 @@
-"""What helps a pod that will be down until the node returns depends on why it fits nowhere else."""
+"""What helps a pod that will be down until the reboot is done depends on why it fits nowhere else."""
 
 import pytest
 

@@ -58,7 +58,7 @@ _BROKEN = re.compile(r"\bConnection (?:closed|reset) by (?!UNKNOWN)\S+ port \d+"
 
 _AUTH_HINT = "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key."
 _BROKEN_HINT = "It may be booting or going down; try again."
-_TIMEOUT_HINT = "Is its address right, and does a firewall let the port pass?"
+_TIMEOUT_HINT = "Check its address, and whether a firewall blocks the port."
 _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
     (_HOST_KEY, HostKeyError, f"{INTERCEPTED_HINT}: rollout known-hosts --fingerprints FILE"),
     (_AUTH, SshAuthError, _AUTH_HINT),

@@ -115,7 +115,7 @@ class AnsibleExecutor:
             if has_safe_names(host):
                 safe_hosts[node] = host
                 continue
-            message = f"{host.name!r}: this name, address or user cannot be given to ssh"
+            message = f"{host.name!r}: ssh does not accept this name, address or user"
             yield node, SshError(message)
         if safe_hosts:
             yield from self._run_probe(safe_hosts, command, timeout, concurrency)
@@ -141,9 +141,9 @@ class AnsibleExecutor:
                 {"rollout_probe_command": command, "rollout_timeout_seconds": math.ceil(timeout)}
             )
             has_ended = yield from _await_answers(unanswered, events, time.monotonic() + limit)
-            why = run.last_output if has_ended else f"it did not end within {limit:.0f} s"
+            why = run.last_output if has_ended else f"it did not finish within {limit:.0f} s"
             for _, node in sorted(unanswered.items()):
-                yield node, SshUnreachableError(f"Ansible gave no response: {why}")
+                yield node, SshUnreachableError(f"Ansible did not respond: {why}")
         finally:
             run.cancel()
 
@@ -234,7 +234,7 @@ class _CommandQueue:
         except TimeoutError:
             # Replaces the command, unless it has started.
             _write_command(commands.folder, number, "true")
-            return SshTimeoutError(f"Ansible gave no response within {timeout:.3g} s")
+            return SshTimeoutError(f"Ansible did not respond within {timeout:.3g} s")
 
     def close(self) -> None:
         with self._lock:
@@ -304,7 +304,7 @@ class _CommandQueue:
             commands = list(self._commands.values())
         for host_commands in commands:
             for answer in host_commands.answers.values():
-                answer.set_result(SshUnreachableError(f"Ansible has ended: {run.last_output}"))
+                answer.set_result(SshUnreachableError(f"Ansible exited: {run.last_output}"))
 
 
 def _write_command(folder: Path, number: int, command: str, *, seconds: int = 1) -> None:

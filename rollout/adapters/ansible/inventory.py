@@ -23,7 +23,7 @@ from rollout.model.text import joined
 TARGETS: Final = "rollout_targets"
 _SAFE_ARGUMENT = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 _PROGRAM_SECONDS: Final = 120
-_ANOTHER_HINT: Final = "Name another with --inventory."
+_ANOTHER_HINT: Final = "Specify another inventory with --inventory."
 
 
 class _UnsafeText(str):
@@ -114,12 +114,12 @@ def read_inventory(
     except (ValueError, RecursionError):
         document = None
     if document is None:
-        why = why_inventory_failed(stderr) or "ansible-inventory prints no JSON"
+        why = why_inventory_failed(stderr) or "ansible-inventory did not print JSON"
         raise InventoryError(f"inventory {path}: {why}", hint=hint)
     inventory = parse_inventory(document, defaults, by_ansible=by_ansible)
     if not inventory.hosts:
         why = why_inventory_failed(stderr)
-        raise InventoryError(joined(": ", f"inventory {path} names no host", why), hint=hint)
+        raise InventoryError(joined(": ", f"inventory {path} has no hosts", why), hint=hint)
     messages = (f"inventory {path}: {message}" for message in split_messages(stderr))
     return replace(inventory, warnings=(*messages, *inventory.warnings))
 
@@ -135,5 +135,5 @@ def _run_ansible_inventory(
             folder=settings.folder,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        message = f"inventory {path}: ansible-inventory does not respond: {error}"
+        message = f"inventory {path}: ansible-inventory did not respond: {error}"
         raise InventoryError(message) from error

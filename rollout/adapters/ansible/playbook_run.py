@@ -218,12 +218,12 @@ class AnsiblePlaybooks:
             try:
                 run.start(variables)
             except OSError as error:
-                return f"cannot write the files of its run: {error.strerror}"
+                return f"the files for Ansible cannot be written: {error.strerror}"
             deadline = time.monotonic() + timeout
             while not run.wait(_CHECK_SECONDS):
                 check()
                 if time.monotonic() >= deadline:
-                    return f"it did not end within gates.hook-timeout {timeout:g}s"
+                    return f"it did not finish within gates.hook-timeout {timeout:g}s"
         finally:
             run.cancel()
         # 0 also after rescued failures, and without a matching host.

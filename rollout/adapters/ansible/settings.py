@@ -36,7 +36,7 @@ _OWN_SSH_ARGUMENTS = (
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
 _USE_CONFIG_HINT = "To use it: ANSIBLE_CONFIG=ansible.cfg. "
-_CONFIG_HINT = "Name another with ANSIBLE_CONFIG, or an empty one: ANSIBLE_CONFIG=/dev/null."
+_CONFIG_HINT = "Specify another file with ANSIBLE_CONFIG, or no file: ANSIBLE_CONFIG=/dev/null."
 _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
     HostKeyChecking.STRICT: ("-o", "StrictHostKeyChecking=yes"),
     HostKeyChecking.ACCEPT_NEW: ("-o", "StrictHostKeyChecking=accept-new"),
@@ -75,8 +75,8 @@ class AnsibleSettings(Struct, frozen=True, dict=True):
         if self.key_file is not None and "$" in str(self.key_file.absolute()):
             key = printable(str(self.key_file))
             raise InputError(
-                f"--ssh-key {key}: Ansible takes the $ in that path for a variable",
-                hint="Put the key, or a link to it, at a path without one.",
+                f"--ssh-key {key}: Ansible would read the $ in this path as a variable",
+                hint="Move the key to a path without $, or use a link to it.",
             )
 
     def variables(self, run_folder: Path | None = None) -> dict[str, str]:
@@ -213,7 +213,7 @@ def _check_not_planted(config: Path) -> None:
         use_hint = "" if distrust_if_writable(config) else _USE_CONFIG_HINT
         raise UsageError(
             f"ansible.cfg in the current directory is refused: {reason}",
-            hint=f"{use_hint}To go on without it: run rollout in another directory.",
+            hint=f"{use_hint}To continue without it, run rollout in another directory.",
         )
 
 

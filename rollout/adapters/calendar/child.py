@@ -61,7 +61,7 @@ def read_in_child(content: bytes, now: datetime, default_zone: str) -> Answer:
         return Answer(problem=TOO_LONG)
     if process.returncode:
         *_, last_line = process.stderr.decode(errors="replace").splitlines() or [""]
-        return Answer(problem=last_line or "its reader failed")
+        return Answer(problem=last_line or "the process that reads it failed")
     return msgspec.msgpack.decode(process.stdout, type=Answer)
 
 

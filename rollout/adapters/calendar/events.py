@@ -72,26 +72,26 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         """Raise `CalendarError` for what is invalid or not understood."""
         for inner in self.block.blocks:
             if inner.name not in _INNER_BLOCKS and not inner.name.startswith("X-"):
-                inner.refuse("an event has no such part")
+                inner.refuse("a VEVENT cannot contain this component")
         for line in self.block.lines:
             if (
                 line.name not in _TIME_PROPERTIES | _PROPERTIES_WITHOUT_EFFECT
                 and not line.name.startswith("X-")
             ):
-                line.refuse("an event has no such property, or it is not understood")
+                line.refuse("this property is unknown or not supported")
         for name in _AT_MOST_ONCE:
             # Raises an error for a second one.
             self.block.one(name)
         if self.block.one("DTSTART") is None:
-            self.block.refuse("an event without DTSTART")
+            self.block.refuse("it has no DTSTART")
         end = self.block.one("DTEND")
         if end and self.block.one("DURATION"):
-            end.refuse("DTEND and DURATION exclude each other")
+            end.refuse("only one of DTEND and DURATION is allowed")
         if self.recurrence_id:
             # Raises an error for an invalid value.
             self._values_of(self.recurrence_id)
             if not self.uid:
-                self.block.refuse("RECURRENCE-ID without UID")
+                self.block.refuse("it has a RECURRENCE-ID, but no UID")
         self._check_length()
 
     @property
@@ -204,9 +204,9 @@ class CalendarEvent(Struct, frozen=True, dict=True):
             yield min(exact_end, _LATEST)
             end = _add_clamped(begin, end)
         if (begin.tzinfo is None) != (end.tzinfo is None):
-            line.refuse("one end of a period has a time zone, the other has none")
+            line.refuse("only one end of the period has a time zone")
         if end <= begin:
-            line.refuse("a period ends before it begins")
+            line.refuse("the period ends before it begins")
         yield _instant_in_utc(end, self._zone)
 
     def _rule_end(self, line: ContentLine, rule: RecurrenceRule) -> datetime:
@@ -237,9 +237,9 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         """Return the value; `CalendarError` if not in DTSTART's form."""
         is_time = isinstance(value, datetime)
         if not isinstance(value, date) or is_time is self._is_whole_days:
-            line.refuse("it has to be a date where DTSTART is one, and a time where DTSTART is one")
+            line.refuse("it must be a date if DTSTART is a date, and a time if DTSTART is a time")
         if self._own_zone and isinstance(value, datetime) and not value.tzinfo:
-            line.refuse("it has no time zone, and DTSTART has one")
+            line.refuse("it has no time zone, but DTSTART has one")
         return value
 
     @cached_property
@@ -253,7 +253,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         if line:
             length = cast("timedelta", self._values_of(line)[0])
             if length % _DAY and self._is_whole_days:
-                line.refuse("an event of whole days lasts hours")
+                line.refuse("an all-day event must last whole days")
             return _add_clamped(first, length)
         return _add_clamped(first, _DAY) if self._is_whole_days else first
 
@@ -277,7 +277,7 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         if self._exact_length < timedelta():
             line.refuse("the event ends before it begins")
         if not self._exact_length and self._is_whole_days:
-            line.refuse("the event of whole days has none: DTEND is the day after the last")
+            line.refuse("the all-day event has no days: DTEND must be the day after the last day")
 
     def _single_date(self, line: ContentLine) -> date:
         return cast("date", self._values_of(line)[0])
@@ -288,12 +288,12 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         zone = line.parameters.get("TZID")
         for name in line.parameters:
             if name not in ("VALUE", "TZID") and not name.startswith("X-"):
-                line.refuse(f"{name} is not understood here")
+                line.refuse(f"the parameter {name} is not supported here")
         kinds = _SPECIAL_KINDS.get(line.name, _USUAL_KINDS)
         if kind not in kinds or not _VALUE_LIST_PATTERNS[kind].fullmatch(line.value):
-            line.refuse(f"it is not what {line.name} may say")
+            line.refuse(f"this is not a valid value of {line.name}")
         if "," in line.value and line.name not in _LIST_PROPERTIES:
-            line.refuse("there are two values")
+            line.refuse("only one value is allowed")
         if zone is not None:
             self._check_zone(line, zone)
         return _parse_values(line, line.value, zone)
@@ -302,9 +302,9 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         if not is_known_zone(zone.strip("/"), self.zones.defined_in_file):
             line.refuse(f"the time zone {zone!r} is not known")
         if "Z" in line.value:
-            line.refuse("it is in UTC and in a time zone at once")
+            line.refuse("a time in UTC cannot have a TZID")
         if re.fullmatch(_DATE, line.value.split(",")[0]):
-            line.refuse("a date has no time zone")
+            line.refuse("a date cannot have a time zone")
 
 
 def _parse_values(line: ContentLine, text: str, zone: str | None) -> Sequence[Value]:

@@ -9,8 +9,8 @@ from rollout.errors import UsageError
 # Ten thousand events, which take some seconds.
 _LARGEST = 4 << 20
 _HINT = (
-    "gates.calendar takes an iCalendar file (.ics), as calendars export it. Without one:"
-    " gates.freeze."
+    "gates.calendar takes an iCalendar file (.ics), as calendar programs export it. Without such a"
+    " file, use gates.freeze."
 )
 
 

@@ -19,7 +19,9 @@ _LONGEST_QUOTE = 60
 _DEEPEST_NESTING = 10
 
 
-TOO_LONG = "it takes too long to read: too many events or time zones, or a rule that never matches"
+TOO_LONG = (
+    "it takes too long to read: it has too many events or time zones, or a rule that never matches"
+)
 
 
 class OutOfTimeError(BaseException):
@@ -69,7 +71,7 @@ class Block(Struct, frozen=True):
         """Return the property, if any; `CalendarError` for two."""
         lines = list(self.all(name))
         if len(lines) > 1:
-            lines[1].refuse(f"a second {name} in one {self.name}")
+            lines[1].refuse(f"this is the second {name} in one {self.name}")
         return lines[0] if lines else None
 
     def refuse(self, why: str) -> NoReturn:
@@ -106,14 +108,14 @@ def read_calendar_block(content: bytes) -> Block:
             open_blocks.append(inner)
         elif line.name == "END":
             if block is root or block.name != line.value.strip().upper():
-                line.refuse(f"it does not end {block.name or 'anything'}")
+                line.refuse(f"BEGIN and END do not match ({block.name or 'no BEGIN'})")
             open_blocks.pop()
         elif block is root:
-            line.refuse("it is outside of a calendar")
+            line.refuse("it is outside a VCALENDAR")
         else:
             block.lines.append(line)
     if open_blocks[-1] is not root:
-        open_blocks[-1].refuse("it has no END: the file is not complete")
+        open_blocks[-1].refuse("it has no END, so the file is not complete")
     return _only_calendar(root.blocks)
 
 
@@ -121,9 +123,9 @@ def _only_calendar(blocks: list[Block]) -> Block:
     if not blocks:
         raise CalendarError(1, "there is no BEGIN:VCALENDAR")
     if blocks[0].name != "VCALENDAR":
-        raise CalendarError(blocks[0].number, f"{blocks[0].name} is outside of a VCALENDAR")
+        raise CalendarError(blocks[0].number, f"{blocks[0].name} is outside a VCALENDAR")
     if len(blocks) > 1:
-        raise CalendarError(blocks[1].number, "a second calendar in one file")
+        raise CalendarError(blocks[1].number, "the file has more than one calendar")
     return blocks[0]
 
 
@@ -149,12 +151,12 @@ def _parse_line(number: int, raw: bytes) -> ContentLine:
     match = _LINE.fullmatch(text)
     if match is None:
         invalid = ContentLine(number=number, name="", parameters={}, value="", text=text)
-        invalid.refuse("it is not a line of iCalendar, NAME:VALUE")
+        invalid.refuse("it is not an iCalendar line (NAME:VALUE)")
     parameters = dict[str, str]()
     for written in _PARAMETERS.findall(match["parameters"]):
         name, _, value = written.partition("=")
         if name.upper() in parameters:
-            raise CalendarError(number, f"{name} is given twice")
+            raise CalendarError(number, f"{name} is specified twice")
         parameters[name.upper()] = value.strip('"')
     return ContentLine(
         number=number,

@@ -44,7 +44,7 @@ def _replaced_occurrences(events: Sequence[CalendarEvent]) -> dict[str, list[Con
         if event.recurrence_id or event.uid not in replaced:
             continue
         if event.uid in repeating:
-            event.block.refuse("two events have one UID, and another event replaces an occurrence")
+            event.block.refuse("two events have the same UID, and a third replaces an occurrence")
         repeating.add(event.uid)
     return replaced
 
@@ -54,8 +54,8 @@ def _check_calendar(calendar: Block) -> None:
     for name, values in allowed.items():
         line = calendar.one(name)
         if line and line.value.strip().upper() not in values:
-            line.refuse(f"{name} has to be {' or '.join(values)} if it is given")
+            line.refuse(f"{name} must be {' or '.join(values)} if it is specified")
     for block in calendar.blocks:
         is_known = block.name == "VEVENT" or block.name in _IGNORED_BLOCKS
         if not is_known and not block.name.startswith("X-"):
-            block.refuse("it is not understood: freezes are made of VEVENT")
+            block.refuse("it is not supported: freezes are read from VEVENT components")

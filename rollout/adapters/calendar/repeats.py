@@ -84,7 +84,7 @@ def _check_repetition(line: ContentLine, parts: Mapping[str, str]) -> None:
         if name in parts and not _POSITIVE.fullmatch(parts[name]):
             line.refuse(f"{name} is not a number from 1 to 999999999")
     if "COUNT" in parts and "UNTIL" in parts:
-        line.refuse("COUNT and UNTIL exclude each other")
+        line.refuse("only one of COUNT and UNTIL is allowed")
     if not re.fullmatch(_DAY, parts.get("WKST", "MO")):
         line.refuse("WKST is not a day of the week")
 
@@ -92,14 +92,14 @@ def _check_repetition(line: ContentLine, parts: Mapping[str, str]) -> None:
 def _check_set_position(line: ContentLine, parts: Mapping[str, str]) -> None:
     lists = [name for name in parts if name.startswith("BY")]
     if lists == ["BYSETPOS"]:
-        line.refuse("BYSETPOS needs another BY… with it")
+        line.refuse("BYSETPOS requires another BY… part")
 
 
 def _check_times(line: ContentLine, parts: Mapping[str, str], *, is_whole_days: bool) -> None:
     times_a_day = 1
     for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
         if name in parts and is_whole_days:
-            line.refuse(f"{name} has no meaning for whole days")
+            line.refuse(f"{name} cannot be used in an all-day event")
         # An absent part counts as one.
         times_a_day *= parts.get(name, "").count(",") + 1
     if times_a_day > _MOST_PER_DAY:
@@ -113,9 +113,9 @@ def _split_parts(line: ContentLine) -> Mapping[str, str]:
     for written in line.value.upper().removesuffix(";").split(";"):
         name, _, value = written.partition("=")
         if name not in known:
-            line.refuse(f"{name or 'an empty part'} is not understood")
+            line.refuse(f"{name or 'an empty part'} is not supported")
         if name in parts:
-            line.refuse(f"{name} is given twice")
+            line.refuse(f"{name} is specified twice")
         parts[name] = value
     return parts
 
@@ -123,8 +123,8 @@ def _split_parts(line: ContentLine) -> Mapping[str, str]:
 def _check_numbers(line: ContentLine, name: str, values: list[str], frequency: str) -> None:
     valid = _LISTS[name]
     if frequency not in valid.frequencies:
-        line.refuse(f"{name} has no meaning with FREQ={frequency}")
-    back = ", or counted back from the end" if valid.may_count_back else ""
+        line.refuse(f"{name} cannot be used with FREQ={frequency}")
+    back = ", or from -{valid.most} to -{valid.least}" if valid.may_count_back else ""
     for value in values:
         if not valid.allows(value):
             line.refuse(f"{value!r} in {name} is not from {valid.least} to {valid.most}{back}")
@@ -144,4 +144,4 @@ def _check_weekdays(line: ContentLine, parts: Mapping[str, str], frequency: str)
             line.refuse(f"{written!r} in BYDAY is not a day of the week")
         ordinal = match["ordinal"]
         if ordinal is not None and not 1 <= int(ordinal) <= most:
-            line.refuse(f"{written!r} in BYDAY has no meaning with FREQ={frequency}")
+            line.refuse(f"{written!r} in BYDAY cannot be used with FREQ={frequency}")

@@ -58,7 +58,7 @@ def _zone_of_machine() -> tzinfo:
     if zone is None or isinstance(zone, tzlocal):
         raise UsageError(
             f"the variable TZ is {written!r}, which is not a time zone",
-            hint="Set it as in the IANA database: TZ=Europe/Berlin.",
+            hint="Use a name from the IANA time zone database, such as TZ=Europe/Berlin.",
         )
     # By default, dateutil reads UTC+3 the other way round.
     return tzstr(written, posix_offset=True) if isinstance(zone, tzstr) else zone
@@ -83,7 +83,7 @@ def _register(blocks: list[Block]) -> frozenset[str]:
     for block in blocks:
         line = block.one("TZID")
         if line is None:
-            block.refuse("a time zone without TZID")
+            block.refuse("it has no TZID")
         name = line.value.strip("/")
         with block.blamed_for_timeout():
             _check_parts(block)
@@ -95,7 +95,7 @@ def _register(blocks: list[Block]) -> frozenset[str]:
             try:
                 Timezone.from_ical(block.text())
             except _INVALID_DEFINITION as error:
-                why = f"the time zone {line.value!r} is not understood: {error}"
+                why = f"the time zone {line.value!r} is invalid: {error}"
                 raise CalendarError(block.number, why) from error
         names.add(name)
     return frozenset(names)
@@ -104,16 +104,16 @@ def _register(blocks: list[Block]) -> frozenset[str]:
 def _check_parts(block: Block) -> None:
     for part in block.blocks:
         if part.name not in _PARTS:
-            part.refuse("a time zone has no such part")
+            part.refuse("a VTIMEZONE cannot contain this component")
         for name in ("DTSTART", "TZOFFSETFROM", "TZOFFSETTO"):
             if part.one(name) is None:
-                part.refuse(f"a part of a time zone without {name}")
+                part.refuse(f"it has no {name}")
         for rule in part.all("RRULE"):
             read_rule(rule, ("YEARLY",))
         for rule in part.all("EXRULE"):
-            rule.refuse("it is not understood")
+            rule.refuse("EXRULE is not supported")
     if not block.blocks:
-        block.refuse("a time zone without STANDARD or DAYLIGHT")
+        block.refuse("it has neither STANDARD nor DAYLIGHT")
 
 
 def is_known_zone(name: str, defined_in_file: frozenset[str]) -> bool:

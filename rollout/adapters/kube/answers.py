@@ -20,14 +20,12 @@ _GROUP_DISCOVERY = "APIGroup"
 _SUCCESS = b'"Success"'
 
 _DNS_HINT = "Check the server address in the kubeconfig, and this machine's name resolution."
-_REACH_HINT = "Check the server address in the kubeconfig, and the network between here and there."
-_CA_HINT = (
-    "Check certificate-authority in the kubeconfig, and whether the address is that of this server."
-)
+_REACH_HINT = "Check the server address in the kubeconfig, and the network in between."
+_CA_HINT = "Check certificate-authority in the kubeconfig, and whether the server address is right."
 _DATE_HINT = (
     "Check this machine's clock (timedatectl), then the expiry of the server's certificate."
 )
-_PLAIN_HINT = "The server does not speak TLS on this port. Check the port, or write http://."
+_PLAIN_HINT = "The server does not speak TLS on this port. Check the port, or use http://."
 _CLIENT_CERT_HINT = (
     "The server rejects the client certificate of the kubeconfig's user. Renew the certificate."
 )
@@ -51,7 +49,7 @@ _MESSAGES_BY_ERROR: tuple[tuple[type[Exception] | tuple[type[Exception], ...], s
         "no connection to {server}: it did not respond in time",
         _REACH_HINT,
     ),
-    ((http.ReadTimeoutError, TimeoutError), "{server} did not respond {request} in time", ""),
+    ((http.ReadTimeoutError, TimeoutError), "{server} did not respond to {request} in time", ""),
     (_BROKEN_CONNECTION, "the connection to {server} broke during {request}: {cause}", ""),
     (Exception, "{request} at {server} failed: {cause}", _REACH_HINT),
 )
@@ -144,7 +142,7 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
     """Return the error for an exception of the HTTP client."""
     if isinstance(error, http.SSLError | ssl.SSLError):
         return _tls_error(error, server)
-    cause = "the answer ended early" if _ended_early(error) else _cause(error)
+    cause = "the response ended early" if _ended_early(error) else _cause(error)
     # The last row matches every exception.
     text, hint = next(
         (text, hint) for kinds, text, hint in _MESSAGES_BY_ERROR if isinstance(error, kinds)
@@ -175,7 +173,7 @@ def _tls_error(error: Exception, server: str) -> ApiError:
         hint = _DATE_HINT if any(marker in text for marker in _DATE_MARKERS) else _CA_HINT
         return ApiError(f"the certificate of {server} cannot be verified: {cause}", hint=hint)
     if any(marker in text for marker in _NOT_TLS_MARKERS):
-        return ApiError(f"no TLS with {server}: {cause}", hint=_PLAIN_HINT)
+        return ApiError(f"TLS with {server} failed: {cause}", hint=_PLAIN_HINT)
     if any(marker in text for marker in _TLS_ALERTS):
         return ApiError(f"{server} ended the TLS handshake: {cause}", hint=_CLIENT_CERT_HINT)
     return ApiUnavailableError(f"the TLS connection to {server} broke: {cause}", hint=_REACH_HINT)

@@ -102,7 +102,7 @@ def _bearer(token: str, origin: str) -> str:
     try:
         return f"Bearer {header_value(token)}"
     except ValueError as error:
-        message = f"the credentials of {origin} cannot be sent: they have {error}"
+        message = f"the token of {origin} cannot be sent: it {error}"
         raise KubeconfigError(message, hint=_LOGIN_HINT) from None
 
 
@@ -133,7 +133,7 @@ def _id_token(config: Mapping[str, str], origin: str) -> str:
         padded = payload + "=" * (-len(payload) % 4)
         claims = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Claims)
     except (ValueError, msgspec.MsgspecError):
-        message = f"{origin} logs in through oidc, but has no valid id-token"
+        message = f"{origin} uses the auth-provider oidc, but has no valid id-token"
         raise KubeconfigError(message, hint=_OIDC_HINT) from None
     if claims.exp <= time.time():
         raise KubeconfigError(f"the id-token of {origin} has expired", hint=_OIDC_HINT)
@@ -152,7 +152,7 @@ def _ask_program(login: Login, program: Program, *, may_ask: bool) -> Credential
         status = _decode_status(output, program)
     except _NoCredentialsError as error:
         raise KubeconfigError(
-            f"{program.command} gave no credentials: {error}",
+            f"{program.command} returned no credentials: {error}",
             hint=program.install_hint or f"Run it manually, or see {login.user_origin}.",
         ) from None
     token = status.token or ""
@@ -175,7 +175,7 @@ def _program_output(program: Program, login: Login, *, is_interactive: bool) -> 
         why = "its arguments or variables have a null character"
         raise _NoCredentialsError(why) from None
     except subprocess.TimeoutExpired:
-        raise _NoCredentialsError(f"no response within {LOGIN_LIMIT:.0f}s") from None
+        raise _NoCredentialsError(f"it did not finish within {LOGIN_LIMIT:.0f}s") from None
     if done.returncode:
         words = last_line(_without_inputs((done.stderr or b"").decode(errors="replace"), program))
         raise _NoCredentialsError(joined(": ", f"it exited with {done.returncode}", words))
@@ -262,7 +262,7 @@ def as_kubeconfig_error(subject: str) -> Iterator[None]:
             why = f"{error.filename}: {error.strerror}"
         raise KubeconfigError(
             f"the {subject} cannot be used: {why}",
-            hint=hint_of(error, "It must be PEM, and a key without a passphrase."),
+            hint=hint_of(error, "It must be in PEM format, and a key must not have a passphrase."),
         ) from error
 
 

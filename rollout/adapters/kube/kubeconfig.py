@@ -24,13 +24,13 @@ from rollout.model.yaml_text import read_yaml
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _DEFAULT_FILE = "~/.kube/config"
 _MOST_NAMES = 20
-_CHOOSE_HINT = "Name one with --kubeconfig or KUBECONFIG."
+_CHOOSE_HINT = "Specify a kubeconfig with --kubeconfig or KUBECONFIG."
 _VIEW_HINT = "Check it with: kubectl config view"
 
 _OIDC = "oidc"
 _PROVIDER_PROBLEMS = {
-    "gcp": "which kubectl has removed: its `exec` program is now gke-gcloud-auth-plugin",
-    "azure": "which kubectl has removed: its `exec` program is now Azure's kubelogin",
+    "gcp": "which kubectl no longer supports: use the `exec` program gke-gcloud-auth-plugin",
+    "azure": "which kubectl no longer supports: use Azure's kubelogin as the `exec` program",
 }
 # client-go does not encode these in a header's name.
 _HEADER_NAME = "!#$&'*+-.^_`|~"
@@ -208,14 +208,14 @@ class _MergedKubeconfig:
         """Return the names of a context's cluster and user, both defined."""
         context = self.contexts[name]
         if not context.cluster:
-            raise self._choice_error(f"context {name!r} of {self} names no cluster")
+            raise self._choice_error(f"context {name!r} of {self} specifies no cluster")
         for kind, wanted, known in (
             ("cluster", context.cluster, self.clusters.keys()),
             ("user", context.user, self.users.keys()),
         ):
             if wanted and wanted not in known:
                 raise self._choice_error(
-                    f"context {name!r} names {kind} {wanted!r}, which {self} does not define"
+                    f"context {name!r} specifies {kind} {wanted!r}, which {self} does not define"
                 )
         return context.cluster, context.user
 
@@ -223,10 +223,12 @@ class _MergedKubeconfig:
         """Return an error whose hint lists the contexts."""
         names = list(self.contexts)
         if not names:
-            return KubeconfigError(message, hint=f"It has no context at all. {_CHOOSE_HINT}")
+            return KubeconfigError(message, hint=f"It has no contexts. {_CHOOSE_HINT}")
         if len(names) > _MOST_NAMES:
             names = [*names[:_MOST_NAMES], "…"]
-        return KubeconfigError(message, hint=f"Name one with --context: {', '.join(names)}.")
+        return KubeconfigError(
+            message, hint=f"Specify a context with --context: {', '.join(names)}."
+        )
 
 
 def _with_absolute_paths(entry: _Struct, file: Path) -> _Struct:
@@ -249,7 +251,7 @@ def _decode_user(content: Mapping[str, Any], origin: str) -> UserEntry:
     except msgspec.ValidationError as error:
         raise KubeconfigError(
             f"{origin}: {error}",
-            hint="A field that is not understood may select another identity. Correct it, or choose"
+            hint="An unknown field might select another identity. Correct the field, or choose"
             " another context.",
         ) from error
     problem = next(_problems_of_user(user), "")
@@ -267,8 +269,8 @@ def _problems_of_user(user: UserEntry) -> Iterator[str]:
         )
     if user.auth_provider and user.auth_provider.name != _OIDC:
         name = user.auth_provider.name
-        why = _PROVIDER_PROBLEMS.get(name, "which rollout does not know")
-        yield f"logs in through the auth-provider {name!r}, {why}"
+        why = _PROVIDER_PROBLEMS.get(name, "which rollout does not support")
+        yield f"uses the auth-provider {name!r}, {why}"
     if user.auth_provider and user.exec:
         yield "has an auth-provider and a program (exec): only one is allowed"
     if (user.token or user.token_file) and user.username:
@@ -279,7 +281,7 @@ def _problems_of_user(user: UserEntry) -> Iterator[str]:
         yield "has only one of client-certificate and client-key"
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
     if user.exec and user.exec.interactive_mode == "Always" and not has_terminal:
-        yield "logs in through a program with interactiveMode Always, and stdin is not a terminal"
+        yield "uses an `exec` program with interactiveMode Always, but stdin is not a terminal"
 
 
 def find_login(kubeconfig: Path | None, context: str | None) -> Login:
@@ -298,8 +300,8 @@ def service_account_login(context: str | None) -> Login:
     """Return the login of the pod that this runs in, or raise `KubeconfigError`."""
     if context:
         raise KubeconfigError(
-            f"there is no context {context!r}: the pod's service account is used",
-            hint="Drop --context, or name a --kubeconfig.",
+            f"there is no context {context!r}, because the pod's service account is used",
+            hint="Drop --context, or specify a kubeconfig with --kubeconfig.",
         )
     host = os.environ["KUBERNETES_SERVICE_HOST"]
     address = f"[{host}]" if ":" in host else host
@@ -331,7 +333,7 @@ def _find_files(kubeconfig: Path | None) -> tuple[Path, ...]:
 
 def _require_file(path: Path) -> Path:
     if not path.exists():
-        hint = f"{_CHOOSE_HINT} Without a cluster: rollout demo"
+        hint = f"{_CHOOSE_HINT} To try rollout without a cluster, run: rollout demo"
         raise KubeconfigError(f"there is no kubeconfig {path}", hint=hint)
     return path
 
@@ -386,7 +388,7 @@ def _why_cluster_unusable(cluster: _ClusterEntry) -> str:
     ):
         return "insecure-skip-tls-verify and a certificate authority: only one is allowed"
     if "@" in server:
-        return "a user and password in its server address: they belong to the user"
+        return "a user and password in its server address: specify them in the user entry"
     if not _is_server_url(server):
         return f"the server address {server!r}, which is not a URL"
     return ""

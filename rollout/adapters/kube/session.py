@@ -48,7 +48,7 @@ _LOGIN_PAUSE = 5.0
 _STARTING_SECONDS = 60.0
 _REFUSAL_STATUSES = (_UNAUTHORIZED, 403)
 _SOCKS = "socks"
-_PROXY_HINT = "Check proxy-url or HTTPS_PROXY: a proxy is http://HOST:PORT."
+_PROXY_HINT = "Check proxy-url and HTTPS_PROXY. Write a proxy as http://HOST:PORT."
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 
@@ -111,8 +111,8 @@ def _impersonation(login: Login) -> tuple[tuple[str, str], ...]:
         return tuple((name, header_value(value)) for name, value in login.user.impersonation())
     except ValueError as error:
         raise KubeconfigError(
-            f"{login.user_origin} impersonates someone whose name has {error}",
-            hint="Write names with ASCII characters, on one line.",
+            f"a name that {login.user_origin} impersonates {error}",
+            hint="Use only ASCII characters in it, on one line.",
         ) from None
 
 
@@ -292,7 +292,7 @@ class RenewableSession:
             server = without_userinfo(session.server)
             raise KubeconfigError(
                 f"the kubeconfig now points to another API server, {server}",
-                hint=f"Restore {without_userinfo(first.server)}, or start again.",
+                hint=f"Change it back to {without_userinfo(first.server)}, or start rollout again.",
             )
         return session
 
@@ -322,7 +322,7 @@ class Recovery:
             self.note_outage()
             return error
         if error.status == _UNAUTHORIZED and self._was_accepted:
-            why = "credentials that the API server accepted before are refused"
+            why = "the API server no longer accepts the credentials"
             return _as_unavailable(error, why)
         # A refusal with causes is about the object, so it is final.
         if error.status not in _REFUSAL_STATUSES or error.causes:

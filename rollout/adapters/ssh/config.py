@@ -54,8 +54,8 @@ _OFF_VALUES = ("none", "no", "internal")
 # So many runs of ssh take seconds.
 _SLOW_FROM = 200
 _UNSUPPORTED_HINT = (
-    "Let OpenSSH connect: --executor ansible. Or name a configuration without this option:"
-    " --ssh-config FILE, or none."
+    "Use OpenSSH with --executor ansible. Or use a configuration without this option with"
+    " --ssh-config FILE, or no configuration with --ssh-config none."
 )
 _NO_CLIENT = "Install openssh-client, or ignore the configuration: --ssh-config none."
 # Tokens from the cluster or an inventory, which may become words of a local command.
@@ -132,7 +132,7 @@ class ConfigFiles(Struct, frozen=True):
             # Checked here: ssh -F checks only the files that this one includes.
             content = read_input(self.own, trust=self.trust) if self.own else b""
         except OSError as error:
-            hint = hint_of(error, "Name another file with --ssh-config.")
+            hint = hint_of(error, "Specify another file with --ssh-config.")
             raise InputError(f"cannot read {self.own}: {error.strerror}", hint=hint) from error
         own = content.decode(errors="surrogateescape")
         system = f'Host *\nInclude "{self.system}"\n' if self.system else ""
@@ -184,10 +184,10 @@ def _with_evaluated_settings(
 
 def _check_ssh_arguments(host: Host) -> None:
     if not is_address_or_name(host.address):
-        message = f"{host.name}: {host.address!a} is not a host name: ssh is not asked about it"
+        message = f"{host.name}: {host.address!a} is not a host name or address"
         raise InputError(message)
     if not _USER.fullmatch(host.user):
-        message = f"{host.name}: user {host.user!a} has characters that are special to a shell"
+        message = f"{host.name}: user {host.user!a} contains characters that are special to a shell"
         raise InputError(message)
 
 
@@ -326,7 +326,7 @@ def _expand_in_command(text: str, tokens: Mapping[str, str]) -> str:
     for letter in _TOKEN.findall(text):
         word = tokens.get(letter, "")
         if letter in _WORDS_OF_HOST and not _SAFE_IN_COMMAND.fullmatch(word):
-            raise InputError(f"{word!a} must not be part of a ProxyCommand or ProxyJump")
+            raise InputError(f"{word!a} cannot be used in a ProxyCommand or ProxyJump")
     return _expand(text, tokens)
 
 

@@ -250,7 +250,7 @@ class Connection:
         if not keys:
             raise SshAuthError(
                 "there is no key to log in with",
-                hint="Name one with --ssh-key, or add one to ssh-agent.",
+                hint="Specify a key with --ssh-key, or add a key to ssh-agent.",
             )
         tried = list[str]()
         for key in keys:
@@ -259,14 +259,14 @@ class Connection:
                     further_methods = self._transport.auth_publickey(user, key)
             except paramiko.AuthenticationException as error:
                 is_unsigned = isinstance(error, UnsignedError)
-                note = " (which the agent does not sign with)" if is_unsigned else ""
+                note = " (the agent did not sign with it)" if is_unsigned else ""
                 tried.append(f"{describe(key)}{note}")
                 if self._transport.is_active():
                     continue
                 if self._transport.disconnect_reason.startswith(_TOO_MANY_KEYS):
                     raise SshAuthError(
-                        f"the host tries no more keys of user {user} after {', '.join(tried)}",
-                        hint="Name the key that it accepts: --ssh-key FILE",
+                        f"the host accepts no more keys from user {user} after {', '.join(tried)}",
+                        hint="Specify the right key with --ssh-key FILE.",
                     ) from error
                 raise
             if further_methods:
@@ -275,8 +275,8 @@ class Connection:
             return
         raise SshAuthError(
             f"the host refuses user {user} with key {', '.join(tried)}",
-            hint=f"Is that key in ~{user}/.ssh/authorized_keys on the host? To use another user:"
-            " --ssh-user",
+            hint=f"Is that key in ~{user}/.ssh/authorized_keys on the host? To log in as another"
+            " user, use --ssh-user.",
         )
 
     def run(self, command: str, deadline: float) -> CommandResult:

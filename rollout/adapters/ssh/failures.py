@@ -29,12 +29,12 @@ _CHANNEL_CLOSED = "Channel closed."
 _LONGEST_LINE = 80
 _FORBIDDEN_HINT = "Its sshd may forbid commands for this user."
 _NEWER_HOST_HINT = (
-    "The host is newer or stricter than rollout's own SSH. Have OpenSSH connect instead: --executor"
-    " ansible."
+    "The host accepts only algorithms that rollout's own SSH does not support. Use OpenSSH instead,"
+    " with --executor ansible."
 )
 _OLD_HOST_HINT = (
     "The host's sshd is too old: it offers only algorithms that are no longer considered safe."
-    " Update it, or allow them in ~/.ssh/config and have OpenSSH connect: --executor ansible."
+    " Update it, or allow them in ~/.ssh/config and use OpenSSH, with --executor ansible."
 )
 # In names of algorithms that OpenSSH disables by default.
 _UNSAFE = re.compile(
@@ -47,7 +47,7 @@ class Stage(StrEnum):
     """What a connection is doing, for messages."""
 
     CONNECTING = "connecting"
-    AGREEING_ON_KEYS = "agreeing on keys"
+    AGREEING_ON_KEYS = "exchanging keys"
     LOGGING_IN = "logging in"
     RUNNING_COMMAND = "running the command"
 
@@ -123,7 +123,7 @@ def _message_and_hint(
         message = f"the host ended the connection while {stage}"
         return message, "It may be going down; try again."
     if isinstance(error, paramiko.ChannelException):
-        return "the host opens no session", _FORBIDDEN_HINT
+        return "the host refuses to open a session", _FORBIDDEN_HINT
     # After its subclasses `gaierror` and `ConnectionError`.
     if isinstance(error, OSError):
         return f"{error.strerror or error} while {stage}", "Is there a route to the host?"
@@ -152,10 +152,10 @@ def _paramiko_message_and_hint(
 ) -> tuple[str, str]:
     """Only `text` tells these exceptions of paramiko apart."""
     if any(part in text for part in _NOT_SSH):
-        detail = f"but says {_first_line(greeting)}" if greeting else "or closed at once"
-        return f"what answers there does not speak SSH, {detail}", sshd_hint
+        detail = f"it says {_first_line(greeting)}" if greeting else "it closed the connection"
+        return f"the service there does not speak SSH: {detail}", sshd_hint
     if text == _CHANNEL_CLOSED:
-        return "the host runs no commands over SSH", _FORBIDDEN_HINT
+        return "the host refuses to run commands over SSH", _FORBIDDEN_HINT
     return f"{text or 'SSH failed'} while {stage}", ""
 
 

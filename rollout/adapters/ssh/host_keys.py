@@ -160,7 +160,7 @@ def read_fingerprints(path: Path, nodes: Iterable[str]) -> Fingerprints:
     fingerprints = {node: frozenset(_FINGERPRINT.findall(text)) for node, text in texts.items()}
     if not any(fingerprints.values()):
         raise InputError(
-            f"{path} holds no fingerprint of a key",
-            hint="Write SHA256:…, as hosts print it on their console and `ssh-keygen -l` does.",
+            f"{path} contains no key fingerprints",
+            hint="Write them as SHA256:…, as hosts and `ssh-keygen -l` print them.",
         )
     return fingerprints

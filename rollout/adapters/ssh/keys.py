@@ -175,11 +175,11 @@ def _read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
         data = read_input(file, trust=Trust.NOT_WRITABLE_BY_OTHERS)
         if _is_too_open(file):
             hint = f"Run: chmod 600 {shell_word(str(file))} (ssh refuses it as well)"
-            raise SshAuthError(f"key file {file}: others may read it", hint=hint)
+            raise SshAuthError(f"key file {file}: others can read it", hint=hint)
         return _parse_file(file, data, passphrase)
     except OSError as error:
         message = f"key file {file}: {error.strerror}"
-        hint = hint_of(error, "Name another with --ssh-key.")
+        hint = hint_of(error, "Specify another key with --ssh-key.")
         raise SshAuthError(message, hint=hint) from error
 
 
@@ -195,7 +195,7 @@ def _parse_file(file: Path, data: bytes, passphrase: str) -> paramiko.PKey:
     try:
         return _parse_data(data, passphrase=passphrase.encode())
     except (TypeError, ValueError) as error:
-        message = f"key file {file}: the passphrase does not open it"
+        message = f"key file {file}: the passphrase is wrong"
         raise SshAuthError(message, hint=_unlock_hint(file)) from error
     except (UnsupportedAlgorithm, paramiko.SSHException) as error:
         raise _unusable_key_error(file, data) from error
@@ -231,7 +231,7 @@ def _parse_data(data: bytes, passphrase: bytes | None) -> paramiko.PKey:
             )
             return paramiko.Ed25519Key(file_obj=io.StringIO(text.decode()))
         case _:
-            raise UnsupportedAlgorithm(f"keys of the type {type(key).__name__}")
+            raise UnsupportedAlgorithm(f"keys of type {type(key).__name__}")
 
 
 def describe(key: paramiko.PKey) -> str:
@@ -258,16 +258,14 @@ def _unusable_key_error(file: Path, data: bytes) -> SshAuthError:
     start = data.lstrip()
     name = shell_word(str(file))
     problem = "it is not a private key"
-    hint = "Name a private key with --ssh-key."
+    hint = "Specify a private key with --ssh-key."
     if start.startswith(_PUBLIC_KEYS):
         problem = "it is a public key"
     elif start.startswith(b"PuTTY-User-Key-File"):
         problem = "it is a PuTTY key"
         hint = f"Convert it: puttygen {name} -O private-openssh -o {name}.openssh"
     elif _is_token_handle(data):
-        problem = (
-            "it is the handle of a key on a security token, which only ssh and its agent can use"
-        )
+        problem = "it refers to a key on a security token, which only ssh and its agent can use"
         hint = f"Run: ssh-add {name} (with ssh-agent), or use --executor ansible."
     elif b" PRIVATE KEY-----" in start[:_HEADER_LENGTH]:
         problem = (

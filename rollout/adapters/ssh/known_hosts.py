@@ -36,8 +36,9 @@ USUAL_FILES = HostKeyFiles(
 )
 # Ends before a command with `--fingerprints FILE`.
 INTERCEPTED_HINT = (
-    "The connection may be intercepted. If the host was reinstalled, put what its console printed"
-    " at boot, or `ssh-keygen -l` there, into FILE. The key is recorded if they agree"
+    "The connection may be intercepted. If the host was reinstalled, copy its key's fingerprint"
+    " from its console, or from `ssh-keygen -l` on the host, to FILE. To record the key if it"
+    " matches, run"
 )
 _UNKNOWN = "its host key is unknown"
 _FILE_PLACEHOLDER = "FILE"
@@ -119,7 +120,7 @@ class KnownHosts:
         if needs_file and not any(file.exists() for file in (*own, *system)):
             raise InputError(
                 f"known hosts file {own[0]}: no such file",
-                hint=f"Name another with --known-hosts, or create it: {self._record_command}",
+                hint=f"Specify another with --known-hosts, or create it: {self._record_command}",
             )
         for file in (*own, *system):
             self._add_keys_of(file)
@@ -161,7 +162,7 @@ class KnownHosts:
     def _accept_or_raise(self, host: Host, key: HostKey) -> None:
         revoked = self._revoked.get(key.blob)
         if revoked:
-            hint = f"{revoked.place} names it as @revoked: give the host a new key."
+            hint = f"{revoked.place} marks it as @revoked. Give the host a new key."
             summary = "its host key is revoked"
             raise HostKeyError(f"{summary}: {key}", hint=hint, summary=summary)
         name = name_on_file(host)
@@ -203,7 +204,7 @@ class KnownHosts:
             " but rollout's own SSH does not check certificates",
             summary=_UNKNOWN,
             hint=(
-                "Let OpenSSH connect: --executor ansible. Or record the host's key:"
+                "Use OpenSSH with --executor ansible, or record the host's key:"
                 f" {self._record_command}"
             ),
         )
@@ -246,7 +247,7 @@ def _append_key(path: Path, host: Host, key: HostKey) -> None:
     except OSError as error:
         raise HostKeyError(
             f"its new host key cannot be written to {path}: {error.strerror}",
-            hint="Name a writable file with --known-hosts.",
+            hint="Specify a writable file with --known-hosts.",
         ) from error
 
 
@@ -275,7 +276,7 @@ def _names_to_try(host: Host) -> tuple[str, ...]:
 
 
 def _describe_keys(keys: tuple[HostKey, ...]) -> str:
-    return ", ".join(f"{key} ({key.place or 'shown earlier in this run'})" for key in keys)
+    return ", ".join(f"{key} ({key.place or 'presented earlier in this run'})" for key in keys)
 
 
 def _match_name(patterns: str, name: str) -> bool:

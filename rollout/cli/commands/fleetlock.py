@@ -86,7 +86,7 @@ def serve(settings: CommandSettings) -> None:
         )
     if settings.gates.interactive:
         raise UsageError(
-            "gates.interactive asks before each wave, and a FleetLock server runs unattended",
+            "gates.interactive asks before each wave, but a FleetLock server runs unattended",
             hint="Drop it.",
         )
     serve_fleetlock(settings)

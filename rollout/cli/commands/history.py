@@ -164,8 +164,8 @@ def _find_journal(run: str, settings: CommandSettings) -> Path:
     if matching:
         names = shortened([path.stem for path in journal.latest_first(matching)])
         raise InputError(
-            f'run "{printable(run)}" is ambiguous: {len(matching)} begin with it',
-            hint=f"Specify more characters. It may be: {names}.",
+            f'run "{printable(run)}" is ambiguous: {len(matching)} IDs begin with it',
+            hint=f"Specify more characters. Candidates: {names}.",
         )
     hint = f"List the runs on this machine: rollout history. {OR_PATH}"
     raise InputError(f'run "{printable(run)}" not found', hint=hint)

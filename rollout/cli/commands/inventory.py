@@ -146,7 +146,7 @@ def _scan(
 
 def _write_keys(file: Path, content: str, new_count: int) -> None:
     if not new_count:
-        say(f"{file} stays as it is")
+        say(f"{file} is unchanged")
         return
     write_whole(file, content.encode(errors="surrogateescape"), mode=_READABLE_BY_ALL)
     say(f"{counted(new_count, 'key')} written to {file}")
@@ -175,7 +175,7 @@ def _confirm_trusted(
     unconfirmed = [host for host in new_hosts if not host.confirmed_by]
     if unconfirmed and not yes:
         keys = counted(len(unconfirmed), "unconfirmed key")
-        hint = f"{keys}: use --fingerprints; or compare them, and use --yes."
+        hint = f"{keys}: use --fingerprints, or compare them yourself and use --yes."
         consent.refuse_without_terminal(as_json=as_json, hint=hint)
         consent.ask(f"Trust {keys}")
     # The user has confirmed the keys that no fingerprint does.

@@ -66,9 +66,9 @@ _DETECT_SOURCES = "detect.sources="
 _AFTER_DEMO = """
 Next, to type the commands yourself:
     {program} lab up{scenario_flag}
-With trouble to rehearse:
+To rehearse failures:
     {program} lab scenarios
-On your own cluster, changing nothing:
+To check your own cluster, without changing anything:
     {program} doctor"""
 
 
@@ -136,8 +136,7 @@ def up(
         loaded = with_fleetlock(loaded, f"{fleetlock.rstrip('/')}/")
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
     if loaded.fleetlock:
-        server = loaded.fleetlock
-        say(f"Hosts ask {server} before they reboot, once rollout fleetlock serve listens there.")
+        say(f"Hosts ask the FleetLock server at {loaded.fleetlock} before they reboot.")
     on_ready = partial(_show_next_steps, loaded)
     scores = serve(loaded, directory=directory, speed=speed, on_ready=on_ready)
     show(f"\nWhat happened in the cluster:\n\n{_scoreboard_text(scores)}")
@@ -210,8 +209,8 @@ def demo(
         _use_lab(lab, speed)
         saved = str(lab.directory / "demo.plan")
         nodes_text = f"{len(lab.machines)} nodes, simulated on this machine"
-        show(f"{nodes_text}; their time passes {speed:g} times faster.")
-        show("The demo's timeouts are shortened, too; plans estimate times for real machines.")
+        show(f"{nodes_text}; simulated time passes {speed:g} times faster.")
+        show("The demo shortens the timeouts, too. Plans still estimate times for real machines.")
         _run_command(program, *status)
         _run_command(program, "plan", *flags, "--out", saved)
         code = _run_command(program, "apply", saved)
@@ -298,7 +297,7 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
         "disruption budgets violated": [budget.name for budget in scores.budgets_broken],
         "cordons left": scores.cordons_left,
         "taints left": scores.taints_left,
-        "nodes left out of load balancers": scores.exclusions_left,
+        "nodes still excluded from load balancers": scores.exclusions_left,
         "hosts down": scores.hosts_down,
         "hosts back on their old version": scores.rolled_back,
     }
@@ -307,7 +306,9 @@ def _scoreboard_text(scores: "Scoreboard") -> str:
     table = tabulate(rows, tablefmt="plain", disable_numparse=True)
     result = "Not clean."
     if scores.clean and not scores.hosts_down:
-        result = "Clean: nothing was harmed, and nothing is left behind."
+        result = (
+            "Clean: no pods were killed, no budgets were violated, and nothing was left behind."
+        )
     return f"{table}\n\n{result}"
 
 

@@ -62,7 +62,8 @@ def _parse_image(value: str) -> str:
         )
     if not match["version"]:
         raise ValueError(
-            f"{value!r} has no tag: each pod might run another version. Add :TAG or @sha256:DIGEST."
+            f"{value!r} has no tag: each pod might run a different version. Add :TAG or"
+            " @sha256:DIGEST."
         )
     return value
 
@@ -79,7 +80,9 @@ def _parse_cluster_ip(value: str) -> str:
         raise ValueError(message)
     is_special = address.is_loopback or address.is_link_local or address.is_multicast
     if is_special or address.is_unspecified:
-        raise ValueError(f"{value!r} cannot be a cluster IP. Use one of the Service network.")
+        raise ValueError(
+            f"{value!r} cannot be a cluster IP. Use an address in the Service network."
+        )
     return str(address)
 
 
@@ -89,7 +92,9 @@ def _parse_network(value: str) -> str:
     except ValueError as error:
         raise ValueError(f"{error}. Use a network such as 10.1.0.0/16 or fd00:1::/64.") from None
     if "%" in value:
-        raise ValueError(f"{value!r} names a network interface. Use a network such as fd00:1::/64.")
+        raise ValueError(
+            f"{value!r} contains a network interface. Use a network such as fd00:1::/64."
+        )
     return str(network)
 
 
@@ -208,7 +213,7 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
     unused = [
         key for key in known_settings() if key not in _ACCEPTED and not key.startswith("output.")
     ]
-    hint = "Write it into the settings file of the pod."
+    hint = "Put it in the settings file of the pod."
     settings.refuse_typed_settings(unused, why="cannot be used with manifests", hint=hint)
     kind = choices.kind
     is_for_fleetlock = bool(choices.tls_secret or choices.cluster_ip or choices.networks)
@@ -219,7 +224,9 @@ def _refuse_flags_without_effect(choices: Installation, settings: CommandSetting
         build = (
             "docker build -t REGISTRY/node-rollout:TAG . && docker push REGISTRY/node-rollout:TAG"
         )
-        hint = f"Build and push your own: {build}; then use --image REGISTRY/node-rollout:TAG."
+        hint = (
+            f"Build and push your own image: {build}. Then use --image REGISTRY/node-rollout:TAG."
+        )
         raise UsageError("no --image: rollout has no published image", hint=hint)
     has_schedule = (choices.schedule, choices.time_zone) != (DEFAULT_SCHEDULE, DEFAULT_ZONE)
     if has_schedule and kind is not InstallationKind.CRONJOB:
@@ -282,7 +289,7 @@ def _read_known_hosts(file: Path | None, *, accepts_authority: bool) -> str:
     """Return the file's text. Raise an error unless it has a key of a host, or an authority's."""
     from rollout.adapters.ssh.known_hosts import has_host_key
 
-    fill = "Fill it with: rollout known-hosts --out FILE"
+    fill = "Populate it with: rollout known-hosts --out FILE"
     if file is None:
         raise UsageError("no --known-hosts: the pod would trust no host", hint=fill)
     try:
@@ -293,11 +300,11 @@ def _read_known_hosts(file: Path | None, *, accepts_authority: bool) -> str:
         raise InputError(f"cannot read {file}: it is not text") from error
     if "PRIVATE KEY" in text:
         raise InputError(
-            f"{file} holds a private key",
-            hint="Name the file with the hosts' public keys: known_hosts.",
+            f"{file} contains a private key",
+            hint="Specify the file with the hosts' public keys (known_hosts).",
         )
     if not has_host_key(text, by_authority=accepts_authority):
-        raise InputError(f"{file} has no host in it", hint=fill)
+        raise InputError(f"{file} contains no hosts", hint=fill)
     return text
 
 
@@ -318,8 +325,8 @@ def _next_steps(installation: Installation) -> Iterator[str]:
     if installation.tls_secret:
         yield f"{create} tls {installation.tls_secret} --cert=FILE --key=FILE"
     if not installation.networks:
-        hint = "allow only hosts: --hosts-network CIDR"
-        yield f"warning: every pod can ask for a node's drain; {hint}"
+        hint = "to accept only hosts, use --hosts-network CIDR"
+        yield f"warning: any pod can request a node's drain; {hint}"
     address = installation.cluster_ip or "ADDRESS"
     host = f"[{address}]" if ":" in address else address
     url = f'base_url = "{installation.scheme}://{host}/"'

@@ -100,7 +100,7 @@ def pause(
         names = _change_each(named, lambda name: pause_node(api, name, new))
         paused = shortened(names)
         end_command = f"rollout unpause {' '.join(names)}"
-    text = f"{paused}: {printable(str(new))}.\nEnd it:\n    {end_command}"
+    text = f"{paused}: {printable(str(new))}.\nTo end it:\n    {end_command}"
     document = PauseReport(
         all=all, nodes=names, by=new.by, at=new.at, reason=new.reason, until=new.until
     )
@@ -159,7 +159,7 @@ def _change_each(names: Sequence[str], change: Callable[[str], None]) -> list[st
         try:
             with_patience(change, name)
         except ApiNotFoundError:
-            say(f"{name} was deleted meanwhile")
+            say(f"{name} was deleted in the meantime")
         except ApiError:
             if changed:
                 say(f"these nodes were changed before the error: {shortened(changed)}")
@@ -212,7 +212,7 @@ def _describe_named_pauses(nodes: Sequence[Node], now: datetime | None) -> Itera
             names.append(node.name)
     if names:
         command = f"rollout unpause {' '.join(map(shell_word, names))}"
-        yield f"Paused by name: {shortened(names)}. End these pauses:\n    {command}"
+        yield f"Paused by name: {shortened(names)}. To end these pauses:\n    {command}"
 
 
 def _read_nodes_to_change(
@@ -271,7 +271,7 @@ def hold(
     document = HoldReport(versions=versions, by=by, at=whole_second(now))
     end_command = f"rollout release {' '.join(map(shell_word, versions))}"
     effect = "Rollouts do not reboot nodes into held versions."
-    text = f"Held: {shortened(versions)}. {effect}\nEnd it:\n    {end_command}"
+    text = f"Held: {shortened(versions)}. {effect}\nTo end it:\n    {end_command}"
     settings.output.show(document, lambda: text, is_prose=True)
 
 
@@ -321,11 +321,11 @@ def _release_text(report: ReleaseReport, config_map: str) -> str:
     if report["nodes"]:
         lines.append(f"Cleared the failures of: {shortened(report['nodes'])}.")
     if report["unknown"]:
-        lines.append(f"No hold and no failures to clear for: {shortened(report['unknown'])}.")
+        lines.append(f"No holds or failures to clear for: {shortened(report['unknown'])}.")
     if report["reset"]:
         ended = "All holds and the pause of all nodes, if there were any, have ended."
         lines.append(f"Reset: {config_map}. {ended}")
-    return "\n".join(lines or ["Nothing to clear: no hold and no failure is stored."])
+    return "\n".join(lines or ["Nothing to clear: no holds or failures are stored."])
 
 
 def _change_memory(

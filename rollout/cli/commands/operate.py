@@ -82,17 +82,17 @@ def _refuse_settings_for_attended_runs(settings: CommandSettings) -> None:
     policy = policy_of(settings)
     if settings.gates.interactive:
         raise UsageError(
-            "gates.interactive asks before each wave, and operate runs unattended",
-            hint="Use apply.",
+            "gates.interactive asks before each wave, but operate runs unattended",
+            hint="Use rollout apply instead.",
         )
     if policy.include_held:
         hint = "Use it with apply or resume, or run: rollout release VERSION"
         raise UsageError(
-            "--allow held is a person's decision, and operate runs unattended", hint=hint
+            "--allow held is a person's decision, but operate runs unattended", hint=hint
         )
     if policy.reboot_idle or any(pool.reboot_idle for pool in policy.pools):
         hint = (
-            "Drop it, and reboot-idle of pools. For one rolling reboot, run: rollout apply --allow"
-            " idle"
+            "Drop it, and remove reboot-idle from pools. For one rolling reboot, run: rollout apply"
+            " --allow idle"
         )
-        raise UsageError("--allow idle would reboot every node at each pass of operate", hint=hint)
+        raise UsageError("--allow idle would reboot every node in each pass of operate", hint=hint)

@@ -113,8 +113,10 @@ def _show_new(settings: CommandSettings, flags: _NewPlanFlags) -> None:
     # Report wrong flags before the first request.
     of_whole_plan = [flag for flag in flags.given if flag in _NOT_WITH_EXPLAIN]
     if flags.explain is not None and of_whole_plan:
-        hint = f"Drop {', '.join(of_whole_plan)}."
-        raise UsageError("--explain only explains a node", hint=hint)
+        other_flags = ", ".join(of_whole_plan)
+        raise UsageError(
+            f"--explain cannot be combined with {other_flags}", hint=f"Drop {other_flags}."
+        )
     spec = new_rollout_spec(settings, rollback=flags.rollback or "")
     finish_date = _finish_date(flags.finish_by, settings)
     _check_outputs(flags)
@@ -171,6 +173,8 @@ def _finish_date(finish_by: str | None, settings: CommandSettings) -> datetime |
     if finish_by is None:
         return None
     settings.refuse_typed_settings(
-        ("waves.max-unavailable",), why="is what --finish-by looks for", hint="Drop one of the two."
+        ("waves.max-unavailable",),
+        why="cannot be combined with --finish-by, which chooses it",
+        hint="Drop one of the two.",
     )
     return parse_future_time(finish_by, wiring.now(), "--finish-by")

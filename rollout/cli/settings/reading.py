@@ -176,7 +176,9 @@ class SettingsFile(Struct, frozen=True):
             for key, setting in settings_in(name).items():
                 if setting.is_required and table.get(key) in (None, ""):
                     place = self.place(name, number=number)
-                    raise UsageError(f"{place}: {prefix}no {key}", hint=f"{key}: {setting.help}.")
+                    raise UsageError(
+                        f"{place}: {prefix}{key} is missing", hint=f"{key}: {setting.help}."
+                    )
             yield values
 
     def _placed_values(
@@ -228,7 +230,7 @@ def read_file(path: Path | None) -> SettingsFile:
         text = read_input(path, trust=Trust.NOT_WRITABLE_BY_OTHERS).decode("utf-8-sig")
         return SettingsFile(str(path), text, tomllib.loads(text))
     except OSError as error:
-        hint = "Name another file with --config."
+        hint = "Specify another file with --config."
         if isinstance(error, DistrustError):
             hint = (
                 f"{error.hint}; or pass its content: --config /dev/stdin < {shell_word(str(path))}"
@@ -353,7 +355,7 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
         if not is_ours or name in known:
             continue
         close = get_close_matches(name, known, n=1, cutoff=0.8)
-        hint = "flags have variables; other settings: --set, --config"
+        hint = "only flags can be set in the environment; for other settings, use --set or --config"
         if close:
             hint = f"did you mean {close[0]}?"
         yield f"{name} is not a rollout variable: {hint}"

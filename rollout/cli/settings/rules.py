@@ -89,8 +89,8 @@ def _check_detect_command(settings: Settings) -> None:
         )
     if settings.detect.command and not is_source:
         say(
-            'warning: detect.command has no effect without detect.sources = ["command"]: it is not'
-            " run"
+            'warning: detect.command has no effect without detect.sources = ["command"]: the'
+            " command is not run"
         )
 
 
@@ -174,10 +174,10 @@ def require_settings_for(settings: CommandSettings, policy: Policy) -> None:
         names = " and ".join(missing)
         verb = "is" if len(missing) == 1 else "are"
         raise UsageError(
-            f"it was planned with {names}, which {verb} not set now",
+            f"the rollout was planned with {names}, which {verb} not set now",
             hint=(
-                f"Specify the same one, --set {missing[0]}=COMMAND: it is stored neither in the"
-                " cluster nor in the plan."
+                f"Specify the same command with --set {missing[0]}=COMMAND. It is stored neither"
+                " in the cluster nor in the plan."
             ),
         )
     url = settings.alerts.prometheus_url
@@ -185,7 +185,7 @@ def require_settings_for(settings: CommandSettings, policy: Policy) -> None:
     if "alerts.prometheus-url" in settings.typed and not has_same_origin(url, planned_url):
         planned = planned_url or "no Prometheus"
         raise UsageError(
-            f"alerts.prometheus-url is {url}, but this was planned with {planned}",
+            f"alerts.prometheus-url is {url}, but the rollout was planned with {planned}",
             hint="Drop it, or make a new plan with it.",
         )
 
@@ -247,8 +247,8 @@ _UNFIT_FOR_PODS = {
     "cluster.context": "the pod uses its service account",
     "gates.interactive": "a pod cannot ask for confirmation",
     "notify.url": (
-        "it is secret: store it in a Secret under the key ROLLOUT_NOTIFY, and name that Secret with"
-        " --env-secret"
+        "it is secret: store it in a Secret under the key ROLLOUT_NOTIFY, and specify that Secret"
+        " with --env-secret"
     ),
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
@@ -271,7 +271,7 @@ def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settin
             raise UsageError(
                 f"{file.name}:{number} may contain a secret and would be stored in a ConfigMap",
                 hint=(
-                    "Remove it. Put it into a Secret as a variable, and name that Secret with"
+                    "Move it to a Secret as an environment variable, and specify that Secret with"
                     " --env-secret."
                 ),
             )
@@ -279,8 +279,8 @@ def read_pod_settings(file: SettingsFile, *, is_fleetlock: bool) -> tuple[Settin
     reasons = ", ".join(_unfit_settings(settings))
     if reasons:
         raise UsageError(
-            f"{file.name} cannot be a pod's settings: {reasons}",
-            hint="Remove it, or use a separate settings file for the cluster.",
+            f"{file.name} contains settings that a pod cannot use: {reasons}",
+            hint="Remove them, or use a separate settings file for the cluster.",
         )
     # Only the pod has the calendar's file, so this machine does not read it.
     without_calendar = settings.without_calendar()

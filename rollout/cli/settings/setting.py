@@ -78,7 +78,7 @@ class Setting(Struct, frozen=True):
         if self.kind is bool:
             boolean = value if isinstance(value, bool) else BOOLEANS.get(str(value).lower())
             if boolean is None:
-                raise ValueError("it is neither true nor false")
+                raise ValueError("it must be true or false")
             return boolean
         text = self._text(value)
         if self.kind is Path and not text:
@@ -97,9 +97,9 @@ class Setting(Struct, frozen=True):
             raise ValueError(f"{text!r} is not a {'whole ' if self.kind is int else ''}number")
         number = self.kind(text)
         if self.least is not None and number < self.least:
-            raise ValueError(f"{number} is too small: at least {self.least}")
+            raise ValueError(f"{number} is too small: the minimum is {self.least}")
         if number > self.most:
-            raise ValueError(f"{number} is too large: at most {self.most}")
+            raise ValueError(f"{number} is too large: the maximum is {self.most}")
         return number
 
     def _text(self, value: Any) -> str:
@@ -113,5 +113,5 @@ class Setting(Struct, frozen=True):
         text = str(value)
         # An empty text means the default, but a blank one is a mistake.
         if text and is_blank(text):
-            raise ValueError(f"{text!r} is blank: give a value, or leave the setting out")
+            raise ValueError(f"{text!r} is blank: specify a value, or remove the setting")
         return text

@@ -92,7 +92,7 @@ def parse_node_name(value: str) -> str:
     prefix = next(filter(value.startswith, NODE_PREFIXES), "")
     name = value.removeprefix(prefix)
     if not name:
-        raise ValueError(f"{value!r} names no node. Use a name such as node/worker-1.")
+        raise ValueError(f"{value!r} contains no node name. Use a name such as node/worker-1.")
     return name
 
 
@@ -127,7 +127,7 @@ def parse_one_line(value: str) -> str:
     """Raises `ValueError` unless it is one line of printable text."""
     if not value.strip().isprintable():
         raise ValueError(
-            "it must be one line of printable text. Put more into a script on the hosts."
+            "it must be one line of printable text. For a longer command, use a script."
         )
     return value.strip()
 
@@ -166,7 +166,7 @@ def _parse_textfile(value: str) -> Path:
     path = Path(value)
     if path.suffix != ".prom":
         raise ValueError(
-            f"{value!r} would not be read: node_exporter takes files that end in .prom"
+            f"node_exporter would not read {value!r}, because it does not end in .prom"
         )
     return path
 
@@ -184,7 +184,7 @@ def _group_parser(check: Callable[[str], object], example: str) -> Callable[[str
     def parse(text: str) -> str:
         name, _, value = (part.strip() for part in text.partition("="))
         if not value or not is_group(name):
-            raise ValueError(f"{text!r} names no FleetLock group. Write it as {example}.")
+            raise ValueError(f"{text!r} does not specify a FleetLock group. Write it as {example}.")
         check(value)
         return f"{name}={value}"
 

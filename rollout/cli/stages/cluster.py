@@ -84,8 +84,8 @@ def read_memory(api: ClusterApi, namespace: str, *, warns: bool = False) -> Memo
     memory = with_patience(documents.read_memory, api, namespace)
     if memory.why_unreadable and warns:
         say(
-            f"warning: {memory.why_unreadable}: which versions are held, and whether nodes are"
-            " paused, is not known"
+            f"warning: {memory.why_unreadable}: rollout cannot tell which versions are held, or"
+            " whether nodes are paused"
         )
     return memory
 

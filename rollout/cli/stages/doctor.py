@@ -46,7 +46,7 @@ from rollout.report.status import FollowUp
 from rollout.report.unfinished import commands_clause, unfinished_heading
 from rollout.wording import cause_of
 
-_WHEN_NODES_CAN_TAKE_PART = "When the nodes above can take part"
+_WHEN_NODES_CAN_TAKE_PART = "When the nodes above can be rebooted"
 _SELF_REBOOTING = (CheckName.LOCKSMITHD, CheckName.ZINCATI, CheckName.RIVAL)
 
 
@@ -142,7 +142,7 @@ def _node_checks(
     for node in selected:
         unsupported = why_unsupported(node)
         if unsupported:
-            yield passed(CheckName.NODE, node.name, f"not asked: {cause_of(unsupported)}")
+            yield passed(CheckName.NODE, node.name, f"not contacted: {cause_of(unsupported)}")
 
 
 def _host_checks(spec: RolloutSpec, nodes: Sequence[Node], targets: Targets) -> Sequence[Check]:

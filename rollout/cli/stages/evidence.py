@@ -24,10 +24,12 @@ def evidence_rules(settings: Settings) -> EvidenceRules:
     evidence = settings.evidence
     if not evidence.cluster or evidence.allowed_signers is None:
         hint = (
-            "evidence.cluster names the cluster that verifies versions, evidence.allowed-signers"
-            " the file with its SSH key."
+            "Set evidence.cluster to the cluster that verifies versions, and"
+            " evidence.allowed-signers to the file with its SSH key."
         )
-        raise UsageError("--require-evidence does not say whose evidence", hint=hint)
+        raise UsageError(
+            "--require-evidence needs evidence.cluster and evidence.allowed-signers", hint=hint
+        )
     return EvidenceRules(evidence.cluster, evidence.nodes, evidence.hours, evidence.max_age)
 
 

@@ -151,7 +151,7 @@ def deliver_changes(
     def warn_once(problem: str) -> None:
         nonlocal has_warned
         if not has_warned:
-            say(f"warning: the metrics do not reach {place}: {problem}")
+            say(f"warning: cannot deliver the metrics to {place}: {problem}")
         has_warned = True
 
     def deliver_until_ended() -> None:

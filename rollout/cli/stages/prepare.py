@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rollout.report.metrics import Metrics
 
 _MOST_CHANGES = 10
-_SAVE_HINT = "Save one with: rollout plan --out FILE. Nodes are chosen with --node NAME."
+_SAVE_HINT = "Save a plan with: rollout plan --out FILE. To select a node, use --node NAME."
 
 
 class PreparedRun(Struct, frozen=True):
@@ -163,7 +163,7 @@ def _require_fresh(saved: RolloutPlan, inputs: PlanInputs) -> None:
         return
     if len(lines) > _MOST_CHANGES:
         others = len(lines) - _MOST_CHANGES
-        lines = [*lines[:_MOST_CHANGES], f"and {others} other differences"]
+        lines = [*lines[:_MOST_CHANGES], f"and {counted(others, 'other difference')}"]
     raise StalePlanError(
         f"the plan {saved.plan_id} no longer matches the cluster",
         details=lines,
@@ -195,4 +195,7 @@ def _rules_without_effect(policy: Policy, nodes: Sequence[Node]) -> Iterator[str
         yield f"waves.control-plane-selector has no effect: {hint}"
     alerts = policy.gates.alerts
     if alerts.matchers and not alerts.url:
-        yield "alerts.matchers has no effect without alerts.prometheus-url: no alerts are read"
+        yield (
+            "alerts.matchers has no effect without alerts.prometheus-url, because no alerts are"
+            " read"
+        )

@@ -71,7 +71,7 @@ def complete_inputs(
 def write_copy(file: Path, inputs: PlanInputs, answers: CachedObjects, *, anonymous: bool) -> None:
     """Save the API server's answers and the hosts' for a lab."""
     write_whole(file, cluster_copy(inputs, answers, anonymous=anonymous))
-    say(f"rehearse it: rollout lab up --like {shell_word(str(file))}")
+    say(f"to rehearse it, run: rollout lab up --like {shell_word(str(file))}")
 
 
 def make_preview(inputs: PlanInputs, finish_by: datetime | None, allow: Container[str]) -> Preview:
@@ -88,18 +88,18 @@ def make_preview(inputs: PlanInputs, finish_by: datetime | None, allow: Containe
 
 
 def _finish_text(finish: Finish, finish_by: datetime) -> str:
-    """Return `done by DATE with --max-unavailable 3: about DATE`, or why that cannot be."""
+    """Return which --max-unavailable finishes by the date, or why none does."""
     if not finish.plan.waves:
         return "nothing to do"
     day = f"{finish_by.astimezone():{_DATE}}"
     limit = f"--max-unavailable {finish.limit}"
     failure = f"cannot finish by {day} with any --max-unavailable"
     if finish.at is None:
-        return f"{failure}: the windows of the next two years are not enough"
+        return f"{failure}: the windows in the next two years are too short"
     end = f"about {finish.at.astimezone():{_DATE}}"
     if finish.is_by(finish_by):
-        return f"done by {day} with {limit}: {end}"
-    return f"{failure}; the earliest is {end} with {limit}; {finish.slowest_wave}"
+        return f"{limit} is enough to finish by {day} ({end})"
+    return f"{failure}; the earliest end is {end}, with {limit}; {finish.slowest_wave}"
 
 
 def _apply_command(spec: RolloutSpec, saved_to: Path | None, finish: Finish | None) -> str:

@@ -169,7 +169,7 @@ def refuse_blocked(plan: RolloutPlan, allow: Container[str]) -> None:
     exclude = "exclude those nodes (--skip blocked, --exclude)"
     hint = f"Resolve the blockers, or {exclude}."
     if words:
-        hint = f"Resolve the blockers, {exclude}, or try anyway (--allow {','.join(words)})."
+        hint = f"Resolve the blockers, {exclude}, or proceed anyway (--allow {','.join(words)})."
     raise BlockedError(
         f"not started: {_blocked_text(blockers)}", details=tuple(finding_lines(blockers)), hint=hint
     )
@@ -200,7 +200,7 @@ def refuse_other_cluster(unfinished: Unfinished, here: ClusterIdentity) -> None:
     raise BlockedError(
         f"the record of rollout {plan.plan_id} belongs to another cluster"
         f" ({plan.cluster.server}), so it cannot be resumed",
-        hint="If it came with a backup that was restored here, rollout abort removes it.",
+        hint="If the record came from a restored backup, remove it with rollout abort.",
     )
 
 

@@ -34,7 +34,7 @@ def select(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sele
     for pattern in selection.exclude:
         only_this = replace(selection, exclude=(pattern,))
         if not any(is_excluded_by_name(node.name, only_this) for node in nodes):
-            say(f"warning: --exclude names no node in the cluster: {pattern}")
+            say(f"warning: --exclude matches no node in the cluster: {pattern}")
     names = tuple(name for name in selected if not is_excluded_by_name(name, selection))
     if not names:
         say(f"warning: --exclude leaves none of the selected nodes: {shortened(selected)}")
@@ -75,7 +75,7 @@ def _is_pattern(name: str) -> bool:
 def similar_names_hint(name: str, nodes: Sequence[Node]) -> str:
     if _is_pattern(name):
         return (
-            "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."
+            "Only --exclude accepts patterns. Write whole names, or select labels with --selector."
         )
     present = [node.name for node in nodes]
     similar = [node.name for node in nodes if _is_same_host(name, node)][:_SUGGESTIONS]
@@ -98,8 +98,8 @@ def similar_labels_hint(selector: str, nodes: Sequence[Node]) -> str:
     key = next((requirement.key for requirement in parse_selector(selector).requirements), "")
     values = {node.labels[key] for node in nodes if key in node.labels}
     if values:
-        return f"On the nodes, {key} is one of: {shortened(sorted(values))}"
+        return f"The nodes have these values of {key}: {shortened(sorted(values))}"
     keys = sorted({label for node in nodes for label in node.labels})
     close = difflib.get_close_matches(key, keys, n=_SUGGESTIONS, cutoff=0.4)
     labels = ", ".join(close) if close else shortened(keys)
-    return f"No node has the label {key}; labels are: {labels}"
+    return f"No node has the label {key}. The nodes have these labels: {labels}"

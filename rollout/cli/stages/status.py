@@ -443,7 +443,7 @@ def serve_run(settings: Settings, api: ClusterApi) -> None:
         suppress(KeyboardInterrupt),
         serve_http(_WEB_ADDRESS, application) as url,
     ):
-        say(f"{url}/ shows the rollout. Ctrl-C ends this, not the rollout.")
+        say(f"{url}/ shows the rollout. Ctrl-C stops this page, not the rollout.")
         clock.wait(stop, _FOREVER)
 
 

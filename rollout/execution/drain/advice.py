@@ -7,16 +7,16 @@ from rollout.model.text import listed, shell_word
 
 _MOST_FINALIZERS = 3
 _RUNTIME = (
-    "If that shows nothing, its containers are not exiting. Look at the kubelet and the container"
-    " runtime of its host, as with journalctl -u kubelet"
+    "If that shows nothing, the pod's containers are not exiting. Check the kubelet and the"
+    " container runtime on the host, for example with journalctl -u kubelet"
 )
 _WEBHOOKS = (
     "A webhook or proxy may be intercepting eviction requests:"
     " kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
 )
 _LAST_RESORT = (
-    "the last resort: delete it without waiting. Its containers may still be running, and alongside"
-    " a replacement with the same volume they can destroy data"
+    "as a last resort, delete the pod without waiting. Its containers may still be running, and can"
+    " destroy data if a replacement uses the same volume"
 )
 
 
@@ -27,8 +27,8 @@ def steps_for_terminating(pod: Pod) -> Sequence[str]:
         return (
             f"kubectl get pod {target} -o yaml",
             (
-                f"repair the controller that has to remove its finalizers ({owners}): not even"
-                " --force deletes it before"
+                f"repair the controller that has to remove the finalizers ({owners}); until then,"
+                " even --force does not delete the pod"
             ),
         )
     return (

@@ -110,7 +110,7 @@ def pods_to_remove(
         reasons = listed(
             [f"{verdict.pod.key} {why_not_evicted(verdict.because)}" for verdict in refused], NAMED
         )
-        why = "no pods were evicted: some pods must not be"
+        why = "no pods were evicted: some pods must not be evicted"
         if begun:
             why = "some new pods must not be evicted"
         raise DrainError(f"{why}: {reasons}")
@@ -262,8 +262,8 @@ def _find_node_trouble(task: NodeTask) -> str:
     try:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:
-        return "; the Node is gone, so nothing can end them"
+        return "; the Node is gone, so no kubelet can terminate them"
     if node.is_ready:
         return ""
-    trouble = "no kubelet can confirm their end, because the Node is not Ready"
+    trouble = "the kubelet cannot confirm that they have terminated, because the Node is not Ready"
     return f"; {joined(': ', trouble, node.ready_message)}"

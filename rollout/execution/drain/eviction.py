@@ -255,8 +255,8 @@ def move_elsewhere(
         return
     # First: the eviction may end this process.
     say(
-        f"{own.name} waits for a pod on another node: {own.pod} is evicted, and its controller"
-        " starts the next"
+        f"{own.name} can only be rebooted from another node: {own.pod} is evicted, so that its"
+        " controller starts a new pod there"
     )
     attempt = request_removal(api, pod, policy)
     if attempt.result is not EvictionResult.ACCEPTED:

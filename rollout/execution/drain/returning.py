@@ -51,8 +51,8 @@ class ReturningPods:
             ):
                 self.task.returning_owners.add(pod.owner.uid)
                 self.task.report.notice(
-                    f"{self.task.name}: {pod.key} is left to the reboot: pods of"
-                    f" {pod.owner.kind}/{pod.owner.name} keep coming back to this node"
+                    f"{self.task.name}: {pod.key} is not evicted again, and the reboot stops it:"
+                    f" pods of {pod.owner.kind}/{pod.owner.name} keep coming back to this node"
                 )
 
     def worth_evicting(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:

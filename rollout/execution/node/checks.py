@@ -73,7 +73,7 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
         if label in node.labels and not is_our_label:
             raise NodeFailure(
                 Outcome.SKIPPED,
-                f"another tool has checks running there: the Node has the label {label}",
+                f"another tool is running checks there: the Node has the label {label}",
             )
         removed_answers = dict.fromkeys(annotations)
         return {

@@ -236,7 +236,7 @@ def _check_is_as_planned(task: NodeTask, node: Node) -> None:
     run_id = node.annotations.get(marks.RUN)
     has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
     if run_id not in (None, task.run_id) and not has_failed:
-        raise NotStartedError(f"it has annotations of unfinished rollout {run_id}")
+        raise NotStartedError(f"it has annotations of the unfinished rollout {run_id}")
     if node.unschedulable and not task.planned.was_cordoned and run_id != task.run_id:
         raise _cordoned_by_others()
 
@@ -269,7 +269,7 @@ def take_up(context: NodeContext) -> Progress:
     if problem:
         raise NodeFailure(
             Outcome.STRANDED,
-            f"{cause_of(problem)}: nothing was done to it",
+            f"{cause_of(problem)}: the node was not changed",
             hint=UNCLEAR_HINT.format(name=node.name),
         )
     phase = Phase(node.annotations[marks.PHASE])

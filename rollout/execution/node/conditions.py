@@ -167,7 +167,7 @@ class NodeConditions(Struct, frozen=True):
         if isinstance(error, FencedError) or type(error) in self._reported:
             return
         self._reported.add(type(error))
-        self.report.notice(f"conditions of nodes cannot be written: {error.message}")
+        self.report.notice(f"the conditions of the nodes cannot be written: {error.message}")
 
 
 def with_conditions(

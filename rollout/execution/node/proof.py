@@ -79,7 +79,8 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
         if missing.is_final or deadline.expired:
             raise NodeFailure(
                 Outcome.ROLLED_BACK,
-                f"the host rebooted, but not verified by {missing.source}: {missing.why}",
+                "the host rebooted, but the reboot was not verified by"
+                f" {missing.source}: {missing.why}",
                 see=_SEE.get(missing.source, ()),
             )
         context.report_step(Phase.READY, f"waiting for verification: {missing.why}")
@@ -120,7 +121,7 @@ def _missing_proof_on_host(host: SshHost, progress: Progress) -> MissingProof | 
         return MissingProof(sources[0], facts.message)
     boot = progress.boot
     if facts.boot_id != boot.boot_id or facts.machine_id != boot.machine_id:
-        why = "the host has rebooted again since it was checked"
+        why = "the host has rebooted again since the check"
         return MissingProof(sources[0], why)
     for sign in facts.signs:
         missing = missing_in_sign(sign, progress.targets[sign.source])
@@ -155,7 +156,7 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
         case Source.REBOOT_REQUIRED | Source.COMMAND:
             if sign.answer is SourceAnswer.NOT_NEEDED:
                 return None
-            why = f"still {sign.detail}" if sign.is_needed else sign.detail
+            why = f"a reboot is still needed ({sign.detail})" if sign.is_needed else sign.detail
             # /run is empty after a boot, so something has asked for a reboot since.
             is_final = sign.source is Source.REBOOT_REQUIRED and sign.is_needed
             return MissingProof(sign.source, why, is_final=is_final)

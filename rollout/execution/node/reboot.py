@@ -225,7 +225,7 @@ class _LastCheck:
     def may_reboot(self, answer: CommandResult) -> bool:
         boot = parse_boot(answer)
         if boot is None:
-            raise _NotNowError("its answer has no boot ID")
+            raise _NotNowError("its response has no boot ID")
         if not is_in_old_boot(self.host, boot):
             return False
         difference = machine_difference(self.host, boot)
@@ -261,7 +261,7 @@ class _LastCheck:
 
 def _why_rollback_unknown(facts: HostFacts | None) -> str:
     if facts is None:
-        return "its answer is incomplete"
+        return "its response is incomplete"
     return "; ".join(sign.detail for sign in facts.detection.unanswered)
 
 

@@ -110,7 +110,7 @@ def undo_rollback(host: SshHost) -> str:
     def runs_version_to_leave(answer: CommandResult) -> bool:
         boot = parse_boot(answer)
         if boot is None:
-            raise StepError("its answer has no boot ID")
+            raise StepError("its response has no boot ID")
         difference = machine_difference(host, boot)
         if difference:
             raise StepError(difference)

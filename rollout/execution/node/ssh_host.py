@@ -186,13 +186,13 @@ def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading
         return BootReading(None, str(error))
     boot = parse_boot(result)
     if boot is None or not boot.machine_id:
-        return BootReading(None, "its answer has no boot ID or no machine ID")
+        return BootReading(None, "its response lacks a boot ID or a machine ID")
     difference = machine_difference(host, boot)
     if difference:
         raise NodeFailure(
             Outcome.NOT_BACK, difference, hint=f"Find out what answers at {host.host.address} now."
         )
-    return BootReading(boot, "still up with the boot ID from before")
+    return BootReading(boot, "still up with its old boot ID")
 
 
 def machine_difference(host: SshHost, boot: BootFacts) -> str:
@@ -222,7 +222,7 @@ def missing_boot_failure(
             see=("systemd-inhibit --list on the host", "systemctl list-jobs on the host"),
         )
     if host.error and is_login_refused(host.error):
-        message = f"the host answers, but the login fails: {host.error}"
+        message = f"the host responds, but the login fails: {host.error}"
         return NodeFailure(Outcome.NOT_BACK, message, hint=host.error.hint)
     return NodeFailure(
         Outcome.NOT_BACK,

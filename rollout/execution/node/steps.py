@@ -236,7 +236,7 @@ def prepare_drain(context: NodeContext, progress: Progress) -> Progress:
     _check_not_own(context, Outcome.ABORTED)
     exclusion = context.policy.exclude_from_load_balancers
     if exclusion and is_excluded_by_us(context.read_node()):
-        detail = f"waiting {exclusion} for load balancers to leave the node out"
+        detail = f"waiting {exclusion} for load balancers to stop using the node"
         _wait_as_configured(context, exclusion, detail, Phase.CORDONED)
     delay = context.policy.courtesy.drain_delay
     if delay:

@@ -52,8 +52,8 @@ class Tainting(Struct, frozen=True):
             failed = self._change_nodes(waiting, self._taint_patch)
             if failed:
                 self.report.notice(
-                    f"no soft taint on {_name_failed(failed)}. Pods may be scheduled there and have"
-                    " to move again"
+                    f"the soft taint is missing on {_name_failed(failed)}. Pods may be scheduled"
+                    " there, and then have to move again"
                 )
         try:
             yield kept

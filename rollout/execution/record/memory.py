@@ -56,7 +56,7 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
 
     def change_readable(memory: Memory) -> Memory:
         if memory.why_unreadable and not anew:
-            raise ApiError(f"{memory.why_unreadable}: it is left as it is")
+            raise ApiError(f"{memory.why_unreadable}: it is left unchanged")
         return change(NO_MEMORY if memory.why_unreadable else memory)
 
     return rewrite(api, memory_document(namespace), read_stored_memory, change_readable)
@@ -65,8 +65,8 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
 def require_readable_memory(memory: Memory) -> None:
     if memory.why_unreadable:
         raise BlockedError(
-            f"{memory.why_unreadable}. Which versions are held, and whether nodes are paused, is"
-            " not known",
+            f"{memory.why_unreadable}. rollout cannot tell which versions are held, or whether"
+            " nodes are paused",
             hint=memory.fix,
         )
 
@@ -268,7 +268,7 @@ class RunMemory:
             # Another process may write now.
             return
         except ApiError as error:
-            self._warn(f"this cannot be stored for later rollouts: {error.message}")
+            self._warn(f"cannot write the failure history: {error.message}")
             self._seen = self._with_pending(self._seen)
         else:
             self._pending.clear()

@@ -29,10 +29,13 @@ _GONE = "its record is gone, or is in another lock.namespace"
 _ABORTED = "it was aborted, which removed its record"
 _STAYS = "its cordon and its rollout annotations stay"
 _NO_HOST = (
-    "Add its host to the inventory (-i) and run rollout resume again, or return it with rollout"
-    " abort."
+    "Add its host to the inventory (-i) and run rollout resume again, or return the node to service"
+    " with rollout abort."
 )
-_NOT_OURS = "Return it with rollout abort, which undoes this rollout as well; or look at the node."
+_NOT_OURS = (
+    "Return the node to service with rollout abort, which also undoes this rollout, or check the"
+    " node yourself."
+)
 
 
 class MarkedNode(Struct, frozen=True):
@@ -291,7 +294,7 @@ def find_stranded(
         must_match_record = record.plan is not None and entry.phase is not Phase.FAILED
         if must_match_record and entry.run_id != record.run_id:
             message = (
-                f"it was started by rollout {entry.run_id}, and the record is of another rollout"
+                f"it was started by rollout {entry.run_id}, but the record is of another rollout"
             )
             results.append(_stranded_result(name, entry.phase, message, _NOT_OURS))
         elif must_match_record and name not in planned:

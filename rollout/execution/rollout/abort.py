@@ -137,7 +137,7 @@ class _Undoing(Struct, frozen=True):
                 lambda api: change_slots(api, self.lock_options.namespace, lambda _slots: NO_SLOTS)
             )
         except ApiError as error:
-            self.report.notice(f"warning: FleetLock slots cannot be released: {error.message}")
+            self.report.notice(f"warning: the FleetLock slots cannot be released: {error.message}")
 
     def _report_stranded(self, unfinished: Unfinished) -> Iterator[NodeResult]:
         # Only unclear nodes: the others can be undone without their hosts.
@@ -187,7 +187,7 @@ class _Undoing(Struct, frozen=True):
             )
         except ApiError as error:
             self.report.notice(
-                f"warning: `rollout operate` may start another by itself: {error.message}"
+                f"warning: `rollout operate` may start another rollout by itself: {error.message}"
             )
 
     def _undo_node(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:
@@ -254,7 +254,7 @@ class _Undoing(Struct, frozen=True):
                 if node.is_ready and not was_silent:
                     return
                 readiness = "Ready" if node.is_ready else "not Ready"
-                raise StepError(f"it may be rebooting right now and is {readiness}")
+                raise StepError(f"it may be rebooting right now, and is {readiness}")
             if not self._answers_in_old_boot(task):
                 was_silent = True
             # The answer may have taken long, so read the Node once more after the deadline.

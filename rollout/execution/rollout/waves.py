@@ -125,7 +125,7 @@ class WaveState:
             self._free(name)
         elif missing and missing != ended.missing:
             ended.missing = missing
-            self.health_monitor.report.settling(self.wave.index, f"after {name}: {missing}")
+            self.health_monitor.report.settling(self.wave.index, f"{missing} (after {name})")
 
     def _free_or_soak(self, name: str, ended: _EndedNode) -> None:
         """Free the node's place, or first let it soak: then the cluster has to settle again."""

@@ -92,7 +92,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
 def invalid_answer(origin: str, why: object) -> ApiUnavailableError:
     """Return a retriable error: a proxy may answer only for a while."""
     return ApiUnavailableError(
-        f"the answer to {origin} is not a response of a Kubernetes API server: {why}",
+        f"the response to {origin} is not from a Kubernetes API server: {why}",
         status=_OK,
         hint="Check whether a proxy or a login page answers instead of the API server.",
     )

@@ -277,7 +277,8 @@ def _find_implausible(memory: Memory) -> Iterator[str]:
         yield f"its pause ends at {memory.pause.until!r}"
     missed = memory.missed_deadline
     if missed and not all(map(_is_time, (missed.by, missed.finish or missed.by, missed.since))):
-        yield f"its slip has an invalid time: {missed.by!r}, {missed.finish!r} or {missed.since!r}"
+        times = f"{missed.by!r}, {missed.finish!r} or {missed.since!r}"
+        yield f"its missed deadline has an invalid time: {times}"
 
 
 def _find_implausible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:

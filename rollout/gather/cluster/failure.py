@@ -43,7 +43,7 @@ _NOT_FOUND = 404
 _UNKNOWN_PATH_BODY = b"404 page not found"
 
 _UNAUTHORIZED_HINT = (
-    "Renew the credentials of the kubeconfig's user, or name another context with --context."
+    "Renew the credentials of the kubeconfig's user, or use another context with --context."
 )
 _FORBIDDEN_HINT = (
     "Ask an administrator to grant it; `rollout doctor` lists every permission that is needed."
@@ -71,9 +71,9 @@ _DENIED_BY_POLICY = re.compile(
 )
 _MISSING_NAMESPACE = re.compile(r'^namespaces "[^"]+" not found$')
 _TERMINATING = "NamespaceTerminating"
-_MISSING_NAMESPACE_HINT = "Create that namespace, or name another: --set lock.namespace=NAME."
+_MISSING_NAMESPACE_HINT = "Create that namespace, or use another: --set lock.namespace=NAME."
 _TERMINATING_NAMESPACE_HINT = (
-    "Create that namespace again after it is deleted, or name another: --set lock.namespace=NAME."
+    "Create that namespace again after it is deleted, or use another: --set lock.namespace=NAME."
 )
 _REDIRECT_HINT = "The address in the kubeconfig is not that of an API server."
 
@@ -100,7 +100,7 @@ def error_of_answer(status: int, body: bytes, *, request: str, retry_after: str)
     message = answer.message
     if not message:
         text = " ".join(body.decode("utf-8", "replace").split())[:_LONGEST_BODY]
-        message = joined(": ", f"the API server answered {status} to {request}", text)
+        message = joined(": ", f"the API server responded with {status} to {request}", text)
     if status == _UNAUTHORIZED and _parse_denial(answer.message) is None:
         message = f"the API server does not accept the credentials: {message}"
     is_from_proxy = (

@@ -29,14 +29,14 @@ _EMPTY_POOL_FIX = Fix.with_commands(
     "kubectl get nodes --show-labels",
 )
 _WITHOUT_POOL_FIX = Fix(
-    "They are rebooted last, with the rules outside of [[pool]]. Add a pool for them, unless you"
+    "They are rebooted last, under the rules outside [[pool]]. Add a pool for them, unless you"
     " intend that."
 )
 
 
 def api_server_check(identity: ClusterIdentity) -> Check:
     version = identity.version or "of an unknown version"
-    message = f"the API server answers, and knows this user: {version}"
+    message = f"the API server responds, and accepts this user: {version}"
     return passed(CheckName.KUBECONFIG, identity.server, message)
 
 
@@ -144,8 +144,8 @@ def unwritable_memory_check(memory: Document, refusal: ApiError) -> Check:
 def machine_id_checks(nodes: Sequence[Node]) -> Iterator[Check]:
     for ambiguity in ambiguous_machine_ids(nodes):
         message = (
-            f"{ambiguity.cause}. rollout goes by boot IDs, but FleetLock cannot tell these hosts"
-            " apart"
+            f"{ambiguity.cause}. rollout identifies hosts by their boot IDs, but FleetLock cannot"
+            " tell these hosts apart"
         )
         yield warned(CheckName.IDENTITY, ambiguity.nodes[0], message, Fix(MACHINE_ID_FIX))
 

@@ -87,7 +87,7 @@ def host_checks(
 
 def _checks_of_answer(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
     host = facts.host
-    yield passed(CheckName.SSH, node, f"{host.address}:{host.port} answers")
+    yield passed(CheckName.SSH, node, f"{host.address}:{host.port} responds")
     yield passed(CheckName.HOST_KEY, node, "the host presents the key in known_hosts")
     yield passed(CheckName.USER, node, f"{host.user} can log in")
     yield passed(CheckName.IDENTITY, node, f"it is the Node's host: its boot ID is {facts.boot_id}")
@@ -106,11 +106,9 @@ def _checks_of_answer(node: str, facts: HostFacts, *, own_command: bool) -> Iter
 
 def _sudo_check(node: str, facts: HostFacts, *, own_command: bool) -> Check:
     if facts.may_reboot:
-        return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
+        return passed(CheckName.SUDO, node, f"{facts.host.user} is allowed to reboot it")
     if own_command:
-        return passed(
-            CheckName.SUDO, node, "it is rebooted by a reboot.command, which cannot be tested"
-        )
+        return passed(CheckName.SUDO, node, "reboot.command reboots it, and cannot be tested")
     return failed(CheckName.SUDO, node, facts.reboot_refusal, Fix(facts.reboot_fix))
 
 
@@ -123,7 +121,7 @@ def _rollback_checks(node: str, facts: HostFacts) -> Iterator[Check]:
         message = f"rollout rollback would leave it out: {access.refusal}"
         yield warned(CheckName.ROLLBACK, node, message, Fix(access.fix))
     else:
-        yield passed(CheckName.ROLLBACK, node, f"{facts.host.user} may roll it back")
+        yield passed(CheckName.ROLLBACK, node, f"{facts.host.user} is allowed to roll it back")
 
 
 def _shutdown_check(node: str, facts: HostFacts) -> Check:
@@ -140,7 +138,9 @@ def _shutdown_check(node: str, facts: HostFacts) -> Check:
 def _fix_without_engine(facts: HostFacts) -> Fix:
     advice = capitalize(how_to_ask(facts))
     if not advice:
-        advice = "Set what reports that it needs a reboot: --set detect.sources=SOURCE"
+        advice = (
+            "Specify the source that reports when it needs a reboot: --set detect.sources=SOURCE"
+        )
     return Fix(f"{advice}. Or leave it out with --exclude.")
 
 
@@ -207,7 +207,7 @@ def _source_checks(node: str, facts: HostFacts, *, own_command: bool) -> Iterato
         name = CheckName.UPDATE_STATUS if is_engine else CheckName.DETECT
         message = f"{sign.source}: {sign.detail or sign.answer}"
         if is_engine and sign.answer in _ANSWERS:
-            message = f"update_engine answers {facts.update.operation}"
+            message = f"update_engine reports {facts.update.operation}"
         if sign.blocked and not own_command:
             fix = Fix("Until then the node is left out.")
             yield warned(name, node, f"{sign.source}: {sign.blocked}", fix)

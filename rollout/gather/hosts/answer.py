@@ -70,4 +70,4 @@ def output_of(section: str) -> str:
 
 
 def not_run_message(output: str) -> str:
-    return f"the host did not run the command; it said: {output or 'nothing'}"
+    return f"the host did not run the command, and printed: {output or 'nothing'}"

@@ -61,7 +61,7 @@ def bootc_sign(stdout: Sections, stderr: Sections) -> Sign:
     except (msgspec.MsgspecError, RecursionError):
         host = None
     if host is None or not host.api_version.startswith(_API):
-        why = last_line(stderr.get("bootc", "")) or "no status in its answer"
+        why = last_line(stderr.get("bootc", "")) or "no status in its output"
         return Sign(Source.BOOTC, SourceAnswer.NONE, f"bootc did not respond: {why}")
     return _sign_of_status(host.status)
 

@@ -125,7 +125,7 @@ def verify_identities(
     def verify(name: str, facts: HostFacts) -> HostObservation:
         node = by_name.get(name)
         if node is None or not node.boot_id:
-            why = "its Node does not name its machine: nodeInfo has no boot ID"
+            why = "its Node does not identify its machine: nodeInfo has no boot ID"
             hint = f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}"
             return _unreported_failure(facts, why, hint)
         others = nodes_by_reported_boot.get(facts.boot_id, ())
@@ -167,16 +167,16 @@ def _why_not_its_machine(
         return None
     is_other_machine = is_unique and facts.machine_id != node.machine_id
     if others or is_other_machine:
-        evidence = f"machine ID {facts.machine_id}, the Node has {node.machine_id}"
+        evidence = f"its machine ID is {facts.machine_id}, the Node's is {node.machine_id}"
         if others:
             evidence = f"it is {', '.join(others)}"
         return _wrong_host_failure(facts, f"the host is not this Node's machine: {evidence}")
     return _unreported_failure(
         facts,
-        f"its kubelet has not reported since its last boot: boot ID {facts.boot_id}, the Node has"
-        f" {node.boot_id}",
-        "Wait until it has; else see systemctl status kubelet on the host, and kubectl describe"
-        f" node {node.name}",
+        f"its kubelet has not reported since the last boot: its boot ID is"
+        f" {facts.boot_id}, the Node's is {node.boot_id}",
+        "Wait until it has reported. If it does not, see systemctl status kubelet on the host, and"
+        f" kubectl describe node {node.name}",
     )
 
 
@@ -185,8 +185,8 @@ def _wrong_host_failure(facts: HostFacts, why: str) -> ProbeFailure:
         facts.host,
         ProbeFailureKind.WRONG_HOST,
         f"{why} (at {facts.host.address})",
-        "See where the Node's address, the inventory or ~/.ssh/config lead: kubectl get node -o"
-        " wide, ssh -G HOST",
+        "Check which machine the Node's address, the inventory or ~/.ssh/config points to: kubectl"
+        " get node -o wide, ssh -G HOST",
         summary=why,
     )
 
@@ -206,8 +206,8 @@ class AmbiguousMachineId(Struct, frozen=True):
         names = shortened(self.nodes, _MOST_NAMES)
         if self.machine_id:
             return (
-                f"{names} report the same machine ID: their kubelets read that of an image, not the"
-                " host's"
+                f"{names} report the same machine ID: their kubelets read the machine ID of an"
+                " image, not of the host"
             )
         return f"{names}: nodeInfo has no machine ID, because the kubelet finds no /etc/machine-id"
 

@@ -16,6 +16,7 @@ from rollout.model.host import Host, HostObservation, ProbeFailure, ProbeFailure
 from rollout.model.text import excerpt
 from rollout.ports import CommandResult, HostExecutor, HostShell
 
+_BUG_HINT = "This is a bug in rollout: report it where you got rollout."
 _FAILURE_KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
     (HostKeyError, ProbeFailureKind.HOST_KEY),
     (SshAuthError, ProbeFailureKind.AUTH),
@@ -86,8 +87,13 @@ def _parse_or_fail(host: Host, result: CommandResult, probe: Probe) -> HostObser
     try:
         return parse_probe(host, result, probe)
     except Exception as error:  # noqa: BLE001 - one host's answer must not stop the others
-        message = f"reading its answer failed: {excerpt(repr(error))}"
-        return ProbeFailure(host, ProbeFailureKind.GARBLED, message, "Please report this.")
+        message = f"its response cannot be read: {excerpt(repr(error))}"
+        return ProbeFailure(
+            host,
+            ProbeFailureKind.GARBLED,
+            message,
+            _BUG_HINT,
+        )
 
 
 def _no_address_failure(host: Host) -> ProbeFailure:
@@ -95,7 +101,7 @@ def _no_address_failure(host: Host) -> ProbeFailure:
         host,
         ProbeFailureKind.NO_ADDRESS,
         "no address is known for it",
-        "Its Node reports none that can be used: name the host in an inventory.",
+        "Its Node reports no usable address. Add the host to an inventory.",
     )
 
 
@@ -135,4 +141,7 @@ def _ask_or_catch(host: Host, ask: Callable[[Host], T]) -> T | SshError:
     except SshError as error:
         return error
     except Exception as error:  # noqa: BLE001 - an unexpected error must not stop the other hosts
-        return SshUnreachableError(f"asking it failed: {error!r}", hint="Please report this.")
+        return SshUnreachableError(
+            f"the query failed: {error!r}",
+            hint=_BUG_HINT,
+        )

@@ -163,7 +163,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
     boot_id = stdout.get("boot-id", "").lower()
     if not _BOOT_ID.fullmatch(boot_id):
         # Without a boot ID, no reboot could be proved.
-        cause = last_line(stderr.get("boot-id", "")) or "it is not what a kernel prints"
+        cause = last_line(stderr.get("boot-id", "")) or "the output is not a boot ID"
         why = f"the boot ID cannot be read: {cause}"
         hint = f"The SSH user must be able to read {_BOOT_ID_FILE}."
         return ProbeFailure(host, ProbeFailureKind.GARBLED, why, hint)
@@ -277,12 +277,12 @@ def _incomplete_answer(host: Host, result: CommandResult, stdout: Sections) -> P
         return ProbeFailure(
             host,
             ProbeFailureKind.UNREACHABLE,
-            "the connection ended in the middle of the answer",
+            "the connection ended in the middle of the response",
             "The host may be going down; try again.",
         )
     if stdout:
         *_, last_section = stdout
-        message = f"the answer was cut off after {excerpt(last_section, 40)!r}"
+        message = f"the response was cut off after {excerpt(last_section, 40)!r}"
     else:
         message = not_run_message(last_line(result.stderr) or last_line(result.stdout))
     return ProbeFailure(

@@ -70,16 +70,16 @@ def _sign_of_partitions(stdout: Sections, stderr: Sections, running: str) -> Sig
     other = values.get("OTHER", "")
     if not (_DEVICE.fullmatch(booted) and _DEVICE.fullmatch(other)):
         why = complaint or "cgpt names no other USR partition"
-        return _sign(SourceAnswer.NONE, f"its other USR partition is not known: {why}")
+        return _sign(SourceAnswer.NONE, f"cannot find its other USR partition: {why}")
     flag = _SUCCESSFUL.search(section)
     if flag is None:
         why = complaint or "cgpt shows no flags of it"
-        return _sign(SourceAnswer.NONE, f"whether {other} can boot is not known: {why}", booted)
+        return _sign(SourceAnswer.NONE, f"cannot tell whether {other} can boot: {why}", booted)
     engine = parse_update_status(stdout, stderr)
     # Without an engine, nothing writes the partition.
     is_engine_silent = engine.operation is UpdateOperation.UNKNOWN
     if is_engine_silent and engine.trouble is not EngineTrouble.MISSING:
-        why = f"whether {other} is being updated is not known: {engine.message}"
+        why = f"cannot tell whether {other} is being updated: {engine.message}"
         return _sign(SourceAnswer.NONE, why, booted)
     has_booted = flag[1] == "1"
     why = _why_partition_unusable(values, engine.operation, has_booted=has_booted)

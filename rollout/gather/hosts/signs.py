@@ -87,7 +87,7 @@ def _why_unknown(stdout: Sections, stderr: Sections) -> tuple[EngineTrouble, str
         bus_error = last_line(stderr.get("bus", ""))
         if bus_error.endswith(_NO_SUCH_SERVICE):
             return EngineTrouble.MISSING, "update_engine is not on this host"
-        why = "update_engine_client is not on this host, and D-Bus gave no response"
+        why = "update_engine_client is not on this host, and D-Bus did not respond"
         return EngineTrouble.MISSING, _with_cause(why, bus_error)
     if any(_DENIED_VALUE in stdout[section] for section in sections):
         return EngineTrouble.DENIED, _with_cause(
@@ -154,7 +154,7 @@ def _reboot_required_sign(stdout: Sections, stderr: Sections) -> Sign:
     if answer not in {SourceAnswer.NEEDED, SourceAnswer.NOT_NEEDED}:
         why = last_line(stderr.get("reboot-required", "")) or "no response"
         return Sign(
-            source, SourceAnswer.NONE, f"whether /run/reboot-required exists is not known: {why}"
+            source, SourceAnswer.NONE, f"cannot tell whether /run/reboot-required exists: {why}"
         )
     if answer == SourceAnswer.NOT_NEEDED:
         return Sign(source, SourceAnswer.NOT_NEEDED, "no /run/reboot-required")
@@ -185,7 +185,7 @@ def parse_deployments(stdout: Sections) -> tuple[OstreeDeployment, ...] | None:
 
 
 def why_rpm_ostree_silent(stderr: Sections) -> str:
-    why = last_line(stderr.get("rpm-ostree", "")) or "no status in its answer"
+    why = last_line(stderr.get("rpm-ostree", "")) or "no status in its output"
     return f"rpm-ostree did not respond: {why}"
 
 
@@ -225,16 +225,16 @@ def _command_sign(stdout: Sections, _stderr: Sections) -> Sign:
     output = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_EXCERPT)
     suffix = f": {output}" if output else ""
     if status is None or status == TIMED_OUT:
-        return Sign(source, SourceAnswer.NONE, f"the detect.command did not end in time{suffix}")
+        return Sign(source, SourceAnswer.NONE, f"detect.command did not finish in time{suffix}")
     if status in {_NOT_EXECUTABLE, NOT_FOUND} or status >= _FIRST_SIGNAL_STATUS:
         return Sign(
             source,
             SourceAnswer.NONE,
-            f"the detect.command did not run: exit status {status}{suffix}",
+            f"detect.command did not run: exit status {status}{suffix}",
         )
     if status:
-        return Sign(source, SourceAnswer.NOT_NEEDED, f"the detect.command exited with {status}")
-    return Sign(source, SourceAnswer.NEEDED, f"the detect.command exited with 0{suffix}")
+        return Sign(source, SourceAnswer.NOT_NEEDED, f"detect.command exited with {status}")
+    return Sign(source, SourceAnswer.NEEDED, f"detect.command exited with 0{suffix}")
 
 
 _SIGN_READERS = {

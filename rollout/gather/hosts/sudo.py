@@ -24,11 +24,11 @@ class SudoProblem(StrEnum):
 
     NOT_IN_SUDOERS = "the user is not in the sudoers file"
     NO_TERMINAL = "sudo wants a terminal (requiretty)"
-    PASSWORD = "sudo asks for a password, or does not know the user at all"  # noqa: S105
+    PASSWORD = "sudo asks for a password, or has no rule for the user"  # noqa: S105
     NOT_ALLOWED = "the sudoers rules do not allow the user this command"
     NOT_INSTALLED = "sudo is not installed"
     NO_ANSWER = "sudo did not respond in time"
-    OTHER = "sudo does not run it"
+    OTHER = "sudo failed"
 
 
 _PROBLEM_PATTERNS = (
@@ -51,12 +51,12 @@ _FIXES: Mapping[SudoProblem | None, str] = {
         "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty"
     ),
     SudoProblem.NOT_INSTALLED: (
-        "Install sudo there, connect as root, or reboot by a reboot.command of your own."
+        "Install sudo there, connect as root, or set reboot.command to a command without sudo."
     ),
     SudoProblem.NO_ANSWER: (
-        "See on the host why sudo hangs: a directory server or a name server that does not respond?"
+        "Find out on the host why sudo hangs. A directory or name server may not be responding."
     ),
-    SudoProblem.OTHER: "See on the host what is wrong with sudo.",
+    SudoProblem.OTHER: "Find out on the host what is wrong with sudo.",
 }
 
 
@@ -91,7 +91,7 @@ def command_refusal(user: str, command: str, problem: SudoProblem | None, stderr
     cause = describe_problem(problem, stderr)
     if problem is SudoProblem.PASSWORD and not stderr:
         cause = f"{problem} (the last sudo rule for this command has no NOPASSWD)"
-    return joined(": ", f"{user} may not run `sudo -n {command}`", cause)
+    return joined(": ", f"{user} cannot run `sudo -n {command}`", cause)
 
 
 def wants_password(listed_rules: str, command: str) -> bool:

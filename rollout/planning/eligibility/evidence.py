@@ -227,7 +227,7 @@ def _why_untimely(
     if made_at is None:
         return "it does not say when it was made"
     if now is None:
-        return "the API server has not told its time"
+        return "the API server did not report its time"
     if made_at > now + _LATE_CLOCK:
         return f"it was made at {document.made_at}, in the future"
     if (now - made_at).total_seconds() > rules.max_age:
@@ -235,5 +235,7 @@ def _why_untimely(
         most = elapsed(rules.max_age)
         return f"it is stale: made {age} ago, and evidence.max-age is {most}"
     if latest_at is not None and made_at < latest_at:
-        return f"it was made at {document.made_at}, and a later one, of {latest}, was seen before"
+        return (
+            f"it was made at {document.made_at}, but a later one, made at {latest}, was seen before"
+        )
     return ""

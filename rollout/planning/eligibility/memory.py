@@ -94,8 +94,8 @@ def with_hold(memory: Memory, version: str, *, by: str, now: datetime) -> Memory
         return memory
     if not known.is_held and _are_too_many_held(memory.versions):
         raise BlockedError(
-            f"{version} cannot be held: {_MOST_HELD_VERSIONS} other versions are",
-            hint="Release those that are no longer in use: rollout release VERSION",
+            f"{version} cannot be held: {_MOST_HELD_VERSIONS} other versions are already held",
+            hint="End the holds that you no longer need: rollout release VERSION",
         )
     held = replace(known, held_since=whole_second(now), held_by=by)
     return replace(memory, versions=_keep_recent({**memory.versions, version: held}))
@@ -243,7 +243,7 @@ def why_aborted(memory: Memory) -> str:
         _LONGEST_SENTENCE,
     )
     return (
-        f"{abort}; unattended passes stay stopped until `rollout unpause --unattended`, or a"
+        f"{abort}; unattended passes stay stopped until you run `rollout unpause --unattended` or"
         " `rollout apply`"
     )
 

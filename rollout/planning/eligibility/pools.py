@@ -88,13 +88,14 @@ def _check_names_and_order(pools: Sequence[Pool]) -> None:
             raise UsageError(
                 f"pool {DEFAULT!r}: that name is for the nodes that no pool matches",
                 hint=(
-                    "Give it another name; the rules of the default pool are those outside of"
+                    "Give it another name. The rules of the default pool are the ones outside"
                     " [[pool]]."
                 ),
             )
         if times[pool.name] > 1:
             raise UsageError(
-                f"pool {pool.name!r}: there are {times[pool.name]} of this name", hint="Rename one."
+                f"pool {pool.name!r}: {times[pool.name]} pools have this name",
+                hint="Rename one of them.",
             )
         unknown = [name for name in pool.after if name not in times]
         if unknown:

@@ -182,7 +182,7 @@ def _parse_dated_freeze(match: re.Match[str], rule: str) -> DatedFreeze:
         interval = Interval(begin.astimezone(UTC), end.astimezone(UTC))
     except (ValueError, OverflowError) as error:
         raise UsageError(
-            f"{rule} has a moment that does not exist: {error}", hint=_FREEZE_HINT
+            f"{rule} contains a time that does not exist: {error}", hint=_FREEZE_HINT
         ) from error
     if interval.begin >= interval.end:
         raise UsageError(f"{rule} ends before it begins", hint="Write the earlier moment first.")

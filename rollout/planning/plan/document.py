@@ -56,7 +56,7 @@ def _decode(wanted: Any, value: Any) -> Any:
             return wanted.parse(value)
         except UsageError as error:
             raise ValueError(error.message) from error
-    raise ValueError(f"a {wanted.__name__} is written as text")
+    raise ValueError(f"a {wanted.__name__} must be a string")
 
 
 def with_id(plan: RolloutPlan) -> RolloutPlan:
@@ -199,13 +199,13 @@ def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
         return
     for node in plan.nodes:
         if node.pool not in names:
-            yield f"{node.name} is of the pool {node.pool!r}, which has no rules"
+            yield f"{node.name} is in the pool {node.pool!r}, which has no rules"
 
 
 def _rolling_problems(wave: Wave, rules: Rolling) -> Iterator[str]:
     names = {node.name for node in wave.nodes}
     for name in sorted({*rules.holds, *rules.begins} - names):
-        yield f"wave {wave.index} rolls over {name!r}, which is not one of its nodes"
+        yield f"wave {wave.index} has a rolling order with {name!r}, which is not one of its nodes"
     keys = set(chain.from_iterable(rules.holds.values()))
     for key in sorted(keys - rules.capacity.keys()):
-        yield f"wave {wave.index} does not say how much there is of {key!r}"
+        yield f"wave {wave.index} does not specify the capacity of {key!r}"

@@ -20,9 +20,9 @@ from rollout.planning.eligibility.windows import Window, parse_freeze
 def impossible_rules(policy: Policy) -> Iterator[str]:
     for name, value in _values_that_must_not_be_zero(policy):
         if isinstance(value, Count) and value.is_zero:
-            yield f"{name} takes no node at all"
+            yield f"{name} allows no nodes"
         elif isinstance(value, Duration) and not value:
-            yield f"{name} leaves no time at all"
+            yield f"{name} allows no time"
     if policy.rollback and not is_version(policy.rollback):
         yield f"{policy.rollback!r} is not a version"
     for text in policy.gates.alerts.matchers:

@@ -51,13 +51,13 @@ def find_differences(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference,
 def _node_differences(planned: PlannedNode, node: Node, pools: Pools) -> Iterator[Difference]:
     pool = pools.pool_of(node.labels)
     if pool != planned.pool:
-        yield Difference(f"it was in the pool {planned.pool}, and is in {pool} now")
+        yield Difference(f"it was in the pool {planned.pool}, but is in {pool} now")
     if node.uid != planned.node_uid:
         yield Difference("the Node was deleted and created again")
     if node.unschedulable and not planned.was_cordoned:
         yield Difference("it has been cordoned since the plan was made")
     if not node.unschedulable and planned.was_cordoned:
-        yield Difference("it was cordoned when the plan was made, and is not now")
+        yield Difference("it was cordoned when the plan was made, but is not cordoned now")
 
 
 def _host_differences(
@@ -79,7 +79,7 @@ def _fact_differences(planned: PlannedNode, facts: HostFacts) -> Iterator[Differ
         machines = f"machine ID {planned.machine_id} then, {facts.machine_id} now"
         yield Difference("its host is a different machine", machines)
     if facts.running_version != planned.running_version:
-        yield Difference(f"it ran {planned.running_version}, and runs {facts.running_version} now")
+        yield Difference(f"it ran {planned.running_version}, but runs {facts.running_version} now")
     detection = facts.detection
     if detection.needs_reboot and not planned.staged:
         yield Difference("an update has been staged since the plan was made")
@@ -91,11 +91,11 @@ def _fact_differences(planned: PlannedNode, facts: HostFacts) -> Iterator[Differ
     elif planned.staged and detection.staged_version != planned.staged_version:
         before = planned.staged_version or "an unknown version"
         now = detection.staged_version or "an unknown version"
-        yield Difference(f"{before} was staged, and {now} is now")
+        yield Difference(f"{before} was staged, but {now} is staged now")
 
 
 def _why_no_longer_needed(planned: PlannedNode) -> str:
     # Older plans name no sources: update_engine was the only one.
     if planned.detected_by in {(), DEFAULT_SOURCES}:
         return "its staged update is gone"
-    return f"it needs no reboot any more by {', '.join(planned.detected_by)}"
+    return f"it no longer needs a reboot according to {', '.join(planned.detected_by)}"

@@ -227,7 +227,7 @@ def run_page(report: RunReport) -> str:
 def live_page(report: RunReport | None, frame: LivePageFrame) -> Page:
     title = "No rollout is recorded on this machine"
     if frame.history:
-        title = "The latest run is only listed below"
+        title = "The latest run is listed in the history below"
     content: Mapping[str, Any] = {"title": title, "report": None}
     if report is not None:
         content = _report_variables(report)

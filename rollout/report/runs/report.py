@@ -89,7 +89,7 @@ def _recorded_interval(view: RunView, origin: str) -> Interval:
     if view.begun_at is None or view.last_at is None or not (view.headers or view.plans):
         raise InputError(
             f"no run is recorded in {origin}",
-            hint="Is it a journal? --set output.journal=FILE writes one.",
+            hint="Is this file a journal? --set output.journal=FILE writes one.",
         )
     return Interval(view.begun_at, view.last_at)
 
@@ -199,12 +199,12 @@ def _node_report(node: NodeView, planned: PlannedNode) -> NodeReport:
 def _gaps(view: RunView, damaged_lines: int, *, is_running: bool) -> Iterator[str]:
     versions = {header.format_version for header in view.headers if header.format_version}
     for version in sorted(versions - {FORMAT_VERSION}):
-        known = f"this program knows {FORMAT_VERSION}, and shows that much"
+        known = f"this report shows only what format {FORMAT_VERSION} contains"
         yield f"The journal has the format {printable(version)}; {known}."
     if not view.headers:
         yield "The journal does not say who started the run: its first line is missing."
     if not view.plans:
-        yield "The journal has no plan, so it is not known what was planned."
+        yield "The journal has no plan, so the report cannot show what was planned."
     left_out = damaged_lines + view.unknown_record_count
     if left_out:
         yield (

@@ -153,7 +153,7 @@ def part_table(report: RunReport) -> ReportTable:
         )
         for share in report.parts
     ]
-    note = "If nodes did several things at once, each gets its share of that time."
+    note = "If nodes did several things at the same time, each part gets its share of that time."
     headings = ("Part", "Time in the run", "Share", "Median per node", "Longest")
     return ReportTable("Where the time went", headings, rows, note)
 
@@ -183,7 +183,7 @@ def wave_table(report: RunReport) -> ReportTable:
         "Estimated",
         "Settled in",
         "Waited for",
-        "Why together",
+        "Reason",
     )
     return ReportTable("Waves", headings, rows)
 
