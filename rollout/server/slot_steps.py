@@ -213,11 +213,8 @@ class SlotSteps(Struct, frozen=True):
                 seconds=self._shutdown_seconds,
             )
         follows_earlier_grant = may_have_earlier_grant and not node.is_ready
-        if not (
-            has_grant(node)
-            or follows_earlier_grant
-            or has_same_machine_rebooted(context.planned, node)
-        ):
+        has_rebooted_already = has_same_machine_rebooted(context.planned, node)
+        if not (has_grant(node) or follows_earlier_grant or has_rebooted_already):
             raise error from None
 
     def _require_late_reboot(self, context: NodeContext, error: RolloutError) -> None:

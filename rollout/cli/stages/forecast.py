@@ -71,15 +71,15 @@ def _report_missed_deadline(
     """Warn, and notify unless an earlier pass has."""
     finish_by = settings.operate.finish_by
     stored = memory.missed_deadline
-    # A stored delay of another deadline says nothing about this one.
-    has_notified = stored is not None and stored.by == finish_by
+    # An earlier pass that stored this deadline has notified of it, too.
+    notified = stored if stored and stored.by == finish_by else None
     missed = MissedDeadline(
         finish_by,
         finish=timestamp(late.at) if late.at else "",
-        since=stored.since if stored and has_notified else timestamp(now),
+        since=notified.since if notified else timestamp(now),
     )
     say(f"warning: {missed}; {late.slowest_wave}")
-    if not has_notified:
+    if notified is None:
         deadline = parse_timestamp(finish_by)
         is_over = deadline is not None and deadline <= now
         command = "rollout plan" if is_over else f"rollout plan --finish-by {finish_by}"
