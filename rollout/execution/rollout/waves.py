@@ -194,8 +194,9 @@ class StopRule(Struct, frozen=True):
 
     def why_none_continues(self) -> Finding | None:
         """Return why not even started nodes are continued, or None."""
-        why_stopped = self.stop.reason if self.stop.is_due else None
-        return self.ledger.why_fenced or why_stopped
+        if self.ledger.is_fenced:
+            return self.ledger.why_fenced
+        return self.stop.reason if self.stop.is_due else None
 
     def why_none_starts(self) -> Finding | None:
         why = self.why_none_continues()
