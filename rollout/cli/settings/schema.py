@@ -296,8 +296,7 @@ class DrainSettings(SettingsTable):
     )
     exclude_from_load_balancers: Pause = setting(
         _POLICY.exclude_from_load_balancers,
-        "How long before its drain to remove a node from external load balancers; 0s does not"
-        " remove the node",
+        "Remove a node from external load balancers this long before its drain; 0s turns this off",
     )
 
 
