@@ -83,10 +83,10 @@ def plan_extent(plan: RolloutPlan) -> str:
 
 
 def wave_title(index: int, waves: int, in_flight: int | None) -> str:
-    """Return `wave 1 of 2`, or `part 1 of 2, 3 in flight at most`."""
+    """Return `wave 1 of 2`, or `part 1 of 2, at most 3 in flight`."""
     if in_flight is None:
         return f"wave {index} of {waves}"
-    return f"part {index} of {waves}, {in_flight} in flight at most"
+    return f"part {index} of {waves}, at most {in_flight} in flight"
 
 
 def progress_text(view: RunView, now: float) -> str:

@@ -293,7 +293,9 @@ def _rolled_back_text(statuses: Sequence[NodeStatus]) -> str:
     if not rolled_back:
         return ""
     versions = " and ".join(sorted(map(printable, rolled_back)))
-    return f"A check for updates may stage {versions} again. Find out first why it was rolled back."
+    return (
+        f"A check for updates may stage {versions} again. Find out the cause of the rollback first."
+    )
 
 
 def _failure_text(status: NodeStatus, memory: Memory, now: datetime | None) -> str:

@@ -218,7 +218,7 @@ def resume_preview(
         fate = "failed, and retried only with --retry-failed"
         if retry:
             # The new plan excludes these nodes.
-            fate = "failed, and left out now"
+            fate = "failed, and left out of this run"
         lines.append(f"  {fate}: {shortened(left_out)}")
     if inherited.failures:
         lines.append(f"  failures that count towards --max-failures so far: {inherited.failures}")

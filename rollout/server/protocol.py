@@ -84,7 +84,7 @@ class FleetLockAnswer(Struct, frozen=True):
         """Return this answer, or `lock_lost` if it is too late."""
         if moment <= self.until:
             return self
-        message = f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold"
+        message = f"the response ({self.kind}) was ready {moment - self.until:.1f} s too late"
         return FleetLockAnswer(AnswerKind.LOCK_LOST, message)
 
 

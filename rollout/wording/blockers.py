@@ -171,7 +171,7 @@ def _pod_refused(finding: findings.PodRefused) -> Words:
 @words.register
 def _stuck_terminating(finding: findings.StuckTerminating) -> Words:
     stuck = stuck_terminating(finding.overdue, finding.finalizers)
-    cause = f"{stuck}, which is longer than --drain-timeout"
+    cause = f"{stuck}, but --drain-timeout is {finding.timeout}"
     setting = f"--set drain.skip-wait-for-delete-timeout={round(finding.timeout)}"
     return Words(cause, fix=f"see what blocks its deletion, or skip it with {setting}")
 
