@@ -9,6 +9,7 @@ import typer
 
 from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import (
+    CommandSettings,
     PlacedValue,
     SettingsFile,
     SettingValues,
@@ -45,8 +46,13 @@ _CONFIG = option(
     None, "Settings file (TOML)", "FILE", "--config", "-c", envvar="ROLLOUT_CONFIG", **_OUTPUT
 )
 _SET = option(None, "Set any setting by its key; repeatable", "KEY=VALUE", "--set", **_OUTPUT)
+_FORMAT = "output.format"
+_VERBOSE = "output.verbose"
 _ONE_DOCUMENT = tuple(word for word in OutputFormat if word is not OutputFormat.NAME)
-LINES = (OutputFormat.TEXT, OutputFormat.WIDE, OutputFormat.JSON)
+_TEXT = (OutputFormat.TEXT, OutputFormat.WIDE)
+DOCUMENT = (OutputFormat.JSON, OutputFormat.YAML)
+"""Formats of a command that has no plain text output."""
+LINES = (*_TEXT, OutputFormat.JSON)
 """Formats of a command that prints a line of JSON for each event."""
 NODES = tuple(OutputFormat)
 """Formats of a command that shows nodes."""
@@ -59,6 +65,7 @@ def takes(
     arguments: Any = None,
     reads: Sequence[str] = (),
     helps: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of these tables or settings, and of `output`.
 
@@ -68,6 +75,7 @@ def takes(
     arguments: NODE_ARGUMENTS, or PLAN_OR_NODES; a saved plan becomes the command's `file`.
     reads: Settings without a flag whose variables are read, to warn that they have no effect.
     helps: Help that differs for this command, by setting.
+    defaults: Defaults that differ for this command, in words for its help, by setting.
     """
     setting_by_parameter = _shared_settings(names)
     with_variables = [*setting_by_parameter.values(), *(every_setting()[name] for name in reads)]
@@ -75,7 +83,11 @@ def takes(
     positional = []
     if arguments is not None:
         positional.append(_parameter("nodes_or_file", list[str] | None, arguments))
-    shared_parameters = list(_shared_parameters(setting_by_parameter, helps or {}, formats))
+    help_by_setting = {
+        setting.name: _flag_help(setting, formats, helps or {}, defaults or {})
+        for setting in setting_by_parameter.values()
+    }
+    shared_parameters = list(_shared_parameters(setting_by_parameter, help_by_setting, formats))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -91,7 +103,7 @@ def takes(
             values = {setting: received.pop(name) for name, setting in setting_by_parameter.items()}
             variables = from_environment(os.environ, with_variables)
             settings = merge_settings(file, variables, _typed_settings(values, assigned, nodes))
-            _check_format(settings.output.format, formats)
+            _check_format(settings, formats)
             with log_command(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
 
@@ -104,12 +116,12 @@ def takes(
 
 def _shared_parameters(
     setting_by_parameter: Mapping[str, Setting],
-    helps: Mapping[str, str],
+    help_by_setting: Mapping[str, str],
     formats: Sequence[OutputFormat],
 ) -> Iterator[inspect.Parameter]:
     for name, setting in setting_by_parameter.items():
-        text = helps.get(setting.name, setting.help)
-        yield _parameter(name, _annotation(setting, text, formats))
+        words = formats if setting.name == _FORMAT else setting.words
+        yield _parameter(name, _annotation(setting, help_by_setting[setting.name], words))
     yield _parameter("config", Path | None, _CONFIG)
     yield _parameter("set_", list[str] | None, _SET)
 
@@ -170,10 +182,13 @@ def _typed_settings(
     return typed
 
 
-def _check_format(format: OutputFormat, formats: Sequence[OutputFormat]) -> None:
-    if format not in formats:
+def _check_format(settings: CommandSettings, formats: Sequence[OutputFormat]) -> None:
+    chosen = settings.output.format
+    # Text is the default, and a settings file may choose it for the commands that print text.
+    is_unspecified = chosen in _TEXT and _FORMAT not in settings.typed
+    if chosen not in formats and not is_unspecified:
         raise UsageError(
-            f"-o {format} is not available for this command",
+            f"-o {chosen} is not available for this command",
             hint=f"Use -o with {', '.join(formats)}.",
         )
 
@@ -203,14 +218,34 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
     )
 
 
-def _annotation(setting: Setting, text: str, formats: Sequence[OutputFormat]) -> Any:
+def _flag_help(
+    setting: Setting,
+    formats: Sequence[OutputFormat],
+    helps: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> str:
+    """Return the help with its default: `How long to wait [10m]`."""
+    text = helps.get(setting.name, setting.help)
+    default = "" if setting.kind is bool else default_text(setting.default)
+    if setting.name == _VERBOSE:
+        default = ""
+    if setting.name == _FORMAT:
+        text = f"Output format: {_either(formats)}"
+        default = formats[0] if len(formats) > 1 else ""
+    if setting.name in defaults:
+        return f"{text}; default: {defaults[setting.name]}"
+    return f"{text} [{default}]" if default else text
+
+
+def _either(words: Sequence[str]) -> str:
+    """Return `text, wide or json`."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _annotation(setting: Setting, text: str, words: Sequence[str]) -> Any:
     """Return the type of the parameter, with its flag. None stands for a flag that is not given."""
-    words = setting.words
-    if setting.name == "output.format":
-        words = formats
-        text = f"Output format: {', '.join(words[:-1])} or {words[-1]}"
-    is_counter = setting.name == "output.verbose"
-    default = "" if is_counter or setting.kind is bool else default_text(setting.default)
+    is_counter = setting.name == _VERBOSE
     names = [f"--{setting.flag}"]
     if setting.default is True:
         names = [f"--{setting.flag}/--no-{setting.flag}"]
@@ -221,7 +256,7 @@ def _annotation(setting: Setting, text: str, formats: Sequence[OutputFormat]) ->
         metavar=setting.metavar or None,
         count=is_counter,
         autocompletion=_completer(setting, words),
-        help=f"{text} [{default}]" if default else text,
+        help=text,
         rich_help_panel=_PANELS.get(setting.name.partition(".")[0]),
     )
     kind: Any = list[str] if setting.is_list else str

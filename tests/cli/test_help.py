@@ -93,6 +93,13 @@ def test_the_help_of_fleetlock_serve_shows_its_own_default() -> None:
     assert "[the sum of the slots]" in shown
 
 
+@pytest.mark.parametrize("flag", ["--drain-timeout", "--reboot-timeout", "--settle-timeout"])
+def test_the_help_of_resume_says_that_planned_timeouts_still_apply(flag: str) -> None:
+    shown = flag_help("resume", flag)
+    assert shown.endswith("; default: as planned")
+    assert "[" not in shown
+
+
 def flag_help(command: str, flag: str) -> str:
     text = dict(helps(root_command(), "rollout"))[f"rollout {command}"]
     match = re.search(rf"^  {flag} .*\n(?: {{20,}}.*\n)*", text, re.MULTILINE)

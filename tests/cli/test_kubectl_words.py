@@ -82,6 +82,9 @@ def test_history_is_printed_as_yaml(command: Command) -> None:
         ("resume", "-o", "name"),
         ("pause", "--all", "-o", "name"),
         ("doctor", "-o", "name"),
+        ("inventory", "-o", "text"),
+        ("report", "-o", "wide"),
+        ("evidence", "-o", "text"),
     ],
     ids=" ".join,
 )
@@ -90,18 +93,29 @@ def test_a_format_that_a_command_cannot_print_is_refused_before_it_does_anything
 ) -> None:
     ended = command(*words).ends(ExitCode.USAGE)
     assert f"{words[-2]} {words[-1]} is not available for this command" in ended.stderr
+    assert "Use -o with " in ended.stderr
+
+
+def test_a_variable_for_text_output_does_not_stop_a_command_without_text(
+    command: Command, tiny: Lab
+) -> None:
+    ended = command("inventory", lab=tiny, variables={"ROLLOUT_OUTPUT": "wide"}).ends(ExitCode.OK)
+    assert "worker-1" in json.loads(ended.stdout)["nodes"]["hosts"]
 
 
 @pytest.mark.parametrize(
     ("name", "formats"),
     [
-        ("evidence", "text, wide or json"),
-        ("doctor", "text, wide, json or yaml"),
-        ("plan", "text, wide, json, yaml or name"),
+        ("evidence", "json"),
+        ("inventory", "json or yaml [json]"),
+        ("report", "json or yaml; default: by --out, else Markdown"),
+        ("doctor", "text, wide, json or yaml [text]"),
+        ("plan", "text, wide, json, yaml or name [text]"),
     ],
 )
 def test_help_names_the_formats_of_the_command(command: Command, name: str, formats: str) -> None:
-    assert f"Output format: {formats} [text]" in command(name, "--help").stdout
+    shown = " ".join(command(name, "--help").stdout.split())
+    assert f"Output format: {formats} -v, --verbose" in shown
 
 
 def saved(command: Command, lab: Lab, folder: Path) -> str:

@@ -6,7 +6,7 @@ import typer
 
 from rollout.adapters import journal
 from rollout.adapters.local_files import check_output_file, output_file, write_whole
-from rollout.cli.flags import takes
+from rollout.cli.flags import DOCUMENT, takes
 from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import CommandSettings
 from rollout.cli.settings.schema import OutputFormat
@@ -95,7 +95,7 @@ def _read_all_runs() -> Iterator[RunReport]:
             say(f"warning: {error.message}")
 
 
-@takes()
+@takes(formats=DOCUMENT, defaults={"output.format": "by --out, else Markdown"})
 def report(
     settings: CommandSettings,
     run: str = argument("", _RUN_OF_REPORT, "RUN", run_ids),

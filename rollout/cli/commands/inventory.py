@@ -9,7 +9,7 @@ import typer
 
 from rollout.adapters.local_files import check_output_file, output_file, write_whole
 from rollout.cli import consent, wiring
-from rollout.cli.flags import NODE_ARGUMENTS, YES, takes
+from rollout.cli.flags import DOCUMENT, NODE_ARGUMENTS, YES, takes
 from rollout.cli.options import option
 from rollout.cli.settings.reading import SELECTION, CommandSettings
 from rollout.cli.settings.rules import selection_of
@@ -37,7 +37,7 @@ _READABLE_BY_ALL = 0o644
 _MOST_NAMES = 5
 
 
-@takes("cluster", *SELECTION, "ssh")
+@takes("cluster", *SELECTION, "ssh", formats=DOCUMENT)
 def inventory(
     settings: CommandSettings,
     list: bool = option(False, "Print every host and group (default)"),  # noqa: ARG001 - Ansible's

@@ -15,9 +15,10 @@ from rollout.adapters.local_files import (
     write_whole,
 )
 from rollout.cli import wiring
-from rollout.cli.flags import LINES, takes
+from rollout.cli.flags import takes
 from rollout.cli.options import argument, option
 from rollout.cli.settings.reading import CommandSettings
+from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.settings.values import (
     parse_future_time,
     parse_node_name,
@@ -357,7 +358,7 @@ _SIGN_KEY = option(
 )
 
 
-@takes("cluster", formats=LINES)
+@takes("cluster", formats=(OutputFormat.JSON,))
 def evidence(
     settings: CommandSettings,
     version: str = _PROVEN_VERSION,

@@ -43,6 +43,7 @@ _WAIT = "How long to wait for a node that may be rebooting"
         "nodes.allow": "Proceed despite this condition, or include nodes with it: blocked, held or"
         " unhealthy; repeatable"
     },
+    defaults=dict.fromkeys(TIMEOUTS, "as planned"),
 )
 def resume(
     settings: CommandSettings,
