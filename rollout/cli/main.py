@@ -27,9 +27,9 @@ With a cluster:     rollout doctor        check the requirements
 If interrupted:     rollout resume        continue the rollout
                     rollout abort         cancel the rollout, and clean up
 
-Flags that have a setting can also be set in the environment, such as
+Flags with a key in the settings file also have a variable, such as
 ROLLOUT_MAX_UNAVAILABLE=3. Settings file: --config FILE.
-Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes were not updated,
+Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 not everything was done,
 5 stale plan, 6 blocked, 64 usage error, 130 interrupted.
 """
 

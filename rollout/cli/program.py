@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "check-update": "Make hosts check for an update now.",
     "manifests": "Print the manifests that run rollout in the cluster.",
     "demo": "Watch a rollout on a simulated cluster.",
-    "help": "Show the help of a command, or write man pages.",
+    "help": "Show help for a command, or write man pages.",
     "completion": "Print a completion script for bash, zsh or fish.",
     "fleetlock": "Serve the FleetLock protocol for hosts that run Zincati.",
     "lab": "Rehearse rollouts on a simulated cluster.",

@@ -181,7 +181,7 @@ def test_help_teaches_without_pythons_words(command: Command) -> None:
     assert [
         path
         for path, text in texts.items()
-        if re.search(r"<(str|path|list|int)|\{[a-zA-Z]+\}", text)
+        if re.search(r"<(str|path|list|int)|\{[a-zA-Z]+\}|x>=", text)
     ] == []
     assert "--fingerprints " in texts["rollout known-hosts"]
     assert "ROLLOUT_MAX_UNAVAILABLE=3" in command("--help").stdout

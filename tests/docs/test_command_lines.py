@@ -119,9 +119,9 @@ FOREIGN = {
 MEANT = {
     **dict.fromkeys(("rollout.toml", "cluster.toml", "/etc/rollout.toml"), "settings.toml"),
     "COMMAND": "plan",
-    "KIND": "cronjob",
     "SHELL": "bash",
     "TIME": "2d",
+    "TYPE": "cronjob",
 }
 Parse = Callable[[Sequence[str]], None]
 

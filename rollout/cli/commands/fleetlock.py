@@ -125,8 +125,8 @@ def release(
 ) -> None:
     """Cancel the reboot of a node, release its slot, and uncordon the node if that is safe.
 
-    The host has to request its reboot again. If the host may be about to reboot, the server watches
-    the node for a minute first. If the node goes down, it stays cordoned.
+    To reboot, the host must request a slot again. If the host may be about to reboot, the server
+    watches the node for a minute first. If the node goes down, it stays cordoned.
 
     \b
     Examples:

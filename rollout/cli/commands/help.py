@@ -28,11 +28,11 @@ _PAGES = "Write a man page for every command to this directory"
 def help(  # noqa: A001 - the command's name
     invocation: typer.Context,
     command: list[str] | None = argument(
-        None, "Command to show the help of.", "COMMAND", _complete_command
+        None, "Command to show help for.", "COMMAND", _complete_command
     ),
     man_pages: Path | None = option(None, _PAGES, "DIR", "--man-pages"),
 ) -> None:
-    """Show the help of a command, as with --help, or write man pages.
+    """Show help for a command, as with --help, or write man pages.
 
     \b
     Examples:

@@ -25,9 +25,7 @@ _RUN_OF_REPORT = (
 _RUN_OF_HISTORY = (
     "Run to show as a timeline: its ID or a prefix of the ID, or the path of a journal."
 )
-_CHECK = (
-    "Check the run against the transition table and the safety rules; exit with 1 if a check fails"
-)
+_CHECK = "Check the run's phase changes and safety rules; exit with 1 if a check fails"
 _OUT = "Write the report to this .html, .md or .json file; default: Markdown to stdout"
 
 
@@ -103,7 +101,7 @@ def report(
 ) -> None:
     """Write a report on a run, with its failures and delays, and compare the run with its plan.
 
-    HTML is a self-contained page, Markdown is for tickets and job summaries, and JSON is for
+    HTML is a self-contained page, Markdown is for tickets and CI summaries, and JSON is for
     programs. The report is generated from the journal of the run. If the run is still in progress
     or was killed, the report ends where the journal ends.
 

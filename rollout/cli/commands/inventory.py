@@ -69,7 +69,7 @@ def _absolute(file: Path | None) -> str:
     return "none" if str(file) == "none" else str(file.absolute())
 
 
-_OUT = "File to write; default: the --known-hosts file, else stdout"
+_OUT = "File to write; default: --known-hosts if set, else stdout"
 _FINGERPRINTS = (
     "File with the fingerprints that the hosts' consoles print, or a directory with one file"
     " per Node"
@@ -187,8 +187,8 @@ def check_update(settings: CommandSettings) -> None:
     """Make the selected hosts check for an update now.
 
     Skips hosts that have already staged an update or are downloading one. If a host finds an
-    update, the host downloads it; `rollout status` shows when the update is staged. Exits with 4 if
-    a host could not be reached.
+    update, the host downloads it; once it is staged, `rollout status` shows it. Exits with 4 if a
+    host could not be reached.
 
     \b
     Examples:

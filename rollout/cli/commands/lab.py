@@ -14,6 +14,7 @@ import typer
 from rollout.cli.failures import invoke
 from rollout.cli.options import CONTEXT, Group, SectionedCommand, option
 from rollout.cli.program import PROGRAM
+from rollout.cli.settings.setting import Setting
 from rollout.cli.suggestions import lab_scenarios
 from rollout.cli.terminal import say, show, show_lines
 from rollout.errors import ExitCode, UsageError
@@ -28,14 +29,21 @@ if TYPE_CHECKING:
 lab_app = typer.Typer(cls=Group, rich_markup_mode=None, add_completion=False)
 
 _DEFAULT = "default"
-_NODES: int | None = option(None, "Number of nodes; default: set by the scenario", "N", min=1)
+_NODES: int | None = option(
+    None,
+    "Number of nodes; default: set by the scenario",
+    "N",
+    # A `min` would add [x>=1] to the help.
+    parser=Setting(kind=int, least=1).read,
+)
 _SCENARIO = option(
     _DEFAULT,
-    "Scenario to simulate; rollout lab scenarios lists them",
+    "Scenario to simulate (see: rollout lab scenarios)",
     "NAME|FILE",
     autocompletion=lab_scenarios,
 )
 _SPEED = "Simulated seconds per real second"
+_parse_speed = Setting(kind=float, least=0.1).read
 _DIRECTORY = option(
     Path("rollout-lab"),
     "Directory for the lab's files: kubeconfig, inventory, known_hosts, key and env",
@@ -101,7 +109,7 @@ def up(
     nodes: int | None = _NODES,
     scenario: str = _SCENARIO,
     directory: Path = _DIRECTORY,
-    speed: float = option(1.0, _SPEED, "X", min=0.1),
+    speed: float = option(1.0, _SPEED, "X", parser=_parse_speed),
     fleetlock: str = _FLEETLOCK,
     like: Path | None = _LIKE,
 ) -> None:
@@ -175,7 +183,7 @@ def demo(
     invocation: typer.Context,
     nodes: int | None = _NODES,
     scenario: str = _SCENARIO,
-    speed: float = option(10.0, _SPEED, "X", min=0.1),
+    speed: float = option(10.0, _SPEED, "X", parser=_parse_speed),
 ) -> None:
     """Watch a rollout on a simulated cluster.
 

@@ -101,9 +101,7 @@ def _parse_network(value: str) -> str:
 _parse_secret_name = fitting(is_object_name, "the name of a Secret")
 
 
-_KIND = argument(
-    InstallationKind.CRONJOB, "Kind of installation; roles prints only the roles.", "KIND"
-)
+_KIND = argument(InstallationKind.CRONJOB, "What to install; roles prints only the roles.", "TYPE")
 _IMAGE_TO_RUN = option(
     None,
     "Image to run, with a tag or digest; an image without a registry must already be on each node",
@@ -140,7 +138,7 @@ _TLS_SECRET = option(
 )
 _CLUSTER_IP = option(
     None,
-    "fleetlock: fixed cluster IP of the Service, for the configuration of the hosts",
+    "fleetlock: fixed cluster IP of the Service, which the hosts connect to",
     "ADDRESS",
     parser=_parse_cluster_ip,
 )
@@ -169,10 +167,10 @@ def manifests(
 ) -> None:
     """Print the manifests that run rollout in the cluster, for kubectl apply.
 
-    The kinds cronjob, deployment and job run `rollout operate`; fleetlock runs the FleetLock server
-    for hosts with Zincati. Checks the settings file and the known_hosts file, and puts them into a
-    ConfigMap. The roles grant only the permissions that rollout uses. The SSH key is not included:
-    create the Secret rollout-ssh yourself.
+    cronjob, deployment and job run `rollout operate`; fleetlock runs the FleetLock server for hosts
+    with Zincati. Checks the settings file and the known_hosts file, and puts them into a ConfigMap.
+    The roles grant only the permissions that rollout uses. The SSH key is not included: create the
+    Secret rollout-ssh yourself.
 
     \b
     Examples:

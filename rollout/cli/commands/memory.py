@@ -74,8 +74,8 @@ def pause(
 ) -> None:
     """Prevent rollouts from rebooting these nodes, or all nodes (--all).
 
-    Does not affect nodes in flight, and does not cordon nodes. `rollout abort` does not end a
-    pause.
+    Does not affect nodes that are already being drained or rebooted, and does not cordon nodes.
+    `rollout abort` does not end a pause.
 
     \b
     Examples:
@@ -289,9 +289,9 @@ def release(
 ) -> None:
     """End the hold on a version that was held manually, by a rollback, or because it failed.
 
-    The next rollout includes the nodes that have this version staged. Does not reboot nodes or end
-    a pause. If the failure history is unreadable, --all resets it, which also ends all holds and
-    the pause of all nodes.
+    The next rollout includes the nodes that have this version staged. Does not reboot nodes. Does
+    not end a pause, except that --all, if the failure history is unreadable, resets it and ends the
+    pause of all nodes.
 
     \b
     Examples:
@@ -350,7 +350,7 @@ _PROVEN_VERSION = argument(
 )
 _EVIDENCE_FILE = option(
     None,
-    "File to write, or directory/ to write VERSION-CLUSTER.json to; default: stdout",
+    "File to write, or directory/ to write VERSION-UID.json to; default: stdout",
     "FILE",
 )
 _SIGN_KEY = option(

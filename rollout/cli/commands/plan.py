@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _OUT = option(None, "Save the plan, for rollout apply FILE", "FILE", parser=output_file)
 _MARKDOWN = option(None, "Also write the plan as Markdown", "FILE", parser=output_file)
 _DETAILED_EXITCODE = option(
-    False, "Exit with 2 if nodes would reboot, or with 4 if pending nodes cannot reboot"
+    False, "Exit with 2 if nodes would reboot, else with 4 if pending nodes cannot"
 )
 _EXPLAIN = option(
     None,
@@ -33,7 +33,7 @@ _EXPLAIN = option(
 )
 _FINISH_BY = option(
     None,
-    "Choose the smallest --max-unavailable that finishes by TIME, such as 8h or 2030-01-07T06:00Z",
+    "Choose the smallest --max-unavailable to finish by TIME, such as 8h or 2030-01-07T06:00Z",
     "TIME",
 )
 _SNAPSHOT = option(

@@ -207,11 +207,11 @@ class WavesSettings(SettingsTable):
     canary: int = flag(_POLICY.canary, "Reboot this many nodes first, one at a time", least=0)
     spread_by: Label = flag(
         _POLICY.spread_by,
-        "Put nodes with different values of this label, such as zones, in different waves",
+        "Keep each wave within one value of this label, such as one zone",
     )
     control_plane: ControlPlaneOrder = flag(
         _POLICY.control_plane,
-        "When to reboot control-plane nodes: last, first or exclude",
+        "Reboot control-plane nodes last or first, or exclude them",
         metavar="WHEN",
     )
     control_plane_selector: Selector = setting(
@@ -536,7 +536,8 @@ class EvidenceSettings(SettingsTable):
 
     source: EvidenceSource = flag(
         "",
-        "Reboot only into versions with evidence in SOURCE: a file, directory, URL or configmap",
+        "Reboot only into versions with evidence in SOURCE: a file, a directory, a URL, or"
+        ' "configmap"',
         "require-evidence",
     )
     cluster: Principal = setting(
@@ -597,7 +598,7 @@ class PoolSettings(SettingsTable):
     )
     strategy: Strategy | None = setting(None, "Strategy for the pool: waves or rolling")
     spread_by: Label | None = setting(
-        None, "Put nodes with different values of this label in different waves"
+        None, "Keep the pool's nodes in each wave within one value of this label"
     )
     reboot_idle: bool | None = setting(None, "Also reboot nodes without a staged update")
     drain_timeout: Duration | None = setting(None, "How long to wait for pods to terminate")

@@ -45,7 +45,7 @@ class Setting(Struct, frozen=True):
     # Validates a whole list.
     check: Callable[[Sequence[str]], object] | None = None
     # The limits of a number.
-    least: int | None = None
+    least: float | None = None
     most: int = LONGEST
     is_required: bool = False
 
