@@ -170,7 +170,7 @@ class PolicyGates:
         variables = {
             **_wave_variables(wave, self.plan),
             GateVariable.NODE: context.name,
-            GateVariable.ADDRESS: context.host.host.address,
+            GateVariable.ADDRESS: context.host.endpoint.address,
             GateVariable.RUNNING_VERSION: context.planned.running_version,
             GateVariable.STAGED_VERSION: context.planned.staged_version,
         }

@@ -23,7 +23,7 @@ class SlotHost(Struct, frozen=True):
     slots: SlotStore
 
     @property
-    def host(self) -> Host:
+    def endpoint(self) -> Host:
         return Host(self.slot.node, address="")
 
     @property

@@ -97,7 +97,7 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
     else:
         occasion = Occasion.POST_REBOOT
         phase = Phase.READY
-    host = context.host.host
+    host = context.host.endpoint
     failure = playbooks.run(
         occasion,
         host,

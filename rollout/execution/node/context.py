@@ -89,7 +89,7 @@ class HostAccess(Protocol):
     """The host of a node: over SSH, or out of reach if it asks for its reboot itself."""
 
     @property
-    def host(self) -> Host: ...
+    def endpoint(self) -> Host: ...
 
     @property
     def error(self) -> SshError | None:

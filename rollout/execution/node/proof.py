@@ -116,7 +116,7 @@ def _missing_proof_on_host(host: SshHost, progress: Progress) -> MissingProof | 
         why = "cannot check: detect.command is not set"
         return MissingProof(Source.COMMAND, why, is_final=True)
     probe = Probe(sources, command)
-    facts = observe(host.host, host.shell, probe=probe, timeout=host.probe_timeout)
+    facts = observe(host.endpoint, host.shell, probe=probe, timeout=host.probe_timeout)
     if not isinstance(facts, HostFacts):
         return MissingProof(sources[0], facts.message)
     boot = progress.boot

@@ -201,7 +201,7 @@ def _send_if_allowed(
     check = _LastCheck(context, host, targets, context.cluster.deadline(_REQUEST_SECONDS))
     try:
         return host.shell.run_if(
-            host.host,
+            host.endpoint,
             host.probe.last_question,
             check.may_reboot,
             host.reboot_command,
@@ -246,7 +246,7 @@ class _LastCheck:
             raise _NotNowError(text(ApiUnavailable(error.message))) from error
 
     def _check_staged(self, answer: CommandResult, node: Node) -> None:
-        facts = parse_last_answer(self.host.host, answer, self.host.probe)
+        facts = parse_last_answer(self.host.endpoint, answer, self.host.probe)
         if self.context.policy.rollback and (facts is None or facts.detection.unanswered):
             # The host's other system may be half overwritten by now.
             raise _NotNowError(_why_rollback_unknown(facts))

@@ -85,7 +85,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
     environment: Mapping[str, str] = {
         RescueVariable.RUN: context.run_id,
         RescueVariable.NODE: context.name,
-        RescueVariable.ADDRESS: host.host.address,
+        RescueVariable.ADDRESS: host.endpoint.address,
     }
     try:
         end = rescue(environment, is_stopped=lambda: _is_fenced(context))

@@ -119,7 +119,7 @@ def undo_rollback(host: SshHost) -> str:
 
     try:
         result = host.shell.run_if(
-            host.host,
+            host.endpoint,
             BOOT_COMMAND,
             runs_version_to_leave,
             BOOT_RUNNING_COMMAND,

@@ -39,11 +39,11 @@ _MOST_EARLY_LOOKS = 32
 class RememberingShell:
     """A shell that remembers how its last command failed."""
 
-    shell: HostShell
+    wrapped: HostShell
     error: SshError | None = None
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        return self._remember_error(lambda: self.shell.run(host, command, timeout=timeout))
+        return self._remember_error(lambda: self.wrapped.run(host, command, timeout=timeout))
 
     def run_if(
         self,
@@ -55,7 +55,7 @@ class RememberingShell:
         timeout: float,
     ) -> CommandResult | None:
         return self._remember_error(
-            lambda: self.shell.run_if(host, question, accepts, command, timeout=timeout)
+            lambda: self.wrapped.run_if(host, question, accepts, command, timeout=timeout)
         )
 
     def _remember_error(self, run: Callable[[], T]) -> T:
@@ -69,7 +69,8 @@ class RememberingShell:
 
 
 class SshHost(Struct, frozen=True):
-    host: Host
+    # How to reach it.
+    endpoint: Host
     planned: PlannedNode
     shell: RememberingShell
     # In seconds.
@@ -90,10 +91,10 @@ class SshHost(Struct, frozen=True):
         return early or self._observe_with(self.shell)
 
     def _observations(self) -> Observations:
-        yield self.planned.name, self._observe_with(self.shell.shell)
+        yield self.planned.name, self._observe_with(self.shell.wrapped)
 
     def _observe_with(self, shell: HostShell) -> HostObservation:
-        return observe(self.host, shell, probe=self.probe, timeout=self.probe_timeout)
+        return observe(self.endpoint, shell, probe=self.probe, timeout=self.probe_timeout)
 
     @property
     def error(self) -> SshError | None:
@@ -139,7 +140,7 @@ class RolloutHosts(Struct, frozen=True):
     def host(self, planned: PlannedNode, policy: Policy) -> SshHost:
         reboot = self.reboot_command
         return SshHost(
-            host=self.by_node[planned.name],
+            endpoint=self.by_node[planned.name],
             planned=planned,
             shell=RememberingShell(self.shell),
             probe_timeout=self.probe_timeout,
@@ -177,7 +178,7 @@ def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading
     """
     timeout = min(_BOOT_SECONDS, max(1.0, seconds_left))
     try:
-        result = host.shell.run(host.host, BOOT_COMMAND, timeout=timeout)
+        result = host.shell.run(host.endpoint, BOOT_COMMAND, timeout=timeout)
     except HostKeyError as error:
         raise NodeFailure(
             Outcome.NOT_BACK, f"the host cannot be trusted: {error}", hint=error.hint
@@ -190,7 +191,9 @@ def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading
     difference = machine_difference(host, boot)
     if difference:
         raise NodeFailure(
-            Outcome.NOT_BACK, difference, hint=f"Find out what answers at {host.host.address} now."
+            Outcome.NOT_BACK,
+            difference,
+            hint=f"Find out what answers at {host.endpoint.address} now.",
         )
     return BootReading(boot, "still up with its old boot ID")
 
@@ -202,7 +205,7 @@ def machine_difference(host: SshHost, boot: BootFacts) -> str:
         return ""
     actual = boot.machine_id or "unreadable"
     return (
-        f"a different machine answers at {host.host.address}: machine ID {actual} instead of"
+        f"a different machine answers at {host.endpoint.address}: machine ID {actual} instead of"
         f" {expected or 'an unknown one'}"
     )
 
