@@ -99,10 +99,11 @@ def takes(
                 received["file"], nodes = split_off_plan(nodes)
             config = received.pop("config")
             file = SettingsFile(str(config or "")) if of_another else read_file(config)
-            assigned = assignments(received.pop("set_") or ())
+            set_values = assignments(received.pop("set_") or ())
             values = {setting: received.pop(name) for name, setting in setting_by_parameter.items()}
             variables = from_environment(os.environ, with_variables)
-            settings = merge_settings(file, variables, _typed_settings(values, assigned, nodes))
+            typed = _merge_typed_settings(values, set_values, nodes)
+            settings = merge_settings(file, variables, typed)
             _check_format(settings, formats)
             with log_command(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
@@ -163,21 +164,21 @@ def _own_parameters(command: Callable[..., None], *, takes_plan: bool) -> list[i
     return own
 
 
-def _typed_settings(
-    values: Mapping[Setting, Any], assigned: SettingValues, nodes: Sequence[str]
+def _merge_typed_settings(
+    flag_values: Mapping[Setting, Any], set_values: SettingValues, node_arguments: Sequence[str]
 ) -> SettingValues:
-    """Return flags, `nodes`, which are arguments, and `--set`, which is the weakest."""
+    """Merge what the command line sets: NODE arguments add to --node, flags override --set."""
     flags = {
         item.name: PlacedValue(value, f"--{item.flag}")
-        for item, value in values.items()
+        for item, value in flag_values.items()
         # Flags that are not given are None or empty.
         if value not in (None, [])
     }
-    if nodes:
+    if node_arguments:
         nodes_by_flag = flags["nodes.node"].value if "nodes.node" in flags else []
-        flags["nodes.node"] = PlacedValue([*nodes_by_flag, *nodes], "--node")
+        flags["nodes.node"] = PlacedValue([*nodes_by_flag, *node_arguments], "--node")
     typed = dict(flags)
-    for name, item in assigned.items():
+    for name, item in set_values.items():
         typed.setdefault(name, item)
     return typed
 

@@ -247,6 +247,7 @@ def inventory_document(
     observations: Mapping[str, HostObservation],
     connection: SshOptions,
 ) -> Mapping[str, object]:
+    """Return the Nodes as an inventory script prints them for Ansible's `--list`."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         for group in (ROOT_GROUP, *_groups_of_node(node, observations.get(node.name))):

@@ -49,7 +49,7 @@ class ExclusionReason(StrEnum):
         return self not in _NO_TROUBLE
 
 
-# Nothing to do, excluded by an operator, failed recently, or unproven.
+# Nothing to do, left out by an operator (BLOCKED: by --skip blocked), failed recently, or unproven.
 _NO_TROUBLE = frozenset(
     {
         ExclusionReason.DELETING,

@@ -194,7 +194,7 @@ class RunResult(Struct, frozen=True):
         """Return the nodes that should have been rebooted but were not."""
         nodes = list(wrongly_left_out(self.excluded))
         for skipped in self.skipped:
-            # Only a reason can say that the node needs no reboot now.
+            # Only a reason can say that the node is rightly left out.
             if skipped.reason is None or skipped.reason.is_trouble:
                 reason = skipped.reason or Outcome.SKIPPED
                 version = held_version(skipped.finding)
@@ -221,7 +221,7 @@ class RunResult(Struct, frozen=True):
 
 
 def rightly_left_out(nodes: Iterable[Exclusion | NotStarted]) -> Mapping[str, int]:
-    """Return how many of the nodes need no reboot now, by reason."""
+    """Return how many nodes are left out without being trouble, by reason."""
     reasons = [node.reason for node in nodes if node.reason is not None]
     return Counter(sorted(reason.value for reason in reasons if not reason.is_trouble))
 

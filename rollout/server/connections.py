@@ -97,28 +97,29 @@ class OpenConnections:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._most_of_address = max(1, int(most * SHARE_OF_ADDRESS))
-        # By their last request, oldest first.
-        self._silent_since: dict[web.RequestHandler, float] = {}
+        self._most_per_address = max(1, int(most * SHARE_OF_ADDRESS))
+        # When each open connection was accepted or ended its last request, oldest first. Busy ones
+        # are in it, too.
+        self._last_active: dict[web.RequestHandler, float] = {}
         self._busy: set[web.RequestHandler] = set()
 
     def accept(self, server: web.Server) -> web.RequestHandler:
         handler = server()
-        self._silent_since[handler] = self._now
+        self._last_active[handler] = self._now
         # Addresses are known in the event loop's next cycle.
         asyncio.get_running_loop().call_soon(self._make_room)
         return handler
 
     def _make_room(self) -> None:
         self._forget_closed()
-        open_by_address = Counter(map(_address, self._silent_since))
+        open_by_address = Counter(map(_address, self._last_active))
         longest_silent_first = [
-            handler for handler in self._silent_since if handler not in self._busy
+            handler for handler in self._last_active if handler not in self._busy
         ]
         for handler in longest_silent_first:
             address = _address(handler)
-            are_too_many = len(self._silent_since) > self._most
-            if are_too_many or open_by_address[address] >= self._most_of_address:
+            are_too_many = len(self._last_active) > self._most
+            if are_too_many or open_by_address[address] >= self._most_per_address:
                 open_by_address[address] -= 1
                 self._close(handler)
 
@@ -127,14 +128,14 @@ class OpenConnections:
         return asyncio.get_running_loop().time()
 
     def _close(self, handler: web.RequestHandler) -> None:
-        del self._silent_since[handler]
+        del self._last_active[handler]
         handler.force_close()
 
     def _forget_closed(self) -> None:
-        for handler, since in list(self._silent_since.items()):
+        for handler, last_active in list(self._last_active.items()):
             # A connection in its TLS handshake has no transport yet.
-            if handler.transport is None and self._now - since > _HANDSHAKE_SECONDS:
-                del self._silent_since[handler]
+            if handler.transport is None and self._now - last_active > _HANDSHAKE_SECONDS:
+                del self._last_active[handler]
 
     @contextmanager
     def busy(self, request: web.BaseRequest) -> Iterator[None]:
@@ -145,18 +146,18 @@ class OpenConnections:
             yield
         finally:
             self._busy.discard(handler)
-            is_open = self._silent_since.pop(handler, None) is not None
+            is_open = self._last_active.pop(handler, None) is not None
             if is_open:
                 # The newest comes last.
-                self._silent_since[handler] = self._now
+                self._last_active[handler] = self._now
 
     async def close_silent(self) -> None:
         """Close connections without a request for `IDLE_SECONDS`, until canceled."""
         while True:
             await asyncio.sleep(IDLE_SECONDS / 3)
             self._forget_closed()
-            for handler, since in list(self._silent_since.items()):
-                if handler not in self._busy and self._now - since > IDLE_SECONDS:
+            for handler, last_active in list(self._last_active.items()):
+                if handler not in self._busy and self._now - last_active > IDLE_SECONDS:
                     self._close(handler)
 
 

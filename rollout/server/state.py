@@ -65,6 +65,8 @@ class ServerSettings(Struct, frozen=True):
 class SlotStore:
     """Reads, caches and writes the slots, for many threads.
 
+    Only `read_now` and `change` return slots that are never stale.
+
     `ApiError` if they cannot be read, written or decoded.
     """
 

@@ -86,13 +86,17 @@ class SlotRunner:
         return read_identity(self.server.api)
 
     def run_slot(self, slot: Slot, check_may_act: Guard, stop: GracefulStop) -> NodeResult | None:
-        """Return how the node ended, or None if it needs no run; may raise `ApiError`."""
+        """Return how the node ended; may raise `ApiError`.
+
+        None if there was nothing to do for the node: its slot is released.
+        """
         server = self.server
         node = read_slot_node(server.api, slot)
         if node is None and slot.awaited in AWAITED_IN_REBOOT:
             node = self._await_new_node(slot, check_may_act)
             slot = server.slots.cached_slot(slot)
         if node is None:
+            # The Node was deleted.
             return None
         is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
         # Such a host has rebooted without a drain, and its node needs no other reboot.
@@ -188,7 +192,8 @@ class SlotRunner:
         return read_slot_node(server.api, server.slots.cached_slot(slot))
 
     def _remember_as_canceled(self, slot: Slot) -> None:
-        """Have no slot reserved for the node for some time."""
+        """Make the node back off: no slot is reserved for it for some time."""
+        # The memory counts the abort of a FleetLock run as a canceled reboot.
         end = NodeEnd(Outcome.ABORTED, Phase.PENDING)
         ended = EndedNode(slot.node, version="", end=end, run_id=slot.run_id)
         change = partial(with_node_end, ended=ended, now=self.server.now)
@@ -342,7 +347,7 @@ class Worker:
             return False
 
     def _lead_if_nobody_does(self, run_on_lease: str) -> None:
-        """Take the lock if nobody alive holds it, and work until no slot needs work."""
+        """Take the lock if nobody alive holds it; keep it only while slots need work."""
         state = self._leadership.read_holder_state()
         if state not in (HolderState.NOBODY, HolderState.GONE):
             return

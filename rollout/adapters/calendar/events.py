@@ -146,10 +146,10 @@ class CalendarEvent(Struct, frozen=True, dict=True):
                 return
             begin = _to_utc(local_begin, self._zone)
             ends = [*period_ends.get(_fold_key(local_begin), ())]
-            # If clocks change meanwhile, the longer length counts.
+            # If clocks change during the event, elapsed and clock time differ. The longer counts.
             ends.append(_to_utc(_add_clamped(local_begin, length_by_clocks), self._zone))
             if not self._is_whole_days:
-                ends.append(begin + min(self._exact_length, _LATEST - begin))
+                ends.append(begin + min(self._elapsed_length, _LATEST - begin))
             end = max(ends)
             if begin < end and begin < horizon.end and horizon.begin < end:
                 yield Interval(begin, end)
@@ -197,11 +197,11 @@ class CalendarEvent(Struct, frozen=True, dict=True):
     def _ends_of_period(
         self, line: ContentLine, begin: datetime, end_or_length: datetime | timedelta
     ) -> Iterator[datetime]:
-        """Yield the end, and for a length also the end if clocks change meanwhile."""
+        """Yield the end; for a length, the ends by elapsed time and by clock time."""
         end = end_or_length
         if isinstance(end, timedelta):
-            exact_end = _add_clamped(_instant_in_utc(begin, self._zone), end)
-            yield min(exact_end, _LATEST)
+            elapsed_end = _add_clamped(_instant_in_utc(begin, self._zone), end)
+            yield min(elapsed_end, _LATEST)
             end = _add_clamped(begin, end)
         if (begin.tzinfo is None) != (end.tzinfo is None):
             line.refuse("only one end of the period has a time zone")
@@ -258,8 +258,8 @@ class CalendarEvent(Struct, frozen=True, dict=True):
         return _add_clamped(first, _DAY) if self._is_whole_days else first
 
     @cached_property
-    def _exact_length(self) -> timedelta:
-        """The first occurrence's length, even if clocks change meanwhile."""
+    def _elapsed_length(self) -> timedelta:
+        """How much time passes during the first occurrence, also if clocks change in it."""
         line = self.block.one("DURATION")
         if line:
             return cast("timedelta", self._values_of(line)[0])
@@ -274,9 +274,9 @@ class CalendarEvent(Struct, frozen=True, dict=True):
             return
         # Raises an error for another form than DTSTART's.
         _ = self._first_end
-        if self._exact_length < timedelta():
+        if self._elapsed_length < timedelta():
             line.refuse("the event ends before it begins")
-        if not self._exact_length and self._is_whole_days:
+        if not self._elapsed_length and self._is_whole_days:
             line.refuse("the all-day event has no days: DTEND must be the day after the last day")
 
     def _single_date(self, line: ContentLine) -> date:

@@ -254,7 +254,7 @@ class RenewableSession:
         """The latest session, renewed if its credentials expire soon."""
         session = self._session
         if time.time() >= session.credentials.renew_at:
-            # Without new ones, these may still be accepted.
+            # If the login fails, the server may still accept the old credentials.
             with suppress(ApiUnavailableError):
                 return self.log_in_again(session)
         return session
@@ -286,13 +286,14 @@ class RenewableSession:
         ) from self._login_error
 
     def _open_same_server(self) -> ApiSession:
-        first = self._session
-        session = open_session(self._kubeconfig, first.context or None, may_ask=False)
-        if session.server != first.server:
+        latest = self._session
+        session = open_session(self._kubeconfig, latest.context or None, may_ask=False)
+        if session.server != latest.server:
             server = without_userinfo(session.server)
+            before = without_userinfo(latest.server)
             raise KubeconfigError(
                 f"the kubeconfig now points to another API server, {server}",
-                hint=f"Change it back to {without_userinfo(first.server)}, or start rollout again.",
+                hint=f"Change it back to {before}, or start rollout again.",
             )
         return session
 

@@ -155,6 +155,7 @@ class _LoginTransport(ServiceRequestingTransport):
             request.add_byte(cMSG_SERVICE_REQUEST)
             request.add_string("ssh-userauth")
             self._send_message(request)  # type: ignore[attr-defined]
+            # paramiko's thread sets this at the answer, or when the socket's deadline ends `run`.
             self._service_answered.wait()
             self.auth_handler = self.get_auth_handler()
 

@@ -84,7 +84,8 @@ def ssh_error(
 ) -> SshError:
     """Return the error for an exception in a stage of a connection.
 
-    `greeting` is what the host sent first. `exceeded_timeout` is in seconds.
+    `greeting` is what the host sent first. `exceeded_timeout` is in seconds. `offer` is None if
+    paramiko has an algorithm of each kind that the host offered.
     """
     proxy_message = last_line(proxy_stderr)
     cause = f": {proxy_message!a}" if proxy_message else ""
@@ -138,6 +139,7 @@ def _incompatible_message_and_hint(
     text: str, greeting: bytes, offer: Offer | None
 ) -> tuple[str, str]:
     if offer is None:
+        # As "Incompatible ssh peer (can't match requested host key type)".
         detail = text.removeprefix("Incompatible ssh peer ")
         detail = detail.removeprefix("Incompatible ssh server ").strip("()")
         message = f"no SSH algorithm in common with {_first_line(greeting)}: {detail}"

@@ -13,7 +13,7 @@ What a signal or a deadline stops, and what does it:
 When a pass starts no rollout, and the exit code of --once:
 
     another rollout runs or is unfinished      0   skipped, for `LockedError`
-    a person's or FleetLock's has nodes left   0   skipped by `_leave_to_people`
+    a person's or FleetLock's has nodes left   0   skipped by `_leave_to_others`
     a pause, a closed window or an abort       0   skipped by `_forecast_and_skip`
     --active-deadline before the start         0   skipped, for `InterruptedRunError`
     a signal before the start                130   the same, or a KeyboardInterrupt
@@ -56,7 +56,7 @@ class Operation:
     # Each pass has its own stop, because the deadline of a pass must not end the process.
     process_stop: GracefulStop
     metrics: "Metrics | None"
-    # Another process makes the next pass.
+    # Another process makes the next pass, so this one does not move its own pod.
     once: bool = False
     # Remembers the lock's earlier states, between passes too.
     watch: LeaseWatch = field(default_factory=new_lease_watch)

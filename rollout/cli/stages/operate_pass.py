@@ -1,6 +1,7 @@
 """One unattended pass: it resumes an earlier one, then starts a new rollout.
 
-It leaves people's rollouts alone. `docs/architecture.md`, "How operate runs", lists its steps.
+It leaves rollouts of people and of FleetLock alone. `docs/architecture.md`, "How operate runs",
+lists its steps.
 """
 
 from collections.abc import Sequence
@@ -70,7 +71,7 @@ class _Course(Enum):
     """What a pass does about an unfinished rollout."""
 
     RESUME = auto()
-    # To the person who started it.
+    # To the person or the FleetLock server that started it.
     LEAVE = auto()
     # If nodes may start, a new rollout takes over its remaining nodes.
     REPLACE = auto()
@@ -91,12 +92,14 @@ class Pass(Struct, frozen=True):
             unfinished = self._with_stricter_rules(unfinished, nodes)
             course = self._choose_course(unfinished, nodes)
             if course is _Course.LEAVE:
-                return self._leave_to_people(unfinished)
+                return self._leave_to_others(unfinished)
             if course is _Course.RESUME:
                 result = self._resume_rollout(unfinished)
                 if not result.complete or self.stop.is_due:
                     return self._exit_code(result)
                 # All its nodes are done, but others may be pending by now.
+        # Nothing was unfinished, it is done now, or (REPLACE) a new rollout takes it over. This is
+        # asked again here, because a resumed rollout may have taken hours.
         reason = self._why_none_may_start()
         if reason is not None:
             return self._forecast_and_skip(reason)
@@ -114,15 +117,15 @@ class Pass(Struct, frozen=True):
         # Only a person starts a rollback, whatever the record says.
         is_unattended = unfinished.record.unattended and not rules_of(unfinished).rollback
         if not is_unattended:
-            is_left_to_person = has_work and may_have_begun(unfinished.run_id, nodes)
-            return _Course.LEAVE if is_left_to_person else _Course.REPLACE
+            is_left_to_others = has_work and may_have_begun(unfinished.run_id, nodes)
+            return _Course.LEAVE if is_left_to_others else _Course.REPLACE
         # Started nodes are finished at any time; gates still hold the others.
         if unfinished.in_flight or unfinished.unclear:
             return _Course.RESUME
         may_start_nodes = has_work and self._why_none_may_start() is None
         return _Course.RESUME if may_start_nodes else _Course.REPLACE
 
-    def _leave_to_people(self, unfinished: Unfinished) -> ExitCode:
+    def _leave_to_others(self, unfinished: Unfinished) -> ExitCode:
         why = "someone started it with apply, so operate does not continue it"
         if unfinished.record.is_missing:
             # FleetLock started it, or it was aborted.

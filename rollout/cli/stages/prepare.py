@@ -185,6 +185,7 @@ def _difference_lines(found: Iterable[Difference]) -> list[str]:
 
 
 def _rules_without_effect(policy: Policy, nodes: Sequence[Node]) -> Iterator[str]:
+    """Yield warnings, which name a rule by its flag, or by its setting if it has none."""
     labels = [policy.spread_by, *(pool.spread_by for pool in policy.pools)]
     for label in dict.fromkeys(labels):
         if label and not any(label in node.labels for node in nodes):

@@ -38,6 +38,7 @@ from rollout.planning.play.pace import Pace
 from rollout.ports import ClusterApi
 from rollout.report.markdown import plan_markdown
 from rollout.report.plan_screen import blocked_line, explanation_text, plan_text
+from rollout.report.status import FollowUp
 
 _DOES_NOT_START = (
     "apply cannot start until it has ended, or until you undo it with `rollout abort`."
@@ -119,19 +120,16 @@ def show_preview(
     preview: Preview,
     saved_to: Path | None,
 ) -> None:
+    """Print the plan, and the command that comes next."""
     plan = preview.plan
     run_command = _apply_command(spec, saved_to, preview.finish) if preview.is_runnable else ""
     output = spec.settings.output
-    unfinished = read_unfinished_summary(api, spec.namespace, snapshot.nodes).follow_up
+    follow_up = read_unfinished_summary(api, spec.namespace, snapshot.nodes).follow_up
     why_not_yet = ""
-    if unfinished.is_first:
-        why_not_yet = f"{unfinished.sentence} {_DOES_NOT_START}"
+    if follow_up.is_first:
+        why_not_yet = f"{follow_up.sentence} {_DOES_NOT_START}"
         if output.as_json:
-            say(f"{why_not_yet} See: {unfinished.command}")
-    next_step = run_command or next_command_without_waves(plan, spec.settings)
-    can_continue_now = not plan.waves and not unfinished.lead
-    if unfinished.command and (unfinished.is_first or can_continue_now):
-        next_step = unfinished.command
+            say(f"{why_not_yet} See: {follow_up.command}")
     text = partial(
         plan_text,
         plan,
@@ -141,9 +139,20 @@ def show_preview(
         cluster_name=wiring.cluster_place(spec.settings, api),
         unfinished_rollout=why_not_yet,
         why_blocked="" if why_not_yet else blocked_line(preview.blockers),
-        next_step=next_step,
+        next_step=_next_command(plan, spec.settings, follow_up, run_command),
     )
     output.show(encode_plan(plan), text, nodes=[node.name for node in plan.nodes])
+
+
+def _next_command(
+    plan: RolloutPlan, settings: CommandSettings, follow_up: FollowUp, run_command: str
+) -> str:
+    """Return what continues the unfinished rollout, else what runs or explains the plan."""
+    # A lead is a condition, such as "After fixing web-1".
+    may_continue_now = not plan.waves and not follow_up.lead
+    if follow_up.command and (follow_up.is_first or may_continue_now):
+        return follow_up.command
+    return run_command or next_command_without_waves(plan, settings)
 
 
 def write_plan(

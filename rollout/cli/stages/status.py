@@ -226,10 +226,11 @@ def show_nodes(
         closed_windows=why_closed(policy),
         with_flags=settings.with_typed_settings,
     )
-    rows = [row for row in statuses if row.is_pending or not only_pending]
-    output.show(status_document(rows, statuses), text, nodes=[row.node for row in rows])
+    printed = [status for status in statuses if status.is_pending or not only_pending]
+    names = [status.node for status in printed]
+    output.show(status_document(printed, statuses), text, nodes=names)
     if output.as_json:
-        _warn_besides_json(statuses, rows, unfinished.follow_up)
+        _warn_besides_json(statuses, printed, unfinished.follow_up)
 
 
 def _read_memory_and_proof(
@@ -263,11 +264,11 @@ def why_closed(policy: Policy) -> str:
 
 
 def _warn_besides_json(
-    statuses: Sequence[NodeStatus], rows: Sequence[NodeStatus], follow_up: FollowUp
+    statuses: Sequence[NodeStatus], printed: Sequence[NodeStatus], follow_up: FollowUp
 ) -> None:
-    """Say what the rows lack: nodes that may be pending, and the rollout."""
-    shown = {row.node for row in rows}
-    unknown = [row for row in statuses if row.node not in shown and not row.judged]
+    """Say what the printed nodes lack: nodes that may be pending, and the rollout."""
+    names = {status.node for status in printed}
+    unknown = [status for status in statuses if status.node not in names and not status.judged]
     if unknown:
         say(
             f"warning: cannot tell whether a reboot is pending on {counted(len(unknown), 'node')};"

@@ -170,7 +170,7 @@ class Evictor:
         # A webhook's denial says more than the budget.
         if not (is_worth_trying and is_denied):
             self.held.hold(pod, reason)
-        self.task.precedence.note_closed(self.task.name, closed.key)
+        self.task.precedence.note_closed_budget(self.task.name, closed.key)
         retry = self.eviction_of(pod).closed_retry
         if is_worth_trying and self._has_room(now) and now >= retry.at:
             retry.postpone(now, _LONGEST_CLOSED_PAUSE)

@@ -37,7 +37,7 @@ class Precedence(Struct):
 
     critical: CriticalPods = field(default_factory=CriticalPods)
     _demands: dict[str, DrainDemand] = field(default_factory=dict)
-    # Monotonic seconds, by node and budget.
+    # Since when (monotonic) a node has deferred to others, by node and budget.
     _deferring: dict[tuple[str, str], float] = field(default_factory=dict)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
@@ -62,8 +62,8 @@ class Precedence(Struct):
             since = self._deferring.setdefault((node, budget), now)
             return first if now - since < _LONGEST_DEFERENCE else ""
 
-    def note_closed(self, node: str, budget: str) -> None:
-        """Wait for others anew once the budget opens."""
+    def note_closed_budget(self, node: str, budget: str) -> None:
+        """When the budget opens again, let this node defer to others for the full time."""
         with self._mutex:
             self._deferring.pop((node, budget), None)
 

@@ -122,10 +122,11 @@ class Rollout(Struct, frozen=True):
         return self._run_result(resumable=not is_complete)
 
     def _hold_version(self, version: str) -> None:
+        """Hold the version that the rollback leaves."""
         try:
             self.engine.memory.hold(version, self.holder)
         except (ApiError, BlockedError) as error:
-            # Nodes in flight are finished in any case.
+            # Nodes that an earlier process has started are finished in any case.
             if not self.inherited.taken_up:
                 raise
             self.engine.report.notice(f"warning: {version} cannot be held: {error.message}")

@@ -94,8 +94,8 @@ def parse_boot(result: CommandResult) -> BootFacts | None:
     boot_id = _BOOT_ID.search(stdout.get("boot", ""))
     if boot_id is None:
         return None
-    release = running_version(parse_assignments(stdout.get("release", "")))
-    return BootFacts(boot_id[0], parse_machine_id(stdout.get("machine", "")), release)
+    version = running_version(parse_assignments(stdout.get("release", "")))
+    return BootFacts(boot_id[0], parse_machine_id(stdout.get("machine", "")), version)
 
 
 def parse_machine_id(text: str) -> str:

@@ -45,8 +45,9 @@ class Scheduler:
     _untainted: list[str] = field(default_factory=list)
     # Changes that may have made room; older `MatchingNodes.too_much` are stale.
     _room_changes: int = 0
-    # As in `_pods_by_owner`, by the UIDs of pods that have been placed.
-    _siblings: dict[str, dict[str, int]] = field(default_factory=dict)
+    # The counts of each moved pod's owner, by the pod's UID. Pods of an owner share the dict in
+    # `_pods_by_owner`, so a move of one counts for all.
+    _counts_by_pod: dict[str, dict[str, int]] = field(default_factory=dict)
     # The node of each moved pod, by UID; empty while the pod is on none.
     _moved_to: dict[str, str] = field(default_factory=dict)
     # These two cache the same objects: identities are faster to compare.
@@ -92,9 +93,9 @@ class Scheduler:
     def take_out(self, pod: Pod) -> None:
         node = self._moved_to.get(pod.uid, pod.node)
         self.nodes[node].remove(pod.requests)
-        counts = self._siblings.get(pod.uid)
+        counts = self._counts_by_pod.get(pod.uid)
         if counts is None:
-            counts = self._count_siblings(pod)
+            counts = self._find_counts(pod)
         counts[node] = counts.get(node, 0) - 1
         self._moved_to[pod.uid] = ""
         if self.neighbors.has_rules:
@@ -102,9 +103,9 @@ class Scheduler:
 
     def put(self, pod: Pod, node: str) -> None:
         self.nodes[node].add(pod.requests)
-        counts = self._siblings.get(pod.uid)
+        counts = self._counts_by_pod.get(pod.uid)
         if counts is None:
-            counts = self._count_siblings(pod)
+            counts = self._find_counts(pod)
         counts[node] = counts.get(node, 0) + 1
         if node == pod.node:
             self._moved_to.pop(pod.uid, None)
@@ -118,13 +119,13 @@ class Scheduler:
 
     def add_pod(self, pod: Pod, like: Pod, replica_set: str) -> None:
         """Let a new pod of this ReplicaSet be placed by the rules of another pod."""
-        self._siblings[pod.uid] = self._pods_by_owner[replica_set]
+        self._counts_by_pod[pod.uid] = self._pods_by_owner[replica_set]
         self.neighbors.add_pod(pod, like)
 
-    def _count_siblings(self, pod: Pod) -> dict[str, int]:
-        """Return how many pods each node has that kube-scheduler spreads with this one."""
+    def _find_counts(self, pod: Pod) -> dict[str, int]:
+        """Return, by node, how many pods kube-scheduler spreads with this one."""
         owner = pod.owner
-        counts = self._siblings[pod.uid] = self._pods_by_owner[owner.uid if owner else pod.uid]
+        counts = self._counts_by_pod[pod.uid] = self._pods_by_owner[owner.uid if owner else pod.uid]
         return counts
 
     @contextmanager
@@ -205,9 +206,9 @@ class Scheduler:
     def _emptiest(
         self, pod: Pod, matching: MatchingNodes, checks: Sequence[TopologyCheck]
     ) -> FreeCapacity | None:
-        counts = self._siblings.get(pod.uid)
+        counts = self._counts_by_pod.get(pod.uid)
         if counts is None:
-            counts = self._count_siblings(pod)
+            counts = self._find_counts(pod)
         best = None
         fewest = 0
         largest_share = 0.0

@@ -335,7 +335,7 @@ def _warnings(
     for name, drain in drains_by_node.items():
         yield from drain.warnings
         yield from owners.warnings_of(name)
-        blocked.update((name, subject) for subject in drain.blocked_objects())
+        blocked.update((name, blocked_object) for blocked_object in drain.blocked_objects())
     for entry in simulated:
         if (entry.node, entry.object) not in blocked:
             yield entry
@@ -357,9 +357,9 @@ def _warn_of_others_at_work(
 ) -> Iterator[PlanWarning]:
     blocked = {blocker.object for blocker in blockers}
     for name, reason in away.items():
-        subject = f"node/{name}"
-        if isinstance(reason, AwayByOthers) and subject not in blocked:
-            yield warning(name, subject, OtherAtWork(reason))
+        node_object = f"node/{name}"
+        if isinstance(reason, AwayByOthers) and node_object not in blocked:
+            yield warning(name, node_object, OtherAtWork(reason))
 
 
 def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:

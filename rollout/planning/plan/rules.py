@@ -42,16 +42,16 @@ def _values_that_must_not_be_zero(policy: Policy) -> Iterator[tuple[str, Count |
     yield "max_failures", policy.max_failures
     parts: list[tuple[str, Policy | Pool]] = [("", policy)]
     parts += [(f" of the pool {pool.name}", pool) for pool in policy.pools]
-    for of_pool, rules in parts:
+    for suffix, rules in parts:
         values = (
-            (f"max_unavailable{of_pool}", rules.max_unavailable),
-            (f"reboot_timeout{of_pool}", rules.reboot_timeout),
-            (f"ready_timeout{of_pool}", rules.ready_timeout),
+            (f"max_unavailable{suffix}", rules.max_unavailable),
+            (f"reboot_timeout{suffix}", rules.reboot_timeout),
+            (f"ready_timeout{suffix}", rules.ready_timeout),
         )
         # A pool without a value uses the policy's.
         yield from ((name, value) for name, value in values if value is not None)
         for number, size in enumerate(rules.ramp or (), start=1):
-            yield f"step {number} of the ramp{of_pool}", size
+            yield f"step {number} of the ramp{suffix}", size
     for pool in policy.pools:
         if pool.drain_timeout is not None:
             yield f"drain_timeout of the pool {pool.name}", pool.drain_timeout
