@@ -100,9 +100,11 @@ def takes(
             config = received.pop("config")
             file = SettingsFile(str(config or "")) if of_another else read_file(config)
             set_values = assignments(received.pop("set_") or ())
-            values = {setting: received.pop(name) for name, setting in setting_by_parameter.items()}
+            flag_values = {
+                setting: received.pop(name) for name, setting in setting_by_parameter.items()
+            }
             variables = from_environment(os.environ, with_variables)
-            typed = _merge_typed_settings(values, set_values, nodes)
+            typed = _merge_typed_settings(flag_values, set_values, nodes)
             settings = merge_settings(file, variables, typed)
             _check_format(settings, formats)
             with log_command(command.__name__.replace("_", "-"), settings.output.verbose):

@@ -45,8 +45,8 @@ class Scheduler:
     _untainted: list[str] = field(default_factory=list)
     # Changes that may have made room; older `MatchingNodes.too_much` are stale.
     _room_changes: int = 0
-    # The counts of each moved pod's owner, by the pod's UID. Pods of an owner share the dict in
-    # `_pods_by_owner`, so a move of one counts for all.
+    # The counts of a pod's owner, by the pod's UID. Pods of an owner share the dict in
+    # `_pods_by_owner`, so a move of one counts for all. `_find_counts` fills it.
     _counts_by_pod: dict[str, dict[str, int]] = field(default_factory=dict)
     # The node of each moved pod, by UID; empty while the pod is on none.
     _moved_to: dict[str, str] = field(default_factory=dict)
