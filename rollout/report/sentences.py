@@ -227,7 +227,7 @@ def outcome_counts(succeeded: str, *, failed: int, not_rebootable: int, not_star
         ", ",
         f"{succeeded} succeeded",
         f"{failed} failed" if failed else "",
-        f"{not_started} {were} not started" if not_started else "",
+        f"{not_started} {were} not reached" if not_started else "",
     )
     others = ""
     if not_rebootable:

@@ -47,7 +47,7 @@ _HAS_STOPPED_PASSES = (
 def unfinished_heading(unfinished: Unfinished, state: RunState = RunState.UNFINISHED) -> str:
     if unfinished.is_only_taints:
         if unfinished.tainted:
-            left = f"soft taint on {_counted_names(unfinished.tainted)}"
+            left = f"PreferNoSchedule taint on {_counted_names(unfinished.tainted)}"
         else:
             left = f"conditions on {_counted_names(unfinished.conditioned)}"
         return f"a rollout has left its {left}"
@@ -167,7 +167,10 @@ def commands_clause(unfinished: Unfinished) -> str:
     if unfinished.only_failed_left:
         retry = "`rollout resume --retry-failed` tries the failed nodes again"
         return f"{retry}; `rollout abort` ends the rollout without them"
-    return "`rollout resume` continues it; `rollout abort` undoes what the rollout began"
+    return (
+        "`rollout resume` continues it; `rollout abort` ends it and returns the unfinished nodes to"
+        " service"
+    )
 
 
 def is_of_fleetlock(unfinished: Unfinished) -> bool:
@@ -238,7 +241,8 @@ def abort_preview(
         states[name] = f"left as it is: {printable(problem)}"
     lines = [_title(unfinished, alive=lock.alive), *_holder_and_node_lines(lock, states)]
     if unfinished.tainted:
-        lines.append(f"  the soft taint will be removed from {_counted_names(unfinished.tainted)}")
+        names = _counted_names(unfinished.tainted)
+        lines.append(f"  rollout's PreferNoSchedule taint will be removed from {names}")
     if unfinished.conditioned:
         lines.append(
             f"  rollout's conditions will be removed from {_counted_names(unfinished.conditioned)}"
@@ -252,9 +256,9 @@ def abort_preview(
 
 
 def _undo_text(marked: MarkedNode, ready_timeout: float) -> str:
-    undo = "it will be uncordoned, and its annotations will be removed"
+    undo = "it will be uncordoned, and rollout's annotations will be removed from it"
     if marked.node.was_cordoned:
-        undo = "its annotations will be removed, and it will stay cordoned as before"
+        undo = "rollout's annotations will be removed from it, and it will stay cordoned as before"
     if marked.phase not in BEFORE_REBOOT:
         longest = Duration(round(ready_timeout))
         undo = f"rollout waits up to {longest} for it to be Ready; then {undo}"
@@ -274,7 +278,8 @@ def abort_result(aborted: Aborted, abort_command: str) -> str:
             "No nodes had to be returned to service; what the rollout left behind was removed."
         )
     if aborted.untainted:
-        lines.append(f"The soft taint was removed from {_counted_names(aborted.untainted)}")
+        untainted = _counted_names(aborted.untainted)
+        lines.append(f"rollout's PreferNoSchedule taint was removed from {untainted}")
     if left:
         lines.append(f"Left unchanged: {listed(left, _MOST_LEFT_NODES)}")
     if aborted.stops_passes:

@@ -360,7 +360,10 @@ class SlotSteps(Struct, frozen=True):
                     return self._drain_again(context, progress, error)
                 except DrainError as error:
                     # The host may know of its grant, so the boot is awaited anyway.
-                    context.report.notice(f"{context.name} was granted its reboot: {error.message}")
+                    context.report.notice(
+                        f"{context.name}: its drain is no longer complete, but its host already has"
+                        f" permission to reboot: {error.message}"
+                    )
         raise _not_rebooted_failure(node, self.timeout)
 
     def _drain_again(

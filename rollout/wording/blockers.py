@@ -52,9 +52,12 @@ def _away_started(finding: findings.AwayStarted) -> Words:
 @words.register
 def _away_cordoned(finding: findings.AwayCordoned) -> Words:
     if not finding.since:
-        cause = "was cordoned by someone else (the cordon's taint is still missing)"
+        cause = (
+            "was cordoned by someone else (the node.kubernetes.io/unschedulable taint has not been"
+            " added yet)"
+        )
         return Words(
-            cause, fix="wait until it is uncordoned, or for an hour after the taint is set"
+            cause, fix="wait until it is uncordoned, or for one hour after the taint is added"
         )
     return Words(
         f"was cordoned by someone else at {printable(finding.since)}",
@@ -218,7 +221,7 @@ def _budget_never(finding: findings.BudgetNever) -> Words:
     cause = f"{rule_of(budget)} never allows an eviction ({pods}{ended})"
     restart = ""
     if isinstance(finding.restart, Deployment):
-        restart = "set drain.restart to blocked"
+        restart = 'restart its Deployment instead of evicting its pods (drain.restart = "blocked")'
     if isinstance(finding.restart, findings.NoSurge):
         cause = f"{cause}, and {text(finding.restart)}"
     growth = ""
@@ -282,7 +285,7 @@ def rule_of(budget: Budget) -> str:
 
 
 def _fixes(*clauses: str) -> str:
-    """Return `add a replica, lower its minAvailable to 0, or use --disable-eviction`."""
+    """Return `add a replica, lower the PDB's minAvailable to 0, or use --disable-eviction`."""
     offered = [clause for clause in (*clauses, "use --disable-eviction") if clause]
     if len(offered) == 1:
         return offered[0]
@@ -292,7 +295,7 @@ def _fixes(*clauses: str) -> str:
 
 def _relaxation(budget: Budget, healthy: int, *, away: int) -> str:
     if budget.max_unavailable:
-        return f"raise its maxUnavailable to {away}"
+        return f"raise the PDB's maxUnavailable to {away}"
     # A critical rule is a setting, whose keys have hyphens.
-    field = "min-available" if budget.critical else "minAvailable"
-    return f"lower its {field} to {max(0, healthy - away)}"
+    field = "its min-available" if budget.critical else "the PDB's minAvailable"
+    return f"lower {field} to {max(0, healthy - away)}"

@@ -12,7 +12,7 @@ from rollout.wording.words import Words, cause_of, words
 _MOST_USERS = 3
 # One string for tens of thousands of pods, to save memory.
 _LOCAL_STORAGE_IS_LOST = (
-    "emptyDir data will be lost (to refuse such pods, use --no-delete-emptydir-data)"
+    "emptyDir data will be lost (to block the eviction of such pods, use --no-delete-emptydir-data)"
 )
 _REBOOT_STOPS_IT = "the reboot stops it, bypassing its PDBs"
 

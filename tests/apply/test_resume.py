@@ -158,8 +158,8 @@ def test_a_stopped_rollout_is_replaced_only_after_a_question(
     refused = rollout(lab, *another, "--yes").ends(6)
     assert f"rollout {run}" in refused.stderr
     assert (
-        "`rollout resume` continues it; `rollout abort` undoes what the rollout began"
-        in refused.stderr
+        "`rollout resume` continues it; `rollout abort` ends it and returns the unfinished"
+        " nodes to service" in refused.stderr
     )
     discards = "Answering yes discards it. To continue it instead: rollout resume\n"
     assert discards in rollout(lab, *another, "--dry-run").ends(0).stderr

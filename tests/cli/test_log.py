@@ -44,9 +44,7 @@ def test_once_verbose_tells_stages_with_their_time(untouched: Lab, command: Comm
         "plan",
         "plan ended with 0 after",
     ]
-    assert re.fullmatch(
-        r"read the cluster \d\.\d\ds: 12 nodes, \d+ pods, \d+ disruption budgets", stages[1]
-    )
+    assert re.fullmatch(r"read the cluster \d\.\d\ds: 12 nodes, \d+ pods, \d+ PDBs", stages[1])
     assert re.fullmatch(r"ask the hosts \d\.\d\ds: 12 hosts", stages[2])
     assert told(verbose.stderr, "api") == []
     assert told(verbose.stderr, "ssh") == []

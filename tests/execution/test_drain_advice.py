@@ -12,6 +12,7 @@ def test_a_pod_that_ignores_its_grace_period_is_forced_only_at_last_and_with_a_w
     warning, _, command = force.rpartition(": ")
     assert command == "kubectl delete pod -n shop a --force"
     assert "can destroy data" in warning
+    assert warning.endswith("as a last resort, force-delete the pod")
 
 
 def test_no_force_is_offered_against_finalizers() -> None:

@@ -248,10 +248,10 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
         copied_to(given, "w-2") if given.snapshot.stored else scale(given, 1)
     ],
     r"add (\d+) replicas": lambda given, match: [scale(given, int(match[1]))],
-    r"raise its maxUnavailable to (\d+)": lambda given, match: [
+    r"raise the PDB's maxUnavailable to (\d+)": lambda given, match: [
         with_budget(given, max_unavailable=match[1])
     ],
-    r"lower its minAvailable to (\d+)": lambda given, match: [
+    r"lower the PDB's minAvailable to (\d+)": lambda given, match: [
         with_budget(given, min_available=match[1])
     ],
     r"lower its min-available to (\d+)": lambda given, match: [
@@ -266,7 +266,9 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
     r"make it select only pods whose controllers have a scale subresource": lambda given, _: [
         with_budget(given, sync_error="")
     ],
-    r"set drain.restart to blocked": lambda given, _: [with_drain(given, restart=Restart.BLOCKED)],
+    r"restart its Deployment instead of evicting its pods \(drain\.restart = \"blocked\"\)": (
+        lambda given, _: [with_drain(given, restart=Restart.BLOCKED)]
+    ),
     r"use --disable-eviction": lambda given, _: [with_drain(given, disable_eviction=True)],
     r"make (it|them) ready": lambda given, _: [ready(given)],
     r"set its unhealthyPodEvictionPolicy to AlwaysAllow": lambda given, _: [

@@ -67,7 +67,7 @@ def test_a_cordon_that_the_cluster_has_not_seen_yet_counts() -> None:
     unseen = why(node("w-9", unschedulable=True))
     assert unseen == AwayCordoned("")
     assert cause_of(unseen) == (
-        "was cordoned by someone else (the cordon's taint is still missing)"
+        "was cordoned by someone else (the node.kubernetes.io/unschedulable taint has not been added yet)"
     )
 
 

@@ -109,7 +109,7 @@ AILING = pod("web-0", "w-1", ready=False, unready_since=ago(900))
 BLOCKERS = {
     BlockerKind.BUDGET_NEVER: (
         with_pods(WEB, allowed=0, expected=1),
-        ("raise its maxUnavailable to 1", "--disable-eviction"),
+        ("raise the PDB's maxUnavailable to 1", "--disable-eviction"),
     ),
     BlockerKind.TWO_BUDGETS: (inputs(NODES, pods=[WEB], budgets=TWO), ("delete all but one",)),
     BlockerKind.UNMANAGED_POD: (with_pods(NAKED), ("--force",)),
@@ -130,7 +130,7 @@ BLOCKERS = {
     ),
     BlockerKind.FITS_NOWHERE: (
         with_pods(*(pinned(f"web-{i}") for i in range(2)), allowed=1),
-        ("raise its maxUnavailable to 2", "--disable-eviction"),
+        ("raise the PDB's maxUnavailable to 2", "--disable-eviction"),
     ),
     BlockerKind.CONTROL_PLANE_UNHEALTHY: (
         control_plane("cp-1", "cp-2", "cp-3", unready="cp-1"),

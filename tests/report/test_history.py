@@ -192,7 +192,7 @@ def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
     assert rows(RUN)[:7] == [
         (
             "Run 0123456789abcdef, incomplete: of 3 planned nodes, 1 succeeded, 1 failed, 1 was not"
-            " started; 1 other node could not be rebooted"
+            " reached; 1 other node could not be rebooted"
         ),
         "cluster   127.0.0.1:6443",
         "started   Wed 2026-03-04 05:06:07 UTC",
@@ -216,7 +216,7 @@ def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
     assert any(row.endswith("✔ node-1  on 4081.2.1  30s") for row in told)
     assert any(
         row.endswith(
-            "ended: 1 succeeded, 1 failed, 1 was not started; 1 other node could not be rebooted"
+            "ended: 1 succeeded, 1 failed, 1 was not reached; 1 other node could not be rebooted"
         )
         for row in told
     )

@@ -214,8 +214,8 @@ def _has_slots(connections: "Connections", namespace: str) -> bool:
 def _question(unfinished: "Unfinished | None", place: str) -> str:
     touched = len(unfinished.in_flight) + len(unfinished.failed) if unfinished else 0
     if touched:
-        return f"Undo this rollout on {counted(touched, 'node')} in {place}"
-    return f"Remove what is left of this rollout in {place}"
+        return f"Abort this rollout, and return {counted(touched, 'node')} to service, in {place}"
+    return f"Abort this rollout in {place}"
 
 
 def _undo_rollout(

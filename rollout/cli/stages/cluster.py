@@ -13,6 +13,7 @@ from rollout.execution.base.deadline import Deadline, is_transient_answer, retry
 from rollout.gather.cluster import documents, snapshot
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.memory import Memory
+from rollout.model.text import counted
 from rollout.ports import ClusterApi, HostExecutor
 
 T = TypeVar("T")
@@ -74,8 +75,8 @@ def read_cluster(
         warn(*cluster.warnings)
         memory = read_memory(api, namespace, warns=warns)
         note(
-            f"{len(cluster.nodes)} nodes, {len(cluster.pods)} pods,"
-            f" {len(cluster.budgets)} disruption budgets"
+            f"{counted(len(cluster.nodes), 'node')}, {counted(len(cluster.pods), 'pod')},"
+            f" {counted(len(cluster.budgets), 'PDB')}"
         )
     return replace(cluster, memory=memory)
 

@@ -15,8 +15,8 @@ _WEBHOOKS = (
     " kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
 )
 _LAST_RESORT = (
-    "as a last resort, delete the pod without waiting. Its containers may still be running, and can"
-    " destroy data if a replacement uses the same volume"
+    "its containers may still be running, and can destroy data if a replacement uses the same"
+    " volume; as a last resort, force-delete the pod"
 )
 
 

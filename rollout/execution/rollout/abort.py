@@ -187,7 +187,8 @@ class _Undoing(Struct, frozen=True):
             )
         except ApiError as error:
             self.report.notice(
-                f"warning: `rollout operate` may start another rollout by itself: {error.message}"
+                "warning: the abort could not be recorded, so `rollout operate` might start another"
+                f" rollout by itself: {error.message}"
             )
 
     def _undo_node(self, marked: MarkedNode, report: Reporter, policy: Policy) -> NodeResult:

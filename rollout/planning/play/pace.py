@@ -170,7 +170,7 @@ class Pace(Struct, frozen=True):
         if self.past.drains:
             median = Duration(_median(self.past.drains))
             return f"a drain takes {median}{_of_journals(self.past.drains)}"
-        return "pods use all of their termination grace"
+        return "pods use their full termination grace period (assumed)"
 
     def _basis_of_settling(self) -> str:
         if self.past.settles:
