@@ -67,7 +67,7 @@ def test_it_is_refused_left_as_it_is_and_reset(
 ) -> None:
     put(server, CONFIGMAPS, config_map(data={"memory.json": TEXTS[what], "own": "kept"}))
     assert_unreadable(api)
-    with pytest.raises(ApiError, match="left as it is"):
+    with pytest.raises(ApiError, match="left unchanged"):
         change_memory(api, NAMESPACE, lambda memory: memory)
     assert stored(server, CONFIGMAPS, MEMORY_NAME, NAMESPACE)["data"]["memory.json"] == TEXTS[what]
     assert change_memory(api, NAMESPACE, lambda memory: memory, anew=True) == NO_MEMORY

@@ -128,8 +128,8 @@ def test_a_pools_node_that_is_away_uses_up_its_limit() -> None:
     ("pools", "says"),
     [
         ((WEB,), "there is no pool 'canary'"),
-        ((CANARY,), "web-1 is of the pool 'web', which has no rules"),
-        ((), "w-1 is of the pool 'default', which has no rules"),
+        ((CANARY,), "web-1 is in the pool 'web', which has no rules"),
+        ((), "w-1 is in the pool 'default', which has no rules"),
         ((replace(CANARY, selector="=="), WEB), "is not a label selector"),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_plan_is_stale_once_a_node_has_changed_its_pool() -> None:
     moved = [nodes[0], replace(nodes[1], labels={"tier": "canary"})]
     assert find_differences(build_plan(drawn), drawn) == ()
     assert tuple(map(str, find_differences(build_plan(drawn), inputs(moved)))) == (
-        "web-1: it was in the pool web, and is in canary now",
+        "web-1: it was in the pool web, but is in canary now",
     )
 
 

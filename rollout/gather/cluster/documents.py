@@ -24,7 +24,7 @@ from rollout.model.memory import (
     NodeFailures,
     VersionFailures,
 )
-from rollout.model.text import excerpt, is_object_name, is_run_id, is_version
+from rollout.model.text import counted, excerpt, is_object_name, is_run_id, is_version
 from rollout.model.timestamps import parse_timestamp
 from rollout.ports import ClusterApi
 
@@ -286,7 +286,8 @@ def _find_implausible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
         if not is_object_name(name):
             yield f"{name!r} is not a Node name"
         if not 1 <= failures.failures <= _MOST_FAILURES or not _is_time(failures.at):
-            yield f"{name} failed {failures.failures} times, last at {failures.at!r}"
+            times = counted(failures.failures, "time")
+            yield f"{name} failed {times}, most recently at {failures.at!r}"
 
 
 def _find_implausible_versions(versions: Mapping[str, VersionFailures]) -> Iterator[str]:
