@@ -117,15 +117,20 @@ def _after_comma(detail: str) -> str:
     return f", {printable(detail)}" if detail else ""
 
 
-def blocked_text(event: PodBlocked, age: float = 0.0) -> str:
-    """Return what blocks an eviction, and the time left `age` seconds after the event."""
-    left = elapsed(max(0.0, event.seconds_left - age))
+def blocked_text(event: PodBlocked) -> str:
+    """Return what blocks an eviction, why, and when the drain times out."""
     blocked = f"eviction blocked by {printable(event.blocker_text)}"
-    return f"{pod_with_owner(event)}: {blocked} · {left} left · {why_blocked(event)}"
+    deadline = f"drain times out in {elapsed(max(0.0, event.seconds_left))}"
+    has_figures = event.needs is not None and event.has is not None
+    reason = f"the PDB {why_blocked(event)}" if has_figures else why_blocked(event)
+    return f"{pod_with_owner(event)}: {blocked} · {deadline} · {reason}"
 
 
 def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
-    """Return `blocked_text` shortened to `width`, or in two lines."""
+    """Return what blocks an eviction, shortened to `width`, or in two lines.
+
+    The time left is that of `age` seconds after the event.
+    """
     left = elapsed(max(0.0, event.seconds_left - age))
     blocker = printable(event.blocker_text)
     pod = printable(event.pod)
@@ -138,7 +143,7 @@ def blocked_lines(event: PodBlocked, width: int, age: float = 0.0) -> list[str]:
     elif event.needs is not None and event.has is not None:
         brief = f"needs {event.needs}, has {event.has}"
     forms = (
-        blocked_text(event, age),
+        f"{pod_with_owner(event)}: eviction blocked by {blocker} · {left} left · {reason}",
         f"{pod}: blocked by {blocker} · {left} left · {reason}",
         f"{pod_name}: blocked by {blocker} · {left} left · {reason}",
         f"{pod_name}: blocked by {blocker} · {brief} · {left} left",

@@ -44,7 +44,10 @@ def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(
     flags = ("apply", "--yes", "--node", node, "--allow", "blocked", "--settle-timeout", "1s")
 
     ended = rollout(lab, *flags, "--drain-timeout", "2s").ends(4)
-    line = rf"shop/{name} \({of}\): eviction blocked by PDB {BUDGET} · (\d+)s left · needs 2 healthy, has 2"
+    line = (
+        rf"shop/{name} \({of}\): eviction blocked by PDB {BUDGET} · drain times out in (\d+)s"
+        r" · the PDB needs 2 healthy, has 2"
+    )
     assert re.search(rf"^[\dTZ:-]+ {node}: {line}$", ended.stderr, re.MULTILINE), ended.stderr
     assert re.search(
         rf"1 pod left after --drain-timeout 2s: .* blocked by {BUDGET}, which needs 2",

@@ -122,7 +122,8 @@ def test_a_denied_eviction_is_told_with_the_policy_and_its_message() -> None:
         AT, "node-1", "shop/cart-1", "", AT, "no evictions", 540.0, admission_policy="freeze"
     )
     assert sentence(denied).endswith(
-        "shop/cart-1: eviction blocked by ValidatingAdmissionPolicy freeze · 9m00s left · no evictions"
+        "shop/cart-1: eviction blocked by ValidatingAdmissionPolicy freeze"
+        " · drain times out in 9m00s · no evictions"
     )
 
 
