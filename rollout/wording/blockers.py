@@ -221,7 +221,7 @@ def _budget_never(finding: findings.BudgetNever) -> Words:
     cause = f"{rule_of(budget)} never allows an eviction ({pods}{ended})"
     restart = ""
     if isinstance(finding.restart, Deployment):
-        restart = 'restart its Deployment instead of evicting its pods (drain.restart = "blocked")'
+        restart = "let rollout restart the Deployment (--set drain.restart=blocked)"
     if isinstance(finding.restart, findings.NoSurge):
         cause = f"{cause}, and {text(finding.restart)}"
     growth = ""

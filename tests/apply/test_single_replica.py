@@ -96,10 +96,7 @@ def test_without_the_setting_the_plan_is_blocked_and_names_it(lab: Lab, rollout:
     planned = json.loads(rollout(lab, "plan", "-o", "json").ends(6).stdout)
     (blocker,) = planned["blockers"]
     assert blocker["kind"] == "budget-never"
-    assert (
-        'restart its Deployment instead of evicting its pods (drain.restart = "blocked")'
-        in blocker["message"]
-    )
+    assert "let rollout restart the Deployment (--set drain.restart=blocked)" in blocker["message"]
 
 
 @pytest.mark.parametrize("answer", [None, FaultAnswer.FORBIDDEN, FaultAnswer.INVALID])

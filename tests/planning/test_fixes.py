@@ -266,7 +266,7 @@ APPLIED: dict[str, Callable[[PlanInputs, re.Match[str]], Sequence[PlanInputs]]] 
     r"make it select only pods whose controllers have a scale subresource": lambda given, _: [
         with_budget(given, sync_error="")
     ],
-    r"restart its Deployment instead of evicting its pods \(drain\.restart = \"blocked\"\)": (
+    r"let rollout restart the Deployment \(--set drain\.restart=blocked\)": (
         lambda given, _: [with_drain(given, restart=Restart.BLOCKED)]
     ),
     r"use --disable-eviction": lambda given, _: [with_drain(given, disable_eviction=True)],

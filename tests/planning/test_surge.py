@@ -86,8 +86,8 @@ def test_the_blocker_of_a_lone_replica_names_the_setting() -> None:
     (blocker,) = build_plan(cluster(drain=DrainPolicy())).blockers
     assert blocker.kind is BlockerKind.BUDGET_NEVER
     assert blocker.fix == (
-        "add a replica, restart its Deployment instead of evicting its pods"
-        ' (drain.restart = "blocked"), lower the PDB\'s minAvailable to 0, or use --disable-eviction'
+        "add a replica, let rollout restart the Deployment (--set drain.restart=blocked), lower the"
+        " PDB's minAvailable to 0, or use --disable-eviction"
     )
 
 
