@@ -171,7 +171,7 @@ def test_hosts_are_asked_once_and_not_waited_for(start_lab: StartLab, command: C
     assert "asks for a password" in by["worker-6"]["message"]
     again = command("check-update", "-o", "json", "--node", "worker-1", lab=lab).ends(ExitCode.OK)
     assert summary(again) == {"asked": ["worker-1"]}
-    assert "checking already" in hosts_of(again)["worker-1"]["message"]
+    assert "already checking" in hosts_of(again)["worker-1"]["message"]
 
 
 @pytest.mark.exhaustive

@@ -171,7 +171,7 @@ def test_users_whom_the_bus_denies_ask_as_root(
         "worker-1"
     ]
     assert again["outcome"] == "asked"
-    assert "checking already" in again["message"]
+    assert "already checking" in again["message"]
 
 
 def test_users_who_may_not_are_told_why(rollout: Rollout, offered: Machines) -> None:
