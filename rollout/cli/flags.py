@@ -74,8 +74,7 @@ def takes(
     of_another: The settings file is for another process, so it is not read.
     arguments: NODE_ARGUMENTS, or PLAN_OR_NODES; a saved plan becomes the command's `file`.
     reads: Settings without a flag whose variables are read, to warn that they have no effect.
-    helps: Help that differs for this command, by setting.
-    defaults: Defaults that differ for this command, in words for its help, by setting.
+    helps, defaults: By setting, the help and the default's words that differ for this command.
     """
     setting_by_parameter = _shared_settings(names)
     with_variables = [*setting_by_parameter.values(), *(every_setting()[name] for name in reads)]
@@ -97,15 +96,9 @@ def takes(
             nodes = received.pop("nodes_or_file", None) or ()
             if takes_plan:
                 received["file"], nodes = split_off_plan(nodes)
-            config = received.pop("config")
-            file = SettingsFile(str(config or "")) if of_another else read_file(config)
-            set_values = assignments(received.pop("set_") or ())
-            flag_values = {
-                setting: received.pop(name) for name, setting in setting_by_parameter.items()
-            }
-            variables = from_environment(os.environ, with_variables)
-            typed = _merge_typed_settings(flag_values, set_values, nodes)
-            settings = merge_settings(file, variables, typed)
+            settings = _pop_settings(
+                received, setting_by_parameter, with_variables, nodes, of_another=of_another
+            )
             _check_format(settings, formats)
             with log_command(command.__name__.replace("_", "-"), settings.output.verbose):
                 command(settings=settings, **received)
@@ -115,6 +108,23 @@ def takes(
         return read_settings_and_run
 
     return decorate
+
+
+def _pop_settings(
+    received: dict[str, Any],
+    setting_by_parameter: Mapping[str, Setting],
+    with_variables: Sequence[Setting],
+    nodes: Sequence[str],
+    *,
+    of_another: bool,
+) -> CommandSettings:
+    """Take the shared flags out of what the command received, and merge all settings."""
+    config = received.pop("config")
+    file = SettingsFile(str(config or "")) if of_another else read_file(config)
+    set_values = assignments(received.pop("set_") or ())
+    flag_values = {setting: received.pop(name) for name, setting in setting_by_parameter.items()}
+    variables = from_environment(os.environ, with_variables)
+    return merge_settings(file, variables, _merge_typed_settings(flag_values, set_values, nodes))
 
 
 def _shared_parameters(

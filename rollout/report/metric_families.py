@@ -87,8 +87,8 @@ class RunFamilies:
     def __init__(self, cluster: str) -> None:
         gauge = partial(_family, cluster, Gauge)
         counter = partial(_family, cluster, Counter)
-        drain_histogram = partial(_family, cluster, partial(Histogram, buckets=_DRAIN_BUCKETS))
-        reboot_histogram = partial(_family, cluster, partial(Histogram, buckets=_REBOOT_BUCKETS))
+        drains = partial(_family, cluster, partial(Histogram, buckets=_DRAIN_BUCKETS))
+        reboots = partial(_family, cluster, partial(Histogram, buckets=_REBOOT_BUCKETS))
         self.running = gauge("running", "1 if a rollout is running, otherwise 0.")
         self.nodes = gauge(
             "nodes",
@@ -118,10 +118,8 @@ class RunFamilies:
             "Number of evictions that are blocked now, by disruption budget.",
             labels=("budget",),
         )
-        self.drain = drain_histogram(
-            "drain_duration_seconds", "Duration of drains.", labels=("pool",)
-        )
-        self.reboot = reboot_histogram(
+        self.drain = drains("drain_duration_seconds", "Duration of drains.", labels=("pool",))
+        self.reboot = reboots(
             "reboot_duration_seconds",
             "Time from the reboot command until the node is Ready.",
             labels=("pool",),

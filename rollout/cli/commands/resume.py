@@ -70,19 +70,18 @@ def resume(
     from rollout.cli.stages.metrics import deliver_metrics, measure_attempt
 
     connections = connect(settings)
-    api = connections.api
-    watch = None if force_unlock else refuse_if_locked(api, settings.lock.namespace)
+    watch = None if force_unlock else refuse_if_locked(connections.api, settings.lock.namespace)
     # Imported late, so that the first request is sent sooner.
     from rollout.cli.stages import execute, resumption
 
-    unfinished = _find_resumable(settings, api, retry_failed=retry_failed)
+    unfinished = _find_resumable(settings, connections.api, retry_failed=retry_failed)
     if unfinished is None:
         return
     spec = resumption.resumption_spec(settings, unfinished)
     gate_ports = gate_wiring.gate_ports(settings, spec.policy.gates.alerts)
     if not yes:
         consent.refuse_without_terminal(as_json=settings.output.as_json)
-    with deliver_metrics(settings, api.server) as metrics, measure_attempt(metrics):
+    with deliver_metrics(settings, connections.api.server) as metrics, measure_attempt(metrics):
         prepared = resumption.prepare_resumption(
             connections, spec, unfinished, metrics=metrics, retry_failed=retry_failed
         )
