@@ -1,7 +1,6 @@
 """Reads the Lease that the lock is held by, and finds out whether the holder is alive."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any
@@ -207,8 +206,7 @@ class _Sighting(Struct, frozen=True):
 _NEVER_SEEN = _Sighting()
 
 
-@dataclass
-class LeaseWatch:
+class LeaseWatch(Struct):
     """Watches a Lease: a living holder renews it within its duration."""
 
     clock: Clock

@@ -11,7 +11,7 @@ from rollout.model.text import is_unsafe
 
 # Deep nesting is a RecursionError.
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
-_BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
+_BEYOND_ASCII = re.compile("[^\x00-\x7e]")
 _Hook = Callable[[object], object] | None
 T = TypeVar("T")
 

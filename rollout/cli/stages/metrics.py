@@ -1,11 +1,12 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from rollout.adapters.local_files import write_whole
 from rollout.cli import failures, wiring
@@ -26,8 +27,7 @@ _SECONDS_BETWEEN_DELIVERIES = 5.0
 _LAST_DELIVERY_SECONDS = 5.0
 
 
-@dataclass(slots=True)
-class MeasuredCode:
+class MeasuredCode(Struct):
     """The exit code of an attempt, which sets it."""
 
     code: ExitCode = ExitCode.OK

@@ -1,12 +1,10 @@
-from dataclasses import dataclass
-
+from msgspec import Struct
 from msgspec.structs import replace
 
 from rollout.model.notification import Note
 
 
-@dataclass(slots=True)
-class RepeatFilter:
+class RepeatFilter(Struct):
     """Detects a notification that repeats the last one of the previous pass."""
 
     # The last notification of the previous and of this pass, without its time and run.

@@ -24,8 +24,9 @@ When a pass starts no rollout, and the exit code of --once:
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from rollout.cli import failures, wiring
 from rollout.cli.settings.reading import CommandSettings
@@ -48,8 +49,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 2.0
 
 
-@dataclass(slots=True)
-class Operation:
+class Operation(Struct):
     """All passes of one operate process, and what they share."""
 
     settings: CommandSettings

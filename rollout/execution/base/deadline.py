@@ -3,9 +3,10 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential
 
 from rollout.errors import ApiError, ApiUnavailableError, TooManyRequestsError
@@ -106,16 +107,14 @@ def _pause(state: RetryCallState) -> float:
     return _GROWING_PAUSE(state)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outage:
+class _Outage(Struct, frozen=True):
     """Failed requests in a row; times in monotonic seconds."""
 
     first_sent: float
     last_failed: float
 
 
-@dataclass
-class PatientApi:
+class PatientApi(Struct):
     """An API server whose outages are waited out."""
 
     api: ClusterApi
@@ -179,8 +178,7 @@ class PatientApi:
         return self.deadline(min(most, self.patience_left))
 
 
-@dataclass
-class GracefulStop:
+class GracefulStop(Struct):
     """Whether to start no more nodes, and to let nodes in flight finish.
 
     Due after `request`, from any thread or signal handler, or at its deadline.
