@@ -2,6 +2,8 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
+_EDGE_YEARS = (1, 9999)
+
 
 class Interval(Struct, frozen=True, order=True):
     """A time interval."""
@@ -25,8 +27,9 @@ def parse_timestamp(stamp: str) -> datetime | None:
     try:
         time = datetime.fromisoformat(stamp)
         aware = time if time.tzinfo else time.replace(tzinfo=UTC)
-        # This raises if UTC is beyond the years 1 to 9999.
-        aware.astimezone(UTC)
+        if aware.year in _EDGE_YEARS:
+            # This raises if UTC is beyond the years 1 to 9999.
+            aware.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
     return aware

@@ -1,10 +1,9 @@
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from fractions import Fraction
+from functools import cache
 from sys import intern
-from typing import Any, TypeVar
-
-from msgspec import Struct, field
+from typing import TypeVar
 
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster import wire
@@ -52,33 +51,38 @@ T = TypeVar("T")
 W = TypeVar("W")
 
 
-class SharedValues(Struct, frozen=True):
+class SharedValues:
     """Keeps each distinct value once: thousands of pods have equal ones."""
 
-    values: dict[Hashable, Any] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._labels_of = cache(_interned)
+        self._placement_of = cache(read_placement)
+        self._owner_of = cache(_owner_ref)
+        self._requests_of_demand: dict[Hashable, Resources] = {}
 
     def labels(self, labels: wire.Labels) -> Mapping[str, str]:
-        key = tuple(labels.items())
-        return self._keep_once(key, lambda: {intern(name): intern(value) for name, value in key})
+        return self._labels_of(tuple(labels.items()))
 
     def placement(self, spec: wire.PodSpec) -> Placement:
-        key = bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
-        return self._keep_once(key, lambda: read_placement(*key))
+        return self._placement_of(
+            bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
+        )
 
     def owner(self, references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
         controller = _find_controller(references)
-        if controller is None:
-            return None
-        return self._keep_once(controller, lambda: _owner_ref(controller))
+        return None if controller is None else self._owner_of(controller)
 
     def requests(self, spec: wire.PodSpec) -> Resources:
-        return self._keep_once(demand_key(spec), lambda: pod_requests(spec))
+        key = demand_key(spec)
+        requests = self._requests_of_demand.get(key)
+        if requests is None:
+            requests = pod_requests(spec)
+            self._requests_of_demand[key] = requests
+        return requests
 
-    def _keep_once(self, key: Hashable, make: Callable[[], T]) -> T:
-        if key not in self.values:
-            self.values[key] = make()
-        made: T = self.values[key]
-        return made
+
+def _interned(labels: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    return {intern(name): intern(value) for name, value in labels}
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
@@ -215,7 +219,10 @@ def controller_of(references: Iterable[wire.OwnerReference]) -> OwnerRef | None:
 def _find_controller(
     references: Iterable[wire.OwnerReference],
 ) -> wire.OwnerReference | None:
-    return next((reference for reference in references if reference.controller), None)
+    for reference in references:
+        if reference.controller:
+            return reference
+    return None
 
 
 def _owner_ref(reference: wire.OwnerReference) -> OwnerRef:

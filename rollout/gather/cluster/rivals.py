@@ -1,6 +1,6 @@
 """Finds other reboot coordinators by their names, labels or images, or by kured's lock."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 
 import msgspec
@@ -126,8 +126,9 @@ def _read_deployments(api: ClusterApi) -> Iterator[Coordinator]:
 
 
 def _find_rival(deployment: _WireCoordinator) -> Rival | None:
+    names = _names(deployment)
     for program, rival in _RIVAL_BY_PROGRAM.items():
-        if _is_named(deployment, program):
+        if program in names:
             return rival
     return Rival.FLEETLOCK if _AIRLOCK in _programs(deployment) else None
 
@@ -135,7 +136,7 @@ def _find_rival(deployment: _WireCoordinator) -> Rival | None:
 def _read_daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
     for item in read_objects(api, DAEMON_SETS, _WireCoordinator):
         locks = [name for name in item.metadata.annotations if name.endswith(_LOCK_SUFFIX)]
-        if (locks or _is_named(item, _KURED)) and not _runs_nowhere(item):
+        if (locks or _KURED in _names(item)) and not _runs_nowhere(item):
             yield _kured_coordinator(item, locks[0] if locks else _DEFAULT_LOCK)
 
 
@@ -186,9 +187,10 @@ def _is_rollout(item: _WireCoordinator) -> bool:
     return item.metadata.labels.get(label) == value or ("fleetlock",) in commands
 
 
-def _is_named(item: _WireCoordinator, program: str) -> bool:
-    names = (item.metadata.name, *map(item.metadata.labels.get, _NAMING_LABELS), *_programs(item))
-    return program in names
+def _names(item: _WireCoordinator) -> Collection[str | None]:
+    """Return what may name its program: its own name, its naming labels and its images."""
+    labels = map(item.metadata.labels.get, _NAMING_LABELS)
+    return (item.metadata.name, *labels, *_programs(item))
 
 
 def _programs(item: _WireCoordinator) -> frozenset[str]:
