@@ -197,9 +197,11 @@ def await_return(server: ServerContext, slot: Slot) -> FleetLockAnswer:
     deadline = Deadline(server.clock, _WAIT_SECONDS)
     while not deadline.expired:
         node = server.nodes.require_all().get(slot.node)
-        is_released = server.slots.read_unless_fresh().of_run(slot.run_id) is None
-        if is_released or (node is not None and is_returned_by(node, slot.run_id)):
+        if node is not None and is_returned_by(node, slot.run_id):
             return FleetLockAnswer(AnswerKind.RELEASED, f"{slot.node} is in service")
+        if server.slots.read_unless_fresh().of_run(slot.run_id) is None:
+            # Also after an abort, or when the Node was deleted.
+            return FleetLockAnswer(AnswerKind.RELEASED, f"the slot of {slot.node} is released")
         server.clock.sleep(_PAUSE_SECONDS)
     why = _why_not_returned(slot, read_slot_node(server.api_for_host, slot))
     raise Denied(AnswerKind.WAITING_FOR_PROOF, f"{slot.node}: {why}")

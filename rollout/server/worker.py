@@ -100,7 +100,8 @@ class SlotRunner:
             return None
         is_taken_up = node.annotations.get(marks.RUN) == slot.run_id
         # Such a host has rebooted without a drain, and its node needs no other reboot.
-        has_rebooted_before_cordon = not is_taken_up and node.boot_id != slot.boot_id
+        has_rebooted = bool(node.boot_id) and node.boot_id != slot.boot_id
+        has_rebooted_before_cordon = has_rebooted and not is_taken_up
         if has_rebooted_before_cordon or is_returned_by(node, slot.run_id):
             return None
         if slot.is_canceled and not is_taken_up:

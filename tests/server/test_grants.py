@@ -12,11 +12,15 @@ from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
+from rollout.model.cluster import Node
+from rollout.model.fleetlock import Slot
 from rollout.model.marks import LAST_RESULT, PHASE
 from rollout.model.policy import CourtesyPolicy
 from rollout.model.progress import Phase
 from rollout.model.quantity import Duration
-from rollout.server import slot_steps
+from rollout.ports import ClusterApi
+from rollout.server import slot_steps, worker
+from rollout.server.nodes import read_slot_node
 from rollout.server.protocol import AnswerKind
 from tests.execution.drains import change
 from tests.server import in_memory
@@ -155,3 +159,19 @@ def test_no_slot_is_reserved_for_a_host_whose_kubelet_reports_no_boot_id(
     change(cluster.behind, NODES, "a", status=status)
     assert request_reboot(replica, cluster, "a") is AnswerKind.NODE_EXCLUDED
     await_answer(replica, cluster, "b", AnswerKind.GRANTED)
+
+
+def test_a_slot_is_kept_if_its_node_reports_no_boot_id_for_a_moment(
+    cluster: Cluster,
+    replica: Replica,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read_without_boot_id(api: ClusterApi, slot: Slot) -> Node | None:
+        node = read_slot_node(api, slot)
+        return node and replace(node, boot_id="")
+
+    monkeypatch.setattr(worker, "read_slot_node", read_without_boot_id)
+    request_reboot(replica, cluster, "a")
+    run = cluster.slots()[0]["run"]
+    await_answer(replica, cluster, "a", AnswerKind.GRANTED)
+    assert cluster.slots()[0]["run"] == run

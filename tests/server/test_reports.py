@@ -8,12 +8,20 @@ from rollout.execution.node.marking import mark_granted
 from rollout.execution.node.reboot import check_still_drained
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.model.cluster import Node
+from rollout.model.fleetlock import Slot
 from rollout.model.marks import PHASE, RUN
 from rollout.model.progress import Phase
 from rollout.server import slot_requests, worker
 from rollout.server.protocol import AnswerKind
 from tests.execution.drains import change
-from tests.server.in_memory import Cluster, Replica, await_answer, request_reboot, start_replica
+from tests.server.in_memory import (
+    GROUP,
+    Cluster,
+    Replica,
+    await_answer,
+    request_reboot,
+    start_replica,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.in_memory
@@ -130,3 +138,12 @@ def test_a_report_wakes_the_worker(cluster: Cluster, monkeypatch: pytest.MonkeyP
     finally:
         replica.end()
     assert answer.kind is AnswerKind.RELEASED
+
+
+def test_a_host_without_a_slot_whose_node_was_not_returned_is_not_said_to_be_in_service(
+    replica: Replica,
+) -> None:
+    released = Slot(GROUP, "a", "uid", "id", "fleetlock-1", "", "")
+    answer = slot_requests.await_return(replica.service.server, released)
+    assert answer.kind is AnswerKind.RELEASED
+    assert answer.value == "the slot of a is released"
