@@ -59,7 +59,7 @@ class OpenEngine:
     def away_limit_of(self, nodes: Collection[Node]) -> AwayLimit:
         return AwayLimit(self.most)
 
-    def show_phase(self, name: str, phase: Phase) -> None:
+    def set_phase_conditions(self, name: str, phase: Phase) -> None:
         pass
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
@@ -99,15 +99,13 @@ class PassingClock(SimulatedClock):
         return event.wait(0)
 
 
-class SimulatedStop(GracefulStop):
+class SimulatedStop(GracefulStop, kw_only=True):
     """Waiting lets simulated time pass."""
 
-    def __init__(self, world: "World") -> None:
-        super().__init__()
-        self._world = world
+    world: "World"
 
     def wait(self, seconds: float) -> bool:
-        self._world.pass_time(seconds)
+        self.world.pass_time(seconds)
         return self.is_due
 
 
@@ -138,7 +136,7 @@ class World(AbstractContextManager["World"]):
         self._under_way: list[tuple[float, str]] = []
         self.cluster = PatientApi(None, self.clock)  # type: ignore[arg-type]
         self.report = Reporter((self,), self.clock)
-        self.stop = SimulatedStop(self)
+        self.stop = SimulatedStop(world=self)
 
     def notify(self, event: StepEvent) -> None:
         pass

@@ -1,6 +1,5 @@
 """The wait for a node's own pods after its reboot."""
 
-import dataclasses
 import json
 from collections.abc import Callable
 
@@ -63,7 +62,7 @@ def test_a_burst_of_changes_reads_the_daemon_sets_once_a_second(
 
     task = task_of(NODE, api, recorder, DrainPolicy())
     clock = BurstClock(alter)
-    task = replace(task, cluster=dataclasses.replace(task.cluster, clock=clock))
+    task = replace(task, cluster=replace(task.cluster, clock=clock))
     await_own_pods(task, Duration(600))
     # The burst takes two seconds.
     assert 2 <= len(asked(server, "list", "daemonsets")) <= 2 + CHANGES * 0.05
