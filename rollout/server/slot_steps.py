@@ -139,7 +139,7 @@ class SlotSteps(Struct, frozen=True):
 
     def _prepare_drain(self, context: NodeContext, progress: Progress) -> Progress:
         """First replace an earlier replica's mark `drained`, which allows grants."""
-        if context.is_taken_up:
+        if context.started_by_earlier_process:
             node_before = mark_cordoned_unless_granted(context)
             if has_grant(node_before):
                 return progress.move(Edge.GRANTED_BEFORE_DRAIN)
@@ -149,15 +149,15 @@ class SlotSteps(Struct, frozen=True):
         context_of_drain = replace(
             context, drain_seconds_used=self._seconds_spent_on_drain(context)
         )
-        endings = drain_or_withhold(context_of_drain)
+        longest_terminations = drain_or_withhold(context_of_drain)
         is_first_drain = progress.repeated_drains == 0
         if is_first_drain:
             # Nothing delays a grant after the mark.
             delay_reboot(context)
-        # For pods that came meanwhile, whose endings are not reported.
+        # For pods that came meanwhile, whose terminations are not reported.
         _drain_until_empty(context_of_drain)
         mark_phase(context, Phase.DRAINED)
-        return replace(progress, endings=endings).move(Edge.EVICTED)
+        return replace(progress, longest_terminations=longest_terminations).move(Edge.EVICTED)
 
     def _seconds_spent_on_drain(self, context: NodeContext) -> float:
         """Return how long all replicas have drained the node; 0 if it was drained before."""
@@ -202,7 +202,7 @@ class SlotSteps(Struct, frozen=True):
         earlier grant, which the host may follow. So the host gets some time to go down.
         """
         node = self._read_or_await_node(context)
-        may_have_earlier_grant = context.is_taken_up or progress.repeated_drains > 0
+        may_have_earlier_grant = context.started_by_earlier_process or progress.repeated_drains > 0
         if may_have_earlier_grant and not has_grant(node):
             # This wait began after the earlier grant, so its time counts.
             wait = Awaited.REQUEST if progress.phase is Phase.DRAINED else Awaited.DRAIN

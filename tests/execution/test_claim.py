@@ -284,7 +284,9 @@ def test_a_mark_of_an_earlier_process_is_removed_by_a_refusal(
 
     mark = {marks.RUN: "run-n1", marks.PHASE: "pending", marks.BOOT_ID_BEFORE: "b"}
     api.patch("/api/v1/nodes/n1", {"metadata": {"annotations": mark}})
-    taken_up = replace(context(api, "n1", Allowed(most=1, why=why)), is_taken_up=True)
+    taken_up = replace(
+        context(api, "n1", Allowed(most=1, why=why)), started_by_earlier_process=True
+    )
     with pytest.raises(RefusedError):
         claim_and_cordon(taken_up, "2", facts("n1"))
     assert is_unmarked(server, "n1")

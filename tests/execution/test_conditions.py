@@ -115,7 +115,7 @@ def test_conditions_follow_the_phases(cluster: FakeServer, recorder: Recorder) -
     shown = {}
     with conditions.while_running({"n1"}, ()):
         for phase in Phase:
-            conditions.show_phase("n1", phase)
+            conditions.set_phase_conditions("n1", phase)
             shown[phase] = seen(cluster, "n1")
         conditions.remove("n1")
         assert seen(cluster, "n1") == []
@@ -131,14 +131,14 @@ def test_conditions_follow_the_phases(cluster: FakeServer, recorder: Recorder) -
 def test_nothing_is_written_if_the_setting_is_off(cluster: FakeServer, recorder: Recorder) -> None:
     conditions = conditions_of(cluster, recorder, is_on=False)
     with conditions.while_running(NAMES, ()):
-        conditions.show_phase("n1", Phase.DRAINING)
+        conditions.set_phase_conditions("n1", Phase.DRAINING)
         assert [seen(cluster, name) for name in NAMES] == [[], [], []]
 
 
 def test_what_an_earlier_process_left_is_removed_even_if_the_setting_is_off(
     cluster: FakeServer, recorder: Recorder
 ) -> None:
-    conditions_of(cluster, recorder).show_phase("n2", Phase.REBOOTING)
+    conditions_of(cluster, recorder).set_phase_conditions("n2", Phase.REBOOTING)
     with conditions_of(cluster, recorder, is_on=False, run_id="later").while_running((), ()):
         assert seen(cluster, "n2") == []
 
@@ -147,7 +147,7 @@ def test_a_node_that_another_rollout_has_in_flight_keeps_its_conditions(
     cluster: FakeServer, recorder: Recorder
 ) -> None:
     change(cluster, NODES, "n2", metadata={"annotations": {marks.RUN: "other"}})
-    conditions_of(cluster, recorder, run_id="other").show_phase("n2", Phase.DRAINING)
+    conditions_of(cluster, recorder, run_id="other").set_phase_conditions("n2", Phase.DRAINING)
     with conditions_of(cluster, recorder).while_running((), ()):
         pass
     assert seen(cluster, "n2") == [DRAINING]
@@ -157,7 +157,7 @@ def test_an_abort_removes_the_conditions_of_every_rollout(
     cluster: FakeServer, recorder: Recorder
 ) -> None:
     change(cluster, NODES, "n2", metadata={"annotations": {marks.RUN: "other"}})
-    conditions_of(cluster, recorder, run_id="other").show_phase("n2", Phase.DRAINING)
+    conditions_of(cluster, recorder, run_id="other").set_phase_conditions("n2", Phase.DRAINING)
     conditions_of(cluster, recorder, is_on=False, run_id="").remove_all()
     assert seen(cluster, "n2") == []
 
@@ -165,7 +165,7 @@ def test_an_abort_removes_the_conditions_of_every_rollout(
 def test_a_node_in_flight_keeps_its_conditions_until_its_next_phase(
     cluster: FakeServer, recorder: Recorder
 ) -> None:
-    conditions_of(cluster, recorder).show_phase("n1", Phase.REBOOTING)
+    conditions_of(cluster, recorder).set_phase_conditions("n1", Phase.REBOOTING)
     with conditions_of(cluster, recorder).while_running({"n2"}, {"n1"}):
         assert seen(cluster, "n1") == [DRAINED, MAINTAINED]
         assert seen(cluster, "n2") == [PLANNED]
@@ -192,7 +192,7 @@ def test_a_kubelet_that_writes_in_between_loses_nothing(
     contended = PatientApi(Contended(cluster), clock)
     report = Reporter((recorder,), clock)
     conditions = NodeConditions(contended, unfenced, report, run_id="abc", sets_conditions=True)
-    conditions.show_phase("n1", Phase.DRAINED)
+    conditions.set_phase_conditions("n1", Phase.DRAINED)
     found = stored(cluster, NODES, "n1")["status"]["conditions"]
     assert found[0] == heartbeat
     assert types_of(found) == ["Ready", "Drained"]
@@ -215,7 +215,7 @@ def test_a_missing_right_is_reported_once_and_stops_nothing(
     refusing = PatientApi(Refusing(cluster), clock)
     conditions = NodeConditions(refusing, unfenced, report, run_id="abc", sets_conditions=True)
     with conditions.while_running(NAMES, ()):
-        conditions.show_phase("n1", Phase.DRAINING)
+        conditions.set_phase_conditions("n1", Phase.DRAINING)
     (notice,) = recorder.events
     assert isinstance(notice, Notice)
     assert notice.message.startswith("the conditions of the nodes cannot be written: nodes n")

@@ -182,7 +182,9 @@ def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.Monkey
     gates, _notes = gates_of(plan, clock, GatePorts())
     monkeypatch.setattr(steps, "await_checks", lambda *_: clock.forward(minutes=59))
     monkeypatch.setattr(steps, "_mark_draining", lambda _context: None)
-    context = SimpleNamespace(planned=plan.nodes[0], policy=plan.policy, engine=gates, own=None)
+    context = SimpleNamespace(
+        planned=plan.nodes[0], policy=plan.policy, engine=gates, own_node=None
+    )
     start = steps.prepare_drain
     cordoned = Progress(Phase.CORDONED)
     start(cast("NodeContext", context), cordoned)

@@ -2,7 +2,6 @@
 it is believed.
 """
 
-import dataclasses
 import json
 import threading
 import time
@@ -31,7 +30,7 @@ from rollout.errors import (
 from rollout.execution.base.deadline import Deadline, PatientApi
 from rollout.execution.base.reporting import OutageNotice
 from rollout.execution.lock import LockOptions
-from rollout.execution.node.claim import take_up
+from rollout.execution.node.claim import continue_from_marks
 from rollout.execution.node.context import (
     NodeContext,
     Progress,
@@ -163,7 +162,7 @@ def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking
             policy=Policy(reboot_timeout=Duration(60), ready_timeout=Duration(60)),
             engine=OpenEngine(),
             host=SshHost(Host(NODE, "192.0.2.1"), PLANNED, RememberingShell(cast("Any", answers))),
-            is_taken_up=True,
+            started_by_earlier_process=True,
         )
 
     return made
@@ -348,7 +347,7 @@ def test_a_node_is_taken_up_where_its_boot_says(
 ) -> None:
     context = asking(Answers([answer]))
     mark_as(server, phase.value)
-    taken = take_up(context)
+    taken = continue_from_marks(context)
     assert taken.phase == goes_on
     assert taken.in_doubt == (phase is Phase.REBOOTING)
 
@@ -358,7 +357,7 @@ def test_marks_that_are_not_understood_by_its_turn_are_left_as_they_are(
 ) -> None:
     context = asking(Answers([said(OLD)]))
     mark_as(server, "levitating")
-    assert ended(lambda: take_up(context)) is Outcome.STRANDED
+    assert ended(lambda: continue_from_marks(context)) is Outcome.STRANDED
 
 
 BOOT = BootFacts(NEW, MACHINE, "2.0.0")
@@ -610,7 +609,7 @@ def test_a_boot_that_the_kubelet_reports_ends_the_pause(
 ) -> None:
     host = Answers([said(OLD)])
     context = watching(host)
-    context = replace(context, cluster=dataclasses.replace(context.cluster, clock=SystemClock()))
+    context = replace(context, cluster=replace(context.cluster, clock=SystemClock()))
     watched = context.watched
     assert watched is not None
     wait_until(lambda: watched.boot_id == OLD)

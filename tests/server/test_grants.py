@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rollout.errors import DrainError
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node import steps as node_steps
-from rollout.execution.node.claim import take_up
+from rollout.execution.node.claim import continue_from_marks
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
@@ -88,11 +88,11 @@ def test_a_host_that_is_granted_while_another_server_takes_its_node_up_may_reboo
     replica.kill()
 
     def take_up_before_grant(context: NodeContext) -> Progress:
-        progress = take_up(context)
+        progress = continue_from_marks(context)
         cluster.annotate("a", {PHASE: Phase.REBOOTING.value})
         return progress
 
-    monkeypatch.setattr(node_steps, "take_up", take_up_before_grant)
+    monkeypatch.setattr(node_steps, "continue_from_marks", take_up_before_grant)
     successor = start_replica(cluster, 2, lambda _notice: None)
     try:
         wait_until(lambda: cluster.slots()[0]["awaited"] == "boot")

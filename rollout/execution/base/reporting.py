@@ -31,8 +31,8 @@ _QUIET_SECONDS = 30.0
 # In place of a node's name.
 _ROLLOUT = ""
 
-Endings = tuple[tuple[str, float], ...]
-"""By owner of pods: how many seconds the longest termination took."""
+LongestTerminations = tuple[tuple[str, float], ...]
+"""Owners of pods, each with the seconds that its slowest pod took to terminate."""
 
 
 @dataclass
@@ -75,24 +75,24 @@ class Reporter:
         phase: Phase,
         detail: str = "",
         *,
-        endings: Endings = (),
-        staged: str = "",
+        longest_terminations: LongestTerminations = (),
+        unplanned_version: str = "",
         edge: Edge | None = None,
         activity: Activity | None = None,
         awaited: tuple[AwaitedPod, ...] = (),
     ) -> None:
         """Report what a node does, unless its last event says the same.
 
-        `staged`: an unplanned version.
+        `unplanned_version`: to be booted instead of the planned one.
         """
-        if self._note_if_new(node, (phase, detail, endings)):
+        if self._note_if_new(node, (phase, detail, longest_terminations)):
             step = NodeStep(
                 at=self.now,
                 node=node,
                 phase=phase,
                 detail=detail,
-                endings=dict(endings) if endings else UNSET,
-                version_staged=staged or UNSET,
+                endings=dict(longest_terminations) if longest_terminations else UNSET,
+                version_staged=unplanned_version or UNSET,
                 edge=edge or UNSET,
                 activity=activity or UNSET,
                 awaited=awaited or UNSET,

@@ -13,7 +13,7 @@ from msgspec import Struct
 from rollout.errors import ApiError, ApiNotFoundError, DrainError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, watch_node_pods
-from rollout.execution.base.reporting import Endings
+from rollout.execution.base.reporting import LongestTerminations
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
 from rollout.execution.drain.completion import CompletionWait
@@ -63,7 +63,7 @@ class _DaemonSetLookup:
         )
 
 
-def drain(task: NodeTask) -> Endings:
+def drain(task: NodeTask) -> LongestTerminations:
     """Empty the node; `StillRunningError` if pods have not completed in time."""
     cluster = task.cluster
     wakeup = threading.Event()
@@ -154,7 +154,7 @@ class _Drain(Struct, frozen=True):
     # Set by changes and answers.
     wakeup: threading.Event
 
-    def run(self) -> Endings:
+    def run(self) -> LongestTerminations:
         """Repeat until no pod is left: handle answers, evict what is due, sleep until a change.
 
         At the deadline, `DrainError` if pods to evict are left. If others must only complete, the

@@ -90,10 +90,9 @@ class ReturningPods:
         return max(1, self.replicas[owner.uid])
 
 
-def without_returning(pods: Iterable[Pod], owners: Iterable[str]) -> tuple[Pod, ...]:
-    """Leave out the pods of these owners, by UID."""
-    uids = frozenset(owners)
-    return tuple(pod for pod in pods if pod.owner is None or pod.owner.uid not in uids)
+def without_pods_of(owner_uids: Iterable[str], pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    excluded = frozenset(owner_uids)
+    return tuple(pod for pod in pods if pod.owner is None or pod.owner.uid not in excluded)
 
 
 def tolerates_cordon(pod: Pod) -> bool:

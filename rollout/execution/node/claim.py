@@ -167,7 +167,7 @@ def _check_gates_before_mark(context: NodeContext) -> None:
     try:
         _check_gates(context)
     except RefusedError:
-        if context.is_taken_up:
+        if context.started_by_earlier_process:
             _remove_first_mark(context, {})
         raise
 
@@ -253,7 +253,7 @@ def _cordoned_by_others() -> NotStartedError:
     )
 
 
-def take_up(context: NodeContext) -> Progress:
+def continue_from_marks(context: NodeContext) -> Progress:
     """Return where to continue a node that an earlier process has started.
 
     Its mark names the phase, and its boot ID tells whether it has rebooted.
@@ -285,7 +285,7 @@ def take_up(context: NodeContext) -> Progress:
         if phase is Phase.FAILED and edge is not Edge.TAKEN_UP_REBOOTING:
             undo_earlier_rollback(context)
         return progress.move(edge)
-    if context.own is not None and node.boot_id == context.planned.boot_id:
+    if context.own_node is not None and node.boot_id == context.planned.boot_id:
         raise NodeFailure(
             Outcome.STRANDED,
             "its reboot may have been requested, and this process runs on it: its cordon and its"

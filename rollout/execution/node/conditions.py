@@ -85,7 +85,7 @@ class NodeConditions(Struct, frozen=True):
 
         self._write_all(wanted_conditions)
 
-    def show_phase(self, name: str, phase: Phase) -> None:
+    def set_phase_conditions(self, name: str, phase: Phase) -> None:
         if self.sets_conditions and phase in _BY_PHASE:
             self._try_write(name, _BY_PHASE[phase], self.cluster.deadline_within(_SECONDS))
 

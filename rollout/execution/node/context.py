@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rollout.errors import DrainError, SshError
 from rollout.execution.base.deadline import GracefulStop
 from rollout.execution.base.gate_ports import NodePlaybooks, Rescue
-from rollout.execution.base.reporting import Endings
+from rollout.execution.base.reporting import LongestTerminations
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.failures import NodeRemovedError, StoppedError
 from rollout.execution.node.transitions import BEFORE_REBOOT, follow
@@ -76,7 +76,7 @@ class NodeEngine(Protocol):
         """Return why the node may not boot into this staged version; None is an unknown one."""
         ...
 
-    def show_phase(self, name: str, phase: Phase) -> None:
+    def set_phase_conditions(self, name: str, phase: Phase) -> None:
         """Set the node's conditions, if the settings ask for it."""
         ...
 
@@ -108,9 +108,10 @@ class HostAccess(Protocol):
 class NodeContext(NodeTask, frozen=True, kw_only=True):
     engine: NodeEngine
     host: HostAccess
-    # An earlier process has started it.
-    is_taken_up: bool = False
-    own: OwnNode | None = None
+    # The Node has this rollout's marks from before, so the node is taken up.
+    started_by_earlier_process: bool = False
+    # Only if this process runs on this node.
+    own_node: OwnNode | None = None
     # None until the cordon.
     watched: WatchedNode | None = None
 
@@ -124,10 +125,11 @@ class Progress(Struct, frozen=True):
     boot: BootFacts = UNKNOWN_BOOT
     # The Node has this rollout's marks.
     marked: bool = False
-    # The host may have received a request to reboot.
+    # A request to reboot was sent, and nobody knows whether the host has received it.
     in_doubt: bool = False
     # How often pods have come to the drained node.
     repeated_drains: int = 0
+    # How often the host has staged another update since the claim.
     restagings: int = 0
     # What each source must show after the reboot.
     targets: Mapping[Source, str] = {}
@@ -135,7 +137,7 @@ class Progress(Struct, frozen=True):
     # Reboots in a row that changed nothing.
     ineffective_reboots: int = 0
     # Of the last drain.
-    endings: Endings = ()
+    longest_terminations: LongestTerminations = ()
     # The move into the phase; None if reported.
     edge: Edge | None = None
 
@@ -148,32 +150,35 @@ class Progress(Struct, frozen=True):
 
 
 def with_staged_version(context: NodeContext, version: str) -> NodeContext:
+    """Return a context whose planned node has this version staged; empty is an unknown one."""
     planned = context.planned
     if version == planned.staged_version:
         return context
-    return replace(
-        context,
-        planned=replace(planned, staged_version=version, staged=planned.staged or bool(version)),
-    )
+    # Staged may also be true without a known version.
+    is_staged = planned.staged or bool(version)
+    planned = replace(planned, staged_version=version, staged=is_staged)
+    return replace(context, planned=planned)
 
 
 def with_pre_reboot_check(context: NodeContext, phase: Phase) -> NodeContext:
-    """Have `check_may_act` also raise `StoppedError` or `NodeRemovedError`.
+    """Before the reboot, have `check_may_act` also end the node if a reboot makes no sense now.
 
-    While the node is drained, `DrainError` if someone has uncordoned it: pods keep coming then.
+    It raises `StoppedError` if nodes are to be returned, `NodeRemovedError` if the Node is removed,
+    and during the drain `DrainError` if someone has uncordoned it, because pods keep coming then.
     """
     if phase not in BEFORE_REBOOT:
         return context
+    watched = context.watched
 
     def check_before_reboot() -> None:
         context.check_may_act()
         if context.engine.stop.is_reverting:
             raise StoppedError
-        removal = context.watched.why_removed if context.watched else ""
-        if removal:
-            raise NodeRemovedError(f"not rebooted: {removal} while it was {phase}")
+        why_removed = watched.why_removed if watched else ""
+        if why_removed:
+            raise NodeRemovedError(f"not rebooted: {why_removed} while it was {phase}")
         is_in_drain = phase is Phase.DRAINING
-        if is_in_drain and context.watched and context.watched.is_uncordoned:
+        if is_in_drain and watched and watched.is_uncordoned:
             raise DrainError(
                 f"{context.name} was uncordoned outside this rollout while it was drained"
             )

@@ -105,7 +105,7 @@ def _explain_deletion(
         return error
     message = f"its Node was {loss}"
     if progress.phase in BEFORE_REBOOT:
-        if context.is_taken_up and not progress.marked:
+        if context.started_by_earlier_process and not progress.marked:
             # The marks about its reboot are gone with the Node.
             message = f"{message} before the rollout was resumed"
         else:
@@ -131,7 +131,7 @@ def _leave_node(context: NodeContext, progress: Progress, outcome: Outcome) -> _
     """Return the node, or mark it as failed, if it carries this rollout's marks."""
     if outcome is Outcome.FENCED or not _carries_marks(context, progress, outcome):
         # Nothing is written: what this or an earlier process has begun stays cordoned.
-        was_begun_before = context.is_taken_up and outcome is not Outcome.SKIPPED
+        was_begun_before = context.started_by_earlier_process and outcome is not Outcome.SKIPPED
         return _NodeLeft(None, is_cordoned=progress.marked or was_begun_before)
     edge = Edge.RETURNED if may_be_returned(outcome, progress.phase) else Edge.FAILED
     require_edge(progress.phase, edge)
@@ -152,7 +152,7 @@ def _leave_node(context: NodeContext, progress: Progress, outcome: Outcome) -> _
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
     if progress.marked:
         return True
-    if context.is_taken_up or outcome is Outcome.SKIPPED:
+    if context.started_by_earlier_process or outcome is Outcome.SKIPPED:
         # `take_up` found no usable mark, or the claim removed its own.
         return False
     # The answer to the first mark may be lost.

@@ -16,37 +16,51 @@ _WAITED_PER_PAUSE = 5
 _DOWN_PAUSE = 0.15
 # Firewalls such as `ufw limit ssh` refuse the sixth connection within 30 s. Refused ones count,
 # too, so frequent attempts would never get through.
-_MOST_REFUSED = 5
-_KEPT_FOR_REPORT = 1
+_MOST_COUNTED = 5
 _COUNTED_SECONDS = 31.0
-# After the first refusals in a row. One attempt of those that are counted is kept for the
-# kubelet's report.
+# One attempt is spared for the moment when the kubelet reports the new boot.
+_SPARED_FOR_REPORT = 1
+# After the first refusals in a row.
 _REFUSED_PAUSES = (_DOWN_PAUSE, 1.0)
 _LONGEST_REFUSED_PAUSE = 10.0
 
 
 @dataclass
 class _Refusals:
-    times: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_REFUSED))
+    """The last refused connections in a row, by the host or by its firewall.
+
+    Such a firewall counts connections of the last 30 seconds, and refuses all while there are more
+    than 5.
+    """
+
+    # In monotonic seconds.
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_COUNTED))
 
     @property
     def least_pause(self) -> float:
+        """Return how long to wait after the last refusal: longer after each one in a row."""
         number = len(self.times)
         if number > len(_REFUSED_PAUSES):
             return _LONGEST_REFUSED_PAUSE
         return _REFUSED_PAUSES[number - 1]
 
-    def seconds_blocked(self, now: float, reserve: int = 0) -> float:
-        """Return how long a firewall would refuse any attempt but the last `reserve` ones."""
-        most = _MOST_REFUSED - reserve
-        if len(self.times) < most:
+    def seconds_until_allowed(self, now: float, *, spared_attempts: int = 0) -> float:
+        """Return when a firewall allows an attempt and still `spared_attempts` more after it."""
+        # The firewall may count at most so many besides these.
+        most_counted = _MOST_COUNTED - spared_attempts
+        if len(self.times) < most_counted:
             return 0.0
-        return max(0.0, self.times[-most] + _COUNTED_SECONDS - now)
+        oldest_counted = self.times[-most_counted]
+        return max(0.0, oldest_counted + _COUNTED_SECONDS - now)
 
 
 @dataclass
 class ConnectionPace:
-    """Paces the attempts to connect to one host: `pause`, connect, `note_attempt`."""
+    """Paces the attempts to connect to one rebooting host: `pause`, connect, `note_attempt`.
+
+    A pause ends early if the kubelet reports another boot to the API server, since the host is up
+    then. This does not help if the host's firewall refuses connections for a time.
+    """
 
     context: NodeContext
     host: SshHost
@@ -54,10 +68,11 @@ class ConnectionPace:
     def __post_init__(self) -> None:
         self._refusals = _Refusals()
         self._began = self.context.now
-        self._reported = self._reported_boot()
+        self._boot_reported_before = self._boot_reported_by_kubelet()
         self.note_attempt()
 
     def note_attempt(self) -> None:
+        """Note how the last attempt ended, as in `host.error`."""
         if isinstance(self.host.error, SshRefusedError):
             self._refusals.times.append(self.context.now)
         else:
@@ -71,31 +86,33 @@ class ConnectionPace:
             deadline.pause(_DOWN_PAUSE)
         else:
             self._back_off(deadline)
-        self._reported = self._reported_boot()
+        self._boot_reported_before = self._boot_reported_by_kubelet()
 
     def _pause_after_refusal(self, deadline: Deadline) -> None:
         now = self.context.now
-        blocked = self._refusals.seconds_blocked(now)
-        until_due = max(
-            self._refusals.least_pause, self._refusals.seconds_blocked(now, _KEPT_FOR_REPORT)
+        seconds_blocked = self._refusals.seconds_until_allowed(now)
+        seconds_without_report = max(
+            self._refusals.least_pause,
+            self._refusals.seconds_until_allowed(now, spared_attempts=_SPARED_FOR_REPORT),
         )
-        # Whatever the kubelet reports, the firewall would refuse an attempt.
-        deadline.pause(blocked)
-        rest = max(0.0, until_due - blocked)
-        self._await_report(min(deadline.remaining, rest))
+        # Not ended by a report: the firewall would refuse the attempt.
+        deadline.pause(seconds_blocked)
+        rest = max(0.0, seconds_without_report - seconds_blocked)
+        self._pause_until_new_report(min(deadline.remaining, rest))
 
     def _back_off(self, deadline: Deadline) -> None:
+        """Pause for longer the longer the host has not booted."""
         waited = self.context.now - self._began
         seconds = min(deadline.remaining, waited / _WAITED_PER_PAUSE)
-        self._await_report(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, seconds)))
+        self._pause_until_new_report(min(_LONGEST_PAUSE, max(_FIRST_PAUSE, seconds)))
 
-    def _await_report(self, seconds: float) -> None:
-        """Wait at most until the kubelet reports another boot."""
-        end = self.context.cluster.deadline(seconds)
+    def _pause_until_new_report(self, longest: float) -> None:
+        """Pause, but end early if the kubelet reports another boot than before."""
+        end = self.context.cluster.deadline(longest)
         if self.context.watched is None:
-            end.pause(seconds)
+            end.pause(longest)
         else:
-            self.context.watched.await_other_boot(self._reported, end)
+            self.context.watched.await_other_boot(self._boot_reported_before, end)
 
-    def _reported_boot(self) -> str:
+    def _boot_reported_by_kubelet(self) -> str:
         return self.context.watched.boot_id if self.context.watched else ""

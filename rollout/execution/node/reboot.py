@@ -18,7 +18,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import Deadline, is_transient
 from rollout.execution.drain.drain import pods_to_remove
-from rollout.execution.drain.returning import without_returning
+from rollout.execution.drain.returning import without_pods_of
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, WithheldError
@@ -59,8 +59,8 @@ _COMMAND_SECONDS = 15.0
 _SHUTDOWN_SECONDS = 120.0
 
 
-class _NotNowError(StepError):
-    """The host could not be asked, or the Node not checked, in time: nothing was sent."""
+class _NotSentError(StepError):
+    """No command was sent: the host could not be asked, or the Node not checked, in time."""
 
 
 class RefilledError(DrainError):
@@ -78,7 +78,7 @@ class RebootDelivery(Enum):
 
 
 def check_drained_and_detached(task: NodeTask) -> None:
-    """Like `check_still_drained`, then wait for the node's volumes."""
+    """Like `check_still_drained`, then wait until the node's volumes are detached."""
     check_still_drained(task, task.cluster.deadline())
     _await_detached(task)
     task.check_may_act()
@@ -108,22 +108,27 @@ def check_still_drained(task: NodeTask, deadline: Deadline) -> Node:
 
 
 def _check_empty(task: NodeTask, deadline: Deadline) -> None:
+    """`RefilledError` if a pod that a drain would evict is on the node."""
     present = task.read_pods(deadline)
     daemon_sets = task.cluster.ask(read_daemon_sets, deadline)
-    now = task.cluster.api.server_time()
-    leaving = pods_to_remove(present, DrainRules.of(task.policy.drain, daemon_sets, now=now))
-    pods = without_returning(leaving, task.returning_owners)
-    if pods:
-        raise RefilledError(f"{pods[0].key} was scheduled on {task.name} after the drain")
+    rules = DrainRules.of(task.policy.drain, daemon_sets, now=task.cluster.api.server_time())
+    removable = pods_to_remove(present, rules)
+    # The drain has given up pods that keep coming back: the reboot stops them.
+    arrived = without_pods_of(task.returning_owners, removable)
+    if arrived:
+        raise RefilledError(f"{arrived[0].key} was scheduled on {task.name} after the drain")
 
 
 def _await_detached(task: NodeTask) -> None:
-    """Wait for volumes; one that stays attached is only reported.
+    """Wait for volumes to detach; one that stays attached is only reported.
 
     `ApiError` if the attachments cannot be read in time.
     """
     deadline = task.cluster.deadline(min(DETACH_SECONDS, task.policy.drain.timeout))
-    while attached := _attachments(task, deadline):
+    while True:
+        attached = _read_attachments(task, deadline)
+        if not attached:
+            return
         if deadline.expired:
             task.report.notice(
                 f"{task.name}: the volume {attached[0].volume} is still attached; continuing"
@@ -135,12 +140,12 @@ def _await_detached(task: NodeTask) -> None:
         deadline.pause(_DETACH_PAUSE)
 
 
-def _attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, ...]:
+def _read_attachments(task: NodeTask, deadline: Deadline) -> tuple[VolumeAttachment, ...]:
     try:
         return task.cluster.ask(lambda api: read_attachments(api, task.name), deadline)
     except ApiError as error:
         if error.is_forbidden:
-            # Without this right, no volume is waited for.
+            # rollout may not read attachments here, so it waits for no volume.
             return ()
         raise
 
@@ -149,6 +154,8 @@ def ask_for_reboot(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> RebootDelivery:
     """Send the reboot command, unless the host has rebooted by itself.
+
+    Until a command is sent, this tries again.
 
     Raises:
         NodeFailure: nothing was sent within --reboot-timeout, or a different machine answers.
@@ -160,12 +167,13 @@ def ask_for_reboot(
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     while True:
         try:
-            result = _send_if_allowed(context, host, targets)
-        except _NotNowError as error:
+            result = _send_reboot_command(context, host, targets)
+        except _NotSentError as error:
             _report_wait(context, host, f"the host cannot be asked to reboot yet: {error}")
             boot = _await_answer(context, host, deadline, error.message)
             if not is_in_old_boot(host, boot):
                 return RebootDelivery.NOT_NEEDED
+            continue
         except SshTimeoutError as error:
             # The host answered on this connection: the command counts as received.
             _report_wait(context, host, f"no response to the reboot command: {error}")
@@ -176,82 +184,94 @@ def ask_for_reboot(
             raise RebootError(
                 f"the host cannot be asked to reboot: {error}", hint=error.hint
             ) from error
-        else:
-            if result is None:
-                return RebootDelivery.NOT_NEEDED
-            _require_accepted(result)
-            return RebootDelivery.RECEIVED
+        if result is None:
+            return RebootDelivery.NOT_NEEDED
+        if not _is_accepted(result):
+            refusal = last_line(result.stderr) or f"exit status {result.exit_status}"
+            raise RebootError(f"the host refuses to reboot: {refusal}")
+        return RebootDelivery.RECEIVED
 
 
-def _require_accepted(result: CommandResult) -> None:
-    if not _may_be_accepted(result):
-        refusal = last_line(result.stderr) or f"exit status {result.exit_status}"
-        raise RebootError(f"the host refuses to reboot: {refusal}")
-
-
-def _may_be_accepted(result: CommandResult) -> bool:
+def _is_accepted(result: CommandResult) -> bool:
     # A host that goes down at once reports no exit status.
     return result.exit_status in (0, None)
 
 
-def _send_if_allowed(
+def _send_reboot_command(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str]
 ) -> CommandResult | None:
-    """Send the reboot command to the planned machine; None if it has rebooted already."""
+    """Send the reboot command to the planned machine; None if it has rebooted already.
+
+    An SSH error means that the command may have been sent. If it was not, raises `_NotSentError`,
+    or why it must not be sent.
+    """
     check = _LastCheck(context, host, targets, context.cluster.deadline(_REQUEST_SECONDS))
     try:
+        # On one connection: ask the question, check its answer, and then send the command.
         return host.shell.run_if(
             host.endpoint,
             host.probe.last_question,
-            check.may_reboot,
+            check.release_command,
             host.reboot_command,
             timeout=_REQUEST_SECONDS,
         )
     except (SshTimeoutError, SshUnreachableError) as error:
-        if check.is_passed:
-            # The command may have been sent.
+        if check.has_released_command:
             raise
-        raise _NotNowError(error.message) from error
+        raise _NotSentError(error.message) from error
 
 
 @dataclass(slots=True)
 class _LastCheck:
+    """Checks host and Node once more, while the connection for the reboot command is open."""
+
     context: NodeContext
     host: SshHost
+    # What each source must show after the reboot, as approved.
     targets: Mapping[Source, str]
+    # For the check and the command.
     deadline: Deadline
-    is_passed: bool = False
+    # From then on, the command may have been sent.
+    has_released_command: bool = False
 
-    def may_reboot(self, answer: CommandResult) -> bool:
+    def release_command(self, answer: CommandResult) -> bool:
+        """Return whether to send the command now; False if the host has rebooted already.
+
+        Raises an error if the command must not be sent, or not yet.
+        """
         boot = parse_boot(answer)
         if boot is None:
-            raise _NotNowError("its response has no boot ID")
+            raise _NotSentError("its response has no boot ID")
         if not is_in_old_boot(self.host, boot):
             return False
         difference = machine_difference(self.host, boot)
         if difference:
             raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {difference}")
-        self._check_staged(answer, self._read_if_still_drained())
+        node = self._check_still_drained()
+        self._check_staged(answer, node)
         if self.deadline.remaining < _COMMAND_SECONDS:
-            raise _NotNowError("the last check of the Node took too long")
-        self.is_passed = True
+            raise _NotSentError("the last check of the Node took too long")
+        self.has_released_command = True
         return True
 
-    def _read_if_still_drained(self) -> Node:
+    def _check_still_drained(self) -> Node:
+        """Return the Node; an outage of the API server only delays the command."""
         try:
             return check_still_drained(self.context, self.context.cluster.deadline(_CHECK_SECONDS))
         except ApiError as error:
             if not is_transient(error):
                 raise
-            raise _NotNowError(text(ApiUnavailable(error.message))) from error
+            raise _NotSentError(text(ApiUnavailable(error.message))) from error
 
     def _check_staged(self, answer: CommandResult, node: Node) -> None:
+        """Raise an error unless the host still has staged what was approved, or if it must not."""
+        # None if the answer cannot be read.
         facts = parse_last_answer(self.host.endpoint, answer, self.host.probe)
         if self.context.policy.rollback and (facts is None or facts.detection.unanswered):
-            # The host's other system may be half overwritten by now.
-            raise _NotNowError(_why_rollback_unknown(facts))
+            # The version to go back to may be half overwritten by now.
+            raise _NotSentError(_why_rollback_unknown(facts))
         if facts is None:
-            check_version(self.context, None)
+            check_version(self.context, version=None)
             return
         detection = with_annotation_sign(facts, node).detection
         if not is_approved(self.context, self.targets, detection):
@@ -266,9 +286,12 @@ def _why_rollback_unknown(facts: HostFacts | None) -> str:
 
 
 def _await_answer(
-    context: NodeContext, host: SshHost, deadline: Deadline, why_not_asked: str
+    context: NodeContext, host: SshHost, deadline: Deadline, why_not_sent: str
 ) -> BootFacts:
-    """Wait until the host, which was not asked to reboot yet, tells its boot."""
+    """Wait until the host, which got no reboot command yet, answers; return its boot.
+
+    `why_not_sent`: what to report at the deadline, until the host gives another reason.
+    """
     pace = ConnectionPace(context, host)
     while not deadline.expired:
         pace.pause(deadline)
@@ -280,11 +303,11 @@ def _await_answer(
         pace.note_attempt()
         if boot is not None:
             return boot
-        why_not_asked = reason_to_wait
+        why_not_sent = reason_to_wait
     raise NodeFailure(
         Outcome.REBOOT_REFUSED,
         "not asked to reboot within --reboot-timeout"
-        f" {context.policy.reboot_timeout}: {why_not_asked}",
+        f" {context.policy.reboot_timeout}: {why_not_sent}",
         hint=host.error.hint if host.error else "",
     )
 
@@ -294,11 +317,11 @@ def await_boot(
 ) -> BootFacts:
     """Wait until the host answers with a new boot ID; `NodeFailure` if it does not in time.
 
-    `in_doubt`: an earlier request may be lost, so a host that still answers in the old boot is
-    asked again, with the checks and errors of `ask_for_reboot`.
+    `in_doubt`: the request was perhaps lost, so it is repeated while the host answers in its old
+    boot, with the checks and errors of `ask_for_reboot`.
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
-    doubt = _Doubt(context, host, targets) if in_doubt else None
+    request = _RequestInDoubt(context, host, targets, is_resolved=not in_doubt)
     absence = AbsenceLimit(context)
     pace = ConnectionPace(context, host)
     while not deadline.expired:
@@ -310,10 +333,8 @@ def await_boot(
         if boot is None:
             _report_wait(context, host, f"waiting for the host: {reason_to_wait}")
         else:
-            why_not_repeated = None
-            if doubt is not None and not doubt.is_resolved:
-                why_not_repeated = doubt.repeat_request()
-            _report_wait(context, host, why_not_repeated or reason_to_wait)
+            objection = None if request.is_resolved else request.repeat()
+            _report_wait(context, host, objection or reason_to_wait)
         absence.check()
     # Once more, with the full timeout.
     boot, reason_to_wait = read_boot(host)
@@ -328,43 +349,47 @@ def _report_wait(context: NodeContext, host: SshHost, detail: str) -> None:
 
 
 @dataclass(slots=True)
-class _Doubt:
-    """Whether the host has received an earlier request to reboot."""
+class _RequestInDoubt:
+    """An earlier request to reboot that the host has perhaps not received.
+
+    If it has, the host may still be shutting down: it answers in its old boot for a while. So the
+    request may be repeated, but the node must not be given up at once.
+    """
 
     context: NodeContext
     host: SshHost
     targets: Mapping[Source, str]
+    # The host has received a request.
     is_resolved: bool = False
-    # How long an earlier request has to show once this one is forbidden.
-    earlier_request_ends: Deadline | None = None
+    # Starts once a repetition is forbidden: how long the shutdown by the earlier request may take.
+    shutdown_deadline: Deadline | None = None
 
-    def repeat_request(self) -> str | None:
+    def repeat(self) -> str | None:
         """Request the reboot again; return why that is forbidden, or None.
 
         With None, the doubt may remain: the host was silent, or refused because it is going down.
         """
         try:
-            result = _send_if_allowed(self.context, self.host, self.targets)
-        except (SshError, _NotNowError):
+            result = _send_reboot_command(self.context, self.host, self.targets)
+        except (SshError, _NotSentError):
             return None
-        except WithheldError as error:
-            return self._why_forbidden(error)
-        except NodeFailure as error:
-            # An earlier request may be taking the host down.
-            raise NodeFailure(Outcome.NOT_BACK, error.message, hint=error.hint) from error
         except RefilledError:
-            # A drain does no harm, even to such a host.
+            # The node is drained again, which does no harm to a host that is going down.
             raise
-        except DrainError as error:
-            return self._why_forbidden(error)
-        self.is_resolved = result is None or _may_be_accepted(result)
+        except (DrainError, WithheldError) as error:
+            self._raise_after_shutdown_time(error)
+            return f"not asked to reboot again, only watched: {error.message}"
+        except NodeFailure as error:
+            # The host may be going down, so the node stays cordoned.
+            raise NodeFailure(Outcome.NOT_BACK, error.message, hint=error.hint) from error
+        # None: the host has rebooted already.
+        self.is_resolved = result is None or _is_accepted(result)
         return None
 
-    def _why_forbidden(self, error: DrainError | WithheldError) -> str:
-        """Return the error as a text, or raise it once an earlier request has had time to show."""
-        if self.earlier_request_ends is None:
+    def _raise_after_shutdown_time(self, error: DrainError | WithheldError) -> None:
+        """Raise the error, but not before a host with the earlier request would be down."""
+        if self.shutdown_deadline is None:
             seconds = min(_SHUTDOWN_SECONDS, self.context.policy.reboot_timeout / 2)
-            self.earlier_request_ends = self.context.cluster.deadline(seconds)
-        if self.earlier_request_ends.expired:
+            self.shutdown_deadline = self.context.cluster.deadline(seconds)
+        if self.shutdown_deadline.expired:
             raise error
-        return f"not asked to reboot again, only watched: {error.message}"

@@ -40,7 +40,10 @@ DID_NOT_COME_BACK = "its Node was deleted during its reboot, and its host did no
 
 @dataclass(slots=True)
 class AbsenceLimit:
-    """Limits how long the Node may be deleted while its host reboots."""
+    """Limits how long the Node may be deleted while its host reboots.
+
+    The host's kubelet may register it again, so it starts anew each time the Node is there.
+    """
 
     context: NodeContext
     # None while the Node is present.
@@ -49,7 +52,8 @@ class AbsenceLimit:
     def check(self) -> None:
         """Raise `NodeRemovedError` if the Node has been gone for too long."""
         watched = self.context.watched
-        if watched is None or not watched.is_absent:
+        is_absent = watched is not None and watched.is_absent
+        if not is_absent:
             self.deadline = None
             return
         if self.deadline is None:
@@ -63,43 +67,49 @@ class AbsenceLimit:
 def retry_if_node_lost(
     context: NodeContext, progress: Progress, phase: Phase, act: Callable[[], T]
 ) -> T:
-    """Run `act`, which writes on the Node; once more if the Node was replaced."""
+    """Run `act`, which writes on the Node. If the Node was deleted, run it again on the new one."""
     try:
         return act()
     except (ApiNotFoundError, MarksGoneError):
-        if find_node_loss(context) is None:
+        is_planned_node_lost = find_node_loss(context) is not None
+        if not is_planned_node_lost:
             raise
     _await_and_mark_new_node(context, progress, phase)
     return act()
 
 
 def _await_and_mark_new_node(context: NodeContext, progress: Progress, phase: Phase) -> None:
+    """Wait for the Node that the kubelet registers, and mark it as the deleted one was."""
     _await_registered(context, progress)
     marks_to_restore = {
         marks.STAGED_VERSION: progress.staged_version or None,
         marks.DETECTED: targets_text(progress.targets) or None,
-        # Only the deleted Node had these.
+        # `progress` has none of these.
         marks.READY_BEFORE: mark_before_deletion(context, marks.READY_BEFORE),
         marks.RESCUED: mark_before_deletion(context, marks.RESCUED),
     }
     mark_new_node(context, phase, marks_to_restore)
     if phase is Phase.READY:
-        # It was the deleted Node that was Ready.
+        # Only the deleted Node is known to have been Ready.
         await_ready(context, progress.boot, context.policy.ready_timeout)
 
 
 def mark_before_deletion(context: NodeContext, mark: str) -> str | None:
     """Return a mark of the Node before it was deleted; None if unknown."""
-    before = context.watched.last_seen if context.watched else None
-    return before.annotations.get(mark) if before else None
+    deleted = context.watched.last_seen if context.watched else None
+    return deleted.annotations.get(mark) if deleted else None
 
 
 def mark_new_node(task: NodeTask, phase: Phase, marks_to_restore: Mapping[str, str | None]) -> None:
+    """Mark and cordon the Node that has replaced the deleted one."""
+
     def change(node: Node) -> dict[str, Any] | None:
-        if node.annotations.get(marks.RUN):
+        is_marked = bool(node.annotations.get(marks.RUN))
+        if is_marked:
             require_mark(task, node)
-            # The answer to an earlier write was lost.
+            # Our write succeeded before, and only its answer was lost.
             return None
+        # rollout must not undo the cordon of someone else, also if it was on the deleted Node.
         is_our_cordon = not (node.unschedulable or task.planned.was_cordoned)
         annotations = {
             **marks_of_run(task, phase),
@@ -120,20 +130,24 @@ def absence_seconds(timeout: float) -> float:
 
 def has_other_machine(context: NodeContext) -> bool:
     """Whether another machine has this Node's name now; False if unknown."""
-    before = context.watched.last_seen if context.watched else None
+    planned = context.watched.last_seen if context.watched else None
     try:
-        node = read_node(context.cluster.api, context.name)
+        current = read_node(context.cluster.api, context.name)
     except ApiError:
         return False
-    return before is not None and node.uid != before.uid and node.machine_id != before.machine_id
+    if planned is None or current.uid == planned.uid:
+        return False
+    return current.machine_id != planned.machine_id
 
 
 def _await_registered(context: NodeContext, progress: Progress) -> None:
+    """Wait for a Node with the host's new boot ID; `NodeRemovedError` if there is none in time."""
     timeout = context.policy.ready_timeout
     deadline = context.cluster.deadline(timeout)
     with watch_node(context.cluster, context.name, deadline) as view:
         while not deadline.expired:
-            if any(node.boot_id == progress.boot.boot_id for node in view.items()):
+            is_registered = any(node.boot_id == progress.boot.boot_id for node in view.items())
+            if is_registered:
                 return
             context.check_may_act()
             context.report_step(

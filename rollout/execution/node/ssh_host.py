@@ -16,7 +16,7 @@ from rollout.errors import (
     SshStalledError,
     SshTimeoutError,
 )
-from rollout.execution.node.early_look import EarlyLooks, Observations
+from rollout.execution.node.early_observations import EarlyObservations, Observations
 from rollout.execution.node.failures import NO_ANSWER_HINT, NodeFailure
 from rollout.gather.hosts.polling import observe, observe_all
 from rollout.gather.hosts.probe import BOOT_COMMAND, BootFacts, parse_boot
@@ -32,12 +32,12 @@ from rollout.ports import CommandResult, HostExecutor, HostShell
 T = TypeVar("T")
 _BOOT_SECONDS = 20.0
 # The others of a wave are observed when they start.
-_MOST_EARLY_LOOKS = 32
+_MOST_EARLY_OBSERVATIONS = 32
 
 
 @dataclass
 class RememberingShell:
-    """A shell that remembers how its last command failed."""
+    """A shell that remembers in `error` how its last command failed, None if it did not."""
 
     wrapped: HostShell
     error: SshError | None = None
@@ -78,19 +78,20 @@ class SshHost(Struct, frozen=True):
     # In a rollback, also chooses the other system.
     reboot_command: str = REBOOT_COMMAND
     probe: Probe = USUAL_PROBE
-    early_looks: EarlyLooks = field(default_factory=EarlyLooks)
+    early_observations: EarlyObservations = field(default_factory=EarlyObservations)
 
-    def look_early(self, now: float) -> None:
-        """Begin an observation, which the next step may use."""
+    def start_early_observation(self, now: float) -> None:
+        """Start an observation, which the next `observe` returns if it is fresh."""
         name = self.planned.name
-        self.early_looks.begin([name], self._observations(), now)
+        self.early_observations.start([name], self._observe_in_background(), now)
 
     def observe(self, now: float) -> HostObservation:
-        """Return a fresh early observation, or a new one. `now` is monotonic."""
-        early = self.early_looks.take(self.planned.name, now)
+        """Return the early observation if it is fresh, or a new one. `now` is monotonic."""
+        early = self.early_observations.take(self.planned.name, now)
         return early or self._observe_with(self.shell)
 
-    def _observations(self) -> Observations:
+    def _observe_in_background(self) -> Observations:
+        # Without the remembering: the next step reads `error` of its own commands.
         yield self.planned.name, self._observe_with(self.shell.wrapped)
 
     def _observe_with(self, shell: HostShell) -> HostObservation:
@@ -116,26 +117,30 @@ class RolloutHosts(Struct, frozen=True):
     probe_timeout: float = 60.0
     reboot_command: str = REBOOT_COMMAND
     detect_command: str = ""
-    early_looks: EarlyLooks = field(default_factory=EarlyLooks)
+    early_observations: EarlyObservations = field(default_factory=EarlyObservations)
 
     def __contains__(self, node: str) -> bool:
         return node in self.by_node
 
     def attending(self, nodes: Iterable[PlannedNode]) -> AbstractContextManager[None]:
+        """Let the executor prepare for commands on these nodes' hosts until the exit."""
         hosts = [self.by_node[node.name] for node in nodes if node.name in self.by_node]
         return self.shell.attending(hosts)
 
-    def look_early(self, nodes: Sequence[PlannedNode], policy: Policy, now: float) -> None:
-        """Begin to observe the first hosts of a wave that is about to start."""
-        names = [node.name for node in nodes if node.name in self.by_node][:_MOST_EARLY_LOOKS]
+    def start_early_observations(
+        self, nodes: Sequence[PlannedNode], policy: Policy, now: float
+    ) -> None:
+        """Start to observe the first hosts of a wave that is about to start."""
+        names = [node.name for node in nodes if node.name in self.by_node]
+        names = names[:_MOST_EARLY_OBSERVATIONS]
         observations = observe_all(
             {name: self.by_node[name] for name in names},
             self.shell,
             probe=self._probe(policy),
             timeout=self.probe_timeout,
-            concurrency=_MOST_EARLY_LOOKS,
+            concurrency=_MOST_EARLY_OBSERVATIONS,
         )
-        self.early_looks.begin(names, observations, now)
+        self.early_observations.start(names, observations, now)
 
     def host(self, planned: PlannedNode, policy: Policy) -> SshHost:
         reboot = self.reboot_command
@@ -146,7 +151,7 @@ class RolloutHosts(Struct, frozen=True):
             probe_timeout=self.probe_timeout,
             reboot_command=rollback_command(reboot) if policy.rollback else reboot,
             probe=self._probe(policy),
-            early_looks=self.early_looks,
+            early_observations=self.early_observations,
         )
 
     def _probe(self, policy: Policy) -> Probe:
@@ -167,14 +172,14 @@ def is_login_refused(error: SshError | None) -> bool:
 class BootReading(NamedTuple):
     # None without a usable answer.
     boot: BootFacts | None
-    # Why to ask again, if the caller finds that this is not the new boot.
+    # Why to ask the host again, unless the caller finds that this is a new boot.
     reason_to_wait: str
 
 
 def read_boot(host: SshHost, seconds_left: float = _BOOT_SECONDS) -> BootReading:
-    """Ask the host for its boot, which the caller compares with the boot from before.
+    """Ask the host once for its boot, which may still be the old one: see `is_in_old_boot`.
 
-    Raises `NodeFailure` if another machine answers.
+    Raises `NodeFailure` if another machine answers, or one that may be another.
     """
     timeout = min(_BOOT_SECONDS, max(1.0, seconds_left))
     try:
@@ -217,8 +222,9 @@ def is_in_old_boot(host: SshHost, boot: BootFacts) -> bool:
 def missing_boot_failure(
     host: SshHost, boot: BootFacts | None, reason_to_wait: str, timeout: Duration
 ) -> NodeFailure:
-    """Return the failure of a host that last answered in the old `boot`, or not at all."""
-    if boot is not None:
+    """Return why there is no new boot: the last answer was of the old `boot`, or None came."""
+    is_still_up = boot is not None
+    if is_still_up:
         return NodeFailure(
             Outcome.NOT_REBOOTED,
             f"the host did not reboot within --reboot-timeout {timeout}: same boot ID as before",

@@ -21,28 +21,40 @@ class RestagedError(StepError):
 
 
 def is_approved(context: NodeContext, targets: Mapping[Source, str], detection: Detection) -> bool:
-    """Whether the host still has the approved version staged; True if unknown."""
+    """Whether the host still has the approved update staged; True if unknown.
+
+    `targets`: of the approved update, what each source must show after the reboot.
+    """
     if detection.unanswered:
         return True
-    # If only update_engine asks, no targets are marked.
+    if detection.staged_version != context.planned.staged_version:
+        return False
+    # For update_engine alone, the version says everything, and no targets are kept.
     is_by_engine_alone = not targets and detection.needed_by == DEFAULT_SOURCES
-    is_same_version = detection.staged_version == context.planned.staged_version
-    return is_same_version and (is_by_engine_alone or detection.targets == targets)
+    return is_by_engine_alone or detection.targets == targets
 
 
 def check_staged(context: NodeContext, detection: Detection) -> None:
     """`WithheldError` if nothing is staged any more, or a version that is not allowed."""
-    is_known = not detection.unanswered
-    if context.planned.staged and is_known and not detection.needs_reboot:
-        if context.policy.rollback:
-            details = (sign.detail for sign in detection.signs)
-            raise WithheldError(finding=NoPreviousVersion("; ".join(details)))
-        is_by_engine_alone = tuple(sign.source for sign in detection.signs) == DEFAULT_SOURCES
-        gone = "no source reports a pending reboot any more"
-        if is_by_engine_alone:
-            gone = "the update is no longer staged"
-        raise WithheldError(gone, ExclusionReason.NO_UPDATE)
-    check_version(context, detection.staged_version if is_known else None)
+    if detection.unanswered:
+        check_version(context, version=None)
+        return
+    is_update_gone = context.planned.staged and not detection.needs_reboot
+    if is_update_gone:
+        raise _no_update_error(context, detection)
+    check_version(context, detection.staged_version)
+
+
+def _no_update_error(context: NodeContext, detection: Detection) -> WithheldError:
+    if context.policy.rollback:
+        details = (sign.detail for sign in detection.signs)
+        return WithheldError(finding=NoPreviousVersion("; ".join(details)))
+    has_asked_engine_alone = tuple(sign.source for sign in detection.signs) == DEFAULT_SOURCES
+    if has_asked_engine_alone:
+        message = "the update is no longer staged"
+    else:
+        message = "no source reports a pending reboot any more"
+    return WithheldError(message, ExclusionReason.NO_UPDATE)
 
 
 def check_version(context: NodeContext, version: str | None) -> None:
@@ -53,16 +65,20 @@ def check_version(context: NodeContext, version: str | None) -> None:
 
 
 def approve_restaged(context: NodeContext, phase: Phase, detection: Detection) -> None:
-    """Run gates.command for the newly staged version, and mark the Node with it."""
+    """Run gates.command for the newly staged version, and mark the Node with it.
+
+    `WithheldError` if the node may not boot this version.
+    """
     objection = objection_to_target(context, detection.staged_version)
     if objection:
         raise WithheldError(finding=objection)
     version_now = detection.staged_version or "an unknown version"
     earlier_version = context.planned.staged_version or "an unknown version"
     context.report_step(phase, f"{version_now} is staged now, instead of {earlier_version}")
-    context_of_staged = with_staged_version(context, detection.staged_version)
+    context = with_staged_version(context, detection.staged_version)
     try:
-        context.engine.run_gate_command(context_of_staged)
+        context.engine.run_gate_command(context)
     except NotStartedError as error:
+        # The node has started, so it has to be returned.
         raise WithheldError(error.message, error.reason, finding=error.finding) from error
-    mark_staged(context_of_staged, detection)
+    mark_staged(context, detection)

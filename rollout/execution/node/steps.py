@@ -7,12 +7,17 @@ from functools import partial
 from msgspec.structs import replace
 
 from rollout.errors import ApiNotFoundError, DrainError, RolloutError
-from rollout.execution.base.reporting import Endings
+from rollout.execution.base.reporting import LongestTerminations
 from rollout.execution.drain.completion import StillRunningError
 from rollout.execution.drain.drain import drain
 from rollout.execution.drain.task import NodeTask
 from rollout.execution.node.checks import AFTER, BEFORE, await_checks, run_playbook
-from rollout.execution.node.claim import DELETED, check_eligible, claim_and_cordon, take_up
+from rollout.execution.node.claim import (
+    DELETED,
+    check_eligible,
+    claim_and_cordon,
+    continue_from_marks,
+)
 from rollout.execution.node.context import (
     NodeContext,
     Progress,
@@ -51,6 +56,7 @@ from rollout.gather.hosts.probe import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import targets_text
+from rollout.model.finding import Finding
 from rollout.model.host import HostFacts, HostObservation
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Activity, Edge, NodeResult, Outcome, Phase
@@ -67,21 +73,23 @@ _TICK = 0.5
 
 
 def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResult:
-    """Return how the node ended, also if it failed."""
+    """Run the step of each phase until the node is done or one fails; return how it ended."""
     progress = Progress()
     with ExitStack() as stack:
         try:
-            if context.is_taken_up:
-                progress = take_up(context)
+            if context.started_by_earlier_process:
+                progress = continue_from_marks(context)
             while progress.phase is not Phase.DONE:
-                if context.watched is None and progress.phase is not Phase.PENDING:
+                is_claimed = progress.phase is not Phase.PENDING
+                if is_claimed and context.watched is None:
+                    # Others may delete or uncordon the Node from now on.
                     watched = stack.enter_context(watched_node(context))
                     context = replace(context, watched=watched)
                 _report_phase(context, progress)
-                context.engine.show_phase(context.name, progress.phase)
+                context.engine.set_phase_conditions(context.name, progress.phase)
                 step = steps[progress.phase]
                 progress = step(_context_of_step(context, progress), progress)
-        # Before RolloutError, which ends the node: this one has it tried again.
+        # A refused node has not been cordoned, and is tried again. Every other error ends it.
         except RefusedError as error:
             return NodeResult(
                 node=context.name,
@@ -97,7 +105,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step]) -> NodeResul
 
 
 def ssh_steps(host: SshHost) -> Mapping[Phase, Step]:
-    """`host`: the node's, which is also `NodeContext.host`."""
+    """Return the steps for a node whose `host` (as in `NodeContext.host`) is reached over SSH."""
     return {
         Phase.PENDING: partial(_check_and_cordon, host),
         Phase.CORDONED: prepare_drain,
@@ -113,7 +121,7 @@ def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
     _report_phase(context, progress)
     reboots = progress.ineffective_reboots
     end = NodeEnd(Outcome.SUCCEEDED, Phase.DONE, ineffective_reboots=reboots)
-    # Forgets the node's failures, or has it back off if its reboots change nothing.
+    # The memory forgets the node's failures. If its reboots change nothing, the node backs off.
     remember(_with_approved_version(context, progress), end)
     return NodeResult(
         node=context.name,
@@ -127,11 +135,12 @@ def _end_with_success(context: NodeContext, progress: Progress) -> NodeResult:
 
 
 def _report_phase(context: NodeContext, progress: Progress) -> None:
+    has_just_drained = progress.phase is Phase.DRAINED
     context.report.step(
         context.name,
         progress.phase,
-        endings=progress.endings if progress.phase is Phase.DRAINED else (),
-        staged=_staged_since_plan(context, progress),
+        longest_terminations=progress.longest_terminations if has_just_drained else (),
+        unplanned_version=_unplanned_version(context, progress),
         edge=progress.edge,
     )
 
@@ -143,27 +152,31 @@ def _context_of_step(context: NodeContext, progress: Progress) -> NodeContext:
 
 def _with_approved_version(context: NodeContext, progress: Progress) -> NodeContext:
     """Set the approved version; before the claim approves one, keep the planned version."""
-    return with_staged_version(context, progress.staged_version) if progress.marked else context
+    if not progress.marked:
+        return context
+    return with_staged_version(context, progress.staged_version)
 
 
-def _staged_since_plan(context: NodeContext, progress: Progress) -> str:
-    """Return the approved version, empty if it is the planned one."""
+def _unplanned_version(context: NodeContext, progress: Progress) -> str:
+    """Return the version approved instead of the planned one; empty if that did not change."""
+    planned = context.planned.staged_version
     approved = _with_approved_version(context, progress).planned.staged_version
-    return approved if approved != context.planned.staged_version else ""
+    return approved if approved != planned else ""
 
 
 def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    """Check the node again, because much may have changed since the plan."""
+    """Check the node again, because much may have changed since the plan, and cordon it."""
     context.check_may_act()
-    _check_not_own(context, Outcome.SKIPPED)
+    _refuse_own_node(context, Outcome.SKIPPED)
     try:
         node, observation = _observe_node(context, host)
     except ApiNotFoundError as error:
         raise NotStartedError(DELETED, ExclusionReason.DELETING) from error
-    # Below, `check_eligible` refuses other observations.
+    # If there are no facts, `check_eligible` says why.
     if isinstance(observation, HostFacts):
-        _check_same_boot(context, observation)
-    if node.annotations.get(marks.RUN) == context.run_id and not context.is_taken_up:
+        _check_same_machine_and_boot(context, observation)
+    has_our_mark = node.annotations.get(marks.RUN) == context.run_id
+    if has_our_mark and not context.started_by_earlier_process:
         raise NodeFailure(
             Outcome.SKIPPED,
             "another process of this rollout has started it; run: rollout resume",
@@ -171,27 +184,35 @@ def _check_and_cordon(host: SshHost, context: NodeContext, progress: Progress) -
     facts = check_eligible(context, node, observation)
     staged_version = facts.detection.staged_version
     targets = facts.detection.targets
-    context_of_staged = with_staged_version(context, staged_version)
     if staged_version != context.planned.staged_version:
-        # The gates were asked about the planned version.
-        objection = objection_to_target(
-            context, staged_version
-        ) or context.engine.objection_to_version(context_of_staged.planned, staged_version)
-        if objection:
-            raise NotStartedError(finding=objection)
-    context.engine.run_gate_command(context_of_staged)
-    claim_and_cordon(context_of_staged, staged_version, facts, detected=targets_text(targets))
+        # The rollout was only asked about the planned version.
+        _check_unplanned_version(context, staged_version)
+    # From here on, the gate command and the marks get the version that is staged now.
+    context = with_staged_version(context, staged_version)
+    context.engine.run_gate_command(context)
+    claim_and_cordon(context, staged_version, facts, detected=targets_text(targets))
     approved = replace(progress, staged_version=staged_version, targets=targets, marked=True)
     return approved.move(Edge.CORDONED)
 
 
-def _check_not_own(context: NodeContext, outcome: Outcome) -> None:
+def _check_unplanned_version(context: NodeContext, version: str) -> None:
+    """`NotStartedError` if the node may not boot this version instead of the planned one."""
+    objection: Finding | None = objection_to_target(context, version)
+    if objection is None:
+        planned = with_staged_version(context, version).planned
+        objection = context.engine.objection_to_version(planned, version)
+    if objection:
+        raise NotStartedError(finding=objection)
+
+
+def _refuse_own_node(context: NodeContext, outcome: Outcome) -> None:
     """`NodeFailure` if this process runs on the node: a drain would end it."""
-    if context.own is not None:
-        raise NodeFailure(outcome, finding=context.own.finding)
+    if context.own_node is not None:
+        raise NodeFailure(outcome, finding=context.own_node.finding)
 
 
-def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
+def _check_same_machine_and_boot(context: NodeContext, facts: HostFacts) -> None:
+    """`NotStartedError` unless the host is as it was planned."""
     if facts.machine_id != context.planned.machine_id:
         raise NotStartedError(
             "the host's machine ID has changed since the plan was made", ExclusionReason.WRONG_HOST
@@ -201,16 +222,23 @@ def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
 
 
 def _observe_node(context: NodeContext, host: SshHost) -> tuple[Node, HostObservation]:
+    """Return the Node and its host's answer; a failure instead if another machine answered."""
     observation = host.observe(context.now)
     node = context.read_node()
-    return node, verify_identities((node,), {node.name: observation})[node.name]
+    verified = verify_identities((node,), {node.name: observation})
+    return node, verified[node.name]
 
 
-def _approve_staged(context: NodeContext, host: SshHost, progress: Progress) -> Progress | None:
-    """Approve what the host has staged now; return None if nothing is new."""
+def _approve_if_restaged(
+    context: NodeContext, host: SshHost, progress: Progress
+) -> Progress | None:
+    """Approve an update that the host has staged since the last approval.
+
+    Returns None if nothing new is staged, or if that is unknown.
+    """
     _, observation = _observe_node(context, host)
     if not isinstance(observation, HostFacts):
-        # The host is silent: it is asked again on the connection that requests the reboot.
+        # The host did not answer. `ask_for_reboot` asks it again before the command.
         return None
     if observation.boot_id != context.planned.boot_id:
         # It has rebooted by itself, which `ask_for_reboot` notices.
@@ -224,36 +252,37 @@ def _approve_staged(context: NodeContext, host: SshHost, progress: Progress) -> 
 
 
 def _repeat_for_restaged(progress: Progress) -> Progress:
-    """Return to the same phase for another staged update; `WithheldError` after too many."""
+    """Have the step run again for another staged update; `WithheldError` after too many."""
     if progress.restagings >= _MOST_RESTAGINGS:
         raise WithheldError("its host keeps staging other updates")
-    # The next report of the phase must not repeat the ended drain.
-    counted = replace(progress, restagings=progress.restagings + 1, endings=())
-    return counted.move(Edge.RESTAGED)
+    # The pods' terminations were reported when the step ran first.
+    repeated = replace(progress, restagings=progress.restagings + 1, longest_terminations=())
+    return repeated.move(Edge.RESTAGED)
 
 
 def prepare_drain(context: NodeContext, progress: Progress) -> Progress:
-    _check_not_own(context, Outcome.ABORTED)
-    exclusion = context.policy.exclude_from_load_balancers
-    if exclusion and is_excluded_by_us(context.read_node()):
-        detail = f"waiting {exclusion} for load balancers to stop using the node"
-        _wait_as_configured(context, exclusion, detail, Phase.CORDONED)
-    delay = context.policy.courtesy.drain_delay
-    if delay:
-        detail = f"waiting {delay} before its drain (drain.delay)"
-        _wait_as_configured(context, delay, detail, Phase.CORDONED)
-        _check_window(context, "while its drain was delayed", Outcome.ABORTED)
+    """Do the configured waits and checks, then mark the node as draining."""
+    _refuse_own_node(context, Outcome.ABORTED)
+    load_balancer_delay = context.policy.exclude_from_load_balancers
+    if load_balancer_delay and is_excluded_by_us(context.read_node()):
+        detail = f"waiting {load_balancer_delay} for load balancers to stop using the node"
+        _wait_as_configured(context, load_balancer_delay, detail, Phase.CORDONED)
+    drain_delay = context.policy.courtesy.drain_delay
+    if drain_delay:
+        detail = f"waiting {drain_delay} before its drain (drain.delay)"
+        _wait_as_configured(context, drain_delay, detail, Phase.CORDONED)
+        _require_open_window(context, "while its drain was delayed", Outcome.ABORTED)
     checks = context.policy.gates.hooks.before
     if checks:
         await_checks(context, checks, BEFORE, Phase.CORDONED)
-        _check_window(context, "while its checks ran", Outcome.SKIPPED)
+        _require_open_window(context, "while its checks ran", Outcome.SKIPPED)
     _mark_draining(context)
     return progress.move(Edge.DRAIN_STARTED)
 
 
 def _mark_draining(context: NodeContext) -> None:
-    node = mark_phase(context, Phase.DRAINING)
-    if not node.unschedulable:
+    node_before = mark_phase(context, Phase.DRAINING)
+    if not node_before.unschedulable:
         raise DrainError(
             f"{context.name} was uncordoned outside this rollout before it was drained"
         )
@@ -264,16 +293,16 @@ def delay_reboot(context: NodeContext) -> None:
     if delay:
         detail = f"waiting {delay} before its reboot (reboot.delay)"
         _wait_as_configured(context, delay, detail, Phase.DRAINED)
-        _check_window(context, "while its reboot was delayed", Outcome.ABORTED)
+        _require_open_window(context, "while its reboot was delayed", Outcome.ABORTED)
 
 
-def _check_window(context: NodeContext, when: str, outcome: Outcome) -> None:
+def _require_open_window(context: NodeContext, when: str, outcome: Outcome) -> None:
     if context.engine.is_window_closed(context.planned):
         raise NodeFailure(outcome, f"not rebooted: the window closed {when}")
 
 
 def _wait_as_configured(context: NodeContext, seconds: Duration, detail: str, phase: Phase) -> None:
-    """Wait; `StoppedError` once a stop is due, whatever `waves.stop` says."""
+    """Wait `seconds`. Any stop ends the wait with `StoppedError`, even if nodes may finish."""
     context.report_step(phase, detail, activity=Activity.WAITING)
     deadline = context.cluster.deadline(seconds)
     while not deadline.expired:
@@ -283,8 +312,8 @@ def _wait_as_configured(context: NodeContext, seconds: Duration, detail: str, ph
         deadline.pause(_TICK)
 
 
-def drain_or_withhold(task: NodeTask) -> Endings:
-    """As `drain`, but `WithheldError` (no reboot) if pods have not completed in time."""
+def drain_or_withhold(task: NodeTask) -> LongestTerminations:
+    """Drain the node; `WithheldError`, so no reboot, if pods have not completed in time."""
     try:
         return drain(task)
     except StillRunningError as error:
@@ -292,30 +321,31 @@ def drain_or_withhold(task: NodeTask) -> Endings:
 
 
 def _drain_and_mark(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
-    if context.engine.playbooks is None:
-        # `_approve_staged` uses it. After a playbook, another update may be staged.
-        host.look_early(context.now)
-    endings = drain_or_withhold(context)
+    has_playbooks = context.engine.playbooks is not None
+    if not has_playbooks:
+        # Saves the next step a wait. A playbook would run first, and may stage another update.
+        host.start_early_observation(context.now)
+    longest_terminations = drain_or_withhold(context)
     mark_phase(context, Phase.DRAINED)
-    return replace(progress, endings=endings).move(Edge.EVICTED)
+    return replace(progress, longest_terminations=longest_terminations).move(Edge.EVICTED)
 
 
 def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     """Request the reboot; usually the next phase is REBOOTING.
 
-    It is DRAINING if pods have come to the node, and DRAINED if another update is staged.
+    It is DRAINING if pods have come to the node, and again DRAINED if another update is staged.
     """
-    is_first_time = not (progress.repeated_drains or progress.restagings)
-    if is_first_time:
+    is_repeated = progress.repeated_drains > 0 or progress.restagings > 0
+    if not is_repeated:
         delay_reboot(context)
     run_playbook(context)
-    restaged = _approve_staged(context, host, progress)
+    restaged = _approve_if_restaged(context, host, progress)
     if restaged is not None:
         # This step runs again, so that the playbook sees the new version.
         return _repeat_for_restaged(restaged)
     try:
         check_drained_and_detached(context)
-        # First: after a crash, only the mark says that the host may be rebooting.
+        # Before the request: after a crash, only the mark says that the host may be rebooting.
         mark_phase(context, Phase.REBOOTING)
         with undoing_failed_rollback(context, host):
             delivery = ask_for_reboot(context, host, progress.targets)
@@ -324,15 +354,16 @@ def _reboot(host: SshHost, context: NodeContext, progress: Progress) -> Progress
     except RestagedError:
         # The step approves the new version when it runs again.
         return _repeat_for_restaged(progress)
-    in_doubt = delivery is RebootDelivery.IN_DOUBT
-    return replace(progress, in_doubt=in_doubt).move(Edge.REBOOT_REQUESTED)
+    # The next step may have to repeat a request that was perhaps lost.
+    is_in_doubt = delivery is RebootDelivery.IN_DOUBT
+    return replace(progress, in_doubt=is_in_doubt).move(Edge.REBOOT_REQUESTED)
 
 
 def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
     """Wait for the new boot; usually the next phase is BOOTED.
 
-    A request in doubt may be repeated, so the next phase can also be DRAINING, or REBOOTING for
-    another update.
+    If the request was perhaps lost (`in_doubt`), it is repeated with all checks. Then the phase
+    can also be DRAINING, because pods have come, or again REBOOTING, for another staged update.
     """
     try:
         with undoing_failed_rollback(context, host):
@@ -340,21 +371,22 @@ def _prove_boot(host: SshHost, context: NodeContext, progress: Progress) -> Prog
     except RefilledError as error:
         return drain_again(context, progress, error)
     except RestagedError:
-        return _repeat_for_restaged(_approve_staged(context, host, progress) or progress)
+        approved = _approve_if_restaged(context, host, progress)
+        return _repeat_for_restaged(approved or progress)
     booted = replace(progress, boot=boot)
     retry_if_node_lost(context, booted, Phase.BOOTED, lambda: mark_phase(context, Phase.BOOTED))
     return booted.move(Edge.BOOTED)
 
 
 def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
-    """Go back to draining; raise `refilled` after too many times."""
+    """Go back to draining, because pods have come; raise `refilled` after too many times."""
     if progress.repeated_drains >= _MOST_REPEATED_DRAINS:
         raise refilled
     context.report_step(Phase.DRAINING, f"draining again: {refilled.message}")
     _mark_draining(context)
-    # After the drain, the reboot is requested anew.
-    counted = replace(progress, repeated_drains=progress.repeated_drains + 1, in_doubt=False)
-    return counted.move(Edge.REFILLED)
+    # After the drain, the reboot is requested anew, so no request is in doubt.
+    repeated = replace(progress, repeated_drains=progress.repeated_drains + 1, in_doubt=False)
+    return repeated.move(Edge.REFILLED)
 
 
 def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Progress:
@@ -362,7 +394,7 @@ def _prove_ready(host: SshHost, context: NodeContext, progress: Progress) -> Pro
         await_ready(context, progress.boot, context.policy.ready_timeout)
         mark_phase(context, Phase.READY)
 
-    # The host may have booted its old system again.
+    # In a rollback, the host may have booted the version to leave again.
     with undoing_failed_rollback(context, host, progress.boot):
         retry_if_node_lost(context, progress, Phase.BOOTED, await_and_mark_ready)
     return progress.move(Edge.READY)
@@ -386,29 +418,29 @@ def run_checks_after_reboot(context: NodeContext, boot: BootFacts) -> None:
 
 
 def return_proven_node(context: NodeContext, progress: Progress) -> Progress:
-    """Uncordon the node once its own pods are ready."""
+    """Uncordon the node once its static and DaemonSet pods are ready; return DONE."""
     version = progress.version
     await_own_pods(context, context.policy.settle_timeout)
     # The host may have rebooted again during its checks.
     await_ready(context, progress.boot, context.policy.ready_timeout)
     node_before = return_node(context, Outcome.SUCCEEDED, version)
-    reboots = count_ineffective_reboots(context, node_before, version)
-    note = _ineffective_note(context, progress, reboots)
-    return replace(progress, ineffective_reboots=reboots, note=note).move(Edge.PROVEN)
+    ineffective_reboots = count_ineffective_reboots(context, node_before, version)
+    note = _ineffective_note(context, progress, ineffective_reboots)
+    proven = replace(progress, ineffective_reboots=ineffective_reboots, note=note)
+    return proven.move(Edge.PROVEN)
 
 
-def _ineffective_note(context: NodeContext, progress: Progress, reboots: int) -> str:
-    """Return what to report of reboots in a row that have not changed the version, or empty.
-
-    With targets, a single one may have done its work.
-    """
+def _ineffective_note(context: NodeContext, progress: Progress, ineffective_reboots: int) -> str:
+    """Return a note on `ineffective_reboots`, in a row without a new version; empty if none."""
     same_version = f"is still running {context.planned.running_version}"
-    if reboots >= MOST_INEFFECTIVE_REBOOTS:
+    if ineffective_reboots >= MOST_INEFFECTIVE_REBOOTS:
         release = f"rollout release --node {context.name}"
         return (
-            f"{same_version} after {reboots} reboots in a row: it will not be rebooted again for"
-            f" some time ({release})"
+            f"{same_version} after {ineffective_reboots} reboots in a row: it will not be rebooted"
+            f" again for some time ({release})"
         )
-    if reboots and not progress.targets:
+    # A single reboot that another source than update_engine required may need no new version.
+    is_update_expected = not progress.targets
+    if ineffective_reboots and is_update_expected:
         return f"{same_version}: the update did not take effect, or none was staged"
     return ""

@@ -69,8 +69,8 @@ class Engine(Struct, frozen=True, kw_only=True):
             moved_pods=self.moved_pods,
             engine=self,
             host=host,
-            is_taken_up=is_taken_up,
-            own=own if own and own.name == planned.name else None,
+            started_by_earlier_process=is_taken_up,
+            own_node=own if own and own.name == planned.name else None,
         )
         result = process_node(context, steps)
         # An earlier process may have set conditions. A refused node keeps MaintenancePlanned.
@@ -99,8 +99,8 @@ class Engine(Struct, frozen=True, kw_only=True):
     def find_busy_controller(self, name: str, nodes: Iterable[Node]) -> ControllerMoving | None:
         return self.gates.find_busy_controller(name, nodes)
 
-    def show_phase(self, name: str, phase: Phase) -> None:
-        self.conditions.show_phase(name, phase)
+    def set_phase_conditions(self, name: str, phase: Phase) -> None:
+        self.conditions.set_phase_conditions(name, phase)
 
     def objection_to_version(self, planned: PlannedNode, version: str | None) -> Finding | None:
         return self.memory.objection_to_version(planned, version)

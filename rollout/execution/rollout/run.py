@@ -261,7 +261,7 @@ class Rollout(Struct, frozen=True):
                 # A rolling part starts few of its nodes at once.
                 if following.rolling is None:
                     now = self.engine.cluster.clock.monotonic()
-                    self.hosts.look_early(following.nodes, self.plan.policy, now)
+                    self.hosts.start_early_observations(following.nodes, self.plan.policy, now)
                 return
 
     def _wait_until_settled(

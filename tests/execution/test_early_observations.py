@@ -1,16 +1,16 @@
 """Hosts are observed while the rollout waits for something else."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from threading import Event
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.node.context import NodeContext, Progress
-from rollout.execution.node.early_look import EarlyLooks
+from rollout.execution.node.early_observations import EarlyObservations
 from rollout.execution.node.ssh_host import RememberingShell, SshHost
 from rollout.execution.node.steps import ssh_steps
 from rollout.lab.api.resources import NODES
@@ -41,9 +41,9 @@ def broken() -> Iterator[tuple[str, HostObservation]]:
     raise RuntimeError("a defect")
 
 
-def looks_at(observations: Iterator[tuple[str, HostObservation]], *nodes: str) -> EarlyLooks:
-    looks = EarlyLooks()
-    looks.begin(nodes, observations, now=100)
+def looks_at(observations: Iterator[tuple[str, HostObservation]], *nodes: str) -> EarlyObservations:
+    looks = EarlyObservations()
+    looks.start(nodes, observations, now=100)
     return looks
 
 

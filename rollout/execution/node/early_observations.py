@@ -18,33 +18,37 @@ _FRESH_SECONDS = 10.0
 Observations = Iterable[tuple[str, HostObservation]]
 
 
-class _EarlyLook(Struct, frozen=True):
+class _EarlyObservation(Struct, frozen=True):
+    # In monotonic seconds.
     began: float
-    observation: "Future[HostObservation | None]"
+    future: "Future[HostObservation | None]"
 
 
-class EarlyLooks(Struct, frozen=True):
-    """The looks that have begun, by node."""
+class EarlyObservations(Struct, frozen=True):
+    """Observations of hosts that were started before they are needed, in the background."""
 
-    _by_node: dict[str, _EarlyLook] = field(default_factory=dict)
+    _by_node: dict[str, _EarlyObservation] = field(default_factory=dict)
 
-    def begin(self, nodes: Iterable[str], observations: Observations, now: float) -> None:
-        """Collect the observations of these nodes' hosts in the background."""
+    def start(self, nodes: Iterable[str], observations: Observations, now: float) -> None:
+        """Iterate over the `observations` of these nodes' hosts, which makes them, in a thread."""
         futures: dict[str, Future[HostObservation | None]] = {name: Future() for name in nodes}
         for name, future in futures.items():
-            self._by_node[name] = _EarlyLook(now, future)
+            self._by_node[name] = _EarlyObservation(now, future)
         in_background(lambda: _fulfill(futures, observations), "early-look")
 
     def take(self, node: str, now: float) -> HostFacts | None:
-        """Wait for the node's look and return it once; None if it gets old or has failed."""
-        look = self._by_node.pop(node, None)
-        if look is None:
+        """Wait for the node's observation and return it once.
+
+        Returns None if there is none, if it has failed, or if it is too old before it ends.
+        """
+        early = self._by_node.pop(node, None)
+        if early is None:
             return None
-        fresh_seconds = look.began + _FRESH_SECONDS - now
+        fresh_seconds = early.began + _FRESH_SECONDS - now
         if fresh_seconds < 0:
             return None
         try:
-            observation = look.observation.result(fresh_seconds)
+            observation = early.future.result(fresh_seconds)
         except TimeoutError:
             return None
         return observation if isinstance(observation, HostFacts) else None
@@ -57,6 +61,6 @@ def _fulfill(
         for name, observation in observations:
             futures.pop(name).set_result(observation)
     finally:
-        # Their nodes are observed again.
+        # Nobody may wait for the rest in vain: these nodes are observed again.
         for future in futures.values():
             future.set_result(None)
