@@ -11,7 +11,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -40,10 +40,24 @@ class ControlPlane:
 @contextlib.contextmanager
 def control_plane(directory: Path) -> Iterator[ControlPlane]:
     """Run the four programs for as long as the context lasts, with all data in this folder."""
+    with api_server(directory) as plane, contextlib.ExitStack() as stack:
+        stack.enter_context(_running(directory, _controllers(plane, _key(directory))))
+        stack.enter_context(_running(directory, _scheduler(plane)))
+        yield plane
+
+
+@contextlib.contextmanager
+def api_server(
+    directory: Path, fill: Callable[[str], object] = lambda _url: None
+) -> Iterator[ControlPlane]:
+    """Run etcd and kube-apiserver alone, which change no object by themselves.
+
+    `fill` may write to etcd, at this URL, before kube-apiserver starts.
+    """
     store = _free_port()
     peers = _free_port()
     port = _free_port()
-    key = directory / "service-accounts.key"
+    key = _key(directory)
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
     (directory / "tokens.csv").write_text(f"{TOKEN},administrator,1,system:masters\n")
     plane = ControlPlane(
@@ -53,12 +67,15 @@ def control_plane(directory: Path) -> Iterator[ControlPlane]:
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(_running(directory, _etcd(directory, store, peers)))
+        fill(f"http://127.0.0.1:{store}")
         stack.enter_context(_running(directory, _api_server(directory, store, port, key)))
         _wait_until_ready(plane, port)
         plane.kubeconfig.write_text(kubeconfig_of(plane, TOKEN))
-        stack.enter_context(_running(directory, _controllers(plane, key)))
-        stack.enter_context(_running(directory, _scheduler(plane)))
         yield plane
+
+
+def _key(directory: Path) -> Path:
+    return directory / "service-accounts.key"
 
 
 def kubeconfig_of(plane: ControlPlane, token: str) -> str:
