@@ -50,6 +50,11 @@ _HUNDRED = 100
 
 
 class DrainChecker(Struct, frozen=True):
+    """Finds what blocks the drain of one node, and what may delay it.
+
+    `verdicts` say what the drain does with each pod of the node.
+    """
+
     node: str
     verdicts: Sequence[PodVerdict]
     index: BudgetIndex
@@ -58,7 +63,7 @@ class DrainChecker(Struct, frozen=True):
     surges: Surges
 
     def check(self) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
-        pod_warnings = list[PlanWarning]()
+        verdict_warnings = list[PlanWarning]()
         findings = list[Blocker | PlanWarning]()
         for verdict in self.verdicts:
             pod = verdict.pod
@@ -66,89 +71,99 @@ class DrainChecker(Struct, frozen=True):
             if verdict.action is Action.REFUSE:
                 findings.append(blocker(self.node, subject, PodRefused(verdict.because)))
                 continue
-            pod_warnings += [warning(self.node, subject, reason) for reason in verdict.warnings]
+            verdict_warnings += [warning(self.node, subject, reason) for reason in verdict.warnings]
             if verdict.action is Action.EVICT:
                 findings += self._check_overdue(pod)
                 findings += self._check_grace_period(pod)
                 findings += self._check_budgets(pod)
         blockers = [finding for finding in findings if isinstance(finding, Blocker)]
         warnings = [finding for finding in findings if isinstance(finding, PlanWarning)]
-        return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*pod_warnings, *warnings)))
+        # Each pod of a budget repeats the budget's finding.
+        unique_warnings = dict.fromkeys((*verdict_warnings, *warnings))
+        return tuple(dict.fromkeys(blockers)), tuple(unique_warnings)
 
     def _check_overdue(self, pod: Pod) -> Iterator[Blocker | PlanWarning]:
-        seconds = self.headcount.seconds_overdue(pod) if pod.terminating else 0
-        if not seconds:
+        """Find a terminating pod whose grace period is over."""
+        if not pod.terminating:
+            return
+        seconds_overdue = self.headcount.seconds_overdue(pod)
+        if not seconds_overdue:
             return
         subject = f"pod/{pod.key}"
-        overdue = Duration(round(seconds))
+        overdue = Duration(round(seconds_overdue))
         timeout = self.rules.timeout
-        if seconds > timeout:
+        if seconds_overdue > timeout:
             yield blocker(self.node, subject, StuckTerminating(overdue, pod.finalizers, timeout))
         else:
             yield warning(self.node, subject, TerminatingLate(overdue, pod.finalizers))
 
     def _check_grace_period(self, pod: Pod) -> Iterator[PlanWarning]:
+        """Find a pod that may take as long to terminate as the whole drain may take."""
         if pod.finished:
             return
         rules = self.rules
         grace = rules.grace_of(pod.grace_period)
         if pod.terminating:
-            # Another eviction can only shorten the time that is left.
             remaining = round(self.headcount.grace_seconds_left(pod))
-            grace = remaining if rules.grace_period is None else min(grace, remaining)
+            # Only with --grace-period is the pod evicted again, which can shorten its time.
+            is_evicted_again = rules.grace_period is not None
+            grace = min(grace, remaining) if is_evicted_again else remaining
         if grace >= rules.timeout:
             slow = LongGrace(Duration(grace), is_terminating=pod.terminating, timeout=rules.timeout)
             yield warning(self.node, f"pod/{pod.key}", slow)
 
     def _check_budgets(self, pod: Pod) -> Iterator[Blocker | PlanWarning]:
         budgets = self.index.covering(pod)
-        names = tuple(budget.name for budget in budgets if not budget.critical)
+        # A rule of drain.critical is judged like a budget, but the API server does not know it.
+        known_to_server = tuple(budget.name for budget in budgets if not budget.critical)
         stays_pending = self.headcount.stays_pending(pod, self.rules.timeout)
-        bypasses_all = pod.finished or pod.terminating or stays_pending
-        # The API server refuses to evict a pod with several budgets, and knows no critical rules.
-        if len(names) > 1 and not bypasses_all:
-            yield blocker(self.node, f"pod/{pod.key}", SeveralBudgets(names))
+        needs_no_budget = pod.finished or pod.terminating or stays_pending
+        if len(known_to_server) > 1 and not needs_no_budget:
+            # The API server refuses to evict a pod that several budgets cover.
+            yield blocker(self.node, f"pod/{pod.key}", SeveralBudgets(known_to_server))
             return
         for budget in budgets:
-            if not bypasses_budget(pod, budget):
-                yield from self._check_budget(pod, budget)
+            if bypasses_budget(pod, budget):
+                continue
+            finding = self._check_budget(pod, budget)
+            if finding is not None:
+                yield finding
 
-    def _check_budget(self, pod: Pod, budget: Budget) -> Iterator[Blocker | PlanWarning]:
+    def _check_budget(self, pod: Pod, budget: Budget) -> Blocker | PlanWarning | None:
+        """Return a warning if something opens the budget, a blocker if nothing does."""
         subject = budget_subject(budget.key)
         is_closed = budget.disruptions_allowed <= 0
         opened_by_storage = find_storage_operator(pod)
         if opened_by_storage is not None:
-            if is_closed:
-                yield warning(self.node, subject, opened_by_storage)
-            return
-        owner = managing_owner(budget, self._pods_held_by(budget)) if is_closed else None
+            return warning(self.node, subject, opened_by_storage) if is_closed else None
+        if is_closed:
+            owner = managing_owner(budget, self._pods_held_by(budget))
+            if owner is not None:
+                is_alone = self.headcount.is_alone(pod, budget, owner)
+                opened_by_controller = BudgetManaged(budget.namespace, owner, is_alone=is_alone)
+                return warning(self.node, subject, opened_by_controller)
         deployment = self.surges.deployment_to_restart(pod, budget)
-        if owner is not None:
-            is_alone = self.headcount.is_alone(pod, budget, owner)
-            managed = BudgetManaged(budget.namespace, owner, is_alone=is_alone)
-            yield warning(self.node, subject, managed)
-        elif deployment is not None:
-            yield warning(self.node, subject, BudgetSurged(deployment.key))
-        elif self.headcount.can_never_allow(budget):
+        if deployment is not None:
+            return warning(self.node, subject, BudgetSurged(deployment.key))
+        if self.headcount.can_never_allow(budget):
             finding = _why_never_open(budget, pod, self.headcount, self.surges)
-            yield blocker(self.node, subject, finding)
-        elif is_closed:
-            yield self._check_closed(budget)
+            return blocker(self.node, subject, finding)
+        return self._explain_closed(budget) if is_closed else None
 
-    def _check_closed(self, budget: Budget) -> Blocker | PlanWarning:
+    def _explain_closed(self, budget: Budget) -> Blocker | PlanWarning:
         """Return a blocker if long unready pods keep the budget closed, else a warning."""
         subject = budget_subject(budget.key)
         unready = self.headcount.unready_pods_blocking(budget, self.rules.timeout)
         if not unready:
             closed = BudgetClosed(budget.current_healthy, budget.desired_healthy)
             return warning(self.node, subject, closed)
-        covered = [pod for pod in self._evicted() if budget.covers(pod)]
+        evicts_ready_pod = any(pod.ready for pod in self._evicted() if budget.covers(pod))
         finding = BudgetUnhealthy(
             budget=budget,
             unready=tuple(pod.name for pod in unready),
             since=unready[0].unready_since,
-            # AlwaysAllow lets unready pods go, but no ready pod.
-            is_policy_enough=not any(pod.ready for pod in covered),
+            # The unhealthyPodEvictionPolicy AlwaysAllow lets only unready pods be evicted.
+            is_policy_enough=not evicts_ready_pod,
         )
         return blocker(self.node, subject, finding)
 
@@ -170,16 +185,19 @@ def find_storage_operator(pod: Pod) -> LonghornOpens | RookOpens | None:
 def _why_never_open(
     budget: Budget, pod: Pod, headcount: Headcount, surges: Surges
 ) -> BudgetUncounted | BudgetUnscaled | BudgetNever:
+    """Return why the budget never allows the pod's eviction, and what would help."""
     if budget.sync_error:
         return BudgetUncounted(budget.sync_error)
     if headcount.lacks_scale(budget):
         # One less than there are pods, so that one may go.
         return BudgetUnscaled(budget, min_available=headcount.unowned_by_budget[budget.key] - 1)
-    is_scalable = pod.owner is not None and pod.owner.kind not in _NOT_SCALED
+    finished = headcount.finished_by_budget[budget.key]
+    can_add_replicas = pod.owner is not None and pod.owner.kind not in _NOT_SCALED
     return BudgetNever(
         budget=budget,
-        ended=headcount.ended_by_budget[budget.key] if counts_selected_pods(budget) else 0,
-        replicas=_missing_replicas(budget, headcount) if is_scalable else 0,
+        # Such a budget waits for finished pods to become healthy, which they never do.
+        ended=finished if counts_selected_pods(budget) else 0,
+        replicas=_missing_replicas(budget, headcount) if can_add_replicas else 0,
         healthy=headcount.most_healthy(budget),
         restart=surges.find_restart(pod, budget),
     )
@@ -200,19 +218,20 @@ def stuck_budget_blocker(
 
 
 def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
-    """Return how many more replicas would open the budget; 0 if no number does."""
+    """Return how many more replicas would open a closed budget; 0 if no number does."""
     # A maxUnavailable of 0 stays 0 with more pods.
     if budget.max_unavailable:
         return 0
     most_healthy = headcount.most_healthy(budget)
     if not budget.min_available.endswith("%"):
+        # The budget opens with one healthy pod more than it requires.
         return budget.desired_healthy - most_healthy + 1
     percent = int(budget.min_available.removesuffix("%"))
     # With 100 more pods, each percent is at least one pod, so more replicas do not help.
     for added in range(1, _HUNDRED + 1):
-        expected = budget.expected_pods + added
+        expected_pods = budget.expected_pods + added
         # Kubernetes rounds up.
-        needed = math.ceil(percent * expected / _HUNDRED)
-        if most_healthy + added > needed:
+        required_healthy = math.ceil(percent * expected_pods / _HUNDRED)
+        if most_healthy + added > required_healthy:
             return added
     return 0

@@ -51,20 +51,21 @@ class BudgetIndex(Struct, frozen=True):
         unselective: dict[str, list[Budget]] = defaultdict(list)
         for budget in budgets:
             requirements = budget.selector.requirements if budget.selector else ()
-            requirement = first_in_requirement(requirements)
-            if requirement is None:
+            in_requirement = first_in_requirement(requirements)
+            if in_requirement is None:
                 unselective[budget.namespace].append(budget)
                 continue
             # The API server accepts a selector that repeats a value.
-            for value in dict.fromkeys(requirement.values):
-                by_label[budget.namespace, requirement.key, value].append(budget)
+            for value in dict.fromkeys(in_requirement.values):
+                by_label[budget.namespace, in_requirement.key, value].append(budget)
         return cls(by_label, unselective)
 
     def covering(self, pod: Pod) -> tuple[Budget, ...]:
         key = (pod.namespace, tuple(pod.labels.items()))
         budgets = self.found.get(key)
         if budgets is None:
-            budgets = self.found[key] = self._look_up(pod)
+            budgets = self._look_up(pod)
+            self.found[key] = budgets
         return budgets
 
     def _look_up(self, pod: Pod) -> tuple[Budget, ...]:
@@ -76,12 +77,16 @@ class BudgetIndex(Struct, frozen=True):
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
-    """Return the rule as a budget, as if the pods `leaving` (UIDs) were gone."""
+    """Return the rule of drain.critical in the form of a disruption budget.
+
+    Pods that are `leaving` (UIDs) do not count as healthy.
+    """
     min_available = rule.min_available
     selector = parse_selector(rule.selector)
     in_namespace = [pod for pod in pods if pod.namespace == rule.namespace]
     covered = [pod for pod in in_namespace if selector.matches(pod.labels)]
-    healthy = sum(pod.ready and not pod.terminating and pod.uid not in leaving for pod in covered)
+    staying = [pod for pod in covered if not pod.terminating and pod.uid not in leaving]
+    healthy = sum(pod.ready for pod in staying)
     return Budget(
         namespace=rule.namespace,
         name=rule.selector,
@@ -106,13 +111,16 @@ def bypasses_budget(pod: Pod, budget: Budget) -> bool:
         return True
     if pod.ready:
         return False
-    return budget.always_allow_unhealthy or budget.current_healthy >= budget.desired_healthy > 0
+    # An unready pod is not among the healthy ones that the budget protects.
+    has_enough_healthy = budget.current_healthy >= budget.desired_healthy > 0
+    return budget.always_allow_unhealthy or has_enough_healthy
 
 
 def guarding_budgets(pod: Pod, index: BudgetIndex) -> tuple[str, ...]:
     """Return the keys of the budgets that the API server asks before it evicts the pod."""
     covering = index.covering(pod)
     keys = tuple(budget.key for budget in covering if not bypasses_budget(pod, budget))
+    # Return the first of equal tuples, which saves memory.
     return index.shared_keys.setdefault(keys, keys)
 
 
@@ -126,13 +134,13 @@ class Headcount(Struct, frozen=True):
 
     Source: `getExpectedPodCount` and `getExpectedScale` of Kubernetes. With an absolute
     `minAvailable`, the budget expects every pod it selects, even finished ones; otherwise the scale
-    of their controllers.
+    of their controllers. It counts the healthy ones of all selected pods.
     """
 
     # None if the API server's time is unknown: then no pod is late.
     now: datetime | None
-    # By budget's key and owner's UID.
-    ended_by_budget: Counter[str]
+    # How many pods, by the budget's key or the owner's UID. Owners' pods are not finished.
+    finished_by_budget: Counter[str]
     unowned_by_budget: Counter[str]
     pods_by_owner: Counter[str]
     # Running pods that are known to be unready.
@@ -140,44 +148,50 @@ class Headcount(Struct, frozen=True):
 
     @classmethod
     def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None) -> "Headcount":
-        ended_by_budget = Counter[str]()
+        finished_by_budget = Counter[str]()
         unowned_by_budget = Counter[str]()
         pods_by_owner = Counter[str]()
         for pod in pods:
             if pod.finished:
-                ended_by_budget.update(budget.key for budget in index.covering(pod))
+                finished_by_budget.update(budget.key for budget in index.covering(pod))
             elif pod.owner is None:
                 unowned_by_budget.update(budget.key for budget in index.covering(pod))
             else:
                 pods_by_owner[pod.owner.uid] += 1
         running = [pod for pod in pods if not pod.finished and not pod.terminating]
         unready = tuple(pod for pod in running if pod.unready_since)
-        return cls(now, ended_by_budget, unowned_by_budget, pods_by_owner, unready)
+        return cls(now, finished_by_budget, unowned_by_budget, pods_by_owner, unready)
 
     def most_healthy(self, budget: Budget) -> int:
-        """Return how many pods the budget can count as healthy if all are."""
+        """Return how many pods the budget counts as healthy at best."""
         if counts_selected_pods(budget):
-            return budget.expected_pods - self.ended_by_budget[budget.key]
+            # Finished pods are expected, but never healthy.
+            return budget.expected_pods - self.finished_by_budget[budget.key]
+        # Pods without an owner are not expected, but may be healthy.
         return budget.expected_pods + self.unowned_by_budget[budget.key]
 
     def lacks_scale(self, budget: Budget) -> bool:
         """Whether the budget needs a scale, and its pods have no owner with one."""
-        return (
-            not budget.expected_pods
-            and not counts_selected_pods(budget)
-            and self.unowned_by_budget[budget.key] > 0
-        )
+        if counts_selected_pods(budget) or budget.expected_pods:
+            return False
+        return self.unowned_by_budget[budget.key] > 0
 
     def can_never_allow(self, budget: Budget) -> bool:
+        """Whether the budget allows no eviction, even if all its pods are healthy."""
         if budget.sync_error or self.lacks_scale(budget):
             return True
-        return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
+        if not budget.expected_pods:
+            return False
+        has_spare_pod = self.most_healthy(budget) > budget.desired_healthy
+        return not has_spare_pod
 
     def permits(self, budget: Budget) -> int:
         """Return how many evictions the budget allows now; if none, how many it may allow later."""
         if budget.disruptions_allowed:
             return budget.disruptions_allowed
-        return 0 if self.can_never_allow(budget) else self.most_away(budget)
+        if self.can_never_allow(budget):
+            return 0
+        return self.most_away(budget)
 
     def most_away(self, budget: Budget) -> int:
         """Return how many pods may be away if all others are healthy."""
@@ -185,19 +199,19 @@ class Headcount(Struct, frozen=True):
         return max(0, budget.disruptions_allowed, spare)
 
     def unready_pods_blocking(self, budget: Budget, drain_timeout: float) -> tuple[Pod, ...]:
-        """Return the long unready pods that keep the budget at zero disruptions."""
+        """Return the pods that keep the budget closed: unready for longer than a drain may take."""
         covered = [pod for pod in self.unready if budget.covers(pod)]
         unready = tuple(pod for pod in covered if self._is_unready_for(pod, drain_timeout))
-        # If the budget would be open in spite of them, something else closes it.
-        if self.most_healthy(budget) - len(unready) > budget.desired_healthy:
-            return ()
-        return unready
+        # If enough other pods can be healthy, something else closes the budget.
+        has_enough_others = self.most_healthy(budget) - len(unready) > budget.desired_healthy
+        return () if has_enough_others else unready
 
     def is_alone(self, pod: Pod, budget: Budget, managing_owner: OwnerRef) -> bool:
         """Whether no other pod could take over the pod's role."""
+        # The managing owner may own the pod itself, or through a StatefulSet.
         owner = pod.owner or managing_owner
-        owned = max(self.pods_by_owner[owner.uid], self.pods_by_owner[managing_owner.uid])
-        return max(budget.expected_pods, owned) <= 1
+        most_owned = max(self.pods_by_owner[owner.uid], self.pods_by_owner[managing_owner.uid])
+        return budget.expected_pods <= 1 and most_owned <= 1
 
     def stays_pending(self, pod: Pod, drain_timeout: float) -> bool:
         return pod.phase is PodPhase.PENDING and self._is_unready_for(pod, drain_timeout)
@@ -213,15 +227,16 @@ class Headcount(Struct, frozen=True):
 
 
 def managing_owner(budget: Budget, pods: Iterable[Pod]) -> OwnerRef | None:
-    """Return the owner whose controller opens the budget for all these pods.
+    """Return the owner whose controller, an operator, opens the budget for all these pods.
 
-    None if that is Kubernetes itself.
+    None if no operator does.
     """
     if budget.critical:
         return None
     if budget.owner is not None and not budget.owner.is_of_kubernetes:
         return budget.owner
     owners = [_managing_owner_of_pod(pod) for pod in pods]
+    # No operator opens the budget for a pod that Kubernetes itself controls.
     if not owners or None in owners:
         return None
     return owners[0]
@@ -232,8 +247,10 @@ def _managing_owner_of_pod(pod: Pod) -> OwnerRef | None:
     owner = pod.owner
     if owner is None or not owner.is_of_kubernetes:
         return owner
-    if SPILO not in pod.labels.items():
+    is_of_zalando = SPILO in pod.labels.items()
+    if not is_of_zalando:
         return None
+    # The owner, a StatefulSet, has the name of the `postgresql` whose operator manages it.
     api_version, kind = _ZALANDO
     return replace(owner, api_version=api_version, kind=kind)
 
@@ -248,10 +265,12 @@ def controller_in(key: str) -> str:
 
 
 class NodeControllers(Struct, frozen=True):
-    """Controllers, by key, that move a node's pods or open their budgets."""
+    """Operators' controllers, by key, that move a node's pods or open their budgets.
+
+    A drain waits for those `awaited` to open a budget that allows no eviction now.
+    """
 
     keys: frozenset[str]
-    # These must open a budget that allows no eviction now.
     awaited: frozenset[str]
 
     @classmethod
@@ -268,6 +287,7 @@ class NodeControllers(Struct, frozen=True):
                     continue
                 key = controller_key(pod.namespace, owner_of_budget)
                 keys.add(key)
-                if budget.disruptions_allowed <= 0:
+                is_closed = budget.disruptions_allowed <= 0
+                if is_closed:
                     awaited.add(key)
         return cls(frozenset(keys), frozenset(awaited))
