@@ -10,13 +10,16 @@ _PLENTY = 1 << 62
 
 @dataclass(slots=True)
 class FreeCapacity:
-    """What is free on a node; negative if the node is overcommitted."""
+    """What is free on a node; negative if the node is overcommitted.
+
+    `others` counts the tracked resources besides CPU, memory and pods.
+    """
 
     node: Node
     cpu_milli: int
     memory: int
     pods: int
-    # Other resources by name, without those that no node offers.
+    # By name, without resources that no node offers.
     others: dict[str, int]
     name: str = field(init=False)
     # Allocatable CPU and memory, at least 1 each.
@@ -24,16 +27,17 @@ class FreeCapacity:
 
     @classmethod
     def of(cls, node: Node, tracked: Iterable[str]) -> "FreeCapacity":
-        offered = node.allocatable
+        """Return the capacity of the node without pods."""
+        allocatable = node.allocatable
         others = dict.fromkeys(tracked, 0)
-        for name, amount in offered.others:
+        for name, amount in allocatable.others:
             if name in others:
                 others[name] = amount
         return cls(
             node,
-            cpu_milli=offered.cpu_milli,
-            memory=offered.memory,
-            pods=offered.pods or USUAL_PODS,
+            cpu_milli=allocatable.cpu_milli,
+            memory=allocatable.memory,
+            pods=allocatable.pods or USUAL_PODS,
             others=others,
         )
 
@@ -67,16 +71,16 @@ class FreeCapacity:
         self.memory -= requests.memory
         self.pods -= 1
         if requests.others:
-            self._change_others(requests, -1)
+            self._change_free_others(requests, -1)
 
     def remove(self, requests: Resources) -> None:
         self.cpu_milli += requests.cpu_milli
         self.memory += requests.memory
         self.pods += 1
         if requests.others:
-            self._change_others(requests, 1)
+            self._change_free_others(requests, 1)
 
-    def _change_others(self, requests: Resources, sign: int) -> None:
+    def _change_free_others(self, requests: Resources, sign: int) -> None:
         for name, amount in requests.others:
             self.others[name] = self.free(name) + sign * amount
 
@@ -88,7 +92,10 @@ class FreeCapacity:
 
 @dataclass(slots=True)
 class MatchingNodes:
-    """The nodes that pods with equal demands can be scheduled to, if there is room."""
+    """The nodes that pods with equal demands can be scheduled to, if there is room.
+
+    `failed_requests` have fitted on none of them; None if no search has failed.
+    """
 
     nodes: list[FreeCapacity]
     tolerates_cordons: bool = False
@@ -96,32 +103,31 @@ class MatchingNodes:
     names: frozenset[str] = frozenset()
     # Where in `nodes` the next search begins.
     next_index: int = 0
-    # Requests that fit on none, while the scheduler's `_room_changes` is the same.
-    too_much: Resources | None = None
-    room_changes: int = 0
+    # Outdated when the scheduler's `_room_version` is another.
+    failed_requests: Resources | None = None
+    room_version: int = 0
     # The nodes without the soft taint, and how many of the scheduler's `_untainted` they include.
     untainted: "MatchingNodes | None" = None
     untainted_read: int = 0
 
-    def is_too_small_for(self, requests: Resources) -> bool:
-        """Whether these requests are surely no smaller than `too_much`."""
-        bound = self.too_much
-        return (
-            bound is not None
-            and requests.cpu_milli >= bound.cpu_milli
-            and requests.memory >= bound.memory
-            and (not bound.others or requests.others == bound.others)
-        )
+    def has_failed_with_less(self, requests: Resources) -> bool:
+        """Whether a search has failed with requests that are surely no larger than these."""
+        failed = self.failed_requests
+        if failed is None:
+            return False
+        if requests.cpu_milli < failed.cpu_milli or requests.memory < failed.memory:
+            return False
+        return not failed.others or requests.others == failed.others
 
 
 def common_shortage(requests: Resources, nodes: Sequence[FreeCapacity]) -> Shortage | None:
     """Return the first resource of which no node has enough, or None. `nodes` must not be empty."""
     for name, amount in _requested_amounts(requests):
-        free = [max(0, _free_amount(node, name)) for node in nodes]
-        most = max(free)
-        if most < amount:
-            total = sum(free)
-            return Shortage(name, total, most, is_enough_in_total=total >= amount)
+        free_by_node = [max(0, _free_amount(node, name)) for node in nodes]
+        most_on_one_node = max(free_by_node)
+        if most_on_one_node < amount:
+            total = sum(free_by_node)
+            return Shortage(name, total, most_on_one_node, is_enough_in_total=total >= amount)
     return None
 
 

@@ -36,13 +36,16 @@ class TopologyDomains(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Tally:
-    """How many pods that a rule selects run in each topology domain."""
+    """How many pods that a rule selects run in each topology domain.
+
+    `_domains_by_count` says how many domains have each count, to find the smallest count quickly.
+    """
 
     domains: TopologyDomains
     # With pods on nodes without a domain.
     total: int = 0
     counts: dict[str, int] = field(default_factory=dict)
-    # How many domains have each count, to find the smallest without a search.
+    # Its entry for the count 0 means nothing: domains are not listed before their first pod.
     _domains_by_count: Counter[int] = field(default_factory=Counter)
 
     def add(self, node: str) -> None:
@@ -57,14 +60,18 @@ class Tally:
         if domain is None:
             return
         before = self.counts.get(domain, 0)
-        self.counts[domain] = before + change
+        after = before + change
+        self.counts[domain] = after
         self._domains_by_count[before] -= 1
-        self._domains_by_count[before + change] += 1
+        self._domains_by_count[after] += 1
         if not self._domains_by_count[before]:
             del self._domains_by_count[before]
 
     def smallest_count(self) -> int:
-        return 0 if self._has_empty_domain() else min(self._nonzero_counts(), default=0)
+        """Return how many pods the emptiest domain has."""
+        if self._has_empty_domain():
+            return 0
+        return min(self._nonzero_counts(), default=0)
 
     def has_domain_with_at_most(self, most: int) -> bool:
         if most < 0:
@@ -72,7 +79,6 @@ class Tally:
         return self._has_empty_domain() or any(count <= most for count in self._nonzero_counts())
 
     def _nonzero_counts(self) -> Iterator[int]:
-        # The number of domains with count 0 is unknown, and may be negative here.
         return (count for count, number in self._domains_by_count.items() if count and number > 0)
 
     def _has_empty_domain(self) -> bool:
@@ -84,13 +90,15 @@ _ANY_NUMBER = 1 << 30
 
 
 class TopologyCheck(Struct, frozen=True):
-    """Requires that a node's domain has `least` to `most` of the tally's pods."""
+    """Requires that a node's domain has `least` to `most` of the tally's pods.
+
+    A node without the topology key is in no domain; it passes unless the rule `needs_topology`.
+    """
 
     tally: Tally
     rule: PlacementRule
     least: int = 0
     most: int = _ANY_NUMBER
-    # A node without the topology key fails.
     needs_topology: bool = False
 
     def admits(self, node: Node) -> bool:
@@ -143,12 +151,16 @@ class _SpreadDemand(NamedTuple):
 
 
 class _Demands(Struct, frozen=True):
-    """What a group of pods requires of its neighbors."""
+    """What a group of pods requires of its neighbors.
+
+    The tallies count the pods that its anti-affinity (`repulsions`), its affinity (`attractions`)
+    and its topology spread constraints select. If it `attracts_itself`, its own pods match its
+    affinity.
+    """
 
     repulsions: tuple[Tally, ...]
     attractions: tuple[Tally, ...]
-    # The group's own pods match its affinity.
-    joins_itself: bool
+    attracts_itself: bool
     spreads: tuple[_SpreadDemand, ...]
 
 
@@ -178,7 +190,12 @@ _LabelKey = tuple[str, str, str]
 
 
 class Neighbors:
-    """Checks pods' affinity and spread as pods move; does nothing without such rules."""
+    """Checks pods' affinity and spread as pods move; does nothing without such rules.
+
+    Pods with equal rules form a group. For each rule, a tally counts the pods that the rule selects
+    in each topology domain. A group is `repelled_by` the tallies of other groups whose
+    anti-affinity selects it.
+    """
 
     def __init__(
         self,
@@ -201,81 +218,80 @@ class Neighbors:
         # The node of each moved pod, by UID; empty for none.
         self._moved_to: dict[str, str] = {}
         self._domains: dict[_DomainsKey, TopologyDomains] = {}
-        self._tallies_of_terms: dict[tuple[_Term, ...], Tally] = {}
+        # By the terms that pods match, and the topology of the domains.
+        self._tallies_of_terms: dict[tuple[tuple[_Term, ...], str], Tally] = {}
         self._tallies_of_spreads: dict[_SpreadKey, Tally] = {}
         # The pods that have this term as anti-affinity.
         self._repelling_pods: dict[_Term, Tally] = {}
         for group in self._groups:
-            self._count_repelling(group)
+            self._repel_other_groups(group)
 
     def add_pod(self, pod: Pod, like: Pod) -> None:
-        """Add a pod without a node that has the rules of another pod."""
+        """Add a pod that is on no node yet and has the rules of another pod."""
         group = self._group_of.get(like.uid)
         if group is not None:
             self._group_of[pod.uid] = group
             group.pods.append(pod)
 
     def move(self, pod: Pod, *, to: str) -> None:
-        """Note the pod's new node; `to` is empty for none."""
+        """Count the pod on its new node; `to` is empty for none."""
         group = self._group_of.get(pod.uid)
         if group is None:
             return
-        before = self._moved_to.get(pod.uid, pod.node)
+        previous_node = self._moved_to.get(pod.uid, pod.node)
         if to == pod.node:
             self._moved_to.pop(pod.uid, None)
         else:
             self._moved_to[pod.uid] = to
         for tally in group.counted_by:
-            if before:
-                tally.remove(before)
+            if previous_node:
+                tally.remove(previous_node)
             if to:
                 tally.add(to)
 
     def topology_checks(self, pod: Pod, cordoned: frozenset[str]) -> tuple[TopologyCheck, ...]:
         """Return what a node must pass to take this pod; empty if no rule applies."""
         group = self._group_of.get(pod.uid)
-        if group is None or not (group.placement.minds_others or group.repelled_by):
+        if group is None:
+            return ()
+        has_rules = group.placement.minds_others or bool(group.repelled_by)
+        if not has_rules:
             return ()
         if group.demands is None:
-            group.demands = self._demands(group)
-        return tuple(_checks(group, group.demands, cordoned))
+            group.demands = self._make_demands(group)
+        return tuple(_make_checks(group, group.demands, cordoned))
 
-    def _count_repelling(self, group: _PodGroup) -> None:
-        """Let the groups that this group's anti-affinity selects count its pods."""
+    def _repel_other_groups(self, group: _PodGroup) -> None:
+        """Count the group's pods for each group that its anti-affinity selects."""
         for pod_term in group.placement.repulsions:
             term = self._resolve(pod_term, group)
             if term not in self._repelling_pods:
                 self._repelling_pods[term] = Tally(self._domains_of_all_nodes(term.topology))
-                for target in self._groups_of_term(term):
-                    target.repelled_by.append(self._repelling_pods[term])
+                for repelled_group in self._groups_of_term(term):
+                    repelled_group.repelled_by.append(self._repelling_pods[term])
             self._count_pods(self._repelling_pods[term], [group])
 
-    def _demands(self, group: _PodGroup) -> _Demands:
+    def _make_demands(self, group: _PodGroup) -> _Demands:
         placement = group.placement
-        attracting = [self._resolve(term, group) for term in placement.attractions]
-        repelling = [self._resolve(term, group) for term in placement.repulsions]
-        attractions = list[Tally]()
-        for term in attracting:
-            others = tuple(other for other in attracting if other != term)
-            attractions.append(self._tally_of_term(term, others))
+        attracting = tuple(self._resolve(term, group) for term in placement.attractions)
+        repelling = tuple(self._resolve(term, group) for term in placement.repulsions)
+        # kube-scheduler attracts only to pods that match all terms, and repels from pods of any.
         return _Demands(
-            repulsions=tuple(self._tally_of_term(term) for term in repelling),
-            attractions=tuple(attractions),
-            joins_itself=all(group in self._groups_of_term(term) for term in attracting),
+            repulsions=tuple(self._tally((term,), term.topology) for term in repelling),
+            attractions=tuple(self._tally(attracting, term.topology) for term in attracting),
+            attracts_itself=all(group in self._groups_of_term(term) for term in attracting),
             spreads=tuple(self._spread_demand(spread, group) for spread in placement.spreads),
         )
 
-    def _tally_of_term(self, term: _Term, others: tuple[_Term, ...] = ()) -> Tally:
-        """Count the pods that match all these terms, in domains of the `term`'s topology.
-
-        kube-scheduler requires that a pod matches all terms.
-        """
-        terms = (term, *others)
-        if terms not in self._tallies_of_terms:
-            tally = self._tallies_of_terms[terms] = Tally(self._domains_of_all_nodes(term.topology))
-            matching = (set(self._groups_of_term(required)) for required in terms)
-            self._count_pods(tally, set.intersection(*matching))
-        return self._tallies_of_terms[terms]
+    def _tally(self, terms: tuple[_Term, ...], topology: str) -> Tally:
+        """Return the tally of the pods that match all these terms, by domain of the topology."""
+        key = (terms, topology)
+        if key not in self._tallies_of_terms:
+            groups_by_term = [set(self._groups_of_term(term)) for term in terms]
+            tally = Tally(self._domains_of_all_nodes(topology))
+            self._count_pods(tally, set.intersection(*groups_by_term))
+            self._tallies_of_terms[key] = tally
+        return self._tallies_of_terms[key]
 
     def _spread_demand(self, spread: Spread, group: _PodGroup) -> _SpreadDemand:
         selector = spread.selector_for(group.labels)
@@ -285,10 +301,11 @@ class Neighbors:
             tally = Tally(self._domains_of_spread(domains_key, spread, group))
             self._count_pods(tally, self._groups_matching(group.namespace, selector))
             self._tallies_of_spreads[key] = tally
-        own_count = int(selector.matches(group.labels))
+        own_count = 1 if selector.matches(group.labels) else 0
         return _SpreadDemand(spread, self._tallies_of_spreads[key], own_count)
 
     def _count_pods(self, tally: Tally, groups: Iterable[_PodGroup]) -> None:
+        """Add the groups' pods to the tally, which then follows their moves."""
         for group in groups:
             group.counted_by.append(tally)
             for pod in group.pods:
@@ -327,43 +344,44 @@ class Neighbors:
         return groups
 
     def _namespaces_of(self, term: PodTerm, own: str) -> Iterable[str]:
-        """Return the namespaces whose pods the term selects, among those that have pods here."""
+        """Return the namespaces whose pods the term of a pod in the namespace `own` selects."""
         if term.namespace_selector is None:
             return term.namespaces or (own,)
         names = set(term.namespaces)
         for name in self._by_namespace:
-            if term.namespace_selector.matches(self._labels_of(name)):
+            if term.namespace_selector.matches(self._labels_of_namespace(name)):
                 names.add(name)
         return sorted(names)
 
-    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+    def _labels_of_namespace(self, namespace: str) -> Mapping[str, str]:
         return {
             "kubernetes.io/metadata.name": namespace,
             **self._namespace_labels.get(namespace, {}),
         }
 
     def _groups_matching(self, namespace: str, selector: LabelSelector) -> Iterator[_PodGroup]:
-        requirement = first_in_requirement(selector.requirements)
+        in_requirement = first_in_requirement(selector.requirements)
         candidates = list[_PodGroup]()
-        if requirement is None:
+        if in_requirement is None:
             candidates += self._by_namespace.get(namespace, ())
         else:
             # The API server accepts a selector that repeats a value.
-            for value in dict.fromkeys(requirement.values):
-                candidates += self._by_label.get((namespace, requirement.key, value), ())
+            for value in dict.fromkeys(in_requirement.values):
+                candidates += self._by_label.get((namespace, in_requirement.key, value), ())
         return (group for group in candidates if selector.matches(group.labels))
 
 
-def _checks(
+def _make_checks(
     group: _PodGroup, demands: _Demands, cordoned: frozenset[str]
 ) -> Iterator[TopologyCheck]:
     for tally in demands.repulsions:
         yield TopologyCheck(tally, PlacementRule.OWN_ANTI_AFFINITY, most=0)
     for tally in group.repelled_by:
         yield TopologyCheck(tally, PlacementRule.OTHERS_ANTI_AFFINITY, most=0)
-    # The first of pods that must run together may run in any domain.
-    is_first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
-    least = 0 if is_first else 1
+    # The first of pods that attract each other may run in any domain.
+    has_attracting_pod = any(tally.total for tally in demands.attractions)
+    is_first_of_group = demands.attracts_itself and not has_attracting_pod
+    least = 0 if is_first_of_group else 1
     for tally in demands.attractions:
         yield TopologyCheck(tally, PlacementRule.POD_AFFINITY, least=least, needs_topology=True)
     for spread, tally, own_count in demands.spreads:
@@ -373,23 +391,24 @@ def _checks(
 
 
 def _global_minimum(spread: Spread, tally: Tally, cordoned: frozenset[str]) -> int:
-    """Return Kubernetes' global minimum: the pods in the emptiest domain."""
+    """Return Kubernetes' global minimum: the pods in the emptiest domain.
+
+    As in Kubernetes, it is 0 if there are fewer domains than `minDomains`.
+    """
+    if not spread.heeds_taints:
+        has_too_few_domains = len(tally.domains.values) < spread.min_domains
+        return 0 if has_too_few_domains else tally.smallest_count()
     # Cordoned nodes are tainted, so domains without other nodes do not count.
-    domains = tally.domains.values
-    if spread.heeds_taints:
-        domains = tally.domains.with_nodes_besides(cordoned)
+    domains = tally.domains.with_nodes_besides(cordoned)
     if len(domains) < spread.min_domains:
         return 0
-    if not spread.heeds_taints:
-        # The tally keeps this count as pods move.
-        return tally.smallest_count()
-    return min((tally.counts.get(value, 0) for value in domains), default=0)
+    return min((tally.counts.get(domain, 0) for domain in domains), default=0)
 
 
 def _node_filter(spread: Spread, group: _PodGroup) -> _NodeFilter | None:
-    """Return what `_is_counted` depends on besides the node, or None.
+    """Return what the spread requires of the nodes that it counts; None if it counts all.
 
-    One topology without other requirements needs no filter: nodes without its key are in no domain.
+    It is a cache key, and has all that `_is_counted` uses besides the node.
     """
     placement = group.placement
     topologies = tuple(dict.fromkeys(constraint.topology for constraint in placement.spreads))
@@ -398,19 +417,24 @@ def _node_filter(spread: Spread, group: _PodGroup) -> _NodeFilter | None:
     if selects_nodes and not spread.ignores_affinity:
         affinity = (tuple(group.node_selector.items()), placement.node_terms)
     tolerations = placement.tolerations if spread.heeds_taints else None
-    if len(topologies) == 1 and affinity is None and tolerations is None:
+    # Nodes without the key of the only topology are in no domain, so they need no filter.
+    is_only_topology = len(topologies) == 1
+    if is_only_topology and affinity is None and tolerations is None:
         return None
     return _NodeFilter(topologies, affinity, tolerations)
 
 
 def _is_counted(node: Node, spread: Spread, group: _PodGroup) -> bool:
-    """Whether the node counts by nodeAffinityPolicy and nodeTaintsPolicy."""
+    """Whether the spread counts the node, by its nodeAffinityPolicy and nodeTaintsPolicy."""
     placement = group.placement
-    if not all(constraint.topology in node.labels for constraint in placement.spreads):
+    has_all_topologies = all(item.topology in node.labels for item in placement.spreads)
+    if not has_all_topologies:
         return False
     if not spread.ignores_affinity and not group.matches(node):
         return False
-    return not spread.heeds_taints or placement.tolerates(node.taints)
+    if not spread.heeds_taints:
+        return True
+    return placement.tolerates(node.taints)
 
 
 # Namespace, labels, identity of the placement, and node selector.
@@ -418,6 +442,7 @@ _GroupKey = tuple[str, tuple[tuple[str, str], ...], int, tuple[tuple[str, str], 
 
 
 def _groups_of(pods: Sequence[Pod]) -> list[_PodGroup]:
+    """Return all pods in groups; none if no pod has a rule about other pods."""
     if not any(pod.placement.minds_others for pod in pods):
         return []
     groups: dict[_GroupKey, _PodGroup] = {}

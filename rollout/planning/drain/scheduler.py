@@ -32,21 +32,26 @@ _DemandKey = tuple[int, int, tuple[PersistentVolume, ...]]
 
 @dataclass(slots=True)
 class Scheduler:
+    """Where pods run and can be scheduled, while a simulation moves them.
+
+    Nodes are `cordoned` by the simulation. The soft taint marks nodes that kube-scheduler avoids if
+    it can. Counts are numbers of pods that kube-scheduler spreads, by node. The room version is
+    incremented when room may have been made, so that earlier failures to find a node are outdated.
+    """
+
     nodes: Mapping[str, FreeCapacity]
     # The volumes that only some nodes can mount, by claim (`namespace/name`).
     volumes: Mapping[str, Sequence[PersistentVolume]]
     neighbors: Neighbors
     _pods_by_owner: _CountsByOwner
-    # Cordoned by the simulation.
     cordoned: frozenset[str] = frozenset()
     # Nodes with the soft taint.
     _tainted: set[str] = field(default_factory=set)
     # Nodes that have lost the soft taint, in this order.
     _untainted: list[str] = field(default_factory=list)
-    # Changes that may have made room; older `MatchingNodes.too_much` are stale.
-    _room_changes: int = 0
+    _room_version: int = 0
     # The counts of a pod's owner, by the pod's UID. Pods of an owner share the dict in
-    # `_pods_by_owner`, so a move of one counts for all. `_find_counts` fills it.
+    # `_pods_by_owner`, so a move of one counts for all. `_cache_counts` fills it.
     _counts_by_pod: dict[str, dict[str, int]] = field(default_factory=dict)
     # The node of each moved pod, by UID; empty while the pod is on none.
     _moved_to: dict[str, str] = field(default_factory=dict)
@@ -63,24 +68,26 @@ class Scheduler:
         requested = {name for pod in snapshot.pods for name, _ in pod.requests.others}
         offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others}
         counted_resources = requested & offered
-        ordered = sorted(snapshot.nodes, key=lambda node: node.name)
-        nodes = {node.name: FreeCapacity.of(node, counted_resources) for node in ordered}
+        ordered_nodes = sorted(snapshot.nodes, key=lambda node: node.name)
+        nodes = {node.name: FreeCapacity.of(node, counted_resources) for node in ordered_nodes}
         running = list[Pod]()
         pods_by_owner: _CountsByOwner = defaultdict(dict)
         for pod in snapshot.pods:
-            if pod.node in nodes and not pod.finished and not pod.terminating:
-                running.append(pod)
-                nodes[pod.node].add(pod.requests)
-                counts = pods_by_owner[pod.owner.uid if pod.owner else pod.uid]
-                counts[pod.node] = counts.get(pod.node, 0) + 1
-        pinned = (volume for volume in snapshot.volumes if volume.node_terms)
-        volumes = grouped((volume.claim, volume) for volume in pinned)
-        neighbors = Neighbors(running, ordered, snapshot.namespaces)
+            if pod.finished or pod.terminating or pod.node not in nodes:
+                continue
+            running.append(pod)
+            nodes[pod.node].add(pod.requests)
+            owner = pod.owner.uid if pod.owner else pod.uid
+            counts = pods_by_owner[owner]
+            counts[pod.node] = counts.get(pod.node, 0) + 1
+        bound_to_nodes = (volume for volume in snapshot.volumes if volume.node_terms)
+        volumes = grouped((volume.claim, volume) for volume in bound_to_nodes)
+        neighbors = Neighbors(running, ordered_nodes, snapshot.namespaces)
         return cls(nodes, volumes, neighbors, pods_by_owner)
 
     def set_cordoned(self, names: Iterable[str]) -> None:
         self.cordoned = frozenset(names)
-        self._room_changes += 1
+        self._room_version += 1
 
     def taint(self, names: Iterable[str]) -> None:
         self._tainted.update(names)
@@ -91,23 +98,26 @@ class Scheduler:
         self._tainted.difference_update(changed)
 
     def take_out(self, pod: Pod) -> None:
+        """Remove the pod from its node; it is on none until it is put on one."""
         node = self._moved_to.get(pod.uid, pod.node)
         self.nodes[node].remove(pod.requests)
         counts = self._counts_by_pod.get(pod.uid)
         if counts is None:
-            counts = self._find_counts(pod)
+            counts = self._cache_counts(pod)
         counts[node] = counts.get(node, 0) - 1
         self._moved_to[pod.uid] = ""
         if self.neighbors.has_rules:
             self.neighbors.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
+        """Let a pod that is on no node run on this one."""
         self.nodes[node].add(pod.requests)
         counts = self._counts_by_pod.get(pod.uid)
         if counts is None:
-            counts = self._find_counts(pod)
+            counts = self._cache_counts(pod)
         counts[node] = counts.get(node, 0) + 1
-        if node == pod.node:
+        is_original_node = node == pod.node
+        if is_original_node:
             self._moved_to.pop(pod.uid, None)
         else:
             self._moved_to[pod.uid] = node
@@ -122,50 +132,52 @@ class Scheduler:
         self._counts_by_pod[pod.uid] = self._pods_by_owner[replica_set]
         self.neighbors.add_pod(pod, like)
 
-    def _find_counts(self, pod: Pod) -> dict[str, int]:
+    def _cache_counts(self, pod: Pod) -> dict[str, int]:
         """Return, by node, how many pods kube-scheduler spreads with this one."""
-        owner = pod.owner
-        counts = self._counts_by_pod[pod.uid] = self._pods_by_owner[owner.uid if owner else pod.uid]
+        owner = pod.owner.uid if pod.owner else pod.uid
+        counts = self._pods_by_owner[owner]
+        self._counts_by_pod[pod.uid] = counts
         return counts
 
     @contextmanager
     def emptied(
         self, pods_by_node: Mapping[str, Sequence[Pod]]
     ) -> Iterator[Mapping[str, Sequence[Pod]]]:
-        """Move pods as `empty` does, and put them back at the end."""
+        """Move pods as `empty` does, and move them back at the end."""
         try:
             yield self.empty(pods_by_node)
         finally:
-            self.put_back(pods_by_node)
+            self.move_back(pods_by_node)
 
     def empty(
         self, pods_by_node: Mapping[str, Sequence[Pod]], also_cordoned: Iterable[str] = ()
     ) -> Mapping[str, Sequence[Pod]]:
         """Cordon nodes and move these pods; return those that fit nowhere else, by node.
 
-        They are retried until a round moves none.
+        They are retried until a round moves none: a pod may have to follow another.
         """
         self.set_cordoned((*pods_by_node, *also_cordoned))
         staying: Mapping[str, Sequence[Pod]] = pods_by_node
-        pod_count = sum(map(len, pods_by_node.values()))
-        may_move_more = pod_count > 0
+        staying_count = sum(map(len, pods_by_node.values()))
+        may_move_more = staying_count > 0
         while may_move_more:
-            count_before = pod_count
+            count_before = staying_count
             staying = {name: self._move_away(name, pods) for name, pods in staying.items()}
-            pod_count = sum(map(len, staying.values()))
-            may_move_more = 0 < pod_count < count_before
+            staying_count = sum(map(len, staying.values()))
+            may_move_more = 0 < staying_count < count_before
         return {name: pods for name, pods in staying.items() if pods}
 
-    def put_back(self, pods_by_node: Mapping[str, Sequence[Pod]]) -> None:
+    def move_back(self, pods_by_node: Mapping[str, Sequence[Pod]]) -> None:
         """Undo the moves of `empty`, but not its cordons."""
         for name, pods in pods_by_node.items():
             for pod in pods:
                 if self.node_of(pod) != name:
                     self.take_out(pod)
                     self.put(pod, name)
-        self._room_changes += 1
+        self._room_version += 1
 
     def _move_away(self, node: str, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Move pods from the cordoned node; return those that fit nowhere else."""
         staying = list[Pod]()
         for pod in pods:
             self.take_out(pod)
@@ -183,44 +195,47 @@ class Scheduler:
         Only if there is none may a tolerant pod go to a cordoned node.
         """
         matching = self._nodes_matching(pod)
-        if self._is_full_for(pod, matching):
+        if self._is_known_full(matching, pod):
             return self._choose_cordoned_node(pod, matching)
         checks = (
             self.neighbors.topology_checks(pod, self.cordoned) if self.neighbors.has_rules else ()
         )
         best = None
-        preferred = self._nodes_without_taint(matching) if self._tainted else None
-        if preferred and not self._is_full_for(pod, preferred):
-            best = self._emptiest(pod, preferred, checks)
+        untainted = self._nodes_without_taint(matching) if self._tainted else None
+        if untainted and not self._is_known_full(untainted, pod):
+            best = self._find_emptiest(pod, untainted, checks)
         if best is None:
-            best = self._emptiest(pod, matching, checks)
+            best = self._find_emptiest(pod, matching, checks)
         return best.name if best else self._choose_cordoned_node(pod, matching)
 
-    def _is_full_for(self, pod: Pod, matching: MatchingNodes) -> bool:
-        """Whether requests that are no larger have not fit since the last change of room."""
-        if matching.room_changes != self._room_changes:
-            matching.room_changes = self._room_changes
-            matching.too_much = None
-        return matching.is_too_small_for(pod.requests)
+    def _is_known_full(self, matching: MatchingNodes, pod: Pod) -> bool:
+        """Whether a search has failed with requests no larger than the pod's, and still would."""
+        is_up_to_date = matching.room_version == self._room_version
+        return is_up_to_date and matching.has_failed_with_less(pod.requests)
 
-    def _emptiest(
+    def _find_emptiest(
         self, pod: Pod, matching: MatchingNodes, checks: Sequence[TopologyCheck]
     ) -> FreeCapacity | None:
+        """Return the best of a few nodes: with the fewest pods of the owner, then the most free."""
         counts = self._counts_by_pod.get(pod.uid)
         if counts is None:
-            counts = self._find_counts(pod)
+            counts = self._cache_counts(pod)
         best = None
         fewest = 0
         largest_share = 0.0
         for free in self._find_nodes(pod, matching, checks):
             count = counts.get(free.name, 0)
-            if best is None or count <= fewest:
-                share = free.free_share
-                if best is None or count < fewest or share > largest_share:
-                    best, fewest, largest_share = free, count, share
-        # If rules exclude a node with room, smaller requests would fit no better.
-        if best is None and not (checks and self._has_room(pod, matching)):
-            matching.too_much = pod.requests
+            if best is not None and count > fewest:
+                continue
+            share = free.free_share
+            if best is None or count < fewest or share > largest_share:
+                best, fewest, largest_share = free, count, share
+        if best is None:
+            is_excluded_by_rules = bool(checks) and self._has_room(pod, matching)
+            # Rules may admit another pod with requests that are as large.
+            if not is_excluded_by_rules:
+                matching.failed_requests = pod.requests
+                matching.room_version = self._room_version
         return best
 
     def _has_room(self, pod: Pod, matching: MatchingNodes) -> bool:
@@ -228,18 +243,19 @@ class Scheduler:
         return any(free.takes(pod.requests) for free in schedulable)
 
     def _nodes_without_taint(self, matching: MatchingNodes) -> MatchingNodes | None:
-        """Return the matching nodes without the soft taint; None if the pods do not mind it."""
-        if not matching.minds_soft_taint or len(matching.nodes) == 1:
+        """Return the matching nodes without the soft taint, or None if it makes no difference."""
+        is_only_node = len(matching.nodes) == 1
+        if is_only_node or not matching.minds_soft_taint:
             return None
         if matching.untainted is None:
             nodes = [free for free in matching.nodes if free.name not in self._tainted]
             matching.untainted = MatchingNodes(nodes)
         else:
-            # Only nodes that have lost the taint since the last call are new.
-            for name in self._untainted[matching.untainted_read :]:
+            untainted_since_last_call = self._untainted[matching.untainted_read :]
+            for name in untainted_since_last_call:
                 if name in matching.names:
                     matching.untainted.nodes.append(self.nodes[name])
-                    matching.untainted.too_much = None
+                    matching.untainted.failed_requests = None
         matching.untainted_read = len(self._untainted)
         return matching.untainted
 
@@ -258,11 +274,12 @@ class Scheduler:
         return self._nodes_matching(pod).tolerates_cordons
 
     def why_nowhere(self, pod: Pod) -> findings.Nowhere:
+        """Return why the pod, which found no node, cannot leave its own."""
         matching = self._nodes_matching(pod).nodes
         schedulable = [free for free in matching if free.name not in self.cordoned]
         if not schedulable:
             volumes = self._volumes_of(pod)
-            # Only its volumes keep the pod on its node.
+            # Volumes that its own node can mount are what keeps the pod there.
             if volumes and all(self._can_mount(volume, pod.node) for volume in volumes):
                 return findings.VolumeElsewhere(volumes[0].name)
             return findings.NoNodeMatches()
@@ -278,8 +295,8 @@ class Scheduler:
         and as the other's.
         """
         checks = self.neighbors.topology_checks(pod, self.cordoned)
-        first_failed = {_first_failed(checks, free.node) for free in nodes}
-        rules = (check.rule for number, check in enumerate(checks) if number in first_failed)
+        failed_indexes = {_first_failed_index(checks, free.node) for free in nodes}
+        rules = (check.rule for index, check in enumerate(checks) if index in failed_indexes)
         return tuple(dict.fromkeys(rules))
 
     def _can_mount(self, volume: PersistentVolume, node: str) -> bool:
@@ -304,7 +321,9 @@ class Scheduler:
         most = len(nodes) if len(nodes) <= _SMALL_CLUSTER else _COMPARED_NODES
         requests = pod.requests
         yielded = 0
-        for index in chain(range(matching.next_index, len(nodes)), range(matching.next_index)):
+        # Like kube-scheduler, try each node once, and continue at the start of the list.
+        indexes = chain(range(matching.next_index, len(nodes)), range(matching.next_index))
+        for index in indexes:
             free = nodes[index]
             is_cordoned = free.name in cordoned
             if is_cordoned is not among_cordoned or not free.takes(requests):
@@ -317,6 +336,7 @@ class Scheduler:
                 return
 
     def _nodes_matching(self, pod: Pod) -> MatchingNodes:
+        """Return the nodes that the pod can be scheduled to, from a cache."""
         # Pods of a snapshot share selectors and placements, which it keeps alive: ids are keys.
         volumes = self._volumes_of(pod)
         selector_id = id(pod.node_selector) if pod.node_selector else 0
@@ -370,7 +390,9 @@ class Scheduler:
         return tuple(volumes)
 
 
-def _first_failed(checks: Sequence[TopologyCheck], node: Node) -> int | None:
-    """Return the number of the first check that excludes the node."""
-    failed = (number for number, check in enumerate(checks) if not check.admits(node))
-    return next(failed, None)
+def _first_failed_index(checks: Sequence[TopologyCheck], node: Node) -> int | None:
+    """Return the index of the first check that excludes the node."""
+    for index, check in enumerate(checks):
+        if not check.admits(node):
+            return index
+    return None

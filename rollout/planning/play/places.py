@@ -59,7 +59,7 @@ class PodPlaces:
         self.put_back([name])
 
     def put_back(self, names: Sequence[str]) -> None:
-        self.flow.scheduler.put_back({name: self._pods_on(name) for name in names})
+        self.flow.scheduler.move_back({name: self._pods_on(name) for name in names})
 
     def _note_moves(self, names: Sequence[str], warnings_of: _WarningsByNode) -> None:
         for name in names:
