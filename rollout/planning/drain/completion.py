@@ -21,6 +21,8 @@ def pods_to_complete(pods: Iterable[Pod], policy: DrainPolicy) -> tuple[Pod, ...
 
 
 class CompletionForecast(Struct, frozen=True):
+    """Estimates how long pods still run, from deadlines and earlier Jobs of their CronJob."""
+
     jobs_by_uid: Mapping[str, Job]
     # How long its longest Job took, by UID.
     longest_seconds_by_cron_job: Mapping[str, int]
@@ -28,12 +30,13 @@ class CompletionForecast(Struct, frozen=True):
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "CompletionForecast":
-        longest = defaultdict[str, int](int)
+        longest_seconds = defaultdict[str, int](int)
         for job in snapshot.jobs:
             if job.cron_job and job.took_seconds is not None:
-                longest[job.cron_job] = max(longest[job.cron_job], job.took_seconds)
+                longest_before = longest_seconds[job.cron_job]
+                longest_seconds[job.cron_job] = max(longest_before, job.took_seconds)
         jobs = {job.uid: job for job in snapshot.jobs}
-        return cls(jobs, dict(longest), snapshot.read_at)
+        return cls(jobs, dict(longest_seconds), snapshot.read_at)
 
     def completed_in(self, pods: Iterable[Pod], policy: CompletionPolicy) -> int:
         """Return the seconds until all pods have completed, which may exceed the timeout.
@@ -42,18 +45,21 @@ class CompletionForecast(Struct, frozen=True):
         """
         longest = 0
         for pod in pods:
-            left = self.seconds_left(pod)
-            longest = max(longest, round(policy.timeout) if left is None else left)
+            seconds_left = self.seconds_left(pod)
+            if seconds_left is None:
+                seconds_left = round(policy.timeout)
+            longest = max(longest, seconds_left)
         return longest
 
     def warnings(
         self, node: str, pods: Iterable[Pod], policy: CompletionPolicy
     ) -> tuple[PlanWarning, ...]:
+        """Warn of pods that are likely to run for longer than the drain waits."""
         warnings = list[PlanWarning]()
         for pod in pods:
-            left = self.seconds_left(pod)
-            if left is not None and left > policy.timeout:
-                finding = LongCompletion(Duration(left), policy.timeout, policy.fallback)
+            seconds_left = self.seconds_left(pod)
+            if seconds_left is not None and seconds_left > policy.timeout:
+                finding = LongCompletion(Duration(seconds_left), policy.timeout, policy.fallback)
                 warnings.append(warning(node, f"pod/{pod.key}", finding))
         return tuple(warnings)
 
@@ -63,18 +69,18 @@ class CompletionForecast(Struct, frozen=True):
         A deadline of the pod or its Job counts more than the CronJob's longest Job.
         """
         job = self.jobs_by_uid.get(pod.owner.uid) if pod.owner else None
-        limits = list[tuple[int, str]]()
+        until_deadlines = list[int]()
         if pod.active_deadline_seconds is not None:
-            limits.append((pod.active_deadline_seconds, pod.started_at))
+            until_deadlines.append(self._remaining(pod.active_deadline_seconds, pod.started_at))
         if job and job.deadline_seconds is not None:
-            limits.append((job.deadline_seconds, job.started_at))
-        if limits:
-            return min(self._remaining(seconds, since) for seconds, since in limits)
-        longest = self.longest_seconds_by_cron_job.get(job.cron_job) if job else None
-        if job is None or longest is None:
+            until_deadlines.append(self._remaining(job.deadline_seconds, job.started_at))
+        if until_deadlines:
+            return min(until_deadlines)
+        longest_job = self.longest_seconds_by_cron_job.get(job.cron_job) if job else None
+        if job is None or longest_job is None:
             return None
-        # After its longest time a Job may end at any time, or never.
-        return self._remaining(longest, job.started_at) or None
+        # A Job that has run for longer than any before may end at any time, or never.
+        return self._remaining(longest_job, job.started_at) or None
 
     def _remaining(self, seconds: int, since: str) -> int:
         return max(0, seconds - round(seconds_since(since, self.now)))
@@ -83,9 +89,10 @@ class CompletionForecast(Struct, frozen=True):
 def seconds_left_by_owner(snapshot: ClusterSnapshot, policy: DrainPolicy) -> dict[str, float]:
     """Return how many seconds drains wait for each owner's slowest pod, by the owner's UID."""
     forecast = CompletionForecast.of(snapshot)
-    seconds = dict[str, float]()
+    seconds_left = dict[str, float]()
     for pod in pods_to_complete(snapshot.pods, policy):
         if pod.owner is not None:
-            left = forecast.completed_in((pod,), policy.completion)
-            seconds[pod.owner.uid] = max(left, seconds.get(pod.owner.uid, 0))
-    return seconds
+            owner = pod.owner.uid
+            seconds_of_pod = forecast.completed_in((pod,), policy.completion)
+            seconds_left[owner] = max(seconds_of_pod, seconds_left.get(owner, 0))
+    return seconds_left

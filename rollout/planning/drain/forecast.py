@@ -41,6 +41,12 @@ _BudgetsByPod = Mapping[str, tuple[str, ...]]
 
 
 class DrainForecast(Struct, frozen=True):
+    """What a node's drain will do with its pods, and what it needs of budgets.
+
+    A budget `guards` a pod if the API server asks it before evicting the pod. A `surging` pod is
+    not evicted: a restart of its Deployment replaces it.
+    """
+
     node: Node
     pool: str
     facts: HostFacts
@@ -54,7 +60,7 @@ class DrainForecast(Struct, frozen=True):
     # Pods of each budget that are away until the node is back.
     kept_permits: Load
     controllers: NodeControllers
-    # The Deployments whose restart replaces a pod before it ends, by the pod's UID.
+    # The Deployment whose restart replaces the pod before it ends, by the pod's UID.
     surging: Mapping[str, Deployment]
     # How long the drain waits for pods to complete if it begins now.
     wait_seconds: int = 0
@@ -72,13 +78,13 @@ class DrainForecast(Struct, frozen=True):
 
     def blocked_objects(self) -> Iterator[str]:
         """Yield the objects of the blockers, and the pods that a blocking budget covers."""
-        objects = {blocker.object for blocker in self.blockers}
-        yield from objects
-        if not objects:
+        blocking_objects = {blocker.object for blocker in self.blockers}
+        yield from blocking_objects
+        if not blocking_objects:
             return
         for verdict in self.verdicts:
             budgets = self.index.covering(verdict.pod)
-            if any(budget_subject(budget.key) in objects for budget in budgets):
+            if any(budget_subject(budget.key) in blocking_objects for budget in budgets):
                 yield f"pod/{verdict.pod.key}"
 
     def planned_node(self, arrivals: int) -> PlannedNode:
@@ -110,16 +116,20 @@ class _BudgetForecast(NamedTuple):
     load: Load
     kept_permits: Load
     surging: Mapping[str, Deployment]
-    # Blockers for budgets that never let the drain end.
-    stuck: tuple[Blocker, ...]
+    # For budgets that never let the drain end.
+    blockers: tuple[Blocker, ...]
 
 
 class DrainForecaster(Struct, frozen=True):
+    """Forecasts the drain of each node of a cluster, as if no other node were drained.
+
+    `budgets_by_pod` and similar mappings have the keys of budgets by a pod's UID.
+    """
+
     pods_by_node: Mapping[str, Sequence[Pod]]
     rules: DrainRules
     # By key, with the rules of drain.critical.
     budgets: Mapping[str, Budget]
-    # Empty with `--disable-eviction`.
     index: BudgetIndex
     headcount: Headcount
     scheduler: Scheduler
@@ -130,10 +140,11 @@ class DrainForecaster(Struct, frozen=True):
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
         # The API may list pods in any order.
         pods = sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name))
-        # The stricter of two rules for the same pods comes last and wins.
-        rules = sorted(policy.drain.critical, key=lambda rule: rule.min_available)
-        critical = (critical_budget(rule, snapshot.pods) for rule in rules)
-        budgets = {budget.key: budget for budget in (*snapshot.budgets, *critical)}
+        # Rules for the same pods have the same key: the last one, the strictest, wins.
+        critical_rules = sorted(policy.drain.critical, key=lambda rule: rule.min_available)
+        critical_budgets = (critical_budget(rule, snapshot.pods) for rule in critical_rules)
+        budgets = {budget.key: budget for budget in (*snapshot.budgets, *critical_budgets)}
+        # With --disable-eviction, pods are deleted, which no budget prevents.
         index = BudgetIndex.of(() if policy.drain.disable_eviction else budgets.values())
         return cls(
             pods_by_node=grouped((pod.node, pod) for pod in pods),
@@ -162,8 +173,10 @@ class DrainForecaster(Struct, frozen=True):
         awaited = [verdict.pod for verdict in with_action(Action.WAIT, verdicts)]
         evicted = [verdict.pod for verdict in with_action(Action.EVICT, verdicts)]
         completed_in = self.completion.completed_in(awaited, completion)
-        moving = movable_pods(verdicts)
-        budgets = self._forecast_budgets(name, evicted, moving)
+        movable = movable_pods(verdicts)
+        budgets = self._forecast_budgets(name, evicted, movable)
+        # A refused pod prevents the drain, so no pod leaves the node.
+        is_refused = bool(with_action(Action.REFUSE, verdicts))
         # A rollback leaves newer versions on purpose.
         is_update = not candidate.policy.rollback
         return DrainForecast(
@@ -171,10 +184,10 @@ class DrainForecaster(Struct, frozen=True):
             pool=candidate.pool,
             facts=facts,
             verdicts=verdicts,
-            blockers=(*blockers, *budgets.stuck),
+            blockers=(*blockers, *budgets.blockers),
             warnings=(*warnings, *self.completion.warnings(name, awaited, completion)),
             load=budgets.load,
-            leaving=() if with_action(Action.REFUSE, verdicts) else moving,
+            leaving=() if is_refused else movable,
             index=self.index,
             kept_permits=budgets.kept_permits,
             controllers=NodeControllers.of(evicted, self.index),
@@ -185,115 +198,123 @@ class DrainForecaster(Struct, frozen=True):
         )
 
     def _forecast_budgets(
-        self, node: str, evicted: Sequence[Pod], moving: Sequence[Pod]
+        self, node: str, evicted: Sequence[Pod], movable: Sequence[Pod]
     ) -> _BudgetForecast:
-        budgets_of = {pod.uid: guarding_budgets(pod, self.index) for pod in evicted}
-        surging = self._surging(evicted, budgets_of)
-        budgets_of_surging = {uid: budgets_of[uid] for uid in surging}
-        guarded = {uid: keys for uid, keys in budgets_of.items() if keys and uid not in surging}
+        budgets_by_pod = {pod.uid: guarding_budgets(pod, self.index) for pod in evicted}
+        surging = self._deployments_to_restart(evicted, budgets_by_pod)
+        surging_budgets = {uid: budgets_by_pod[uid] for uid in surging}
+        guarded = {uid: keys for uid, keys in budgets_by_pod.items() if keys and uid not in surging}
         kept_permits: Load = {}
-        stuck: tuple[Blocker, ...] = ()
-        if guarded or budgets_of_surging:
-            kept_permits, stuck = self._try_moving(
-                node, moving, guarded=guarded, surging=budgets_of_surging
+        blockers: tuple[Blocker, ...] = ()
+        if guarded or surging_budgets:
+            kept_permits, blockers = self._try_moving(
+                node, movable, guarded=guarded, surging=surging_budgets
             )
-        load = _count_keys(guarded, uids=guarded)
-        return _BudgetForecast(load, kept_permits, surging, stuck)
+        load = _pods_per_budget(guarded, uids=guarded)
+        return _BudgetForecast(load, kept_permits, surging, blockers)
 
-    def _surging(self, pods: Iterable[Pod], keys_of: _BudgetsByPod) -> Mapping[str, Deployment]:
-        """Return `DrainForecast.surging`; `keys_of` has each pod's budgets."""
+    def _deployments_to_restart(
+        self, pods: Iterable[Pod], budgets_by_pod: _BudgetsByPod
+    ) -> Mapping[str, Deployment]:
+        """Return, by pod UID, the Deployments whose restart replaces a pod before it ends."""
         surging = dict[str, Deployment]()
         for pod in pods:
-            for key in keys_of[pod.uid]:
+            for key in budgets_by_pod[pod.uid]:
                 deployment = self.surges.deployment_to_restart(pod, self.budgets[key])
                 if deployment is not None:
                     surging[pod.uid] = deployment
         return surging
 
     def _try_moving(
-        self, node: str, moving: Sequence[Pod], guarded: _BudgetsByPod, surging: _BudgetsByPod
+        self, node: str, movable: Sequence[Pod], guarded: _BudgetsByPod, surging: _BudgetsByPod
     ) -> tuple[Load, tuple[Blocker, ...]]:
-        """Return the node's `kept_permits`, and blockers for stuck budgets.
+        """Return the node's `kept_permits`, and blockers for budgets that never let the drain end.
 
-        A budget blocks if more of the node's pods fit nowhere else than may be away; of `surging`
-        pods, none may be.
+        A budget blocks if more of the node's pods fit nowhere else than may be away. Of `surging`
+        pods, none may be away: each needs a place before it ends.
         """
-        budgets_of = {**_budgets_of_evictable(moving, guarded), **surging}
-        most_away = dict(self._most_away_of_tight(budgets_of))
-        for keys in surging.values():
-            most_away |= dict.fromkeys(keys, 0)
-        ordered = _in_favorable_order(moving, budgets_of, most_away)
-        with self.scheduler.emptied({node: ordered}) as unplaced:
-            staying = unplaced.get(node, ())
-            kept_permits = _kept_permits(guarded, moving, staying)
+        budgets_by_pod = {**_budgets_of_evictable(movable, guarded), **surging}
+        most_away = dict(self._most_away_by_tight_budget(budgets_by_pod))
+        for budgets in surging.values():
+            most_away |= dict.fromkeys(budgets, 0)
+        ordered = _in_favorable_order(movable, budgets_by_pod, tight_budgets=most_away)
+        with self.scheduler.emptied({node: ordered}) as staying_by_node:
+            staying = staying_by_node.get(node, ())
+            kept_permits = _kept_permits(guarded, movable, staying)
             # Pods that tolerate cordons start here again, so they are away only during the reboot.
-            down = [pod for pod in staying if not self.scheduler.tolerates_cordons(pod)]
-            stuck_budgets = tuple(self._stuck_budgets(node, down, budgets_of, most_away))
-        return kept_permits, stuck_budgets
+            lost = [pod for pod in staying if not self.scheduler.tolerates_cordons(pod)]
+            blockers = tuple(self._find_stuck_budgets(node, lost, budgets_by_pod, most_away))
+        return kept_permits, blockers
 
-    def _stuck_budgets(
+    def _find_stuck_budgets(
         self,
         node: str,
-        down: Sequence[Pod],
-        budgets_of: _BudgetsByPod,
+        lost: Sequence[Pod],
+        budgets_by_pod: _BudgetsByPod,
         most_away: Mapping[str, int],
     ) -> Iterator[Blocker]:
+        """Yield a blocker for each budget that loses more pods than may be away."""
         for key, most in most_away.items():
-            lost = [pod for pod in down if key in budgets_of.get(pod.uid, ())]
-            if len(lost) > most:
-                names = [pod.name for pod in lost]
-                obstacle = self.scheduler.why_nowhere(lost[0])
+            lost_by_budget = [pod for pod in lost if key in budgets_by_pod.get(pod.uid, ())]
+            if len(lost_by_budget) > most:
+                names = [pod.name for pod in lost_by_budget]
+                obstacle = self.scheduler.why_nowhere(lost_by_budget[0])
                 budget = self.budgets[key]
                 yield stuck_budget_blocker(
                     node, budget, self.headcount, lost=names, obstacle=obstacle
                 )
 
-    def _most_away_of_tight(self, budgets_of: _BudgetsByPod) -> Mapping[str, int]:
-        """Return how many pods may be away, for each tight budget: one with more of these pods."""
-        counts = _count_keys(budgets_of, uids=budgets_of)
+    def _most_away_by_tight_budget(self, budgets_by_pod: _BudgetsByPod) -> Mapping[str, int]:
+        """Return how many pods may be away, for open budgets with more of these pods than that."""
+        pods_per_budget = _pods_per_budget(budgets_by_pod, uids=budgets_by_pod)
         most_away = dict[str, int]()
-        for key in sorted(counts):
+        for key in sorted(pods_per_budget):
             budget = self.budgets[key]
             most = self.headcount.most_away(budget)
-            if budget.disruptions_allowed > 0 and counts[key] > most:
+            # A closed budget has a finding of its own.
+            is_open = budget.disruptions_allowed > 0
+            if is_open and pods_per_budget[key] > most:
                 most_away[key] = most
         return most_away
 
 
-def _budgets_of_evictable(moving: Iterable[Pod], guarded: _BudgetsByPod) -> _BudgetsByPod:
-    """Return the budgets of moving pods that can be evicted once these allow it."""
-    evictable = dict[str, tuple[str, ...]]()
-    for pod in moving:
+def _budgets_of_evictable(movable: Iterable[Pod], guarded: _BudgetsByPod) -> _BudgetsByPod:
+    """Return the budgets of pods whose eviction depends on nothing but these budgets."""
+    budgets_of_evictable = dict[str, tuple[str, ...]]()
+    for pod in movable:
         keys = guarded.get(pod.uid, ())
         disruption_budgets = [key for key in keys if not key.startswith(CRITICAL)]
         # The API server refuses to evict a pod that several budgets cover.
         is_refused = len(disruption_budgets) > 1
-        if keys and not is_refused and find_storage_operator(pod) is None:
-            evictable[pod.uid] = keys
-    return evictable
+        needs_storage_operator = find_storage_operator(pod) is not None
+        if keys and not is_refused and not needs_storage_operator:
+            budgets_of_evictable[pod.uid] = keys
+    return budgets_of_evictable
 
 
 def _in_favorable_order(
-    pods: Iterable[Pod], budgets_of: _BudgetsByPod, tight: Container[str]
+    pods: Iterable[Pod], budgets_by_pod: _BudgetsByPod, tight_budgets: Container[str]
 ) -> Sequence[Pod]:
     """Return the largest pods of tight budgets first: in no other order do more of them fit."""
 
     def rank(pod: Pod) -> tuple[bool, int, int]:
-        is_tight = any(key in tight for key in budgets_of.get(pod.uid, ()))
+        is_tight = any(key in tight_budgets for key in budgets_by_pod.get(pod.uid, ()))
         return not is_tight, -pod.requests.cpu_milli, -pod.requests.memory
 
     return sorted(pods, key=rank)
 
 
-def _kept_permits(guarded: _BudgetsByPod, moving: Iterable[Pod], staying: Iterable[Pod]) -> Load:
-    # Nothing replaces a pod that does not move.
-    unreplaced = guarded.keys() - {pod.uid for pod in moving}
-    return _count_keys(guarded, unreplaced.union(pod.uid for pod in staying))
+def _kept_permits(guarded: _BudgetsByPod, movable: Iterable[Pod], staying: Iterable[Pod]) -> Load:
+    """Return how many pods of each budget nothing replaces until the node is back."""
+    immovable = guarded.keys() - {pod.uid for pod in movable}
+    unreplaced = immovable.union(pod.uid for pod in staying)
+    return _pods_per_budget(guarded, unreplaced)
 
 
-def _count_keys(keys_of: _BudgetsByPod, uids: Iterable[str]) -> Counter[str]:
+def _pods_per_budget(budgets_by_pod: _BudgetsByPod, uids: Iterable[str]) -> Counter[str]:
+    """Return how many of the pods with these UIDs each budget has."""
     # `Counter[str]()` would give each Counter a dictionary of attributes.
     counts: Counter[str] = Counter()
     for uid in uids:
-        counts.update(keys_of.get(uid, ()))
+        counts.update(budgets_by_pod.get(uid, ()))
     return counts

@@ -18,13 +18,16 @@ _HASH = "pod-template-hash"
 
 
 class Surges(Struct, frozen=True):
-    """Finds the Deployments whose restart moves a pod without a gap."""
+    """Finds the Deployments whose restart moves a pod without a gap.
+
+    The policy's drain.restart says whether drains may restart Deployments (`may_restart`).
+    """
 
     # By `namespace/name`.
     deployments: Mapping[str, Deployment]
     # Claims (`namespace/name`) of volumes that several nodes can mount.
     shared_claims: frozenset[str]
-    restarts: bool
+    may_restart: bool
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, policy: DrainPolicy) -> "Surges":
@@ -32,7 +35,10 @@ class Surges(Struct, frozen=True):
         return cls(deployments, claims_of_shared_volumes(snapshot.volumes), policy.restarts)
 
     def deployment_to_restart(self, pod: Pod, budget: Budget) -> Deployment | None:
-        restart = self.find_restart(pod, budget) if self.restarts else None
+        """Return the Deployment that the drain restarts to move the pod, or None."""
+        if not self.may_restart:
+            return None
+        restart = self.find_restart(pod, budget)
         return restart if isinstance(restart, Deployment) else None
 
     def find_restart(self, pod: Pod, budget: Budget) -> Deployment | NoSurge | None:
@@ -43,6 +49,7 @@ class Surges(Struct, frozen=True):
         owner = pod.owner
         if owner is None or owner.group != "apps":
             return None
+        # Other budgets let pods be evicted one by one.
         if budget.critical or not budget.needs_every_pod:
             return None
         if owner.kind == "StatefulSet":
@@ -69,7 +76,9 @@ def claims_of_shared_volumes(volumes: Iterable[PersistentVolume]) -> frozenset[s
 def surge_obstacle(
     pod: Pod, deployment: Deployment, shared_claims: frozenset[str]
 ) -> SurgeObstacle | None:
+    """Return why a restart of the Deployment cannot start the new pod before the old one ends."""
     claims = {f"{pod.namespace}/{claim}" for claim in pod.claims}
+    can_mount_twice = claims <= shared_claims
     if deployment.is_paused:
         return SurgeObstacle.PAUSED
     if not deployment.is_rolling:
@@ -78,7 +87,7 @@ def surge_obstacle(
         return SurgeObstacle.NO_SURGE
     if deployment.unavailable > 0:
         return SurgeObstacle.UNAVAILABLE
-    if not claims <= shared_claims:
+    if not can_mount_twice:
         return SurgeObstacle.VOLUME
     return None
 

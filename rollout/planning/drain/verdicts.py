@@ -77,7 +77,7 @@ class DrainRules(Struct, frozen=True):
 
 
 class _Ruling(Struct, frozen=True):
-    """A filter's decision about a pod; a filter without one returns None."""
+    """A filter's decision about a pod; None from a filter means that it does not apply."""
 
     action: Action
     finding: findings.PodFinding
@@ -104,23 +104,23 @@ def _has_ended_or_terminates(pod: Pod) -> bool:
 
 
 def _judge_unselected(pod: Pod, rules: DrainRules) -> _Ruling | None:
+    """Leave a pod that --pod-selector does not select."""
     if rules.selector.matches(pod.labels):
         return None
     finding = findings.NotSelected()
-    if pod.mirror or is_of_daemon_set(pod) or _has_ended_or_terminates(pod):
-        return _leave(finding)
-    return _leave(finding, warning=PodWarning(finding))
+    is_left_anyway = pod.mirror or is_of_daemon_set(pod) or _has_ended_or_terminates(pod)
+    return _leave(finding, warning=None if is_left_anyway else PodWarning(finding))
 
 
 def _judge_overdue(pod: Pod, rules: DrainRules) -> _Ruling | None:
     """Leave a pod that has terminated for longer than --skip-wait-for-delete-timeout."""
-    patience = rules.policy.skip_wait_for_delete_timeout
-    if not patience or not pod.terminating:
+    timeout = rules.policy.skip_wait_for_delete_timeout
+    if not timeout or not pod.terminating:
         return None
     seconds = int(seconds_since(pod.deleted_at, rules.now))
-    if seconds <= patience:
+    if seconds <= timeout:
         return None
-    finding = findings.OverduePod(seconds, patience)
+    finding = findings.OverduePod(seconds, timeout)
     return _leave(finding, warning=PodWarning(finding))
 
 
@@ -128,9 +128,10 @@ def _judge_daemon_set_pod(pod: Pod, rules: DrainRules) -> _Ruling | None:
     owner = pod.owner
     if owner is None or not is_of_daemon_set(pod) or pod.finished:
         return None
-    if (pod.namespace, owner.name) in rules.daemon_sets:
+    has_daemon_set = (pod.namespace, owner.name) in rules.daemon_sets
+    if has_daemon_set:
         return _leave(findings.OfDaemonSet(owner.name), warning=_warn_if_critical_unready(pod))
-    # Someone has deleted the pod: only wait.
+    # The drain only waits for a pod that someone has deleted.
     if pod.terminating:
         return None
     return _evict_if_allowed(findings.DaemonSetGone(owner.name), is_allowed=rules.policy.force)
@@ -198,17 +199,17 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
         if ruling.action is Action.REFUSE:
             refusals.append(finding)
             continue
-        # A later filter may refuse what this one evicts.
-        is_final = ruling.action is not Action.EVICT
+        leaves_or_waits = ruling.action is not Action.EVICT
         # Once refused, a pod is neither left nor awaited.
-        if is_final and refusals:
+        if leaves_or_waits and refusals:
             continue
         if ruling.warning:
             warnings.append(ruling.warning)
-        if is_final:
+        if leaves_or_waits:
             return PodVerdict(
                 pod, ruling.action, finding.kind, (finding,), warnings=tuple(warnings)
             )
+        # A later filter may still refuse the pod.
         reason = finding.kind
     if refusals:
         reason = refusals[0].kind
