@@ -51,9 +51,9 @@ class NodeDemand(Struct, frozen=True):
     wait_seconds: int = 0
     completed_in: int = 0
 
-    def wait_at(self, seconds: int) -> int:
-        """Return how long a drain waits for pods if it begins in so many seconds."""
-        return min(self.wait_seconds, max(0, self.completed_in - seconds))
+    def completion_wait_at(self, drain_start: int) -> int:
+        """Return how long a drain that begins in so many seconds waits for pods to complete."""
+        return min(self.wait_seconds, max(0, self.completed_in - drain_start))
 
 
 class Rate(Struct, frozen=True):

@@ -19,7 +19,14 @@ _WarningsByNode = Mapping[str, Sequence[PlaceWarning]]
 
 @dataclass(slots=True)
 class PodPlaces:
+    """Finds which nodes' pods have room elsewhere while all of these nodes are away.
+
+    It moves the pods as kube-scheduler would place them, and puts them back to try fewer nodes. A
+    pod that fits nowhere else stays on its node: it is down until the node is back.
+    """
+
     flow: PodFlow
+    # How many pods of each budget may be away.
     allowed: Mapping[str, int]
     # Pods that had moved to each node by its drain.
     arrivals: dict[str, int] = field(default_factory=dict)
@@ -30,7 +37,7 @@ class PodPlaces:
     ) -> tuple[Batch, list[NodeDemand]]:
         """Move the wave's pods; return the wave, and the nodes that have to wait for room.
 
-        Waiting nodes may join within limits.
+        Waiting nodes join the wave within its limits. Nodes whose pods lack room leave it.
         """
         demands = wave.demands
         still_waiting = list[NodeDemand]()
@@ -39,7 +46,8 @@ class PodPlaces:
         refused = dict[str, PlaceWarning]()
         names = [demand.name for demand in demands]
         warnings = self._move_pods(names)
-        while crowded := self._find_crowded_nodes(names, warnings):
+        crowded = self._undo_if_crowded(names, warnings)
+        while crowded:
             kept = [name for name in names if name not in crowded]
             if not kept:
                 # One half may have room without the other.
@@ -48,81 +56,94 @@ class PodPlaces:
             refused |= {name: crowded[name] for name in names if name not in kept}
             names = kept
             warnings = self._move_pods(names)
+            crowded = self._undo_if_crowded(names, warnings)
         self._note_moves(names, warnings)
         still_waiting += [demand for demand in demands if demand.name in refused]
         fitting = tuple(demand for demand in demands if demand.name in names)
         return replace(wave, demands=fitting, refused=refused), still_waiting
 
     def note_drain(self, name: str) -> None:
-        """Note what the node's drain alone meets; the pods stay where they are."""
-        self._note_moves([name], self._move_pods([name]))
+        """Note the warnings and arrivals of the node's drain alone; the pods stay on it."""
+        warnings_by_node = self._move_pods([name])
+        self._note_moves([name], warnings_by_node)
         self.put_back([name])
 
     def put_back(self, names: Sequence[str]) -> None:
         self.flow.scheduler.move_back({name: self._pods_on(name) for name in names})
 
-    def _note_moves(self, names: Sequence[str], warnings_of: _WarningsByNode) -> None:
+    def _note_moves(self, names: Sequence[str], warnings_by_node: _WarningsByNode) -> None:
         for name in names:
             self.arrivals[name] = sum(pod.node != name for pod in self._pods_on(name))
-        for name, found in warnings_of.items():
-            self.warnings += [warning(name, entry.subject, entry.finding) for entry in found]
+        for name, place_warnings in warnings_by_node.items():
+            for entry in place_warnings:
+                self.warnings.append(warning(name, entry.subject, entry.finding))
 
-    def _find_crowded_nodes(
-        self, names: Sequence[str], warnings_of: _WarningsByNode
+    def _undo_if_crowded(
+        self, names: Sequence[str], warnings_by_node: _WarningsByNode
     ) -> Mapping[str, PlaceWarning]:
-        """Return nodes with more pods that stay than if away alone, and why.
+        """Put all pods back if nodes are crowded; return these nodes, each with a warning.
 
-        If there are any, all pods are put back. Only numbers count: which pods stay is chance.
+        A node is crowded if more of its pods stay than if it is away alone.
         """
-        if not warnings_of or len(names) == 1:
+        if not warnings_by_node or len(names) == 1:
             return {}
         self.put_back(names)
         crowded = dict[str, PlaceWarning]()
-        for name, warnings in warnings_of.items():
-            warnings_alone = self._move_pods([name])
+        for name, warnings in warnings_by_node.items():
+            warnings_alone = self._move_pods([name]).get(name, ())
             self.put_back([name])
-            if len(warnings) > len(warnings_alone.get(name, ())):
+            # Only numbers count, because which pods stay is chance.
+            if len(warnings) > len(warnings_alone):
                 crowded[name] = warnings[0]
         if not crowded:
             self._move_pods(names)
         return crowded
 
     def _move_pods(self, names: Sequence[str]) -> _WarningsByNode:
+        """Cordon the nodes and move their pods; return warnings about pods that fit nowhere."""
         leaving = {name: self._pods_on(name) for name in names}
         staying = self.flow.scheduler.empty(leaving, self.flow.cordoned)
-        warnings_of = dict[str, Sequence[PlaceWarning]]()
+        warnings_by_node = dict[str, Sequence[PlaceWarning]]()
         for name, pods in staying.items():
-            warnings_of[name] = list(self._warn_of_staying(leaving[name], pods))
-        return warnings_of
+            warnings_by_node[name] = list(self._warn_of_staying(leaving[name], pods))
+        return warnings_by_node
 
     def _warn_of_staying(
         self, leaving: Sequence[Pod], staying: Sequence[Pod]
     ) -> Iterator[PlaceWarning]:
+        """Yield warnings about a node's `leaving` pods, of which `staying` fit nowhere else."""
         scheduler = self.flow.scheduler
+        # A pod that tolerates cordons starts again on its node; others are down meanwhile.
+        tolerant = [pod for pod in staying if scheduler.tolerates_cordons(pod)]
         down = [pod for pod in staying if not scheduler.tolerates_cordons(pod)]
         is_room_short = False
         for pod in down:
-            nowhere = scheduler.why_nowhere(pod)
-            is_room_short = is_room_short or isinstance(nowhere, NoRoom)
-            yield PlaceWarning(f"pod/{pod.key}", DownMeanwhile(nowhere))
+            cause = scheduler.why_nowhere(pod)
+            if isinstance(cause, NoRoom):
+                is_room_short = True
+            yield PlaceWarning(f"pod/{pod.key}", DownMeanwhile(cause))
         if down:
             # If room is short, it is chance which pods stay.
             maybe_down = leaving if is_room_short else down
             yield from self._warn_of_crowded_budgets(leaving, maybe_down)
-        for pod in staying:
-            if scheduler.tolerates_cordons(pod):
-                yield PlaceWarning(f"pod/{pod.key}", StaysHere())
+        for pod in tolerant:
+            yield PlaceWarning(f"pod/{pod.key}", StaysHere())
 
     def _warn_of_crowded_budgets(
         self, leaving: Sequence[Pod], maybe_down: Sequence[Pod]
     ) -> Iterator[PlaceWarning]:
+        """Yield budgets of pods that are maybe down, and of more leaving pods than it allows."""
         index = self.flow.index
-        budgets_at_risk = {key for pod in maybe_down for key in guarding_budgets(pod, index)}
-        counts = Counter(key for pod in leaving for key in guarding_budgets(pod, index))
-        for key, number in counts.items():
-            most = self.allowed.get(key, 0)
-            if number > most and key in budgets_at_risk:
-                yield PlaceWarning(budget_subject(key), BudgetCrowded(most, number))
+        budgets_at_risk = set[str]()
+        for pod in maybe_down:
+            budgets_at_risk.update(guarding_budgets(pod, index))
+        leaving_by_budget = Counter[str]()
+        for pod in leaving:
+            leaving_by_budget.update(guarding_budgets(pod, index))
+        for budget, leaving_pods in leaving_by_budget.items():
+            allowed = self.allowed.get(budget, 0)
+            if leaving_pods > allowed and budget in budgets_at_risk:
+                yield PlaceWarning(budget_subject(budget), BudgetCrowded(allowed, leaving_pods))
 
     def _pods_on(self, name: str) -> Sequence[Pod]:
         return tuple(self.flow.residents.get(name, {}).values())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
-from itertools import count
+from itertools import chain, count
 from math import inf
 
 from msgspec import Struct
@@ -29,7 +29,7 @@ _NO_NODE = ""
 
 
 class EventQueue:
-    """Actions in order of time, in seconds since the rollout's start."""
+    """Scheduled actions and their clock, in seconds since the rollout's start."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -37,20 +37,28 @@ class EventQueue:
         # Actions of the same second keep their order.
         self._numbers = count()
 
-    def at(self, seconds: int, action: Action) -> None:
+    def call_at(self, seconds: int, action: Action) -> None:
+        """Schedule the action; one in the past runs now, after those of this second."""
         heappush(self._events, (max(seconds, self.now), next(self._numbers), action))
 
-    def run(self, is_over: Callable[[], bool], until: float = inf) -> None:
-        while not is_over() and self._events and self._events[0][0] <= until:
+    def run_until(self, is_over: Callable[[], bool], deadline: float = inf) -> None:
+        """Run actions until it is over, none is left, or the next is after the deadline."""
+        while self._events and not is_over():
+            next_at = self._events[0][0]
+            if next_at > deadline:
+                return
             self.now, _, action = heappop(self._events)
             action()
 
-    def pass_until(self, seconds: int) -> None:
-        self.run(lambda: False, until=seconds)
+    def advance_to(self, seconds: int) -> None:
+        """Run all actions until then, and set the clock."""
+        self.run_until(lambda: False, seconds)
         self.now = max(self.now, seconds)
 
 
 class _Traits(Struct, frozen=True):
+    """What the simulation needs to know of a pod."""
+
     # The pod's own UID if it has no owner.
     owner_uid: str
     budgets: tuple[str, ...]
@@ -76,7 +84,10 @@ class _DrainState:
 
 
 class _StatefulSetOrder:
-    """A StatefulSet's pods that are away; the lowest ordinal starts next."""
+    """Which of a StatefulSet's evicted pods starts next: the one of the lowest ordinal.
+
+    It starts once it is gone; pods of higher ordinals wait until it is ready.
+    """
 
     def __init__(self) -> None:
         self._away = dict[str, Pod]()
@@ -94,6 +105,7 @@ class _StatefulSetOrder:
         self._away.pop(pod.uid, None)
 
     def take_next(self) -> Pod | None:
+        """Return the pod to start now, only once, or None."""
         lowest = min(self._away.values(), key=lambda pod: natural_key(pod.name), default=None)
         if lowest is None or lowest.uid not in self._may_start:
             return None
@@ -103,7 +115,14 @@ class _StatefulSetOrder:
 
 @dataclass(slots=True)
 class PodFlow:
-    """The pods of the rollout's nodes as drains move them."""
+    """The pods of the rollout's nodes as drains move them.
+
+    A node's residents are the pods that its drain moves. The `Pod` of an evicted pod also stands
+    for its replacement: it is away until the replacement is ready, and pending while that finds no
+    room. A used permit of a budget comes back when the pod is no longer away. Surging pods are not
+    evicted: a restart of their Deployment replaces them first. A handover is the time in which a
+    controller gives a pod's role, and so its budget, to another pod.
+    """
 
     events: EventQueue
     pace: Pace
@@ -135,7 +154,7 @@ class PodFlow:
     )
     # Pods without room, by UID; and among them, those that affinity or spread may hold.
     _pending: dict[str, Pod] = field(default_factory=dict)
-    _pending_by_others: dict[str, Pod] = field(default_factory=dict)
+    _pending_by_rules: dict[str, Pod] = field(default_factory=dict)
     _traits_by_pod: dict[str, _Traits] = field(default_factory=dict)
     _traits_cache: dict[_TraitsKey, _Traits] = field(default_factory=dict)
     _pods_by_owner: dict[str, Sequence[Pod]] = field(default_factory=dict)
@@ -145,11 +164,13 @@ class PodFlow:
     _ending: set[str] = field(default_factory=set)
 
     def cordon(self, nodes: Sequence[str]) -> None:
+        # They no longer wait for their reboot, which the soft taint says.
         self.scheduler.untaint(nodes)
         self.cordoned.update(nodes)
         self.scheduler.set_cordoned(self.cordoned)
 
     def uncordon(self, node: str) -> None:
+        """Let pending pods start on the node, or elsewhere."""
         del self._drains[node]
         self.cordoned.discard(node)
         self.scheduler.set_cordoned(self.cordoned)
@@ -164,37 +185,45 @@ class PodFlow:
         return Counter(_owner_uid(pod) for pod in pods if pod.uid not in self._away)
 
     def count_evicted_ready(self, node: str, owner_uid: str) -> int:
-        return self._drains[node].evicted_ready[owner_uid] if node in self._drains else 0
+        """Return how many ready pods of the owner the node's drain has evicted so far."""
+        drain = self._drains.get(node)
+        return drain.evicted_ready[owner_uid] if drain else 0
 
     def drain(self, node: str, on_empty: Action) -> None:
+        """Begin to move the node's pods away, as far as their budgets allow now."""
         residents = self.residents.setdefault(node, {})
+
         # Surging pods first, then as the API lists them.
-        pods = sorted(
-            residents.values(),
-            key=lambda pod: (pod.uid not in self.surging, pod.namespace, pod.name),
-        )
+        def rank(pod: Pod) -> tuple[bool, str, str]:
+            is_evicted = pod.uid not in self.surging
+            return is_evicted, pod.namespace, pod.name
+
+        pods = sorted(residents.values(), key=rank)
         self._drains[node] = _DrainState(on_empty, len(pods))
         if not pods:
             on_empty()
         for pod in pods:
-            handover = self._handover_seconds(pod)
-            if pod.uid in self._ending:
-                # A rolling update ends it without an eviction.
+            is_ended_by_update = pod.uid in self._ending
+            if is_ended_by_update:
                 continue
             if pod.uid in self.surging:
-                self._restart(pod)
-            elif handover:
+                self._replace_by_restart(pod)
+                continue
+            handover = self._handover_seconds(pod)
+            if handover:
                 opens_at = self.events.now + handover
-                self.events.at(opens_at, partial(self._evict_after_handover, pod, node))
+                self.events.call_at(opens_at, partial(self._evict_after_handover, pod, node))
             else:
                 self._evict_or_wait(pod, node)
 
     def give_up_drain(self, node: str) -> None:
+        """Evict no more of the node's pods."""
         self._drains[node].has_timed_out = True
         for pods_by_node in self._waiting_pods.values():
             pods_by_node.pop(node, None)
 
-    def _restart(self, pod: Pod) -> None:
+    def _replace_by_restart(self, pod: Pod) -> None:
+        """Restart the pod's Deployment, unless its rolling update already replaces the pod."""
         deployment = self.surging[pod.uid]
         key = deployment.key
         if key not in self._updates:
@@ -202,76 +231,86 @@ class PodFlow:
                 deployment.progress.desired, deployment.surge, self.replicas[key]
             )
         update = self._updates[key]
-        update.replace(pod)
+        update.ensure_replaced(pod)
         self._continue_update(update)
 
     def _continue_update(self, update: PlayedUpdate) -> None:
         """Start and end pods until the rolling update has to wait."""
         may_start_more = True
         while may_start_more:
-            for pod, model in update.start_pods():
-                self._start_new(pod, model, update.replica_set)
+            for new_pod, original in update.start_pods():
+                self._start_new(new_pod, original, update.replica_set)
             ending = update.end_pods(self.events.now, self.scheduler.node_of)
-            for pod in ending:
-                self._end_old(pod)
+            for old_pod in ending:
+                self._end_old(old_pod)
             may_start_more = bool(ending)
 
-    def _start_new(self, pod: Pod, model: Pod, replica_set: str) -> None:
-        self.scheduler.add_pod(pod, model, replica_set)
-        self.surging[pod.uid] = self.surging[model.uid]
-        traits = self._traits_by_pod[pod.uid] = self._traits(model)
+    def _start_new(self, pod: Pod, original: Pod, replica_set: str) -> None:
+        """Start the new ReplicaSet's copy of the original pod."""
+        self.scheduler.add_pod(pod, original, replica_set)
+        self.surging[pod.uid] = self.surging[original.uid]
+        traits = self._traits(original)
+        self._traits_by_pod[pod.uid] = traits
         self._place(pod, traits)
 
     def _end_old(self, pod: Pod) -> None:
+        """End a pod of an old ReplicaSet, without an eviction."""
         node = self.scheduler.node_of(pod)
-        if not node:
-            # It still waits for room, so it is gone at once.
-            self._pending.pop(pod.uid, None)
-            self._pending_by_others.pop(pod.uid, None)
+        is_pending = not node
+        if is_pending:
+            self._forget_pending(pod)
             return
         self._ending.add(pod.uid)
         traits = self._traits(pod)
         gone_at = self.events.now + traits.ending_seconds
         # Drains count only the pods that they move.
         drained_node = node if pod.uid in self.residents.get(node, {}) else _NO_NODE
-        self.events.at(gone_at, partial(self._note_gone, pod, traits, drained_node))
+        self.events.call_at(gone_at, partial(self._note_gone, pod, traits, drained_node))
 
     def _handover_seconds(self, pod: Pod) -> int:
+        """Return how long the pod's eviction waits for a controller to open its budget, or 0."""
+        # A pod that is not ready needs no permit.
         if pod.uid in self._away:
             return 0
         budgets = self._traits(pod).budgets
         return max((self.handovers.get(budget, 0) for budget in budgets), default=0)
 
     def _evict_after_handover(self, pod: Pod, node: str) -> None:
-        """Evict the pod after it exchanged budgets with another of its owner."""
+        """Give the pod's role and budgets to another pod of its owner, then evict it.
+
+        While no other pod can take the role, try again later.
+        """
         drain = self._drains.get(node)
         if drain is None or drain.has_timed_out:
             return
-        own = self._traits(pod)
-        standbys = self._standbys(own.owner_uid)
+        own_traits = self._traits(pod)
+        standbys = self._standbys(own_traits.owner_uid)
         successor = next(filter(self._can_succeed, standbys), None)
         if standbys and successor is None:
             # The standbys have to move first.
             try_at = self.events.now + HANDOVER_SECONDS
-            self.events.at(try_at, partial(self._evict_after_handover, pod, node))
+            self.events.call_at(try_at, partial(self._evict_after_handover, pod, node))
             return
         if successor is None:
-            # The successor is outside of the rollout.
-            budgets = tuple(budget for budget in own.budgets if budget not in self.handovers)
+            # The successor is outside of the rollout, so its own budgets are unknown.
+            new_budgets = tuple(key for key in own_traits.budgets if key not in self.handovers)
         else:
             successor_traits = self._traits(successor)
-            budgets = successor_traits.budgets
-            self._traits_by_pod[successor.uid] = replace(successor_traits, budgets=own.budgets)
-        self._traits_by_pod[pod.uid] = replace(own, budgets=budgets)
+            new_budgets = successor_traits.budgets
+            self._traits_by_pod[successor.uid] = replace(
+                successor_traits, budgets=own_traits.budgets
+            )
+        self._traits_by_pod[pod.uid] = replace(own_traits, budgets=new_budgets)
         self._evict_or_wait(pod, node)
 
     def _standbys(self, owner_uid: str) -> Sequence[Pod]:
         """Return the owner's pods on nodes of the rollout that do not have the role."""
         if not self._pods_by_owner:
-            pods = [pod for residents in self.residents.values() for pod in residents.values()]
-            self._pods_by_owner.update(grouped((_owner_uid(pod), pod) for pod in pods))
-        pods = [pod for pod in self._pods_by_owner[owner_uid] if not self._has_role(pod)]
-        return sorted(pods, key=lambda pod: natural_key(pod.name))
+            residents = self.residents.values()
+            all_pods = chain.from_iterable(pods_by_uid.values() for pods_by_uid in residents)
+            self._pods_by_owner.update(grouped((_owner_uid(pod), pod) for pod in all_pods))
+        standbys = [pod for pod in self._pods_by_owner[owner_uid] if not self._has_role(pod)]
+        return sorted(standbys, key=lambda pod: natural_key(pod.name))
 
     def _has_role(self, pod: Pod) -> bool:
         """Whether a budget that another controller opens covers the pod."""
@@ -281,12 +320,14 @@ class PodFlow:
         return pod.uid not in self._away and self.scheduler.node_of(pod) not in self.cordoned
 
     def _evict_or_wait(self, pod: Pod, node: str) -> None:
+        """Evict the pod, or let it wait for a permit of the first budget without any."""
         traits = self._traits(pod)
         budget = self._find_used_up_budget(pod, traits)
         if budget is None:
             self._evict(pod, traits, node)
-        else:
-            self._waiting_pods.setdefault(budget, {}).setdefault(node, deque()).append(pod)
+            return
+        waiting_by_node = self._waiting_pods.setdefault(budget, {})
+        waiting_by_node.setdefault(node, deque()).append(pod)
 
     def _find_used_up_budget(self, pod: Pod, traits: _Traits) -> str | None:
         # A pod that is away still has its permits.
@@ -302,7 +343,8 @@ class PodFlow:
         return self._used_permits[budget] < max(1, self.permits.get(budget, 0))
 
     def _evict(self, pod: Pod, traits: _Traits, node: str) -> None:
-        if pod.uid not in self._away:
+        was_ready = pod.uid not in self._away
+        if was_ready:
             self._away.add(pod.uid)
             for budget in traits.budgets:
                 self._used_permits[budget] += 1
@@ -312,14 +354,10 @@ class PodFlow:
         if traits.is_ordered:
             self._statefulsets[traits.owner_uid].note_evicted(pod)
         gone_at = self.events.now + traits.ending_seconds
-        self.events.at(gone_at, partial(self._note_gone, pod, traits, node))
+        self.events.call_at(gone_at, partial(self._note_gone, pod, traits, node))
         if traits.is_replaced_at_once:
             self._remove(pod, node)
             self._place(pod, traits)
-
-    def _put(self, pod: Pod, node: str) -> None:
-        self.scheduler.put(pod, node)
-        self.residents.setdefault(node, {})[pod.uid] = pod
 
     def _remove(self, pod: Pod, node: str) -> None:
         # Pods that no drain moves are not residents, so have no entry here.
@@ -327,18 +365,20 @@ class PodFlow:
         self.scheduler.take_out(pod)
 
     def _note_gone(self, pod: Pod, traits: _Traits, node: str) -> None:
-        # A drained node is cordoned, so it has no room for others.
-        retried = self._pending_by_others
-        if pod.uid in self._ending:
+        """Start the pod's replacement, retry pending pods, and count the pod for its drain."""
+        is_ended_by_update = pod.uid in self._ending
+        if is_ended_by_update:
             self._ending.discard(pod.uid)
             self._remove(pod, node)
-            # This node may be another one.
+            # Its node need not be cordoned, so any pod may find room there.
             retried = self._pending
-        elif not traits.is_replaced_at_once:
-            self._remove(pod, node)
-            self._start_replacement(pod, traits)
-        if retried:
-            self._place_pending(list(retried.values()))
+        else:
+            if not traits.is_replaced_at_once:
+                self._remove(pod, node)
+                self._start_replacement(pod, traits)
+            # Its node is cordoned, so only pods that this one kept away elsewhere find room now.
+            retried = self._pending_by_rules
+        self._place_pending(list(retried.values()))
         drain = self._drains.get(node)
         if drain is not None:
             drain.pods_left -= 1
@@ -353,34 +393,42 @@ class PodFlow:
             self._place(pod, traits)
 
     def _start_next(self, owner_uid: str) -> None:
+        """Start the next pod of a StatefulSet, if one may start."""
         pod = self._statefulsets[owner_uid].take_next()
         if pod is not None:
             self._place(pod, self._traits(pod))
 
     def _place(self, pod: Pod, traits: _Traits) -> None:
-        target = self.scheduler.choose_node(pod)
-        if not target or target in self.cordoned:
+        """Start the pod on a node with room, or note it as pending."""
+        node = self.scheduler.choose_node(pod)
+        has_room = bool(node) and node not in self.cordoned
+        if not has_room:
             self._pending[pod.uid] = pod
             if pod.placement.minds_others:
-                self._pending_by_others[pod.uid] = pod
+                self._pending_by_rules[pod.uid] = pod
             return
+        self._forget_pending(pod)
+        self.scheduler.put(pod, node)
+        self.residents.setdefault(node, {})[pod.uid] = pod
+        ready_at = self.events.now + traits.starting_seconds
+        eviction_count = self._eviction_counts[pod.uid]
+        self.events.call_at(ready_at, partial(self._note_ready, pod, traits, eviction_count))
+
+    def _forget_pending(self, pod: Pod) -> None:
         self._pending.pop(pod.uid, None)
-        self._pending_by_others.pop(pod.uid, None)
-        self._put(pod, target)
-        note_ready = partial(self._note_ready, pod, traits, self._eviction_counts[pod.uid])
-        self.events.at(self.events.now + traits.starting_seconds, note_ready)
+        self._pending_by_rules.pop(pod.uid, None)
 
     def _place_pending(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
             self._place(pod, self._traits(pod))
 
-    def _note_ready(self, pod: Pod, traits: _Traits, eviction: int) -> None:
-        """Give the pod's permits back, unless it was evicted again after this `eviction`."""
-        was_evicted_again = self._eviction_counts[pod.uid] != eviction
+    def _note_ready(self, pod: Pod, traits: _Traits, eviction_count: int) -> None:
+        """Give the pod's permits back, unless it has been evicted again since its start."""
+        was_evicted_again = self._eviction_counts[pod.uid] != eviction_count
         if was_evicted_again:
             return
-        if pod.uid not in self._away:
-            # It was not evicted, so a rolling update has started it.
+        is_started_by_update = pod.uid not in self._away
+        if is_started_by_update:
             update = self._updates[self.surging[pod.uid].key]
             update.note_ready(pod, self.events.now)
             self._continue_update(update)
@@ -397,10 +445,14 @@ class PodFlow:
         self.on_ready(traits.owner_uid)
 
     def _grant_permits(self, budget: str) -> None:
-        """Evict waiting pods, first of the node with the fewest left."""
+        """Evict pods that wait for the budget, first of the node with the fewest pods left."""
+
+        def rank(node: str) -> tuple[int, str]:
+            return self._drains[node].pods_left, node
+
         pods_by_node = self._waiting_pods.get(budget)
         while pods_by_node and self._has_permit(budget):
-            _, node = min((self._drains[name].pods_left, name) for name in pods_by_node)
+            node = min(pods_by_node, key=rank)
             pod = pods_by_node[node].popleft()
             if not pods_by_node[node]:
                 del pods_by_node[node]

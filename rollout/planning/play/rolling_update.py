@@ -21,7 +21,8 @@ _LONG_AGO = -1_000_000_000
 class PlayedUpdate:
     """The pods of a Deployment whose restart ends no pod before a new one is ready.
 
-    Terminating pods are not listed.
+    Each restart makes all pods old, and creates a ReplicaSet that starts new ones. `old` and `new`
+    have no terminating pods.
     """
 
     desired: int
@@ -41,8 +42,8 @@ class PlayedUpdate:
     def __post_init__(self) -> None:
         self.new.update((pod.uid, pod) for pod in self.pods)
 
-    def replace(self, pod: Pod) -> None:
-        """Restart the Deployment, unless it is replacing the pod already."""
+    def ensure_replaced(self, pod: Pod) -> None:
+        """Restart the Deployment, unless the pod is old already."""
         if pod.uid in self.new:
             self.old |= self.new
             self.new = {}
@@ -54,40 +55,43 @@ class PlayedUpdate:
         return f"{self.pods[0].uid}+{self._restarts}"
 
     def start_pods(self) -> Iterator[tuple[Pod, Pod]]:
-        """Yield the pods that start now, each with the pod whose rules it has."""
-        most = self.desired + self.surge
-        while len(self.new) < self.desired and len(self.old) + len(self.new) < most:
-            number, index = divmod(self._started, len(self.pods))
-            model = self.pods[index]
-            pod = structs.replace(model, uid=f"{model.uid}+{number + 1}", node="")
+        """Yield the pods that start now, each with the pod of the rollout's start that it copies."""
+        most_pods = self.desired + self.surge
+        while len(self.new) < self.desired and len(self.old) + len(self.new) < most_pods:
+            copies_before, index = divmod(self._started, len(self.pods))
+            original = self.pods[index]
+            copy = structs.replace(original, uid=f"{original.uid}+{copies_before + 1}", node="")
             self._started += 1
-            self._restarts_before[pod.uid] = self._restarts
-            self._ready_at[pod.uid] = None
-            self.new[pod.uid] = pod
-            yield pod, model
+            self._restarts_before[copy.uid] = self._restarts
+            self._ready_at[copy.uid] = None
+            self.new[copy.uid] = copy
+            yield copy, original
 
     def end_pods(self, now: int, node_of: Callable[[Pod], str]) -> list[Pod]:
-        """Return the old pods that end now, because enough others are ready."""
-        unready = sum(self._is_unready(uid) for uid in self.new)
-        most = len(self.old) + len(self.new) - unready - self.desired
-        if most <= 0:
+        """Drop and return the old pods that end now, because enough others are ready."""
+        unready_new = sum(self._is_unready(uid) for uid in self.new)
+        ready_new = len(self.new) - unready_new
+        # As Kubernetes: old pods count as if they were ready, so unready ones end first.
+        surplus = len(self.old) + ready_new - self.desired
+        if surplus <= 0:
             return []
         pods_on_node = Counter(map(node_of, (*self.old.values(), *self.new.values())))
 
-        # Pods of the lowest rank end first.
+        # Pods of the lowest rank end first: without a node, then unready, and so on.
         def rank(pod: Pod) -> tuple[bool, bool, int, int, int, str]:
             node = node_of(pod)
             has_node = bool(node)
             is_ready = not self._is_unready(pod.uid)
             # Older ReplicaSets first.
             restarts = self._restarts_before.get(pod.uid, 0)
+            # The more of the Deployment's pods are on its node, the earlier it ends.
             emptiness = -pods_on_node[node]
             age = self._age_rank(pod.uid, now)
             # Kubernetes compares random UIDs last. Names are as random, and copies keep them.
             tie_break = f"{pod.name} {pod.uid}"
             return has_node, is_ready, restarts, emptiness, age, tie_break
 
-        ending = sorted(self.old.values(), key=rank)[:most]
+        ending = sorted(self.old.values(), key=rank)[:surplus]
         for pod in ending:
             del self.old[pod.uid]
         return ending
@@ -96,9 +100,14 @@ class PlayedUpdate:
         self._ready_at[pod.uid] = now
 
     def _is_unready(self, uid: str) -> bool:
-        return self._ready_at.get(uid, 0) is None
+        return self._ready_at.get(uid, _LONG_AGO) is None
 
     def _age_rank(self, uid: str, now: int) -> int:
-        """Return the binary logarithm of the nanoseconds since it became ready."""
+        """Return the binary logarithm of the nanoseconds since the pod became ready.
+
+        Kubernetes compares logarithms, so pods of about the same age are equal.
+        """
         ready_at = self._ready_at.get(uid, _LONG_AGO)
-        return 0 if ready_at is None else ((now - ready_at) * _NANOSECONDS).bit_length()
+        if ready_at is None:
+            return 0
+        return ((now - ready_at) * _NANOSECONDS).bit_length()

@@ -33,12 +33,15 @@ def drain_timeout_seconds(rules: Policy) -> int:
 def slowest_ending_seconds(
     pods_of_nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace
 ) -> int:
-    """Return how long the pods take to end, on the slowest of the nodes."""
+    """Return how long the pods take to terminate, on the slowest of the nodes.
+
+    Pods of an owner with a past take as long as its pods did, other pods their grace period.
+    """
     slowest = 0
-    # On each node, of pods whose owner has no past.
+    # The longest grace period without a past, of each node that has such pods.
     longest_graces = list[int]()
     for pods in pods_of_nodes:
-        # One of each owner with a past is enough: they are alike.
+        # Pods of an owner are alike, so one of them is enough.
         pod_by_owner = dict[str, Pod]()
         without_past = list[Pod]()
         for pod in pods:
@@ -58,7 +61,7 @@ def slowest_ending_seconds(
 
 
 class PlayedLayout(Struct, frozen=True):
-    """Waves as played: each has only nodes that find room together."""
+    """Waves as played: each has only nodes whose pods find room together."""
 
     waves: tuple[Batch, ...]
     # Pods that had moved to each node by its drain.
@@ -67,7 +70,10 @@ class PlayedLayout(Struct, frozen=True):
 
 
 class Simulator(Struct, frozen=True):
-    """Plays layouts: which nodes find room, and how long they take."""
+    """Plays a layout's waves: which nodes' pods find room together, and how long it takes.
+
+    `leaving` has the pods that each node's drain moves elsewhere.
+    """
 
     policy: Policy
     pools: Pools
@@ -75,7 +81,6 @@ class Simulator(Struct, frozen=True):
     limits: WaveLimits
     index: BudgetIndex
     nodes: Mapping[str, Node]
-    # What each node's drain moves elsewhere.
     leaving: Mapping[str, Sequence[Pod]]
     # Deployments whose restart moves a pod, by the pod's UID.
     surging: Mapping[str, Deployment]
@@ -85,43 +90,52 @@ class Simulator(Struct, frozen=True):
     def play(self, layout: Layout, scheduler: Scheduler) -> PlayedLayout:
         """Play the waves in order; `scheduler` has the cluster before the rollout.
 
-        A node whose pods lack room because others are away goes later.
+        If a node's pods lack room while the wave's other nodes are away, the node is postponed to
+        the next wave of the same part, or to a wave that is added at the end of the part.
         """
         limits = layout.limits
         flow = self._pod_flow(limits, scheduler)
         places = PodPlaces(flow, limits.allowed)
-        is_simulated = self._moves_one_by_one(layout)
-        together_class = _TogetherSimulation if is_simulated else _EstimatedSimulation
+        plays_evictions = self._plays_each_eviction(layout)
+        unplayed = list(layout.waves)
         played = list[Batch]()
-        ahead = list(layout.waves)
-        # Nodes that lacked room in an earlier wave of their part.
-        waiting_nodes = list[NodeDemand]()
-        while ahead or waiting_nodes:
-            # Waiting nodes get a wave at the end of their part.
-            if waiting_nodes and not (ahead and ahead[0].parts == played[-1].parts):
-                ahead.insert(0, replace(played[-1], demands=()))
-            wave = ahead.pop(0)
-            if wave.rolling is None:
-                wave, waiting_nodes = places.move_wave(wave, waiting_nodes, limits)
-            simulation_class = together_class if wave.rolling is None else _RollingSimulation
-            simulation = simulation_class(self, flow, places, wave)
-            simulation.play(is_last=not (ahead or waiting_nodes))
+        postponed = list[NodeDemand]()
+        while unplayed or postponed:
+            if postponed:
+                last_wave = played[-1]
+                is_end_of_part = not unplayed or unplayed[0].parts != last_wave.parts
+                if is_end_of_part:
+                    unplayed.insert(0, replace(last_wave, demands=()))
+            wave = unplayed.pop(0)
+            simulation: _WaveSimulation
+            if wave.rolling:
+                simulation = _RollingSimulation(self, flow, places, wave)
+            else:
+                wave, postponed = places.move_wave(wave, postponed, limits)
+                simulation_class = _TogetherSimulation if plays_evictions else _EstimatedSimulation
+                simulation = simulation_class(self, flow, places, wave)
+            is_last = not unplayed and not postponed
+            simulation.play(is_last=is_last)
             played.append(simulation.estimated_wave())
-        return PlayedLayout(tuple(played), places.arrivals, tuple(dict.fromkeys(places.warnings)))
+        warnings_once = tuple(dict.fromkeys(places.warnings))
+        return PlayedLayout(tuple(played), places.arrivals, warnings_once)
 
     def _pod_flow(self, limits: WaveLimits, scheduler: Scheduler) -> PodFlow:
+        """Return the pods before the first wave, at second 0."""
         residents = dict[str, dict[str, Pod]]()
         for name, pods in self.leaving.items():
             residents[name] = {pod.uid: pod for pod in pods}
+        permits = dict[str, int]()
+        handovers = dict[str, int]()
+        for budget, rate in limits.rates.items():
+            permits[budget] = rate.permits
+            if rate.handover_seconds:
+                handovers[budget] = rate.handover_seconds
         return PodFlow(
             events=EventQueue(),
             pace=self.pace,
-            permits={key: rate.permits for key, rate in limits.rates.items()},
-            handovers={
-                key: rate.handover_seconds
-                for key, rate in limits.rates.items()
-                if rate.handover_seconds
-            },
+            permits=permits,
+            handovers=handovers,
             rules=self.policy.drain,
             index=self.index,
             scheduler=scheduler,
@@ -130,14 +144,19 @@ class Simulator(Struct, frozen=True):
             replicas=self.replicas,
         )
 
-    def _moves_one_by_one(self, layout: Layout) -> bool:
-        # A rolling node's start depends on all before it.
-        if self.pace.has_past_reboots or any(wave.rolling for wave in layout.waves):
+    def _plays_each_eviction(self, layout: Layout) -> bool:
+        """Whether each eviction is played, rather than waves estimated from budgets' rates."""
+        # When a rolling node may start depends on how each node before it went.
+        if any(wave.rolling for wave in layout.waves):
             return True
-        pods = sum(len(pods) for pods in self.leaving.values())
-        return pods * len(self.leaving) <= _MOST_PLAYED
+        if self.pace.has_past_reboots:
+            return True
+        # Without past reboots, the estimate is rough, so playing a large rollout is not worth it.
+        pod_count = sum(len(pods) for pods in self.leaving.values())
+        return pod_count * len(self.leaving) <= _MOST_PLAYED
 
     def estimated_seconds(self, layout: Layout) -> int:
+        """Estimate the rollout by budgets' rates, without playing it."""
         delays = self.drain_delay + self.reboot_delay + self.policy.gates.soak
         usual_reboot = self.pace.reboot_seconds(before_reboot=0, nodes=1)
         besides_drain = round(delays + usual_reboot + self.pace.usual_settle)
@@ -153,13 +172,17 @@ class Simulator(Struct, frozen=True):
         return round(self.policy.courtesy.reboot_delay)
 
     def seconds_away(self, wave: Batch) -> Mapping[str, int]:
+        """Return how long each of the wave's nodes is probably away, if drained alone."""
         usual_reboot = self.pace.reboot_seconds(before_reboot=0, nodes=1)
         seconds = dict[str, int]()
         for demand in wave.demands:
             drain = self.limits.drain_seconds((demand,))
-            last_run = round(last_run_seconds(self.nodes[demand.name]) or 0)
-            seconds[demand.name] = drain + max(usual_reboot, last_run)
+            seconds[demand.name] = drain + max(usual_reboot, self.last_run_seconds(demand.name))
         return seconds
+
+    def last_run_seconds(self, name: str) -> int:
+        """Return how long the node took last time; 0 if unknown."""
+        return round(last_run_seconds(self.nodes[name]) or 0)
 
     def slowest_ending_seconds(self, names: Sequence[str]) -> int:
         pods_of_nodes = [self.leaving.get(name, ()) for name in names]
@@ -167,7 +190,11 @@ class Simulator(Struct, frozen=True):
 
 
 class _WaveSimulation:
-    """One wave as played; times are seconds since the rollout's start."""
+    """One wave as played; times are seconds since the rollout's start.
+
+    A node begins with its cordon, is empty once its pods are gone, and is back after its reboot. A
+    completion wait is the time that a drain first leaves to pods that must complete.
+    """
 
     def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, wave: Batch) -> None:
         self.simulator = simulator
@@ -176,20 +203,29 @@ class _WaveSimulation:
         self.wave = wave
         self.names = wave.names
         # By node, in seconds. Pods to evict have this timeout from the drain's start, even while
-        # others are awaited. Pods that the wait for completion leaves have it from the wait's end.
-        self._timeouts = dict[str, int]()
+        # others may complete. Pods that have not completed have it from the wait's end.
+        self._drain_timeouts = dict[str, int]()
         self._completion_waits = dict[str, int]()
         self._demands = {demand.name: demand for demand in wave.demands}
         for name, demand in self._demands.items():
             rules = simulator.pools.rules(demand.pool)
-            self._timeouts[name] = drain_timeout_seconds(rules)
+            self._drain_timeouts[name] = drain_timeout_seconds(rules)
             self._completion_waits[name] = demand.wait_seconds
         # By node.
         self.begun_at = dict[str, int]()
         self.empty_at = dict[str, int]()
         self.back_at = dict[str, int]()
+        # Only of nodes that are known to take long.
         self.earliest_back = dict[str, int]()
         self.wave_begun_at = flow.events.now
+
+    def play(self, *, is_last: bool) -> None:
+        """Play the wave; a rollout does not settle after its last wave."""
+        raise NotImplementedError
+
+    def estimated_wave(self) -> Batch:
+        """Return the wave as played, with its estimate."""
+        raise NotImplementedError
 
     @property
     def now(self) -> int:
@@ -206,45 +242,52 @@ class _WaveSimulation:
         """Return the time of the slowest reboot after `drain` seconds, including its delay."""
         simulator = self.simulator
         delay = simulator.reboot_delay
-        # Past runs have no completion waits.
-        before_reboot = drain - max(self._completion_waits.values()) + delay
+        # The past runs that this is compared with did not wait for completion.
+        completion_wait = max(self._completion_waits.values())
+        before_reboot = drain - completion_wait + delay
         return delay + simulator.pace.reboot_seconds(before_reboot, len(self.names))
 
-    def begin(self, name: str, least_drain: int, together: int) -> None:
-        """Begin one of `together` nodes, to drain for at least `least_drain` seconds."""
-        events = self.flow.events
-        drains_at = self.now + self.simulator.drain_delay
-        self.begun_at[name] = self.now
-        self._completion_waits[name] = self._demands[name].wait_at(drains_at)
-        earliest_empty = drains_at + max(least_drain, self._completion_waits[name])
-        on_empty = partial(self._note_empty, name, earliest_empty, together)
-        events.at(drains_at, lambda: self.flow.drain(name, on_empty))
-        events.at(drains_at + self._timeouts[name], lambda: self._time_out(name, on_empty))
+    def begin(self, name: str, least_drain: int, nodes_at_once: int) -> None:
+        """Schedule the node's drain, of at least `least_drain` seconds, then its reboot.
 
-    def _time_out(self, name: str, on_empty: Action) -> None:
+        `nodes_at_once` begin together. The more do, the longer the slowest reboot probably takes.
+        """
+        events = self.flow.events
+        drain_start = self.now + self.simulator.drain_delay
+        completion_wait = self._demands[name].completion_wait_at(drain_start)
+        self.begun_at[name] = self.now
+        self._completion_waits[name] = completion_wait
+        earliest_empty = drain_start + max(least_drain, completion_wait)
+        on_empty = partial(self._end_drain, name, earliest_empty, nodes_at_once)
+        events.call_at(drain_start, lambda: self.flow.drain(name, on_empty))
+        deadline = drain_start + self._drain_timeouts[name]
+        events.call_at(deadline, lambda: self._time_out_drain(name, on_empty))
+
+    def _time_out_drain(self, name: str, on_empty: Action) -> None:
         """Count the node as empty, although a real drain with pods to evict would fail."""
         if name not in self.empty_at:
             self.flow.give_up_drain(name)
             on_empty()
 
-    def _note_empty(self, name: str, earliest_empty: int, together: int) -> None:
-        """Note when the node is empty, and bring it back after its reboot."""
+    def _end_drain(self, name: str, earliest_empty: int, nodes_at_once: int) -> None:
+        """Note when the node is empty, and schedule its return after the reboot."""
         if name in self.empty_at:
             return
         simulator = self.simulator
         begun_at = self.begun_at[name]
         completion_wait = self._completion_waits[name]
-        longest_drain = simulator.drain_delay + completion_wait + self._timeouts[name]
-        empty_at = min(max(self.now, earliest_empty), begun_at + longest_drain)
+        longest_drain = completion_wait + self._drain_timeouts[name]
+        latest_empty = begun_at + simulator.drain_delay + longest_drain
+        empty_at = min(max(self.now, earliest_empty), latest_empty)
         self.empty_at[name] = empty_at
         reboots_at = empty_at + simulator.reboot_delay
-        # Past runs did not wait for completion.
+        # The past runs that this is compared with did not wait for completion.
         before_reboot = reboots_at - begun_at - completion_wait
-        usual_back = reboots_at + simulator.pace.reboot_seconds(before_reboot, together)
+        usual_back = reboots_at + simulator.pace.reboot_seconds(before_reboot, nodes_at_once)
         back_at = max(usual_back, self.earliest_back.get(name, 0))
-        self.flow.events.at(back_at, lambda: self.note_back(name))
+        self.flow.events.call_at(back_at, lambda: self.return_node(name))
 
-    def note_back(self, name: str) -> None:
+    def return_node(self, name: str) -> None:
         self.back_at[name] = self.now
         self.flow.uncordon(name)
 
@@ -253,56 +296,65 @@ class _WaveSimulation:
 
 
 class _TogetherSimulation(_WaveSimulation):
+    """A wave whose nodes begin at once; each eviction is played."""
+
     def play(self, *, is_last: bool) -> None:
         names = self.names
         events = self.flow.events
         simulator = self.simulator
-        # `PodPlaces.move_wave` has moved the pods; here they move one by one.
+        # `PodPlaces.move_wave` has moved the pods to find room; here they move as budgets allow.
         self.places.put_back(names)
-        pods_of_nodes = list(map(self.pods_on, names))
+        pods_of_nodes = [self.pods_on(name) for name in names]
         away_before = self.flow.away_count
         self.flow.cordon(names)
         least_drain = slowest_ending_seconds(pods_of_nodes, simulator.policy.drain, simulator.pace)
         for name in names:
-            self.begin(name, least_drain, together=len(names))
-        events.run(lambda: self.are_all_back)
+            self.begin(name, least_drain, nodes_at_once=len(names))
+        events.run_until(lambda: self.are_all_back)
         # A rollout does not settle after its last wave.
         if not is_last:
-            self._await_settled(list(chain.from_iterable(pods_of_nodes)), away_before)
-        events.pass_until(self.now + round(simulator.policy.gates.soak))
+            moved_pods = list(chain.from_iterable(pods_of_nodes))
+            self._await_settled(moved_pods, away_before)
+        soak = round(simulator.policy.gates.soak)
+        events.advance_to(self.now + soak)
 
     def estimated_wave(self) -> Batch:
         seconds = self.now - self.wave_begun_at
         drain = self.slowest_drain_seconds()
         reboot = self.slowest_reboot_seconds(drain)
         soak = round(self.simulator.policy.gates.soak)
+        # The rest of the played time.
         settle = max(0, seconds - drain - reboot - soak)
         estimate = Estimate(seconds, drain, reboot, settle=settle, soak=soak)
         return replace(self.wave, estimate=estimate)
 
-    def _await_settled(self, moved: Sequence[Pod], away_before: int) -> None:
-        """Wait until as many pods are ready as before, and for past waves' time."""
+    def _await_settled(self, moved_pods: Sequence[Pod], away_before: int) -> None:
+        """Wait until no more pods are away than before, and at least as long as past waves did."""
         events = self.flow.events
         back_at = self.now
         deadline = back_at + round(self.simulator.policy.settle_timeout)
-        events.run(lambda: self.flow.away_count <= away_before, until=deadline)
-        if moved:
-            events.pass_until(back_at + self.simulator.pace.least_settle_seconds(moved))
+        events.run_until(lambda: self.flow.away_count <= away_before, deadline)
+        if moved_pods:
+            events.advance_to(back_at + self.simulator.pace.least_settle_seconds(moved_pods))
 
 
 class _EstimatedSimulation(_WaveSimulation):
-    """A wave timed by rates; playing it only updates where pods are."""
+    """A wave whose nodes begin at once, timed by budgets' rates.
+
+    Playing it only updates which node each pod is on.
+    """
 
     def play(self, *, is_last: bool) -> None:  # noqa: ARG002 - the interface of simulations
         flow = self.flow
-        self._moved_pods = list(chain.from_iterable(map(self.pods_on, self.names)))
+        self._moved_pods = list[Pod]()
         for name in self.names:
+            self._moved_pods += self.pods_on(name)
             del flow.residents[name]
-        # `PodPlaces.move_wave` has moved the pods.
+        # `PodPlaces.move_wave` has told the scheduler where the pods go.
         for pod in self._moved_pods:
             node = flow.scheduler.node_of(pod)
             flow.residents.setdefault(node, {})[pod.uid] = pod
-        # They are no longer pending.
+        # These nodes no longer wait for a reboot, so pods need not avoid them.
         flow.scheduler.untaint(self.names)
 
     def estimated_wave(self) -> Batch:
@@ -310,15 +362,18 @@ class _EstimatedSimulation(_WaveSimulation):
         pace = simulator.pace
         budgets_drain = simulator.limits.drain_seconds(self.wave.demands)
         likely_drain = max(budgets_drain, simulator.slowest_ending_seconds(self.names))
-        longest_wait = max(self._completion_waits.values())
-        longest_drain = longest_wait + max(self._timeouts.values())
+        completion_wait = max(self._completion_waits.values())
+        longest_drain = completion_wait + max(self._drain_timeouts.values())
         drain = simulator.drain_delay + min(longest_drain, likely_drain)
-        reboot = simulator.reboot_delay + pace.reboot_seconds(drain - longest_wait, len(self.names))
+        # The past runs that this is compared with did not wait for completion.
+        before_reboot = drain - completion_wait
+        reboot = simulator.reboot_delay + pace.reboot_seconds(before_reboot, len(self.names))
         settle = 0
         if self._moved_pods:
             owner_uids = {pod.owner.uid for pod in self._moved_pods if pod.owner}
-            starting = pace.starting_seconds(owner_uids)
-            settle = max(starting - reboot, pace.least_settle_seconds(self._moved_pods))
+            # Replacements start during the reboots.
+            starting_after_reboot = pace.starting_seconds(owner_uids) - reboot
+            settle = max(starting_after_reboot, pace.least_settle_seconds(self._moved_pods))
         soak = round(simulator.policy.gates.soak)
         seconds = drain + reboot + settle + soak
         estimate = Estimate(seconds, drain, reboot, settle=settle, soak=soak)
@@ -326,17 +381,17 @@ class _EstimatedSimulation(_WaveSimulation):
 
 
 class _RollingSimulation(_WaveSimulation):
-    """A wave whose next node begins once one is back and the cluster has settled.
+    """A wave whose next node begins once an earlier one is back and has settled.
 
-    It settles when the node's owners have no more pods away than when it began, except those
-    evicted by nodes in flight. Owners are UIDs.
+    A node has a place in flight until it has settled: each owner (a UID) of its pods has no more
+    pods away than when the node began, apart from those that nodes in flight have evicted.
     """
 
     def __init__(self, simulator: Simulator, flow: PodFlow, places: PodPlaces, wave: Batch) -> None:
         super().__init__(simulator, flow, places, wave)
         self._rules = wave.rolling or Rolling(1)
         self._queue = RollingQueue(self._rules, self.names)
-        # How many pods were away when a node began, by node and owner, until its place is free.
+        # How many pods were away when a node in flight began, by node and owner.
         self._away_before: dict[str, dict[str, int]] = {}
         # The same by owner and node.
         self._away_before_by_owner: dict[str, dict[str, int]] = defaultdict(dict)
@@ -349,64 +404,75 @@ class _RollingSimulation(_WaveSimulation):
 
     def play(self, *, is_last: bool) -> None:
         self.flow.on_ready = self._retry_unsettled
-        self._begin_next()
-        self.flow.events.run(lambda: self.are_all_back and (is_last or not self._away_before))
+        self._begin_next_nodes()
+        self.flow.events.run_until(lambda: self.are_all_back)
+        # A rollout does not settle after its last wave.
+        if not is_last:
+            self.flow.events.run_until(lambda: not self._away_before)
 
     def estimated_wave(self) -> Batch:
         simulator = self.simulator
         played_seconds = self.now - self.wave_begun_at
         drain = self.slowest_drain_seconds()
         reboot = self.slowest_reboot_seconds(drain)
-        # The slowest node may take longer than the usual pace.
+        # Each node was played at the usual pace, but the slowest of several may take longer.
         slowest_ending = simulator.slowest_ending_seconds(self.names)
         slowest_drain = max(slowest_ending, *self._completion_waits.values())
-        seconds = max(played_seconds, simulator.drain_delay + slowest_drain + reboot)
+        slowest_node_seconds = simulator.drain_delay + slowest_drain + reboot
+        seconds = max(played_seconds, slowest_node_seconds)
         # Without a settle time: the cluster settles after each node while others are in flight.
         soak = round(simulator.policy.gates.soak)
         estimate = Estimate(seconds, drain, reboot, soak=soak)
         rolling = replace(self._rules, begins={name: self.begun_at[name] for name in self.names})
         return replace(self.wave, rolling=rolling, estimate=estimate)
 
-    def note_back(self, name: str) -> None:
-        super().note_back(name)
+    def return_node(self, name: str) -> None:
+        """Uncordon the node; its place is free once it has settled, or after the settle timeout."""
+        super().return_node(name)
         for owner in self._away_before[name]:
             self._nodes_away[owner].discard(name)
         events = self.flow.events
-        events.at(self.now + self._least_settle[name], lambda: self._free_place_once_settled(name))
+        earliest_settled = self.now + self._least_settle[name]
+        events.call_at(earliest_settled, lambda: self._free_place_once_settled(name))
         settle_deadline = self.now + round(self.simulator.policy.settle_timeout)
-        events.at(settle_deadline, lambda: self._free_place(name))
+        events.call_at(settle_deadline, lambda: self._free_place(name))
 
-    def _begin_next(self) -> None:
+    def _begin_next_nodes(self) -> None:
         for name in self._queue.begin_all():
             self._begin_one(name)
 
     def _begin_one(self, name: str) -> None:
-        pods = self.pods_on(name)
+        self._away_before[name] = self._note_away_before(name)
         simulator = self.simulator
-        away_before = dict[str, int]()
-        for owner in self.flow.ready_pods_by_owner(name):
-            # The least: evictions by nodes in flight are temporary.
-            counts = [self.flow.away_by_owner[owner], *self._away_before_by_owner[owner].values()]
-            away_before[owner] = min(counts)
-            self._away_before_by_owner[owner][name] = away_before[owner]
-            self._nodes_away[owner].add(name)
-        self._away_before[name] = away_before
+        pods = self.pods_on(name)
         # Its host may boot slowly.
-        self.earliest_back[name] = self.now + round(last_run_seconds(simulator.nodes[name]) or 0)
+        self.earliest_back[name] = self.now + simulator.last_run_seconds(name)
         self._least_settle[name] = simulator.pace.least_settle_seconds(pods) if pods else 0
         self.places.note_drain(name)
         self.flow.cordon((name,))
         least_drain = slowest_ending_seconds((pods,), simulator.policy.drain, simulator.pace)
-        self.begin(name, least_drain, together=1)
+        self.begin(name, least_drain, nodes_at_once=1)
+
+    def _note_away_before(self, name: str) -> dict[str, int]:
+        """Note and return how many pods of each of the node's owners are away as it begins."""
+        away_before = dict[str, int]()
+        for owner in self.flow.ready_pods_by_owner(name):
+            away_now = self.flow.away_by_owner[owner]
+            away_before_others = self._away_before_by_owner[owner].values()
+            # Pods that nodes in flight have evicted come back, so the least number counts.
+            away_before[owner] = min([away_now, *away_before_others])
+            self._away_before_by_owner[owner][name] = away_before[owner]
+            self._nodes_away[owner].add(name)
+        return away_before
 
     def _retry_unsettled(self, owner: str) -> None:
         for name in self._unsettled.pop(owner, ()):
             self._free_place_once_settled(name)
 
     def _free_place_once_settled(self, name: str) -> None:
-        """Free the node's place in flight a soak after its owners have as many pods as before.
+        """Free the node's place in flight, after a soak, if its owners have as many pods as before.
 
-        Until they have, `_retry_unsettled` tries again.
+        Otherwise, `_retry_unsettled` tries again when the next pod is ready.
         """
         is_place_free = name not in self._away_before
         if is_place_free:
@@ -416,23 +482,24 @@ class _RollingSimulation(_WaveSimulation):
                 self._unsettled[owner].append(name)
                 return
         soaked_at = self.now + round(self.simulator.policy.gates.soak)
-        self.flow.events.at(soaked_at, lambda: self._free_place(name))
+        self.flow.events.call_at(soaked_at, lambda: self._free_place(name))
 
     def _lacks_pods(self, owner: str, away_before: int) -> bool:
-        """Whether more pods are away than before, without nodes in flight."""
+        """Whether more pods are away than before, apart from those that nodes away evicted."""
         more_away = self.flow.away_by_owner[owner] - away_before
         if more_away <= 0:
             return False
-        evicted = 0
+        evicted_by_nodes_away = 0
         for node in self._nodes_away[owner]:
-            evicted += self.flow.count_evicted_ready(node, owner)
-        return more_away > evicted
+            evicted_by_nodes_away += self.flow.count_evicted_ready(node, owner)
+        return more_away > evicted_by_nodes_away
 
     def _free_place(self, name: str) -> None:
+        """Begin the nodes that may follow this one, unless its place is free already."""
         away_before = self._away_before.pop(name, None)
         if away_before is None:
             return
         for owner in away_before:
             del self._away_before_by_owner[owner][name]
         self._queue.end(name)
-        self._begin_next()
+        self._begin_next_nodes()
