@@ -26,21 +26,24 @@ class Quota(Struct, frozen=True):
 
     @property
     def most(self) -> int:
+        """Return the size of its largest wave."""
         return min(self.size, self.ramp[-1]) if self.ramp else self.size
 
 
 def quotas_of(pools: Pools, included: Sequence[Node], away_limit: AwayLimit) -> Mapping[str, Quota]:
     """Return the quotas by pool; percentages refer to the `included` nodes."""
+    node_counts = {NO_POOL: 0, **pools.sizes(included)}
     quotas = dict[str, Quota]()
-    for name, size in {NO_POOL: 0, **pools.sizes(included)}.items():
-        ramp = tuple(step.of(size) for step in pools.rules(name).ramp)
-        most = away_limit.limits.get(name, away_limit.most)
-        quotas[name] = Quota(max(1, most), ramp)
+    for pool, node_count in node_counts.items():
+        ramp = tuple(step.of(node_count) for step in pools.rules(pool).ramp)
+        most_away = away_limit.limits.get(pool, away_limit.most)
+        # If none may be away now, a blocker says so.
+        quotas[pool] = Quota(max(1, most_away), ramp)
     return quotas
 
 
 def with_pool_limits(limits: WaveLimits, quotas: Mapping[str, Quota]) -> WaveLimits:
-    """Add the limit of each pool that is stricter than `size`."""
+    """Add a limit for each pool of which fewer nodes may go at once than of all nodes."""
     allowed = dict(limits.allowed)
     for name, quota in quotas.items():
         if name != NO_POOL and quota.most < limits.size:
@@ -51,6 +54,7 @@ def with_pool_limits(limits: WaveLimits, quotas: Mapping[str, Quota]) -> WaveLim
 def lay_out_pools(
     demands: Sequence[NodeDemand], limits: WaveLimits, pools: Pools, quotas: Mapping[str, Quota]
 ) -> Layout:
+    """Lay out each pool, then combine the waves of pools that may go at the same time."""
     layouts = dict[str, Layout]()
     for name, quota in quotas.items():
         in_pool = [demand for demand in demands if demand.pool == name]
@@ -58,62 +62,61 @@ def lay_out_pools(
         layouts[name] = lay_out(in_pool, pool_limits, pools.rules(name), quota.ramp)
     if not pools.policy.pools:
         return layouts[NO_POOL]
-    before = predecessors(pools.policy.pools)
+    earlier_pools = predecessors(pools.policy.pools)
     queues = dict[str, list[Batch]]()
-    for name in before:
+    for name in earlier_pools:
         if name in layouts:
             queues[name] = [_with_pool(wave, name) for wave in layouts[name].waves]
-    waves = tuple(_ordered_waves(queues, before, limits, pools))
-    return Layout(waves, _lower_bound(layouts, before), limits.with_another_round)
+    waves = tuple(_combine_waves(queues, earlier_pools, limits, pools))
+    return Layout(waves, _lower_bound(layouts, earlier_pools), limits.with_another_round)
 
 
 def _with_pool(wave: Batch, pool: str) -> Batch:
     return replace(wave, parts=tuple(structs.replace(part, pool=pool) for part in wave.parts))
 
 
-def _lower_bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:
-    """Return the least number of waves; `before` has the pools in order."""
-    # Waves until each pool is done.
-    until_done: dict[str, int] = {}
-    for name, earlier in before.items():
-        own_bound = layouts[name].lower_bound if name in layouts else 0
-        until_done[name] = own_bound + max((until_done[other] for other in earlier), default=0)
-    return max(until_done.values(), default=0)
+def _lower_bound(layouts: Mapping[str, Layout], earlier_pools: Mapping[str, frozenset[str]]) -> int:
+    """Return the least number of waves; each pool comes after its `earlier_pools`."""
+    waves_until_done: dict[str, int] = {}
+    for name, earlier in earlier_pools.items():
+        own_waves = layouts[name].lower_bound if name in layouts else 0
+        waves_before = max((waves_until_done[pool] for pool in earlier), default=0)
+        waves_until_done[name] = waves_before + own_waves
+    return max(waves_until_done.values(), default=0)
 
 
-def _ordered_waves(
+def _combine_waves(
     queues: Mapping[str, list[Batch]],
-    before: Mapping[str, frozenset[str]],
+    earlier_pools: Mapping[str, frozenset[str]],
     limits: WaveLimits,
     pools: Pools,
 ) -> Iterator[Batch]:
-    """Yield and remove all waves of the queues; `before` is what each pool waits for."""
+    """Take all waves from the pools' queues; yield them in order, combined within limits.
+
+    A pool waits until the queues of its `earlier_pools` are empty.
+    """
     while any(queues.values()):
         unfinished = [name for name, queue in queues.items() if queue]
-        startable = [name for name in unfinished if before[name].isdisjoint(unfinished)]
-        # Waves that go alone come before shared ones.
-        first = next((name for name in startable if queues[name][0].goes_alone), startable[0])
-        queue = queues[first]
+        startable = [name for name in unfinished if earlier_pools[name].isdisjoint(unfinished)]
+        # Canaries and control-plane nodes go alone, and before waves of several pools.
+        going_alone = [name for name in startable if queues[name][0].goes_alone]
+        first = going_alone[0] if going_alone else startable[0]
         strategy = pools.rules(first).strategy
-        other_queues = list[list[Batch]]()
-        if not queue[0].goes_alone:
-            for name in startable:
-                if name != first and pools.rules(name).strategy is strategy:
-                    other_queues.append(queues[name])
+        others = [name for name in startable if pools.rules(name).strategy is strategy]
+        others.remove(first)
+        combined = [first] if going_alone else [first, *others]
         if strategy is Strategy.ROLLING:
-            waves_by_pool = [
-                _take_first_part(queue),
-                *(_take_first_part(other) for other in other_queues),
-            ]
+            waves_by_pool = [_take_first_part(queues[name]) for name in combined]
             yield from _interleave(waves_by_pool, limits)
             continue
-        wave = queue.pop(0)
-        for other in other_queues:
-            wave = _fill_up(wave, other, limits)
+        wave = queues[first].pop(0)
+        for name in combined[1:]:
+            wave = _fill_up(wave, queues[name], limits)
         yield wave
 
 
 def _take_first_part(queue: list[Batch]) -> list[Batch]:
+    """Remove and return the queue's first waves, as far as they are of the same part."""
     part = _first_part(queue)
     del queue[: len(part)]
     return part
@@ -122,15 +125,16 @@ def _take_first_part(queue: list[Batch]) -> list[Batch]:
 def _interleave(waves_by_pool: Sequence[list[Batch]], limits: WaveLimits) -> Iterator[Batch]:
     """Yield the pools' waves in turn, each describing the parts of all pools."""
     all_parts = tuple(chain.from_iterable(waves[0].parts for waves in waves_by_pool))
-    most = limits.size if len(waves_by_pool) > 1 else waves_by_pool[0][0].most
+    most_at_once = limits.size if len(waves_by_pool) > 1 else waves_by_pool[0][0].most
     for next_waves in zip_longest(*waves_by_pool):
         for wave in next_waves:
+            # None if the pool has fewer waves.
             if wave:
-                yield replace(wave, parts=all_parts, most=most)
+                yield replace(wave, parts=all_parts, most=most_at_once)
 
 
 def _fill_up(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
-    """Move nodes that fit from the queue's first part to the wave."""
+    """Move nodes that fit from the queue's first part to the wave, and return it."""
     next_parts = queue[0].parts
     demands = wave.demands
     for index, next_wave in enumerate(_first_part(queue)):
@@ -138,12 +142,15 @@ def _fill_up(wave: Batch, queue: list[Batch], limits: WaveLimits) -> Batch:
             break
         demands, still_waiting = join_wave(demands, next_wave.demands, limits)
         queue[index] = replace(next_wave, demands=tuple(still_waiting))
-    queue[:] = [other for other in queue if other.demands]
-    if len(demands) == len(wave.demands):
+    # In place, because the caller goes on with the same list.
+    queue[:] = [next_wave for next_wave in queue if next_wave.demands]
+    has_gained_nodes = len(demands) > len(wave.demands)
+    if not has_gained_nodes:
         return wave
     parts = wave.parts if next_parts == wave.parts else wave.parts + next_parts
     return replace(wave, parts=parts, most=limits.size, demands=demands)
 
 
 def _first_part(queue: Sequence[Batch]) -> list[Batch]:
+    """Return the queue's waves of its first part, which come before all others."""
     return [wave for wave in queue if wave.parts == queue[0].parts]

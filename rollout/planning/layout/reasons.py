@@ -9,10 +9,13 @@ from rollout.planning.layout.waves import Batch, usage_of
 
 
 def wave_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[findings.WaveReason, ...]:
+    """Return why each wave has no more nodes, and how long its budgets delay it."""
     reasons = list[findings.WaveReason]()
-    for wave, following in zip_longest(waves, waves[1:]):
-        is_same_part = following is not None and following.parts == wave.parts
-        next_nodes = following.demands if is_same_part else ()
+    for wave, next_wave in zip_longest(waves, waves[1:]):
+        next_nodes: Sequence[NodeDemand] = ()
+        # Nodes of another part could not be in this wave.
+        if next_wave is not None and next_wave.parts == wave.parts:
+            next_nodes = next_wave.demands
         own_limits = wave.own_limits(limits)
         limit = _why_no_larger(wave, next_nodes, own_limits)
         delay = None if wave.rolling else _budget_delay(wave.demands, own_limits)
@@ -23,11 +26,12 @@ def wave_reasons(waves: Sequence[Batch], limits: WaveLimits) -> tuple[findings.W
 def _why_no_larger(
     wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> findings.WaveLimit:
-    """Return why the wave has no more nodes; `next_nodes` follow in the part."""
-    if wave.goes_alone or (wave.rolling and wave.rolling.in_flight == 1):
+    """Return why the wave has no more nodes; `next_nodes` are those of the next wave."""
+    if wave.goes_alone:
         return findings.OneAtATime()
     if wave.rolling:
-        return findings.NextOnReturn(wave.rolling.in_flight)
+        in_flight = wave.rolling.in_flight
+        return findings.OneAtATime() if in_flight == 1 else findings.NextOnReturn(in_flight)
     if len(wave.demands) >= limits.size:
         return findings.FullWave(limits.size)
     if wave.refused:
@@ -40,36 +44,49 @@ def _why_no_larger(
 def _first_conflict(
     wave: Batch, next_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> findings.WaveConflict | None:
+    """Return the first limit that a next node would exceed in this wave, or None."""
     for demand in next_nodes:
-        for conflict in _conflicts(wave.demands, demand, limits):
-            return conflict
+        conflicts = _conflicts(wave.demands, demand, limits)
+        if conflicts:
+            return conflicts[0]
     return None
 
 
 def obstacles_to_joining(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveLimit, ...]:
+    """Return all reasons why the node cannot join the wave; none if it could."""
     conflicts = _conflicts(wave, demand, limits)
-    is_full = len(wave) >= limits.size
-    return (*conflicts, findings.FullWave(limits.size)) if is_full else conflicts
+    if len(wave) >= limits.size:
+        return (*conflicts, findings.FullWave(limits.size))
+    return conflicts
 
 
 def _conflicts(
     wave: Sequence[NodeDemand], demand: NodeDemand, limits: WaveLimits
 ) -> tuple[findings.WaveConflict, ...]:
     """Return the limits that the wave and the node share, and that together they exceed."""
-    used = usage_of(wave, limits)
-    kept_budgets = {key for node in (demand, *wave) for key in node.kept_permits}
+    used_by_wave = usage_of(wave, limits)
+    budgets_with_kept_permits = set(demand.kept_permits)
+    for node in wave:
+        budgets_with_kept_permits.update(node.kept_permits)
     conflicts = list[findings.WaveConflict]()
     for key, need in sorted(limits.usage(demand).items()):
-        is_shared = used[key] > 0
-        if is_shared and used[key] + need > limits.allowed_in_all_rounds.get(key, 0):
+        used = used_by_wave[key]
+        # A node alone may exceed a limit.
+        is_shared = used > 0
+        if is_shared and used + need > limits.allowed_in_all_rounds.get(key, 0):
             allowed = limits.allowed.get(key, 0)
-            conflicts.append(_conflict(key, allowed, keeps_permits=key in kept_budgets))
+            keeps_permits = key in budgets_with_kept_permits
+            conflicts.append(_conflict(key, allowed, keeps_permits=keeps_permits))
     return tuple(dict.fromkeys(conflicts))
 
 
 def _conflict(key: str, allowed: int, *, keeps_permits: bool) -> findings.WaveConflict:
+    """Return the finding for the kind of limit that the key names.
+
+    `keeps_permits`: some permits of the budget come back only with their nodes.
+    """
     pool = pool_in(key)
     if pool:
         return findings.PoolFull(pool, allowed)
@@ -93,14 +110,20 @@ def _budget_delay(wave: Sequence[NodeDemand], limits: WaveLimits) -> findings.Bu
     """
     load = sum_of(demand.load for demand in wave)
     rates = limits.rates
+
+    def drain_seconds(budget: str) -> int:
+        return rates[budget].drain_seconds(load[budget])
+
     # In order, so that the first name wins a tie.
     exceeded = sorted(key for key in load.keys() & rates if load[key] > limits.allowed[key])
     if not exceeded:
         return None
-    closed = [key for key in exceeded if not rates[key].permits]
-    slowest = max(closed or exceeded, key=lambda key: rates[key].drain_seconds(load[key]))
+    closed = [budget for budget in exceeded if not rates[budget].permits]
     if closed:
-        return findings.BudgetDelay(slowest, permits=0)
-    without_budgets = max(demand.ending_seconds for demand in wave)
-    delay = limits.drain_seconds(wave) - without_budgets
-    return findings.BudgetDelay(slowest, rates[slowest].permits, delay) if delay else None
+        return findings.BudgetDelay(max(closed, key=drain_seconds), permits=0)
+    slowest = max(exceeded, key=drain_seconds)
+    seconds_without_budgets = max(demand.ending_seconds for demand in wave)
+    delay = limits.drain_seconds(wave) - seconds_without_budgets
+    if not delay:
+        return None
+    return findings.BudgetDelay(slowest, rates[slowest].permits, delay)

@@ -3,11 +3,10 @@
 Nodes in flight stay within each limit's capacity.
 """
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
-from itertools import groupby
+from itertools import chain, groupby
 from statistics import median
 from typing import NamedTuple
 
@@ -35,7 +34,8 @@ class _WaitingNode(NamedTuple):
 class RollingQueue:
     """Decides which waiting nodes of a rolling part may begin beside those in flight.
 
-    As many nodes may pass a blocked node as may be in flight; then what it needs is kept for it.
+    A node needs some of each limit (a key), until it ends. A node that lacks something is blocked,
+    and later nodes pass it: as many as may be in flight. Then what it needs is kept for it.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RollingQueue:
         waiting: Collection[str] | None = None,
         in_flight: Iterable[str] = (),
     ) -> None:
-        """`waiting` None: all nodes wait."""
+        """`order` has the nodes of the part; if `waiting` is None, all of them wait."""
         self._rules = rules
         self._node_count = len(order)
         self._in_flight_count = 0
@@ -62,9 +62,11 @@ class RollingQueue:
             self._begin(name)
 
     def candidates(self) -> Iterator[str]:
+        """Yield the nodes of which any one may begin now."""
         return (name for _, name in self._find_candidates())
 
     def begin_all(self) -> Iterator[str]:
+        """Begin and yield nodes, one by one, until no other may begin now."""
         while True:
             candidate = next(self._find_candidates(), None)
             if candidate is None:
@@ -75,26 +77,30 @@ class RollingQueue:
             yield name
 
     def end(self, name: str) -> None:
+        """Free what the node needed."""
         self._in_flight_count -= 1
         for key, need in self._needs(name).items():
             self._set_used(key, self._used[key] - need)
 
     def _find_candidates(self) -> Iterator[tuple[int, str]]:
-        """Yield nodes that may begin, with their index in `_waiting`."""
-        if self._in_flight_count >= self._rules.in_flight:
+        """Yield nodes of which any one may begin now, with their index in `_waiting`."""
+        is_full = self._in_flight_count >= self._rules.in_flight
+        if is_full:
             return
-        # Used up, or kept for an earlier node.
-        unavailable = self._used_up_mask
+        # Limits that are used up, or kept for an earlier node.
+        unavailable_mask = self._used_up_mask
         begun_count = self._node_count - len(self._waiting)
         for index, node in enumerate(self._waiting):
-            if not node.needed_mask & unavailable and not self._exceeds_capacity(node.name):
+            lacks_limit = node.needed_mask & unavailable_mask != 0
+            if not lacks_limit and not self._exceeds_capacity(node.name):
                 yield index, node.name
                 continue
             # `index` earlier nodes still wait; the other earlier ones have begun.
             begun_earlier = node.position_in_part - index
             passed_by = begun_count - begun_earlier
             if passed_by >= self._rules.in_flight:
-                unavailable |= node.needed_mask
+                # From now on, what the node needs is kept for it.
+                unavailable_mask |= node.needed_mask
 
     def _needs(self, name: str) -> Mapping[str, int]:
         return self._rules.holds.get(name, _NOTHING)
@@ -102,8 +108,9 @@ class RollingQueue:
     def _exceeds_capacity(self, name: str) -> bool:
         for key, need in self._needs(name).items():
             used = self._used[key]
+            is_shared = used > 0
             # A node over the capacity begins when it alone uses the limit.
-            if used and used + need > self._rules.capacity[key]:
+            if is_shared and used + need > self._rules.capacity[key]:
                 return True
         return False
 
@@ -114,13 +121,16 @@ class RollingQueue:
 
     def _set_used(self, key: str, used: int) -> None:
         self._used[key] = used
-        if used > 0 and used >= self._rules.capacity[key]:
+        # A limit of 0 is used up only while a node, which is alone, uses it.
+        is_used_up = used > 0 and used >= self._rules.capacity[key]
+        if is_used_up:
             self._used_up_mask |= self._bits[key]
         else:
             self._used_up_mask &= ~self._bits[key]
 
 
 def roll_parts(waves: Sequence[Batch], limits: WaveLimits) -> tuple[Batch, ...]:
+    """Join all waves of each part into one rolling wave."""
     parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.parts))
     return tuple(_roll_part(part, limits) for part in parts)
 
@@ -130,14 +140,15 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
     demands = tuple(demand for wave in part for demand in wave.demands)
     capacity = limits.allowed_in_all_rounds
     usages = {demand.name: limits.usage(demand) for demand in demands}
+    # Limits that the nodes in flight cannot exceed need not be watched.
     scarce_keys = _scarce_keys(usages.values(), capacity, first.most)
     holds = dict[str, dict[str, int]]()
     for name, usage in usages.items():
-        keys = sorted(usage.keys() & scarce_keys)
-        if keys:
-            holds[name] = {key: usage[key] for key in keys}
+        own_scarce_keys = sorted(usage.keys() & scarce_keys)
+        if own_scarce_keys:
+            holds[name] = {key: usage[key] for key in own_scarce_keys}
     rules = Rolling(
-        min(first.most, len(demands)),
+        in_flight=min(first.most, len(demands)),
         capacity={key: capacity.get(key, 0) for key in sorted(scarce_keys)},
         holds=holds,
     )
@@ -148,15 +159,16 @@ def _roll_part(part: Sequence[Batch], limits: WaveLimits) -> Batch:
 
 
 def _scarce_keys(
-    usages: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int
+    usages: Iterable[Mapping[str, int]], capacity: Mapping[str, int], in_flight: int
 ) -> set[str]:
-    """Return the limits that `most` nodes together can exceed."""
-    amounts_by_key = grouped(item for usage in usages for item in usage.items())
+    """Return the limits that so many nodes in flight together can exceed."""
+    amounts_by_key = grouped(chain.from_iterable(usage.items() for usage in usages))
     scarce = set[str]()
     for key, amounts in amounts_by_key.items():
         # A node may exceed a limit that no other uses.
         is_shared = len(amounts) > 1
-        if is_shared and sum(nlargest(most, amounts)) > capacity.get(key, 0):
+        most_used = sum(nlargest(in_flight, amounts))
+        if is_shared and most_used > capacity.get(key, 0):
             scarce.add(key)
     return scarce
 
@@ -169,7 +181,9 @@ def slow_first(part: Batch, seconds: Mapping[str, int]) -> Batch:
 
     def rank(demand: NodeDemand) -> int:
         node_seconds = seconds[demand.name]
-        return -node_seconds if node_seconds >= slow_seconds else 0
+        is_slow = node_seconds >= slow_seconds
+        # The slowest first; all others keep their order.
+        return -node_seconds if is_slow else 0
 
     return replace(part, demands=tuple(sorted(part.demands, key=rank)))
 
@@ -178,10 +192,10 @@ Leaving = Mapping[str, Sequence[Pod]]
 
 
 def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Batch:
-    """If the wave rolls, keep room for pods that fit only on certain nodes.
+    """If the wave rolls, keep room for pods that fit only on certain nodes, as by their labels.
 
-    Each set of such nodes is a limit: `Rolling.capacity` has how many may be drained at once, as
-    `place:pods-1`.
+    Each set of such nodes becomes a limit, such as `place:pods-1`, on how many of them may be
+    drained at once.
     """
     # One node may always be drained, so only several at once need a limit.
     if wave.rolling is None or wave.rolling.in_flight == 1:
@@ -196,7 +210,7 @@ def limit_node_groups(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> Ba
 def _groups_that_fit_a_pod(wave: Batch, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
     """Return each set of two or more nodes of the wave that a leaving pod fits on."""
     names = wave.names
-    # Equal demands have one set.
+    # Pods with equal rules share one set object, so its identity is a fast key.
     set_by_identity = dict[int, frozenset[str]]()
     for name in names:
         for pod in leaving.get(name, ()):
@@ -221,10 +235,11 @@ def _limit_node_group(
         memory = sum(request.memory for request in requests)
         return cpu, memory
 
-    most_first = sorted(members, key=total_requests, reverse=True)
-    worst = list(RollingQueue(rules, most_first).begin_all())
-    most = _most_with_room(worst, leaving, scheduler)
-    if most >= len(worst):
+    largest_first = sorted(members, key=total_requests, reverse=True)
+    # The nodes that the other limits let begin together.
+    worst_case = list(RollingQueue(rules, largest_first).begin_all())
+    most = _most_with_room(worst_case, leaving, scheduler)
+    if most >= len(worst_case):
         return rules
     holds = dict(rules.holds)
     for name in members:
@@ -236,18 +251,29 @@ def _most_with_room(names: Sequence[str], leaving: Leaving, scheduler: Scheduler
     """Return how many nodes, in this order, can be drained at once as well as one by one."""
 
     def is_crowded(size: int) -> bool:
-        pods_of = {name: leaving.get(name, ()) for name in names[:size]}
-        staying = _count_staying(pods_of, scheduler)
+        """Whether more pods fit nowhere if so many nodes are drained at once than one by one."""
+        pods_by_node = {name: leaving.get(name, ()) for name in names[:size]}
+        staying = _count_staying(pods_by_node, scheduler)
         if not staying:
             return False
-        staying_alone = (_count_staying({name: pods}, scheduler) for name, pods in pods_of.items())
-        return staying > sum(staying_alone)
+        staying_alone = 0
+        for name, pods in pods_by_node.items():
+            staying_alone += _count_staying({name: pods}, scheduler)
+        return staying > staying_alone
 
-    # One node always goes, so bisect the larger sizes.
-    larger_sizes = range(2, len(names) + 1)
-    return 1 + bisect_left(larger_sizes, True, key=is_crowded)
+    # A binary search for the smallest crowded size. One node is never crowded.
+    smallest = 2
+    largest = len(names) + 1
+    while smallest < largest:
+        size = (smallest + largest) // 2
+        if is_crowded(size):
+            largest = size
+        else:
+            smallest = size + 1
+    return smallest - 1
 
 
 def _count_staying(leaving: Leaving, scheduler: Scheduler) -> int:
+    """Return how many of the pods fit on no node that is not drained."""
     with scheduler.emptied(leaving) as staying:
         return sum(map(len, staying.values()))

@@ -57,7 +57,10 @@ class NodeDemand(Struct, frozen=True):
 
 
 class Rate(Struct, frozen=True):
-    """How fast a budget lets pods go: in rounds of `permits` pods."""
+    """How fast a budget lets pods go: in rounds of `permits` pods.
+
+    In each round, evictions use up the permits, which come back once the replacements are ready.
+    """
 
     permits: int
     # From an eviction until the pod is gone.
@@ -69,11 +72,14 @@ class Rate(Struct, frozen=True):
 
     def drain_seconds(self, pods: int, kept_permits: int = 0) -> int:
         """Return when so many pods are gone, if some permits do not come back."""
-        at_once = max(1, self.permits - kept_permits)
-        further_rounds = math.ceil(max(0, pods - at_once) / at_once)
+        # A budget without permits is assumed to let one pod go later.
+        pods_per_round = max(1, self.permits - kept_permits)
+        remaining_pods = max(0, pods - pods_per_round)
+        further_rounds = math.ceil(remaining_pods / pods_per_round)
         return self._first_round_seconds + further_rounds * self.seconds_per_round
 
     def rounds_within(self, seconds: float) -> int:
+        """Return how many rounds are over by then, from 1 to `MOST_ROUNDS`."""
         seconds_left = seconds - self._first_round_seconds
         further_rounds = int(seconds_left // max(1, self.seconds_per_round))
         return min(MOST_ROUNDS, max(1, further_rounds + 1))
@@ -86,7 +92,9 @@ class Rate(Struct, frozen=True):
 class WaveLimits(Struct, frozen=True, dict=True):
     """What nodes of a wave may take together.
 
-    A node over a limit shares its wave with no other that needs it.
+    A node over a limit shares its wave with no other that needs it. In each round, a wave may use
+    up a budget once: its pods are evicted, and the permits come back. More rounds make longer
+    waves with more nodes.
     """
 
     size: int
@@ -112,13 +120,17 @@ class WaveLimits(Struct, frozen=True, dict=True):
         return {key: most * self._rounds(key) for key, most in self.allowed.items()}
 
     def usage(self, demand: NodeDemand) -> Load:
-        """Return what a node uses of `allowed_in_all_rounds`; kept permits count in every round."""
+        """Return what a node uses of `allowed_in_all_rounds`.
+
+        A kept permit comes back only with the node, so it is missing in every round.
+        """
         if not demand.kept_permits:
             return demand.load
         usage = dict(demand.load)
-        for key, kept in demand.kept_permits.items():
+        for key, kept_permits in demand.kept_permits.items():
             if key in usage:
-                usage[key] += kept * (self._rounds(key) - 1)
+                further_rounds = self._rounds(key) - 1
+                usage[key] += kept_permits * further_rounds
         return usage
 
     def drain_seconds(self, nodes: Sequence[NodeDemand]) -> int:
@@ -126,10 +138,12 @@ class WaveLimits(Struct, frozen=True, dict=True):
         load = sum_of(node.load for node in nodes)
         kept_permits = sum_of(node.kept_permits for node in nodes)
         seconds = max((node.ending_seconds for node in nodes), default=0)
-        for key, need in load.items():
+        for key, pods in load.items():
             if key in self.rates:
-                kept = min(need, kept_permits.get(key, 0))
-                seconds = max(seconds, self.rates[key].drain_seconds(need - kept, kept))
+                # Pods that fit nowhere else keep their permits, which no other pod can use.
+                kept = min(pods, kept_permits.get(key, 0))
+                budget_seconds = self.rates[key].drain_seconds(pods - kept, kept)
+                seconds = max(seconds, budget_seconds)
         return seconds
 
 
@@ -147,7 +161,10 @@ _NOT_SERVING = ("Job",)
 
 
 class UnbudgetedOwners(Struct, frozen=True):
-    """Owners without a budget that could lose all pods at once."""
+    """Owners without a budget that could lose all their pods at once.
+
+    An owner is a key such as `replicaset/namespace/name`.
+    """
 
     # How many pods of each owner may be away.
     allowed: Mapping[str, int]
@@ -158,28 +175,31 @@ class UnbudgetedOwners(Struct, frozen=True):
     def of(
         cls, leaving: Mapping[str, Sequence[Pod]], pods: Iterable[Pod], index: BudgetIndex
     ) -> "UnbudgetedOwners":
-        replicas = Counter(_owner_key(pod) for pod in pods if _is_serving(pod))
+        """Find the owners; `leaving` has the pods that each node's drain moves."""
+        replica_counts = Counter(_owner_key(pod) for pod in pods if _is_serving(pod))
         loads = dict[str, Counter[str]]()
-        for node, node_pods in leaving.items():
-            serving = (pod for pod in node_pods if _is_serving(pod))
-            loads[node] = Counter(_owner_key(pod) for pod in serving if not index.covering(pod))
+        for node, leaving_pods in leaving.items():
+            serving = [pod for pod in leaving_pods if _is_serving(pod)]
+            without_budget = [pod for pod in serving if not index.covering(pod)]
+            loads[node] = Counter(_owner_key(pod) for pod in without_budget)
         total_load = sum_of(loads.values())
         allowed = dict[str, int]()
-        for owner, count in replicas.items():
-            loses_all = total_load.get(owner, 0) >= count
-            # A single replica cannot stay.
-            if count > 1 and loses_all:
-                allowed[owner] = count - 1
+        for owner, replicas in replica_counts.items():
+            could_lose_all = total_load.get(owner, 0) >= replicas
+            # An only replica has to leave, whatever the limit.
+            if could_lose_all and replicas > 1:
+                allowed[owner] = replicas - 1
         limited_loads = dict[str, Load]()
         for node, load in loads.items():
-            limited_loads[node] = {owner: need for owner, need in load.items() if owner in allowed}
+            limited_loads[node] = {owner: load[owner] for owner in load if owner in allowed}
         return cls(allowed, limited_loads)
 
     def warnings_of(self, node: str) -> tuple[PlanWarning, ...]:
+        """Warn of owners that have all their pods on this node."""
         warnings = list[PlanWarning]()
-        for owner, need in sorted(self.loads.get(node, {}).items()):
-            if need > self.allowed[owner]:
-                warnings.append(warning(node, owner, AllReplicas(need)))
+        for owner, pods_on_node in sorted(self.loads.get(node, {}).items()):
+            if pods_on_node > self.allowed[owner]:
+                warnings.append(warning(node, owner, AllReplicas(pods_on_node)))
         return tuple(warnings)
 
 

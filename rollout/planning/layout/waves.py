@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,7 +18,11 @@ from rollout.planning.layout.sharing import MoveCost, NodeDemand, WaveLimits, su
 
 
 class Batch(Struct, frozen=True):
-    """The nodes of one wave."""
+    """The nodes of one wave, as what they need (`demands`).
+
+    A part of the rollout is a stage, a step of the ramp or a zone, whose nodes go in the same
+    waves. A wave that several pools share has a part of each.
+    """
 
     demands: tuple[NodeDemand, ...]
     parts: tuple[WavePart, ...] = ()
@@ -44,6 +49,8 @@ class Batch(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
+    """Waves in order, with the limits that they keep."""
+
     waves: tuple[Batch, ...]
     # No layout with these rules has fewer waves.
     lower_bound: int
@@ -58,9 +65,8 @@ def lay_out(
     control_plane = [demand for demand in demands if demand.control_plane]
     control_plane.sort(key=_by_name)
     waves, least_waves = _worker_waves(workers, limits, policy, ramp)
-    control_plane_waves = [
-        Batch((demand,), (WavePart(stage=WaveStage.CONTROL_PLANE),)) for demand in control_plane
-    ]
+    control_plane_part = WavePart(stage=WaveStage.CONTROL_PLANE)
+    control_plane_waves = [Batch((demand,), (control_plane_part,)) for demand in control_plane]
     if policy.control_plane is ControlPlaneOrder.FIRST:
         ordered = control_plane_waves + waves
     else:
@@ -73,19 +79,20 @@ def _worker_waves(
 ) -> tuple[list[Batch], int]:
     """Return the waves, and the least number that any layout needs."""
     ordered = sorted(demands, key=_by_name)
-    canary = (WavePart(stage=WaveStage.CANARY),)
-    waves = [Batch((demand,), canary) for demand in ordered[: policy.canary]]
+    canaries = ordered[: policy.canary]
+    others = ordered[policy.canary :]
+    canary_part = WavePart(stage=WaveStage.CANARY)
+    waves = [Batch((demand,), (canary_part,)) for demand in canaries]
     least_waves = len(waves)
-    for step, selected, step_limits in _ramp_steps(ordered[policy.canary :], limits, ramp):
-        groups = grouped((demand.group, demand) for demand in selected)
-        for group in sorted(groups, key=natural_key):
-            members = groups[group]
+    for step, step_nodes, step_limits in _ramp_steps(others, limits, ramp):
+        nodes_by_group = grouped((demand.group, demand) for demand in step_nodes)
+        for group in sorted(nodes_by_group, key=natural_key):
+            nodes = nodes_by_group[group]
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
             part = WavePart(step=step, group=zone)
-            waves += [
-                Batch(wave, (part,), step_limits.size) for wave in _pack(members, step_limits)
-            ]
-            least_waves += _least_waves(members, step_limits)
+            packed = _pack(nodes, step_limits)
+            waves += [Batch(wave_nodes, (part,), step_limits.size) for wave_nodes in packed]
+            least_waves += _least_waves(nodes, step_limits)
     return waves, max(least_waves, _least_waves_by_limits(demands, limits))
 
 
@@ -93,16 +100,18 @@ def _ramp_steps(
     demands: Sequence[NodeDemand], limits: WaveLimits, ramp: Sequence[int]
 ) -> Iterator[tuple[int, Sequence[NodeDemand], WaveLimits]]:
     """Yield each step's number (0 for the rest), nodes and limits."""
-    remaining = sorted(
-        demands, key=lambda demand: (natural_key(demand.group), _by_move_cost(demand))
-    )
+
+    def rank(demand: NodeDemand) -> tuple[NaturalKey, tuple[MoveCost, NaturalKey]]:
+        return natural_key(demand.group), _by_move_cost(demand)
+
+    remaining = sorted(demands, key=rank)
+    # The ramp's last size is for all remaining waves.
     for number, size in enumerate(ramp[:-1], start=1):
         step_limits = replace(limits, size=min(size, limits.size))
         yield number, remaining[:size], step_limits
         remaining = remaining[size:]
-    if ramp:
-        limits = replace(limits, size=min(ramp[-1], limits.size))
-    yield 0, remaining, limits
+    last_limits = replace(limits, size=min(ramp[-1], limits.size)) if ramp else limits
+    yield 0, remaining, last_limits
 
 
 def _by_name(demand: NodeDemand) -> NaturalKey:
@@ -114,18 +123,20 @@ def _by_move_cost(demand: NodeDemand) -> tuple[MoveCost, NaturalKey]:
 
 
 def usage_of(demands: Sequence[NodeDemand], limits: WaveLimits) -> Counter[str]:
+    """Return how much of each limit the nodes use together; 0 for others."""
     return Counter(sum_of(limits.usage(demand) for demand in demands))
 
 
 def join_wave(
     wave: Sequence[NodeDemand], waiting_nodes: Sequence[NodeDemand], limits: WaveLimits
 ) -> tuple[tuple[NodeDemand, ...], list[NodeDemand]]:
-    """Return the wave with waiting nodes that fit, in order, and the rest."""
+    """Return the wave, with those waiting nodes that fit, and the rest of the waiting nodes."""
     used = dict(usage_of(wave, limits))
     demands = list(wave)
     still_waiting = list[NodeDemand]()
     for index, demand in enumerate(waiting_nodes):
-        if len(demands) >= limits.size:
+        is_full = len(demands) >= limits.size
+        if is_full:
             return tuple(demands), [*still_waiting, *waiting_nodes[index:]]
         needs = limits.usage(demand)
         if not _fits(needs, used, limits.allowed_in_all_rounds):
@@ -138,7 +149,10 @@ def join_wave(
 
 
 def _fits(needs: Load, used: Load, capacity: Mapping[str, int]) -> bool:
-    """Whether a node fits a wave that has `used` this. It may exceed a limit that no other uses."""
+    """Whether a node fits in a wave that has `used` this much of each limit.
+
+    A node may exceed a limit that no other node of the wave uses.
+    """
     shared_keys = [key for key in needs if used.get(key)]
     return all(used[key] + needs[key] <= capacity.get(key, 0) for key in shared_keys)
 
@@ -149,9 +163,10 @@ def _least_waves(demands: Sequence[NodeDemand], limits: WaveLimits) -> int:
 
 
 def _least_waves_by_limits(demands: Iterable[NodeDemand], limits: WaveLimits) -> int:
+    """Return how many waves the limit that the nodes need most often takes."""
     least = 0
-    usages = (limits.usage(demand) for demand in demands)
-    amounts_by_key = grouped(item for usage in usages for item in usage.items())
+    usages = [limits.usage(demand) for demand in demands]
+    amounts_by_key = grouped(chain.from_iterable(usage.items() for usage in usages))
     for key, amounts in amounts_by_key.items():
         allowed = limits.allowed_in_all_rounds.get(key, 0)
         least = max(least, _least_waves_by_limit(amounts, allowed))
@@ -159,23 +174,25 @@ def _least_waves_by_limits(demands: Iterable[NodeDemand], limits: WaveLimits) ->
 
 
 def _least_waves_by_limit(amounts: Sequence[int], allowed: int) -> int:
+    """Return how many waves nodes need that use these amounts of a limit."""
     # A node that uses up the limit needs its own wave.
     nodes_alone = sum(1 for amount in amounts if amount >= max(1, allowed))
     shared_amount = sum(amount for amount in amounts if amount < allowed)
-    return nodes_alone + (math.ceil(shared_amount / allowed) if shared_amount else 0)
+    shared_waves = math.ceil(shared_amount / allowed) if shared_amount else 0
+    return nodes_alone + shared_waves
 
 
 def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeDemand, ...]]:
-    """Pack nodes into few waves, those that move the fewest pods first.
+    """Pack nodes into few waves, and sort waves so that the first move the fewest pods.
 
-    Pods evicted early mostly move again.
+    A pod that is evicted early often moves to a node that is drained later, so it moves again.
     """
     waves = list[tuple[NodeDemand, ...]]()
     waiting_nodes = _most_contended_first(demands, limits)
     while waiting_nodes:
         wave, waiting_nodes = join_wave((), waiting_nodes, limits)
         waves.append(tuple(sorted(wave, key=_by_move_cost)))
-    # Another round for a few nodes is shorter than another wave.
+    # To use up budgets once more for a few nodes takes less time than another wave.
     merged = _merge_smallest(_cheapest_first(waves), limits.with_another_round)
     return _cheapest_first(merged)
 
@@ -183,37 +200,40 @@ def _pack(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[tuple[NodeD
 def _merge_smallest(
     waves: Sequence[tuple[NodeDemand, ...]], limits: WaveLimits
 ) -> Sequence[tuple[NodeDemand, ...]]:
-    """Divide the smallest wave among the others, if it all fits."""
+    """Divide the smallest wave among the others, if all its nodes fit."""
     if not waves:
         return waves
-    fuller = sorted(waves, key=len, reverse=True)
-    waiting_nodes: Sequence[NodeDemand] = fuller.pop()
-    for index, wave in enumerate(fuller):
-        fuller[index], waiting_nodes = join_wave(wave, waiting_nodes, limits)
-    return waves if waiting_nodes else fuller
+    larger = sorted(waves, key=len, reverse=True)
+    smallest = larger.pop()
+    waiting_nodes: Sequence[NodeDemand] = smallest
+    for index, wave in enumerate(larger):
+        larger[index], waiting_nodes = join_wave(wave, waiting_nodes, limits)
+    return waves if waiting_nodes else larger
 
 
 def _most_contended_first(demands: Sequence[NodeDemand], limits: WaveLimits) -> list[NodeDemand]:
-    """Sort nodes by wait for completion, to wait together, then by scarcity of their limits."""
+    """Sort nodes by wait for completion, to wait together, then by contention for their limits."""
     capacity = limits.allowed_in_all_rounds
-    ordered = sorted(demands, key=_by_move_cost)
-    usages = {demand.name: limits.usage(demand) for demand in ordered}
-    node_counts = Counter(key for usage in usages.values() for key in usage)
+    cheapest_first = sorted(demands, key=_by_move_cost)
+    usages = {demand.name: limits.usage(demand) for demand in demands}
+    users_of_limit = Counter(chain.from_iterable(usages.values()))
 
     def contention(demand: NodeDemand) -> float:
-        shares = list[float]()
+        """Return the sum of the shares of limits that it takes, each times the limit's users."""
+        weighted_shares = list[float]()
         for key, need in usages[demand.name].items():
-            shares.append(node_counts[key] * need / max(1, capacity.get(key, 0)))
-        return sum(shares)
+            weighted_shares.append(users_of_limit[key] * need / max(1, capacity.get(key, 0)))
+        return sum(weighted_shares)
 
     def rank(demand: NodeDemand) -> tuple[int, float]:
         return demand.wait_seconds, contention(demand)
 
-    return sorted(ordered, key=rank, reverse=True)
+    # Among nodes of equal rank, the cheapest stay first.
+    return sorted(cheapest_first, key=rank, reverse=True)
 
 
 def _cheapest_first(waves: Iterable[tuple[NodeDemand, ...]]) -> list[tuple[NodeDemand, ...]]:
-    """Sort waves by longest wait for completion, fewest pods, most nodes, and name."""
+    """Sort waves by longest wait for completion, lowest cost, most nodes, and name."""
 
     def rank(wave: tuple[NodeDemand, ...]) -> tuple[int, MoveCost, int, NaturalKey]:
         longest_wait = max(demand.wait_seconds for demand in wave)

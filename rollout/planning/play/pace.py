@@ -57,7 +57,11 @@ class _LastResult(msgspec.Struct, frozen=True):
 
 
 class Pace(Struct, frozen=True):
-    """Estimates how many seconds steps take, from what they took before."""
+    """Estimates how many seconds steps take, from what they took before.
+
+    An ending is the time from a pod's eviction until it is gone, a start the time until a pod is
+    ready. An ending takes at most the pod's grace period.
+    """
 
     # From local journals, sorted.
     past: PastDurations
@@ -92,10 +96,13 @@ class Pace(Struct, frozen=True):
         return bool(self.past.reboots)
 
     def ending_seconds(self, grace: int, nodes: int = 1) -> int:
-        """Return how long pods of this grace period take to end on the slowest node."""
+        """Return how long pods of this grace period take to terminate on the slowest node."""
         longest = grace + _CALL_SECONDS
+        # A drain includes the ending, so without known endings it is an upper estimate.
         past = self.past.endings or self.past.drains
-        return min(longest, _slowest(past, nodes)) if past else longest
+        if not past:
+            return longest
+        return min(longest, _slowest(past, nodes))
 
     def ending_seconds_of(self, owner_uids: Iterable[str], grace: int) -> int:
         """Return how long one node's pods of these owners take to terminate.
@@ -103,17 +110,21 @@ class Pace(Struct, frozen=True):
         Owners without a past count by the grace period.
         """
         uids = list(owner_uids)
-        endings = self.endings_by_owner
-        past_endings = [endings[uid] for uid in uids if uid in endings]
-        longest = max(past_endings, default=0)
-        if uids and len(past_endings) == len(uids):
-            return min(grace + _CALL_SECONDS, longest)
-        return max(longest, self.ending_seconds(grace))
+        past_endings = list[int]()
+        for uid in uids:
+            if uid in self.endings_by_owner:
+                past_endings.append(self.endings_by_owner[uid])
+        slowest_known = max(past_endings, default=0)
+        are_all_known = bool(uids) and len(past_endings) == len(uids)
+        if are_all_known:
+            return min(grace + _CALL_SECONDS, slowest_known)
+        return max(slowest_known, self.ending_seconds(grace))
 
     def budget_rate(self, permits: int, grace: int, kind_by_owner: Mapping[str, str]) -> Rate:
         """Return how fast a budget lets pods of these owners (UIDs) go."""
         ending = self.ending_seconds_of(kind_by_owner, grace)
         starting = self.starting_seconds(kind_by_owner)
+        # A pod's permit comes back when its replacement is ready.
         are_replaced_at_once = REPLACED_AT_ONCE.issuperset(kind_by_owner.values())
         seconds_per_round = starting if are_replaced_at_once else ending + starting
         return Rate(permits, ending, seconds_per_round)
@@ -122,19 +133,21 @@ class Pace(Struct, frozen=True):
         """Return how long the slowest replacement of these owners takes to be ready."""
         starts = [self.starts_by_owner.get(uid, _START_SECONDS) for uid in owner_uids]
         slowest = max(starts, default=_START_SECONDS)
+        if self.has_past_reboots:
+            return slowest
         # Until a reboot was measured, an estimate is rather too long than too short.
-        return slowest if self.has_past_reboots else max(slowest, _START_SECONDS)
+        return max(slowest, _START_SECONDS)
 
     def reboot_seconds(self, before_reboot: int, nodes: int) -> int:
         """Return how long the slowest of the nodes' reboots takes.
 
-        If only whole runs are known, the `before_reboot` seconds of a run are subtracted, and at
-        least half of it is left for the reboot.
+        `before_reboot` is how long a node's run takes until then, such as for its drain.
         """
         if self.past.reboots:
             return _slowest(self.past.reboots, nodes)
         if not self.node_runs:
             return _REBOOT_SECONDS
+        # Only whole runs are known: the rest of a run is its reboot, of at least half of the run.
         node_run = _slowest(self.node_runs, nodes)
         return max(node_run - before_reboot, node_run // 2)
 
@@ -142,9 +155,11 @@ class Pace(Struct, frozen=True):
         """Return how long a wave that moved these pods settles at least."""
         if not self.past.settles:
             return 0
-        # The play waits for pods with known start times.
-        if all(pod.owner.uid in self.starts_by_owner for pod in pods if pod.owner):
-            return min(round(self.past.settles[0]), _START_SECONDS)
+        owner_uids = {pod.owner.uid for pod in pods if pod.owner}
+        # The simulation itself waits for starts of known length, so the shortest past is enough.
+        if owner_uids <= self.starts_by_owner.keys():
+            shortest_settle = round(self.past.settles[0])
+            return min(shortest_settle, _START_SECONDS)
         return self.usual_settle
 
     def estimate_rollout(self, waves: Iterable[Wave]) -> TimeEstimate:
@@ -184,6 +199,10 @@ class Pace(Struct, frozen=True):
 def _endings_of(
     pods: Iterable[Pod], past_by_owner: Mapping[str, Sequence[float]]
 ) -> Mapping[str, int]:
+    """Return the median time that pods took to terminate, by owner UID.
+
+    `past_by_owner` has the owners as `kind/namespace/name`.
+    """
     if not past_by_owner:
         return {}
     endings = dict[str, int]()
@@ -199,11 +218,13 @@ def _endings_of(
 def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     """Return the median time that pods took to be ready, by owner UID.
 
-    Very long times are dropped: these pods were unready later.
+    Very long times are dropped: these pods were probably ready, then unready for a while.
     """
     starts: dict[str, list[int]] = defaultdict(list)
     for pod in pods:
-        if pod.owner and pod.start_seconds is not None and pod.start_seconds <= _LONGEST_START:
+        if pod.owner is None or pod.start_seconds is None:
+            continue
+        if pod.start_seconds <= _LONGEST_START:
             starts[pod.owner.uid].append(pod.start_seconds)
     return {uid: median_low(seconds) for uid, seconds in starts.items()}
 
@@ -213,6 +234,7 @@ def _slowest(past: Sequence[float], number: int) -> int:
 
     For one step this is the median, for many about the longest.
     """
+    # On average, the longest of n random steps is at the quantile n / (n + 1).
     rank = math.ceil(len(past) * number / (number + 1))
     return round(past[rank - 1])
 
@@ -226,7 +248,7 @@ def _of_journals(past: Sequence[float]) -> str:
 
 
 def last_run_seconds(node: Node) -> float | None:
-    """Return the node's last run in seconds; None if failed or unknown."""
+    """Return how long the node's last run took, or None if it failed or is unknown."""
     text = node.annotations.get(marks.LAST_RESULT)
     if not text:
         return None
@@ -235,7 +257,9 @@ def last_run_seconds(node: Node) -> float | None:
         seconds = Duration.parse(result.took)
     except (msgspec.MsgspecError, RecursionError, UsageError):
         return None
-    return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
+    if result.outcome != "succeeded" or seconds <= 0:
+        return None
+    return float(seconds)
 
 
 def slowest_node_seconds(
@@ -254,7 +278,9 @@ def slowest_node_seconds(
         reboots += rescue_seconds + reboot
     ready = _longest(policy.ready_timeout, [pool.ready_timeout for pool in pools])
     hooks = policy.gates.hooks
-    checks = hooks.timeout * (bool(hooks.before) + bool(hooks.after) + playbooks)
+    # The timeout applies to all annotations before the reboot, to all after it, and to playbooks.
+    check_count = bool(hooks.before) + bool(hooks.after) + playbooks
+    checks = hooks.timeout * check_count
     waits = policy.courtesy.drain_delay + policy.courtesy.reboot_delay
     completion = policy.drain.completion
     if completion.is_used:
@@ -266,4 +292,5 @@ def slowest_node_seconds(
 
 
 def _longest(default: Duration, of_pools: Iterable[Duration | None]) -> Duration:
+    """Return the longest timeout; a pool with None has the default."""
     return max([default, *filter(None, of_pools)])

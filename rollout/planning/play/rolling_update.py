@@ -55,7 +55,7 @@ class PlayedUpdate:
         return f"{self.pods[0].uid}+{self._restarts}"
 
     def start_pods(self) -> Iterator[tuple[Pod, Pod]]:
-        """Yield the pods that start now, each with the pod of the rollout's start that it copies."""
+        """Yield copies that start now, each with its original from the rollout's start."""
         most_pods = self.desired + self.surge
         while len(self.new) < self.desired and len(self.old) + len(self.new) < most_pods:
             copies_before, index = divmod(self._started, len(self.pods))
