@@ -26,16 +26,22 @@ _TICK = 5.0
 _ROLE = "node-role.kubernetes.io/"
 
 
-def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: Phase) -> None:
-    """Request the checks called `name`, and wait until these annotations are true."""
+def await_checks(task: NodeTask, annotations: Sequence[str], occasion: str, phase: Phase) -> None:
+    """Request other tools' checks by a label, and wait until their answers are true.
+
+    `annotations`: the answers. `occasion`: `BEFORE` or `AFTER` the reboot.
+    """
     if not annotations:
         return
     hooks = task.policy.gates.hooks
-    label = hooks.prefix + name
+    label = hooks.prefix + occasion
     deadline = task.cluster.deadline(hooks.timeout)
     _request_checks(task, label, annotations)
     with watch_node(task.cluster, task.name, deadline) as view:
-        while missing := _missing_answers(view.items(), annotations):
+        while True:
+            missing = _missing_answers(view.items(), annotations)
+            if not missing:
+                break
             task.check_may_act()
             _require_mark_on_node(task, view.items())
             if deadline.expired:
@@ -48,18 +54,20 @@ def await_checks(task: NodeTask, annotations: Sequence[str], name: str, phase: P
             task.report_step(phase, f"waiting for checks: {missing}", activity=Activity.WAITING)
             task.cluster.clock.wait(view.changed, min(_TICK, max(0.1, deadline.remaining)))
             view.changed.clear()
-    removed = dict.fromkeys((*annotations, marks.HOOK_LABEL_ANNOTATION))
-    change_node(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": removed}})
+    removed_annotations = dict.fromkeys((*annotations, marks.HOOK_LABEL_ANNOTATION))
+    metadata = {"labels": {label: None}, "annotations": removed_annotations}
+    change_node(task, lambda _node: {"metadata": metadata})
 
 
 def _require_mark_on_node(task: NodeTask, watched: Sequence[Node]) -> None:
     """Raise as `require_mark`, or `ApiNotFoundError` if the Node was deleted."""
+    # A view without the Node may also not have it yet.
     node = watched[0] if watched else task.read_node()
     require_mark(task, node)
 
 
 def _missing_answers(nodes: Sequence[Node], annotations: Sequence[str]) -> str:
-    """Name the annotations that are not true yet."""
+    """Return the names of the annotations that are not true yet, as a text."""
     present = nodes[0].annotations if nodes else {}
     return ", ".join(name for name in annotations if present.get(name) != _TRUE)
 
@@ -69,6 +77,7 @@ def _request_checks(task: NodeTask, label: str, annotations: Sequence[str]) -> N
 
     def change(node: Node) -> Patch:
         require_mark(task, node)
+        # An earlier process of this rollout may have set the label.
         is_our_label = node.annotations.get(marks.HOOK_LABEL_ANNOTATION) == label
         if label in node.labels and not is_our_label:
             raise NodeFailure(
@@ -118,6 +127,7 @@ def run_playbook(context: NodeContext, boot: BootFacts | None = None) -> None:
 def _playbook_variables(
     context: NodeContext, occasion: Occasion, boot: BootFacts | None
 ) -> Mapping[str, object]:
+    """Return the extra variables of a playbook; `boot` is the one after the reboot."""
     node = context.read_node()
     planned = context.planned
     roles = [label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)]

@@ -6,7 +6,6 @@ the other waits for that: never do both continue or both give up.
 """
 
 from collections.abc import Mapping
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -47,30 +46,33 @@ DELETED = "its Node was deleted since the plan was made"
 def claim_and_cordon(
     context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = ""
 ) -> None:
-    """Mark the node, admit it, then annotate and cordon it in one write.
+    """Mark the node, await its admission by gates and limits, then cordon it and write all marks.
 
     `RefusedError` if it is to be tried again, `NotStartedError` if it is skipped: no mark is left.
     Other errors may leave a mark. `detected`: what requires the reboot, as an annotation.
     """
     _check_gates_before_mark(context)
-    ready = ready_of(context.read_pods())
+    ready_now = ready_of(context.read_pods())
     node_before = _write_first_mark(context)
-    admit_and_read = partial(
-        _admit_and_read, context, facts, context.cluster.deadline(_WITHDRAW_SECONDS)
-    )
+    patience = context.cluster.deadline(_WITHDRAW_SECONDS)
+
+    def read_once_admitted(api: ClusterApi) -> Node:
+        return _await_admission(context, facts, patience, api)
 
     def cordon_patch(node: Node) -> Patch:
         require_mark(context, node)
         _check_is_as_planned(context, node)
         _check_not_cordoned_since(node_before, node)
         is_our_exclusion = _is_our_exclusion(context, node)
+        # A failed rollout's mark may name pods that are not ready now.
+        ready_pods = {**ready_before(node), **ready_now}
         annotations = {
             **marks_of_run(context, Phase.CORDONED),
             marks.STAGED_VERSION: staged_version or None,
             marks.DETECTED: detected or None,
             marks.CORDONED_BY_US: "true" if _is_our_cordon(node) else None,
             marks.EXCLUDED_BY_US: "true" if is_our_exclusion else None,
-            marks.READY_BEFORE: ready_text({**ready_before(node), **ready}),
+            marks.READY_BEFORE: ready_text(ready_pods),
         }
         return {
             "metadata": {
@@ -82,10 +84,10 @@ def claim_and_cordon(
 
     try:
         # After a conflict, both run again. Nothing slow is between the admission and the write.
-        change_node(context, read=admit_and_read, change=cordon_patch)
+        change_node(context, read=read_once_admitted, change=cordon_patch)
     except RefusedError:
         # The node waits again, so a mark that an earlier process of this rollout left goes, too.
-        had_our_mark = _is_only_marked_by(context, node_before)
+        had_our_mark = _has_only_our_mark(context, node_before)
         _remove_first_mark(context, {} if had_our_mark else node_before.annotations)
         raise
     except NotStartedError:
@@ -97,6 +99,7 @@ def claim_and_cordon(
 def _cordon_labels(
     context: NodeContext, facts: HostFacts, *, is_our_exclusion: bool
 ) -> Mapping[str, str]:
+    """Return the labels to set with the cordon: of FLUO's agent, and for load balancers."""
     policy = context.policy
     labels = dict(fluo_agent_labels(policy, facts.running_version, facts.os_id, facts.group))
     if is_our_exclusion and policy.exclude_from_load_balancers:
@@ -105,11 +108,13 @@ def _cordon_labels(
 
 
 def _is_our_exclusion(context: NodeContext, node: Node) -> bool:
-    """Whether the load balancers' label is rollout's, or is about to be."""
+    """Whether rollout has set the load balancers' label, or is about to set it."""
     if is_excluded_by_us(node):
         return True
-    is_excluded = marks.EXCLUDED_FROM_BALANCERS in node.labels
-    return bool(context.policy.exclude_from_load_balancers) and not is_excluded
+    is_excluded_by_others = marks.EXCLUDED_FROM_BALANCERS in node.labels
+    if is_excluded_by_others:
+        return False
+    return bool(context.policy.exclude_from_load_balancers)
 
 
 def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
@@ -122,14 +127,15 @@ def marks_of_run(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _write_first_mark(task: NodeTask) -> Node:
-    """Return the Node from before the mark."""
+    """Mark the Node as pending; return it as it was before the mark."""
     before: Node | None = None
 
     def change(node: Node) -> Patch:
         nonlocal before
         _check_is_as_planned(task, node)
-        # Called again after a conflict, it may find our mark: keep the Node from before.
-        if before is None or not _is_only_marked_by(task, node):
+        # After a conflict or an outage, this runs again: our mark may be on the Node already.
+        has_new_mark = before is not None and _has_only_our_mark(task, node)
+        if not has_new_mark:
             before = node
         return {"metadata": {"annotations": marks_of_run(task, Phase.PENDING)}}
 
@@ -138,17 +144,19 @@ def _write_first_mark(task: NodeTask) -> Node:
     return before
 
 
-def _is_only_marked_by(task: NodeTask, node: Node) -> bool:
+def _has_only_our_mark(task: NodeTask, node: Node) -> bool:
+    """Whether this rollout has marked the Node, but not cordoned it yet."""
     return node.annotations.get(marks.RUN) == task.run_id and is_only_marked(node)
 
 
 def _remove_first_mark(task: NodeTask, annotations_before: Mapping[str, str]) -> None:
-    annotations = {name: annotations_before.get(name) for name in marks.OF_RUN}
+    """Restore the annotations from before the mark, unless the Node was cordoned since."""
+    restored = {name: annotations_before.get(name) for name in marks.OF_RUN}
 
     def change(node: Node) -> Patch | None:
-        if not _is_only_marked_by(task, node):
+        if not _has_only_our_mark(task, node):
             return None
-        return {"metadata": {"annotations": annotations}}
+        return {"metadata": {"annotations": restored}}
 
     change_node(task, change)
 
@@ -160,7 +168,7 @@ def _check_gates(context: NodeContext) -> None:
 
 
 def _check_gates_before_mark(context: NodeContext) -> None:
-    """Check the gates, so that a node that one holds is not even marked.
+    """`RefusedError` if a gate holds the node, before it is even marked.
 
     An earlier process may have marked it: that mark is removed.
     """
@@ -172,10 +180,13 @@ def _check_gates_before_mark(context: NodeContext) -> None:
         raise
 
 
-def _admit_and_read(
+def _await_admission(
     context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi
 ) -> Node:
-    """Wait until the node may be cordoned; return its Node. Raises as `claim_and_cordon`."""
+    """Wait until gates and limits admit the node; return its Node as read then.
+
+    Only other rollouts that give way are waited for. Raises as `claim_and_cordon`.
+    """
     name = context.name
     while True:
         _check_gates(context)
@@ -185,20 +196,20 @@ def _admit_and_read(
         check_eligible(context, nodes[name], facts)
         limit = context.engine.away_limit_of(nodes.values())
         # Includes the node itself; `why_full` does not count it.
-        away = away_reasons(nodes.values(), context.policy, api.server_time()).keys()
-        giving_way = {other for other in away if gives_way(nodes[other], name)}
-        full_after_withdrawals = limit.why_full(name, away - giving_way)
+        unavailable = away_reasons(nodes.values(), context.policy, api.server_time()).keys()
+        giving_way = {other for other in unavailable if gives_way(nodes[other], name)}
+        full_after_withdrawals = limit.why_full(name, unavailable - giving_way)
         if full_after_withdrawals:
             raise RefusedError(finding=full_after_withdrawals)
         busy = context.engine.find_busy_controller(name, nodes.values())
         if busy and not gives_way(nodes[busy.node], name):
             raise RefusedError(finding=busy)
-        # Either may pass once other rollouts withdraw.
-        transient = limit.why_full(name, away) or busy
-        if transient is None:
+        # What is left ends once the nodes that give way are withdrawn by their rollouts.
+        until_withdrawals = limit.why_full(name, unavailable) or busy
+        if until_withdrawals is None:
             return nodes[name]
         if patience.expired:
-            raise RefusedError(finding=transient)
+            raise RefusedError(finding=until_withdrawals)
         patience.pause(_PAUSE)
 
 
@@ -207,8 +218,9 @@ def check_eligible(context: NodeContext, node: Node, observation: HostObservatio
 
     Only a node planned without an update may be rebooted without one.
     """
-    may_be_idle = context.policy.reboot_idle and not context.planned.staged
-    policy = replace(context.policy, include_cordoned=True, reboot_idle=may_be_idle)
+    needs_no_update = context.policy.reboot_idle and not context.planned.staged
+    # `_check_is_as_planned` judges a cordon.
+    policy = replace(context.policy, include_cordoned=True, reboot_idle=needs_no_update)
     inputs = EligibilityInputs(context.cluster.api.server_time())
     finding = why_excluded(Candidate(node, observation, policy, inputs))
     if finding:
@@ -223,7 +235,7 @@ def _is_our_cordon(node: Node) -> bool:
 
 
 def _check_is_as_planned(task: NodeTask, node: Node) -> None:
-    """`NotStartedError` if this is not the planned Node, or was cordoned after the plan."""
+    """`NotStartedError` if the Node has changed since the plan, or another rollout works on it."""
     problem = annotation_problem(node)
     if problem:
         raise NotStartedError(
@@ -234,16 +246,20 @@ def _check_is_as_planned(task: NodeTask, node: Node) -> None:
     if node.boot_id != task.planned.boot_id:
         raise NotStartedError("its kubelet has reported a new boot since the plan was made")
     run_id = node.annotations.get(marks.RUN)
+    is_of_other_run = run_id not in (None, task.run_id)
+    # Any rollout may start a failed node again.
     has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
-    if run_id not in (None, task.run_id) and not has_failed:
+    if is_of_other_run and not has_failed:
         raise NotStartedError(f"it has annotations of the unfinished rollout {run_id}")
-    if node.unschedulable and not task.planned.was_cordoned and run_id != task.run_id:
+    is_cordoned_since = node.unschedulable and not task.planned.was_cordoned
+    if is_cordoned_since and run_id != task.run_id:
         raise _cordoned_by_others()
 
 
 def _check_not_cordoned_since(before: Node, node: Node) -> None:
     """`NotStartedError` if someone has cordoned the Node since the first mark."""
-    if node.unschedulable and not before.unschedulable and is_only_marked(node):
+    is_cordoned_since = node.unschedulable and not before.unschedulable
+    if is_cordoned_since and is_only_marked(node):
         raise _cordoned_by_others()
 
 
@@ -254,9 +270,9 @@ def _cordoned_by_others() -> NotStartedError:
 
 
 def continue_from_marks(context: NodeContext) -> Progress:
-    """Return where to continue a node that an earlier process has started.
+    """Return where to continue a node that an earlier process of this rollout has started.
 
-    Its mark names the phase, and its boot ID tells whether it has rebooted.
+    The marks on its Node name the phase, and the host's boot ID tells whether it has rebooted.
     """
     context.check_may_act()
     node = context.read_node()
@@ -281,11 +297,13 @@ def continue_from_marks(context: NodeContext) -> Progress:
         targets=targets_on(node),
     )
     if phase not in AFTER_REBOOT:
-        edge = _take_up_edge(context, node, phase)
-        if phase is Phase.FAILED and edge is not Edge.TAKEN_UP_REBOOTING:
+        edge = _edge_before_reboot(context, node, phase)
+        has_not_rebooted = edge is not Edge.TAKEN_UP_REBOOTING
+        if phase is Phase.FAILED and has_not_rebooted:
             undo_earlier_rollback(context)
         return progress.move(edge)
-    if context.own_node is not None and node.boot_id == context.planned.boot_id:
+    has_not_rebooted = node.boot_id == context.planned.boot_id
+    if context.own_node is not None and has_not_rebooted:
         raise NodeFailure(
             Outcome.STRANDED,
             "its reboot may have been requested, and this process runs on it: its cordon and its"
@@ -295,12 +313,13 @@ def continue_from_marks(context: NodeContext) -> Progress:
     return progress.move(Edge.TAKEN_UP)
 
 
-def _take_up_edge(context: NodeContext, node: Node, phase: Phase) -> Edge:
-    """Ask the host for its boot; return how to continue from a phase before the reboot."""
+def _edge_before_reboot(context: NodeContext, node: Node, phase: Phase) -> Edge:
+    """Ask the host for its boot; return how to continue a node that was not to reboot yet."""
     boot = context.host.boot_now()
     has_rebooted = boot is not None and boot.boot_id != context.planned.boot_id
-    # A silent host of a failed node may be rebooting.
-    if has_rebooted or (boot is None and phase is Phase.FAILED):
+    # It may have failed after its reboot was requested, so a silent host may be rebooting.
+    may_be_rebooting = boot is None and phase is Phase.FAILED
+    if has_rebooted or may_be_rebooting:
         return Edge.TAKEN_UP_REBOOTING
     # Someone has uncordoned it: it needs a new claim.
     if phase is Phase.FAILED and not node.unschedulable:

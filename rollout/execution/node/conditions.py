@@ -55,7 +55,7 @@ class NodeConditions(Struct, frozen=True):
     run_id: str
     # If False, conditions are only removed.
     sets_conditions: bool
-    _reported: set[type[RolloutError]] = field(default_factory=set)
+    _reported_errors: set[type[RolloutError]] = field(default_factory=set)
 
     @classmethod
     def of_plan(
@@ -67,7 +67,10 @@ class NodeConditions(Struct, frozen=True):
 
     @contextmanager
     def while_running(self, waiting: Collection[str], in_flight: Collection[str]) -> Iterator[None]:
-        """Set MaintenancePlanned on `waiting` nodes, and at the end remove all conditions."""
+        """Set MaintenancePlanned on the nodes `waiting`, and at the end remove all conditions.
+
+        Nodes `in_flight` keep what their own steps set.
+        """
         self._announce_maintenance(waiting, in_flight)
         try:
             yield
@@ -81,6 +84,7 @@ class NodeConditions(Struct, frozen=True):
                 return None
             if self.sets_conditions and node.name in waiting:
                 return (Lifecycle.MAINTENANCE_PLANNED,)
+            # An earlier rollout may have left its conditions: they are removed.
             return () if node.has_own_conditions else None
 
         self._write_all(wanted_conditions)
@@ -97,21 +101,27 @@ class NodeConditions(Struct, frozen=True):
             is_ours = node.has_own_conditions and not self._is_of_other_run(node)
             return () if is_ours else None
 
-        failed = self._write_all(wanted_conditions)
-        if failed is None:
-            self._report_left("may stay on nodes that could not be read")
-        elif failed:
-            self._report_left(f"stay on {listed(failed, _NAMED)}")
+        failed_nodes = self._write_all(wanted_conditions)
+        if failed_nodes is None:
+            self._report_not_removed("may stay on nodes that could not be read")
+        elif failed_nodes:
+            self._report_not_removed(f"stay on {listed(failed_nodes, _NAMED)}")
 
-    def _report_left(self, where: str) -> None:
+    def _report_not_removed(self, where: str) -> None:
         self.report.notice(f"conditions {where}: the next rollout or `rollout abort` removes them")
 
     def _is_of_other_run(self, node: Node) -> bool:
-        is_in_flight = has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
-        return bool(self.run_id) and is_in_flight and node.annotations.get(marks.RUN) != self.run_id
+        """Whether another rollout has the node in flight; an abort counts none as another."""
+        if not self.run_id or not has_marks(node):
+            return False
+        has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
+        return not has_failed and node.annotations.get(marks.RUN) != self.run_id
 
     def _write_all(self, wanted_conditions: WantedConditions) -> list[str] | None:
-        """Return the nodes where writing failed, or None if none could be read."""
+        """Write the wanted conditions of each node; return where that failed.
+
+        None if no node could be read.
+        """
         deadline = self.cluster.deadline_within(_SECONDS_FOR_ALL)
         try:
             self.check_may_act()
@@ -122,29 +132,32 @@ class NodeConditions(Struct, frozen=True):
         except RolloutError as error:
             self._report_once(error)
             return None
-        changes: dict[str, tuple[Lifecycle, ...]] = {}
+        types_by_node: dict[str, tuple[Lifecycle, ...]] = {}
         for node in nodes:
             types = wanted_conditions(node)
             if types is not None:
-                changes[node.name] = types
+                types_by_node[node.name] = types
+
+        def write(name: str) -> bool:
+            return self._try_write(name, types_by_node[name], deadline)
+
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="conditions") as pool:
-            written = pool.map(lambda name: self._try_write(name, changes[name], deadline), changes)
-            return [name for name, is_done in zip(changes, written, strict=True) if not is_done]
+            successes = pool.map(write, types_by_node)
+            return [name for name, ok in zip(types_by_node, successes, strict=True) if not ok]
 
     def _try_write(self, name: str, types: tuple[Lifecycle, ...], deadline: Deadline) -> bool:
-        try:
-            for _ in range(_MOST_CONFLICTS):
-                try:
-                    self.cluster.ask(
-                        lambda api: self._replace_conditions(api, name, types), deadline
-                    )
-                except ApiConflictError:
-                    continue
+        """Return whether the node has these conditions now, or is gone; report errors."""
+        for _ in range(_MOST_CONFLICTS):
+            try:
+                self.cluster.ask(lambda api: self._replace_conditions(api, name, types), deadline)
+            except ApiConflictError:
+                continue
+            except ApiNotFoundError:
                 return True
-        except ApiNotFoundError:
+            except RolloutError as error:
+                self._report_once(error)
+                return False
             return True
-        except RolloutError as error:
-            self._report_once(error)
         return False
 
     def _replace_conditions(self, api: ClusterApi, name: str, types: tuple[Lifecycle, ...]) -> None:
@@ -164,16 +177,17 @@ class NodeConditions(Struct, frozen=True):
     def _report_once(self, error: RolloutError) -> None:
         """Report each kind of error once: it usually concerns all nodes."""
         # The rollout reports a lost lock itself.
-        if isinstance(error, FencedError) or type(error) in self._reported:
+        is_lock_lost = isinstance(error, FencedError)
+        if is_lock_lost or type(error) in self._reported_errors:
             return
-        self._reported.add(type(error))
+        self._reported_errors.add(type(error))
         self.report.notice(f"the conditions of the nodes cannot be written: {error.message}")
 
 
 def with_conditions(
     present: list[Json], types: Collection[Lifecycle], *, run_id: str, at: str
 ) -> list[Json]:
-    """Replace rollout's own conditions by `types`; one that others set to True stays."""
+    """Return the conditions with rollout's own replaced by `types`; others' True ones stay."""
     kept = [condition for condition in present if _may_stay(condition, types)]
     kept_types = {condition["type"] for condition in kept}
     added = [_condition(kind, run_id, at) for kind in types if kind not in kept_types]
@@ -186,7 +200,7 @@ def _may_stay(condition: Json, types: Collection[Lifecycle]) -> bool:
         return True
     if condition.get("reason") == OUR_REASON:
         return kind in types
-    # Someone else's: ours replaces it unless it is True.
+    # Someone else has set it: rollout's replaces it unless it is True.
     return condition["status"] == "True" or kind not in types
 
 

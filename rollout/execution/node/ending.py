@@ -41,17 +41,20 @@ _UNPROVEN = frozenset(
 )
 
 
-class _NodeLeft(Struct, frozen=True):
-    # None if unchanged.
+class _NodeAfterwards(Struct, frozen=True):
+    """How the node is left when its run has ended."""
+
+    # RETURNED or FAILED; None if nothing was written.
     edge: Edge | None
     is_cordoned: bool
-    # Added to the node's message.
+    # Why the marks could not be written, to be added to the node's message.
     trouble: str = ""
 
 
 def end_without_success(
     context: NodeContext, progress: Progress, error: RolloutError
 ) -> NodeResult:
+    """Remember the failure, return the node or mark it as failed, and return its result."""
     error = _explain_deletion(context, progress, error)
     outcome = outcome_of(error)
     is_cleared = is_update_cleared(
@@ -68,26 +71,27 @@ def end_without_success(
         pods_still_ran=isinstance(error, NodeFailure) and isinstance(error.finding, StillRunning),
     )
     remember(context, end)
-    left = _leave_node(context, progress, outcome)
+    afterwards = _return_or_mark_failed(context, progress, outcome)
     return NodeResult(
         node=context.name,
         outcome=outcome,
         phase=progress.phase,
         seconds=context.seconds,
-        message=error.message + left.trouble,
+        message=error.message + afterwards.trouble,
         hint=error.hint,
         version=progress.version,
-        left_cordoned=left.is_cordoned,
+        left_cordoned=afterwards.is_cordoned,
         diagnosis=_diagnose(context, outcome),
         reason=error.reason if isinstance(error, NodeFailure) else None,
         finding=error.finding if isinstance(error, NodeFailure | MarkedByOtherError) else None,
         fixes=error.fixes,
         needed_drain_seconds=error.needed_seconds if isinstance(error, DrainError) else 0,
-        edge=left.edge,
+        edge=afterwards.edge,
     )
 
 
 def remember(context: NodeContext, end: NodeEnd) -> None:
+    """Store the end for later rollouts, unless the host's version is unknown."""
     planned = context.host.node_to_remember(context.planned)
     if planned is not None:
         context.engine.remember(planned, end)
@@ -96,17 +100,22 @@ def remember(context: NodeContext, end: NodeEnd) -> None:
 def _explain_deletion(
     context: NodeContext, progress: Progress, error: RolloutError
 ) -> RolloutError:
-    """Return the error's meaning if the Node was deleted, which alone is no failure."""
+    """Return the error to report instead if it only follows from the deletion of the Node.
+
+    A deletion before the reboot is no failure of the node, nor is one with its machine after it.
+    """
     is_unproven = isinstance(error, NodeFailure) and error.outcome in _UNPROVEN
-    if not (is_unproven or isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)):
+    is_of_missing_node = isinstance(error, ApiNotFoundError | MarksGoneError | DrainError)
+    if not (is_unproven or is_of_missing_node):
         return error
     loss = find_node_loss(context)
     if loss is None:
         return error
     message = f"its Node was {loss}"
     if progress.phase in BEFORE_REBOOT:
-        if context.started_by_earlier_process and not progress.marked:
-            # The marks about its reboot are gone with the Node.
+        has_lost_marks = context.started_by_earlier_process and not progress.marked
+        if has_lost_marks:
+            # Only the deleted Node's marks said whether the host had to reboot already.
             message = f"{message} before the rollout was resumed"
         else:
             message = f"not rebooted: {message} while it was {progress.phase}"
@@ -118,7 +127,7 @@ def _explain_deletion(
             message += f" after its reboot was requested: {error.message}"
         return NodeRemovedError(message)
     if is_unproven:
-        # The same machine has registered again: what it lacks says more.
+        # The same machine has registered again: the error says more about it.
         return error
     return NodeFailure(
         Outcome.FAILED,
@@ -127,12 +136,15 @@ def _explain_deletion(
     )
 
 
-def _leave_node(context: NodeContext, progress: Progress, outcome: Outcome) -> _NodeLeft:
-    """Return the node, or mark it as failed, if it carries this rollout's marks."""
-    if outcome is Outcome.FENCED or not _carries_marks(context, progress, outcome):
-        # Nothing is written: what this or an earlier process has begun stays cordoned.
-        was_begun_before = context.started_by_earlier_process and outcome is not Outcome.SKIPPED
-        return _NodeLeft(None, is_cordoned=progress.marked or was_begun_before)
+def _return_or_mark_failed(
+    context: NodeContext, progress: Progress, outcome: Outcome
+) -> _NodeAfterwards:
+    """Uncordon the node or mark it as failed; do nothing without this rollout's marks."""
+    may_write = outcome is not Outcome.FENCED
+    if not may_write or not _carries_marks(context, progress, outcome):
+        # A node that this or an earlier process has cordoned stays so.
+        is_cordoned_before = context.started_by_earlier_process and outcome is not Outcome.SKIPPED
+        return _NodeAfterwards(None, is_cordoned=progress.marked or is_cordoned_before)
     edge = Edge.RETURNED if may_be_returned(outcome, progress.phase) else Edge.FAILED
     require_edge(progress.phase, edge)
     version = _known_version(context, progress, outcome)
@@ -142,20 +154,24 @@ def _leave_node(context: NodeContext, progress: Progress, outcome: Outcome) -> _
         else:
             mark_failed(context, outcome, version)
     except (MarksGoneError, ApiNotFoundError):
-        return _NodeLeft(None, is_cordoned=is_cordoned_now(context))
+        return _NodeAfterwards(None, is_cordoned=is_cordoned_now(context))
     except RolloutError as error:
         trouble = f"; and its rollout annotations could not be removed: {error.message}"
-        return _NodeLeft(None, is_cordoned=True, trouble=trouble)
-    return _NodeLeft(edge, is_cordoned=edge is Edge.FAILED)
+        return _NodeAfterwards(None, is_cordoned=True, trouble=trouble)
+    return _NodeAfterwards(edge, is_cordoned=edge is Edge.FAILED)
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
+    """Whether the Node has marks of this rollout that may be changed."""
     if progress.marked:
         return True
-    if context.started_by_earlier_process or outcome is Outcome.SKIPPED:
-        # `take_up` found no usable mark, or the claim removed its own.
+    if context.started_by_earlier_process:
+        # `continue_from_marks` found no usable mark.
         return False
-    # The answer to the first mark may be lost.
+    if outcome is Outcome.SKIPPED:
+        # `claim_and_cordon` has removed its own mark.
+        return False
+    # The first mark may have been written although its answer was lost.
     return is_marked_now(context)
 
 
@@ -163,17 +179,19 @@ def _known_version(context: NodeContext, progress: Progress, outcome: Outcome) -
     """Return the version last seen; empty if the host may have rebooted since."""
     if progress.version:
         return progress.version
-    is_unproven = outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT
-    if is_unproven or outcome is Outcome.NOT_BACK:
+    may_be_in_new_boot = outcome is Outcome.FAILED and progress.phase in AFTER_REBOOT
+    if may_be_in_new_boot or outcome is Outcome.NOT_BACK:
         return ""
-    # Outcomes after a proven boot come with a version.
+    # A host that has rebooted comes with a version, so this one has not.
     return context.planned.running_version
 
 
 def _diagnose(context: NodeContext, outcome: Outcome) -> NodeDiagnosis:
+    """Return what the Node and its host show of a failure; empty for other outcomes."""
     if not outcome.is_failure:
         return NodeDiagnosis()
     diagnosis = NodeDiagnosis()
+    # Without an answer of the API server, only the SSH error is known.
     with suppress(ApiError):
         deadline = context.cluster.deadline_within(_DIAGNOSIS_SECONDS)
         diagnosis = retry_until(deadline, lambda: read_diagnosis(context.cluster.api, context.name))

@@ -43,6 +43,11 @@ NO_ANSWER_HINT = (
 
 
 class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an error of it
+    """Ends the run of a node with an outcome.
+
+    `finding`: why, as data. Its text is the message by default, and its kind replaces `reason`.
+    """
+
     def __init__(
         self,
         outcome: Outcome,
@@ -53,8 +58,9 @@ class NodeFailure(StepError):  # noqa: N818 - an outcome of a rollout, not an er
         reason: ExclusionReason | None = None,
         finding: Finding | None = None,
     ) -> None:
-        why = text(finding) if finding and not message else message
-        super().__init__(why, hint=hint, see=see)
+        if finding and not message:
+            message = text(finding)
+        super().__init__(message, hint=hint, see=see)
         self.outcome = outcome
         self.reason = finding.kind if isinstance(finding, NodeFinding) else reason
         self.finding = finding
@@ -68,14 +74,16 @@ class NodeRemovedError(NodeFailure):
 
 
 class NotStartedError(NodeFailure):
+    """The node is skipped before its cordon."""
+
     def __init__(
         self,
-        why: str = "",
+        message: str = "",
         reason: ExclusionReason | None = None,
         *,
         finding: Finding | None = None,
     ) -> None:
-        super().__init__(Outcome.SKIPPED, why, reason=reason, finding=finding)
+        super().__init__(Outcome.SKIPPED, message, reason=reason, finding=finding)
 
 
 class RefusedError(NotStartedError):
@@ -86,7 +94,10 @@ class RefusedError(NotStartedError):
 
 
 class WithheldError(NodeFailure):
-    """Its version is not approved, nothing needs the reboot, or pods still run."""
+    """A started node is returned: its version is not allowed, nothing is staged, or pods still run.
+
+    Either a `finding` or `why`, with an optional `reason`.
+    """
 
     def __init__(
         self,
@@ -95,8 +106,9 @@ class WithheldError(NodeFailure):
         *,
         finding: Finding | None = None,
     ) -> None:
-        message = f"not rebooted: {text(finding) if finding else why}"
-        super().__init__(Outcome.SKIPPED, message, reason=reason, finding=finding)
+        if finding:
+            why = text(finding)
+        super().__init__(Outcome.SKIPPED, f"not rebooted: {why}", reason=reason, finding=finding)
 
 
 class StoppedError(NodeFailure):
@@ -141,13 +153,16 @@ def may_be_returned(outcome: Outcome, phase: Phase) -> bool:
 def is_update_cleared(
     planned: PlannedNode, outcome: Outcome, running_version: str, *, is_login_refused: bool
 ) -> bool:
-    """Whether something other than the staged version made the node fail."""
+    """Whether the failure says nothing against the staged version, which then is not held.
+
+    `running_version`: after the reboot; empty if the host has not answered since.
+    """
     if is_login_refused:
         # The host itself may be well.
         return True
     is_rolled_back = outcome is Outcome.ROLLED_BACK
     if Source.ROLLBACK in planned.detected_by:
-        # The host has not booted the version to go back to.
+        # In a rollback, the host still runs the version to leave: the other one was not tried.
         return is_rolled_back or running_version == planned.running_version
-    # It has booted the staged version: another source lacks proof.
+    # The host has booted the staged version. Only another source lacks proof of the reboot.
     return is_rolled_back and running_version == planned.staged_version

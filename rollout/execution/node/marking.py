@@ -56,7 +56,7 @@ Change = Callable[[Node], Patch | None]
 
 
 class MarksGoneError(StepError):
-    """The Node lacks this rollout's marks, so nothing may be undone there."""
+    """The Node lacks this rollout's marks, so rollout must not change or uncordon it."""
 
 
 class MarkedByOtherError(FencedError):
@@ -84,7 +84,7 @@ def is_excluded_by_us(node: Node) -> bool:
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
     """Write the phase; return the Node as it was before."""
-    return change_node(task, lambda node: _patch_of_marked(task, node, {marks.PHASE: phase.value}))
+    return change_node(task, lambda node: _patch_if_marked(task, node, {marks.PHASE: phase.value}))
 
 
 def mark_staged(task: NodeTask, detection: Detection) -> None:
@@ -93,11 +93,11 @@ def mark_staged(task: NodeTask, detection: Detection) -> None:
         marks.STAGED_VERSION: detection.staged_version or None,
         marks.DETECTED: targets_text(detection.targets) or None,
     }
-    change_node(task, lambda node: _patch_of_marked(task, node, annotations))
+    change_node(task, lambda node: _patch_if_marked(task, node, annotations))
 
 
 def mark_granted(task: NodeTask) -> None:
-    """Mark that the host may reboot; `DrainError` if its node is not drained or cordoned.
+    """With FleetLock, mark that the host may reboot; `DrainError` unless drained and cordoned.
 
     If another process returns the node meanwhile, the first write wins.
     """
@@ -107,21 +107,26 @@ def mark_granted(task: NodeTask) -> None:
         phase = node.annotations.get(marks.PHASE)
         if not node.unschedulable:
             raise DrainError(f"{task.name} is {phase}, and not cordoned")
-        # A grant is repeated for a host that did not get the answer.
+        # A host that did not get the answer to its request repeats it.
         is_granted_before = phase == Phase.REBOOTING
         if phase != Phase.DRAINED and not is_granted_before:
             raise DrainError(f"{task.name} is {phase}")
-        return _patch_of_marked(task, node, {marks.PHASE: Phase.REBOOTING.value})
+        return _patch_if_marked(task, node, {marks.PHASE: Phase.REBOOTING.value})
 
     change_node(task, change)
 
 
 def mark_cordoned_unless_granted(task: NodeTask) -> Node:
-    """Have FleetLock grant no reboot before the next drain; return the Node as it was before."""
+    """Have FleetLock grant no reboot before the next drain; return the Node as it was before.
+
+    Nothing changes if the host has its grant: see `has_grant` of the returned Node.
+    """
 
     def change(node: Node) -> Patch | None:
-        patch = _patch_of_marked(task, node, {marks.PHASE: Phase.CORDONED.value})
-        return None if has_grant(node) else patch
+        require_mark(task, node)
+        if has_grant(node):
+            return None
+        return _patch_if_marked(task, node, {marks.PHASE: Phase.CORDONED.value})
 
     return change_node(task, change)
 
@@ -150,10 +155,10 @@ def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
             labels[marks.EXCLUDED_FROM_BALANCERS] = None
         if outcome is Outcome.SUCCEEDED:
             labels.update(fluo_agent_labels(task.policy, running_version))
-            if Source.ANNOTATION in targets_on(node):
-                # The reboot that these requested is done.
-                labels.update(_withdrawals_of_requests(node.labels))
-                annotations.update(_withdrawals_of_requests(node.annotations))
+            was_requested_on_node = Source.ANNOTATION in targets_on(node)
+            if was_requested_on_node:
+                labels.update(_fulfilled_requests(node.labels))
+                annotations.update(_fulfilled_requests(node.annotations))
                 annotations[marks.REBOOT_NEEDED] = None
         spec = soft_taint_removal_patch(node)
         is_our_cordon = node.annotations.get(marks.CORDONED_BY_US) == "true"
@@ -164,7 +169,8 @@ def return_node(task: NodeTask, outcome: Outcome, running_version: str) -> Node:
     return change_node(task, change)
 
 
-def _withdrawals_of_requests(present: Mapping[str, str]) -> dict[str, str]:
+def _fulfilled_requests(present: Mapping[str, str]) -> dict[str, str]:
+    """Return other tools' labels or annotations that request a reboot, set to false."""
     return {name: "false" for name in marks.OTHERS_REQUESTS if present.get(name) == "true"}
 
 
@@ -187,10 +193,12 @@ def mark_failed(task: NodeTask, outcome: Outcome, running_version: str) -> None:
 
 
 def mark_aborted(task: NodeTask) -> None:
+    """Write the result of an abort, and keep the other marks and the cordon."""
+
     def change(node: Node) -> Patch:
         details = _earlier_failure(node)
         result = _last_result(task, Outcome.ABORTED, running_version="", details=details)
-        return _patch_of_marked(task, node, result)
+        return _patch_if_marked(task, node, result)
 
     change_node(task, change)
 
@@ -198,7 +206,7 @@ def mark_aborted(task: NodeTask) -> None:
 def fluo_agent_labels(
     policy: Policy, running_version: str, os_id: str = "", group: str = ""
 ) -> Mapping[str, str]:
-    """Return the labels that FLUO's agent would set."""
+    """Return the labels that FLUO's agent would set, if the settings ask for them."""
     if not policy.courtesy.fluo_labels:
         return {}
     labels = {marks.FLUO_ID: os_id, marks.FLUO_GROUP: group, marks.FLUO_VERSION: running_version}
@@ -207,10 +215,10 @@ def fluo_agent_labels(
 
 def _removals_of_temporary_labels(node: Node) -> dict[str, str | None]:
     names = [marks.DEFERRED]
-    label = node.annotations.get(marks.HOOK_LABEL_ANNOTATION, "")
-    # Anyone may have written the annotation: it must not remove other labels.
-    if is_check_label(label):
-        names.append(label)
+    check_label = node.annotations.get(marks.HOOK_LABEL_ANNOTATION, "")
+    # Anyone may have written the annotation: it must not make rollout remove other labels.
+    if is_check_label(check_label):
+        names.append(check_label)
     return {name: None for name in names if name in node.labels}
 
 
@@ -230,37 +238,45 @@ def _last_result(
 def count_ineffective_reboots(task: NodeTask, node: Node, running_version: str) -> int:
     """Return how many reboots in a row, with this one, have not changed the version.
 
-    Only requests that name no version count. `node`: as it was before `return_node`.
+    Only requests that name no version count: with a version, the reboot has already failed.
+    `node`: as it was before `return_node`.
     """
     if is_returned_by(node, task.run_id):
-        # Its last result includes this reboot.
+        # An earlier write of the result, whose answer was lost, has counted this reboot.
         return ineffective_reboots(node)
-    sources = targets_on(node).keys()
-    has_no_version = is_fleetlock_run(task.run_id) or (sources and not sources & _WITH_VERSION)
-    if not has_no_version or running_version != task.planned.running_version:
+    if running_version != task.planned.running_version or _names_version(task, node):
         return 0
     return 1 + earlier_ineffective_reboots(node, running_version, task.cluster.api.server_time())
+
+
+def _names_version(task: NodeTask, node: Node) -> bool:
+    """Whether what required the reboot names the version that it must bring."""
+    if is_fleetlock_run(task.run_id):
+        return False
+    sources = targets_on(node).keys()
+    is_update_engine_alone = not sources
+    return is_update_engine_alone or bool(sources & _WITH_VERSION)
 
 
 def _details_of_return(
     task: NodeTask, node: Node, outcome: Outcome, running_version: str
 ) -> Mapping[str, str]:
-    if outcome is Outcome.ROLLED_BACK:
-        if task.policy.rollback:
-            # The host has never left the bad version.
-            return {}
-        staged_version = node.annotations.get(marks.STAGED_VERSION, "")
-        return {"from": staged_version} if staged_version not in ("", running_version) else {}
-    if outcome is not Outcome.SUCCEEDED:
-        return {}
-    count = count_ineffective_reboots(task, node, running_version)
-    return {"unmoved": str(count)} if count else {}
+    """Return for the last result the version that the host fell back from, or idle reboots."""
+    if outcome is Outcome.SUCCEEDED:
+        count = count_ineffective_reboots(task, node, running_version)
+        return {"unmoved": str(count)} if count else {}
+    # After `rollout rollback`, the host has never left the version to leave.
+    has_fallen_back = outcome is Outcome.ROLLED_BACK and not task.policy.rollback
+    staged_version = node.annotations.get(marks.STAGED_VERSION, "")
+    if has_fallen_back and staged_version not in ("", running_version):
+        return {"from": staged_version}
+    return {}
 
 
 def _details_of_failure(
     task: NodeTask, node: Node, outcome: Outcome, running_version: str
 ) -> Mapping[str, str]:
-    """Return the version that last failed on the node, and how; empty after a success."""
+    """Return for the last result which version last failed on the node; empty after a success."""
     if outcome is Outcome.SUCCEEDED:
         return {}
     failed_version = _version_at_fault(task, node, outcome, running_version)
@@ -270,6 +286,7 @@ def _details_of_failure(
 
 
 def _earlier_failure(node: Node) -> Mapping[str, str]:
+    """Return the failed version from the Node's last result, to be kept in the next."""
     result = last_result(node)
     return {name: result[name] for name in ("failed_version", "failed_as") if name in result}
 
@@ -280,18 +297,22 @@ def _version_at_fault(task: NodeTask, node: Node, outcome: Outcome, running_vers
     if outcome not in VERSION_FAILURES or not is_after_reboot:
         return ""
     is_rolled_back = outcome is Outcome.ROLLED_BACK
-    if task.policy.rollback and (is_rolled_back or running_version == task.planned.running_version):
-        # The host has not booted the version to go back to.
-        return ""
+    if task.policy.rollback:
+        has_not_left = is_rolled_back or running_version == task.planned.running_version
+        if has_not_left:
+            # The host has not booted the version to go back to, so that did not fail.
+            return ""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
-    if is_rolled_back:
-        # A host that runs the staged version has booted it: another source lacks proof.
-        return staged_version if staged_version != running_version else ""
-    # With FleetLock, no mark says what is staged.
-    return staged_version or running_version or announced_version(node)
+    if is_rolled_back and staged_version == running_version:
+        # The host has booted the staged version. Only another source lacks proof of the reboot.
+        return ""
+    if is_rolled_back or staged_version:
+        return staged_version
+    # With FleetLock, no mark says what was staged.
+    return running_version or announced_version(node)
 
 
-def _patch_of_marked(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> Patch:
+def _patch_if_marked(task: NodeTask, node: Node, annotations: Mapping[str, str | None]) -> Patch:
     require_mark(task, node)
     return {"metadata": {"annotations": annotations}}
 
@@ -319,15 +340,16 @@ def is_marked_now(task: NodeTask) -> bool:
 
 
 def find_node_loss(task: NodeTask) -> NodeLoss | None:
-    """Return None if the Node is the planned one, or cannot be read."""
+    """Return how the planned Node was lost; None if it is there, or cannot be read."""
     try:
         uid = read_node(task.cluster.api, task.name).uid
     except ApiNotFoundError:
         return NodeLoss.DELETED
     except ApiError:
         return None
-    # Marks and older plans may lack the UID.
-    is_another = task.planned.node_uid not in ("", uid)
+    # Empty if the node was planned from marks, which lack the UID, or by an older rollout.
+    planned_uid = task.planned.node_uid
+    is_another = planned_uid not in ("", uid)
     return NodeLoss.RECREATED if is_another else None
 
 
@@ -358,17 +380,20 @@ def write_node(
 ) -> Node:
     """Read a Node, decide on a change, and write it; return the Node as it was read.
 
-    All three repeat after a conflict or an outage. `read` replaces the plain read.
+    All three repeat after a conflict or an outage, so `change` may meet its own earlier write.
+    `read` replaces the plain read.
     """
     deadline = within or cluster.deadline()
-    patience = cluster.deadline(_CONTENDED_SECONDS)
+    conflict_deadline = cluster.deadline(_CONTENDED_SECONDS)
 
     def attempt(api: ClusterApi) -> Node:
         check_may_act()
         node = read(api) if read else read_node(api, name)
         patch = change(node)
         if patch is not None:
+            # The API server refuses the write if anyone has changed the Node since the read.
             metadata = {**patch.get("metadata", {}), "resourceVersion": node.resource_version}
+            # The read may have been slow, so check again.
             check_may_act()
             api.patch(node_path(name), {**patch, "metadata": metadata})
         return node
@@ -379,5 +404,5 @@ def write_node(
             return cluster.ask(attempt, deadline)
         except ApiConflictError as error:
             conflicts += 1
-            if conflicts >= _MOST_CONFLICTS and patience.expired:
+            if conflicts >= _MOST_CONFLICTS and conflict_deadline.expired:
                 raise StepError(f"the Node {name} changes too often to be written") from error

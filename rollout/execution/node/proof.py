@@ -58,6 +58,8 @@ _NAMED = 3
 
 
 class MissingProof(Struct, frozen=True):
+    """Why a source that required the reboot does not show yet that it worked."""
+
     source: Source
     why: str
     # Waiting does not help.
@@ -65,7 +67,10 @@ class MissingProof(Struct, frozen=True):
 
 
 def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> None:
-    """Check the version, then wait until the other sources show that it worked."""
+    """Check the version, then wait until the other sources show that the reboot worked.
+
+    `NodeFailure` if one does not. A source's target is what it must show after the reboot.
+    """
     targets = progress.targets
     if Source.ROLLBACK in targets:
         target = targets[Source.ROLLBACK]
@@ -75,7 +80,10 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
         version = targets.get(Source.UPDATE_ENGINE, progress.staged_version)
         prove_version(context.planned, version, progress.boot)
     deadline = context.cluster.deadline(min(PROOF_SECONDS, context.policy.ready_timeout))
-    while missing := _missing_proof(context, host, progress):
+    while True:
+        missing = _missing_proof(context, host, progress)
+        if missing is None:
+            return
         if missing.is_final or deadline.expired:
             raise NodeFailure(
                 Outcome.ROLLED_BACK,
@@ -88,16 +96,20 @@ def prove_detected(context: NodeContext, host: SshHost, progress: Progress) -> N
 
 
 def _missing_proof(context: NodeContext, host: SshHost, progress: Progress) -> MissingProof | None:
-    missing = _missing_proof_on_host(host, progress)
-    if missing is None and Source.ANNOTATION in progress.targets:
-        names = requesting_annotations(context.read_node(), marks.OTHERS_REQUESTS)
-        # Without an agent, nobody removes the annotation.
-        if names and _has_agent(context):
-            return MissingProof(Source.ANNOTATION, f"its annotation is still true: {names[0]}")
-    return missing
+    missing_on_host = _missing_proof_on_host(host, progress)
+    if missing_on_host is not None:
+        return missing_on_host
+    if Source.ANNOTATION not in progress.targets:
+        return None
+    names = requesting_annotations(context.read_node(), marks.OTHERS_REQUESTS)
+    # Without FLUO's agent, nobody but rollout removes the annotation.
+    if not names or not _runs_fluo_agent(context):
+        return None
+    return MissingProof(Source.ANNOTATION, f"its annotation is still true: {names[0]}")
 
 
-def _has_agent(context: NodeContext) -> bool:
+def _runs_fluo_agent(context: NodeContext) -> bool:
+    """Whether a pod on the node is named or labeled as FLUO's agent."""
     for pod in context.read_pods():
         names = set(pod.labels.values())
         if pod.owner:
@@ -108,6 +120,7 @@ def _has_agent(context: NodeContext) -> bool:
 
 
 def _missing_proof_on_host(host: SshHost, progress: Progress) -> MissingProof | None:
+    """Ask the host's sources again; return what the first does not prove, or None."""
     sources = tuple(_sources_to_ask(progress.targets))
     if not sources:
         return None
@@ -118,6 +131,7 @@ def _missing_proof_on_host(host: SshHost, progress: Progress) -> MissingProof | 
     probe = Probe(sources, command)
     facts = observe(host.endpoint, host.shell, probe=probe, timeout=host.probe_timeout)
     if not isinstance(facts, HostFacts):
+        # The host could not be asked.
         return MissingProof(sources[0], facts.message)
     boot = progress.boot
     if facts.boot_id != boot.boot_id or facts.machine_id != boot.machine_id:
@@ -131,12 +145,9 @@ def _missing_proof_on_host(host: SshHost, progress: Progress) -> MissingProof | 
 
 
 def _sources_to_ask(targets: Mapping[Source, str]) -> Iterator[Source]:
-    """Yield the sources to ask the host about.
-
-    Not a rollback to a partition: `prove_rollback` has compared its version, as each boot may
-    rename disks.
-    """
+    """Yield the sources that the host can answer."""
     for source, target in targets.items():
+        # Each boot may rename disks, so `prove_rollback` compares the version instead.
         if source in _ANSWERED_BY_HOST and not is_partition(target):
             yield source
 
@@ -145,6 +156,7 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
     """Return why the sign does not prove a reboot that had to lead to `target`."""
     match sign.source:
         case Source.RPM_OSTREE | Source.BOOTC | Source.ROLLBACK:
+            # `current` is the digest of what is booted, empty if the source did not say.
             if not sign.current:
                 return MissingProof(sign.source, sign.detail)
             if sign.current == target:
@@ -167,18 +179,20 @@ def missing_in_sign(sign: Sign, target: str) -> MissingProof | None:
 
 
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
+    """Wait until the kubelet of this boot is Ready; `NodeFailure` if it is not in time."""
     deadline = task.cluster.deadline(timeout)
     why_not_ready = ""
     has_joined = False
     with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
-            # A kubelet registers its Node at start, so a deleted one may reappear.
-            if not nodes and has_joined:
+            node = nodes[0] if nodes else None
+            if node is None and has_joined:
                 raise NodeRemovedError("its Node was deleted after its reboot, before it was Ready")
-            if any(node.boot_id == boot.boot_id for node in nodes):
+            # Until then, a deleted Node may come back: the kubelet registers it when it starts.
+            if node is not None and node.boot_id == boot.boot_id:
                 has_joined = True
-            why_not_ready = _why_not_ready(nodes[0] if nodes else None, boot)
+            why_not_ready = _why_not_ready(node, boot)
             if not why_not_ready:
                 return
             task.report_step(Phase.BOOTED, why_not_ready)
@@ -188,6 +202,7 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
 
 
 def _why_not_ready(node: Node | None, boot: BootFacts) -> str:
+    """Return why the Node does not show this boot as Ready; empty if it does."""
     if node is None:
         return "the Node is gone"
     if node.boot_id != boot.boot_id:
@@ -200,6 +215,7 @@ def _why_not_ready(node: Node | None, boot: BootFacts) -> str:
 def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) -> None:
     """`NodeFailure` if the host does not run the staged version or, if unknown, a new one."""
     if not planned.staged:
+        # The reboot was not for an update.
         return
     if staged_version and boot.running_version == staged_version:
         return
@@ -214,18 +230,21 @@ def prove_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 
 
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
-    """Wait until the node's own pods are ready again.
+    """Wait until the node's static and DaemonSet pods are as ready as before the reboot.
 
     Before the uncordon, so that no pod lands on a node without its network.
     """
-    before = ready_before(task.read_node())
-    if not before:
+    ready_times_before = ready_before(task.read_node())
+    if not ready_times_before:
         return
     deadline = task.cluster.deadline(timeout)
     expected = _ExpectedPods(task)
     changed = threading.Event()
     with watch_node_pods(task.cluster, task.name, task.cluster.deadline(), changed) as pods:
-        while missing := _missing_pods(expected, pods.items(), before):
+        while True:
+            missing = _missing_pods(expected, pods.items(), ready_times_before)
+            if not missing:
+                return
             if deadline.expired:
                 raise NodeFailure(
                     Outcome.NOT_READY,
@@ -234,7 +253,8 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
                     see=(f"kubectl get pods -A --field-selector spec.nodeName={task.name}",),
                 )
             task.report_step(Phase.READY, f"waiting for {missing} to be ready again")
-            if not task.cluster.clock.wait(changed, min(_TICK, deadline.remaining)):
+            has_changed = task.cluster.clock.wait(changed, min(_TICK, deadline.remaining))
+            if not has_changed:
                 # A broken connection shows no changes either.
                 pods.resync()
             changed.clear()
@@ -242,6 +262,8 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
 
 @dataclass
 class _ExpectedPods:
+    """Tells which pods should run on the node, by the current DaemonSets."""
+
     task: NodeTask
 
     def __post_init__(self) -> None:
@@ -250,7 +272,7 @@ class _ExpectedPods:
         self._next_read = self.task.cluster.deadline(0)
 
     def among(self, pods: Sequence[str]) -> list[str]:
-        """Return the pods that should still run on the node."""
+        """Leave out pods of DaemonSets that are deleted, or no longer want the node."""
         if self._node is None or self._next_read.expired:
             self._node = self.task.read_node()
             self._daemon_sets = self.task.cluster.ask(read_daemon_sets)
@@ -261,10 +283,14 @@ class _ExpectedPods:
 def _missing_pods(
     expected: _ExpectedPods, pods: Sequence[Pod], times_before: Mapping[str, str]
 ) -> str:
-    """Name the pods that are not Ready, or not since a new time."""
+    """Return the names of pods that are not ready in the new boot yet; empty if all are.
+
+    `times_before`: by pod, since when it was ready before the reboot; empty if unknown.
+    """
     ready_times = ready_of(pods)
     missing = []
     for pod, time_before in times_before.items():
+        # Until the kubelet reports, the API shows the state from before the reboot.
         is_old_state = bool(time_before) and ready_times.get(pod) == time_before
         if pod not in ready_times or is_old_state:
             missing.append(pod)

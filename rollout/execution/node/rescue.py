@@ -37,7 +37,7 @@ from rollout.wording import rescue_text
 def await_boot_or_rescue(
     context: NodeContext, host: SshHost, targets: Mapping[Source, str], *, in_doubt: bool
 ) -> BootFacts:
-    """Wait as `await_boot`; for a silent host, run the rescue and wait once more."""
+    """Wait as `await_boot`. If the host does not come back, run reboot.rescue and wait again."""
     try:
         return await_boot(context, host, targets, in_doubt=in_doubt)
     except NodeFailure as failure:
@@ -59,16 +59,16 @@ def _may_rescue_help(host: SshHost, failure: NodeFailure) -> bool:
 
 
 def _is_unreachable(error: SshError | None) -> bool:
-    """Whether nothing shows that the host is up; a broken jump host counts."""
+    """Whether nothing shows that the host is up, even if only a jump host is broken."""
     if isinstance(error, SshBrokenError | SshStalledError):
         return False
     return isinstance(error, SshUnreachableError | SshTimeoutError)
 
 
 def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: NodeFailure) -> str:
-    """Run the rescue; return what to add to the failure if the host stays away.
+    """Run the rescue; return what to add to the failure if the host still does not come back.
 
-    Raises the `failure` with the reason if the rescue must not run.
+    If the rescue must not run, raises the `failure` with the reason added.
     """
     try:
         check_still_drained(context, context.cluster.deadline())
@@ -77,7 +77,7 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
         raise
     except (StepError, ApiError) as error:
         raise _with_remark(failure, f"reboot.rescue was not run: {error.message}") from error
-    # Ask the host once more, which renews `host.error`.
+    # Ask the host once more, because that may have taken a while: it renews `host.error`.
     host.boot_now()
     if not _is_unreachable(host.error):
         return "reboot.rescue was not run: the host responded"
@@ -97,22 +97,22 @@ def _run_rescue(context: NodeContext, host: SshHost, rescue: Rescue, failure: No
 
 
 def _mark_rescued(task: NodeTask) -> None:
-    """`StepError` if the rescue must not run for this reboot."""
+    """Mark that the rescue was run for this reboot; `StepError` if it must not run."""
     # `change` is called again after a conflict or an outage.
-    has_written = False
+    has_tried_to_write = False
 
     def change(node: Node) -> Patch | None:
-        nonlocal has_written
+        nonlocal has_tried_to_write
         require_mark(task, node)
         if node.annotations.get(marks.RESCUED) == task.planned.boot_id:
-            if has_written:
+            if has_tried_to_write:
                 # The write succeeded, and only its answer was lost.
                 return None
             raise StepError("it may have been started for this reboot before")
         # A kubelet that reports NotReady is up.
         if node.ready is not ConditionStatus.UNKNOWN:
             raise StepError(f"its Node's Ready condition is {node.ready}, not Unknown")
-        has_written = True
+        has_tried_to_write = True
         return {"metadata": {"annotations": {marks.RESCUED: task.planned.boot_id}}}
 
     change_node(task, change)

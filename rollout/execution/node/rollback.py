@@ -42,7 +42,10 @@ def is_partition(target: str) -> bool:
 def prove_rollback(
     planned: PlannedNode, staged_version: str, boot: BootFacts, *, target: str
 ) -> None:
-    """`NodeFailure` if the host does not run `staged_version`, the one to go back to."""
+    """`NodeFailure` if the host does not run `staged_version`, the one to go back to.
+
+    `target`: the partition or the digest that it had to boot.
+    """
     if not is_partition(target):
         # `missing_in_sign` compares the digest: os-release may name either version.
         return
@@ -63,18 +66,22 @@ def undoing_failed_rollback(
 ) -> Iterator[None]:
     """In `rollout rollback`, make the host boot what it runs if the block fails.
 
-    Not if it is away or has rolled back. `boot`: as last seen; even a new one may be of the version
-    to leave, after a fallback.
+    Otherwise its next reboot would still boot the other version. `boot`: the last one seen, which
+    may be of the version to leave, even after the reboot.
     """
     try:
         yield
-    except (FencedError, StoppedError):
-        # Another process may have the node now, and roll it back; or no command was sent.
+    except FencedError:
+        # Another process may have the node now, and roll it back.
+        raise
+    except StoppedError:
+        # The reboot command, which also chooses the other version, was not sent.
         raise
     except RolloutError as error:
         has_rolled_back = boot.running_version not in ("", context.planned.running_version)
-        if context.policy.rollback and not has_rolled_back and not _is_host_away(error):
-            # Fails if another process holds the lock: it may have chosen the other system again.
+        if context.policy.rollback and not has_rolled_back and not _is_host_gone_or_down(error):
+            # `FencedError` if another process holds the lock: it may have chosen the other version
+            # again. A stop does not matter.
             with suppress(StoppedError):
                 context.check_may_act()
             trouble = undo_rollback(host)
@@ -83,8 +90,8 @@ def undoing_failed_rollback(
         raise
 
 
-def _is_host_away(error: RolloutError) -> bool:
-    """Whether the host is gone, or has left its old boot and is still down."""
+def _is_host_gone_or_down(error: RolloutError) -> bool:
+    """Whether the error says that the machine was removed, or did not come back."""
     is_down = isinstance(error, NodeFailure) and error.outcome is Outcome.NOT_BACK
     return is_down or isinstance(error, NodeRemovedError)
 
@@ -102,7 +109,7 @@ def undo_earlier_rollback(context: NodeContext) -> None:
 
 
 def undo_rollback(host: SshHost) -> str:
-    """If the host runs the version to leave, make it boot that version again.
+    """If the host still runs the version to leave, make its next reboot boot that one, too.
 
     Returns why that failed; empty if it worked, or if another version runs.
     """
@@ -114,10 +121,12 @@ def undo_rollback(host: SshHost) -> str:
         difference = machine_difference(host, boot)
         if difference:
             raise StepError(difference)
-        has_fallen_back = boot.running_version == host.planned.running_version
-        return has_fallen_back or is_in_old_boot(host, boot)
+        # Also in a new boot, because the bootloader may have fallen back.
+        runs_planned_version = boot.running_version == host.planned.running_version
+        return runs_planned_version or is_in_old_boot(host, boot)
 
     try:
+        # None if the second command was not needed.
         result = host.shell.run_if(
             host.endpoint,
             BOOT_COMMAND,

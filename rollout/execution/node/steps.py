@@ -439,7 +439,7 @@ def _ineffective_note(context: NodeContext, progress: Progress, ineffective_rebo
             f"{same_version} after {ineffective_reboots} reboots in a row: it will not be rebooted"
             f" again for some time ({release})"
         )
-    # A single reboot that another source than update_engine required may need no new version.
+    # With targets, something else than a new version may have required a single reboot.
     is_update_expected = not progress.targets
     if ineffective_reboots and is_update_expected:
         return f"{same_version}: the update did not take effect, or none was staged"

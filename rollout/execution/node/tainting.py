@@ -31,7 +31,10 @@ REMOVAL = f"kubectl taint node NAME {TAINT}-"
 
 
 class Tainting(Struct, frozen=True):
-    """Writes the soft taint and the mark of nodes that are left to a later run."""
+    """Writes the soft taint, which keeps pods away from nodes that wait for their reboot.
+
+    A node that is left to a later run is marked as deferred, and may keep the taint.
+    """
 
     cluster: PatientApi
     check_may_act: Guard
@@ -44,28 +47,31 @@ class Tainting(Struct, frozen=True):
     ) -> Iterator[set[str]]:
         """Taint the waiting nodes until the exit, which also untaints the `others`.
 
-        Nodes added to the yielded set keep the taint.
+        The caller adds nodes that are to keep the taint to the yielded set.
         """
-        kept: set[str] = set()
-        # Pods of a single node cannot move to another waiting node.
+        keep_tainted: set[str] = set()
+        # With a single waiting node, no pod can be moved to another one.
         if len(waiting) > 1:
-            failed = self._change_nodes(waiting, self._taint_patch)
-            if failed:
+            reason_by_node = self._change_nodes(waiting, self._taint_patch)
+            if reason_by_node:
                 self.report.notice(
-                    f"the soft taint is missing on {_name_failed(failed)}. Pods may be scheduled"
-                    " there, and then have to move again"
+                    f"the soft taint is missing on {_name_nodes(reason_by_node)}. Pods may be"
+                    " scheduled there, and then have to move again"
                 )
         try:
-            yield kept
+            yield keep_tainted
         finally:
-            self.clear({*waiting, *others} - kept)
+            self.clear({*waiting, *others} - keep_tainted)
 
     def mark_deferred(self, name: str, by: str, *, taint: bool) -> None:
         """Mark the node for a later run by another process; failures are only reported."""
         at = timestamp(self.report.now)
-        failed = self._change_nodes((name,), lambda node: deferral_patch(node, by, at, taint=taint))
-        if failed:
-            self.report.notice(f"{name} could not be marked for the next run: {failed[name]}")
+        reason_by_node = self._change_nodes(
+            (name,), lambda node: deferral_patch(node, by, at, taint=taint)
+        )
+        if reason_by_node:
+            why = reason_by_node[name]
+            self.report.notice(f"{name} could not be marked for the next run: {why}")
 
     def _taint_patch(self, node: Node) -> Patch | None:
         if self.stop.is_due:
@@ -74,16 +80,22 @@ class Tainting(Struct, frozen=True):
         return {"spec": spec} if spec else None
 
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """Remove taint and deferral, from all nodes by default; return why nodes keep them."""
-        failed = self._change_nodes(names, undo_deferral_patch)
-        if failed:
+        """Remove taint and deferral, from all nodes by default.
+
+        Returns by node why it keeps them.
+        """
+        reason_by_node = self._change_nodes(names, undo_deferral_patch)
+        if reason_by_node:
             self.report.notice(
-                f"the soft taint stays on {_name_failed(failed)}. Remove it: {REMOVAL}"
+                f"the soft taint stays on {_name_nodes(reason_by_node)}. Remove it: {REMOVAL}"
             )
-        return failed
+        return reason_by_node
 
     def _change_nodes(self, names: Collection[str] | None, change: Change) -> dict[str, str]:
-        """Change these nodes, or all; return why it failed, by node."""
+        """Change these nodes, or all; return by node why it failed.
+
+        Empty if this process may no longer act: then the next one does it.
+        """
         deadline = self.cluster.deadline_within(_SECONDS)
         try:
             self.check_may_act()
@@ -91,16 +103,17 @@ class Tainting(Struct, frozen=True):
         except FencedError:
             return {}
         except RolloutError as error:
-            all_nodes = ("nodes that cannot be read",)
-            return dict.fromkeys(names or all_nodes, error.message)
+            unread_nodes = names or ("nodes that cannot be read",)
+            return dict.fromkeys(unread_nodes, error.message)
         selected = [node for node in nodes if names is None or node.name in names]
-        changing = [node for node in selected if change(node) is not None]
+        # Spare a request for each node on which there is nothing to change.
+        to_change = [node for node in selected if change(node) is not None]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="taint") as pool:
-            failures = pool.map(lambda node: self._try_write(node, change, deadline), changing)
-            return {node.name: why for node, why in zip(changing, failures, strict=True) if why}
+            reasons = pool.map(lambda node: self._try_write(node, change, deadline), to_change)
+            return {node.name: why for node, why in zip(to_change, reasons, strict=True) if why}
 
     def _try_write(self, node: Node, change: Change, deadline: Deadline) -> str:
-        """Return why the change failed; empty if it did not, or this process may not act."""
+        """Return why the change failed; empty if it did not, or if there is nothing to change."""
         try:
             write_node(self.cluster, self.check_may_act, node.name, change, within=deadline)
         except (FencedError, ApiNotFoundError):
@@ -110,6 +123,6 @@ class Tainting(Struct, frozen=True):
         return ""
 
 
-def _name_failed(failed: Mapping[str, str]) -> str:
-    first_reason = next(iter(failed.values()))
-    return f"{listed(list(failed), _NAMED)}: {first_reason}"
+def _name_nodes(reason_by_node: Mapping[str, str]) -> str:
+    first_reason = next(iter(reason_by_node.values()))
+    return f"{listed(list(reason_by_node), _NAMED)}: {first_reason}"

@@ -16,21 +16,30 @@ _FOREVER = 10.0 * 365 * 24 * 3600
 
 @dataclass(slots=True)
 class WatchedNode:
-    """The Node as a watch shows it, without waiting for the API server."""
+    """The Node as a watch shows it, without waiting for the API server.
+
+    Until the watch has read anything, everything is unknown. A Node that was deleted may be
+    registered again with another UID, so it need not be the planned one.
+    """
 
     view: LiveView[Node]
+    # Of the planned Node; empty if unknown.
     uid: str
-    # Even if it is deleted now.
+    # The planned Node, even if it is deleted now.
     last_seen: Node | None = None
 
     @property
     def is_absent(self) -> bool:
-        return self.view.generation > 0 and not self._nodes()
+        return self._is_known and not self._nodes()
+
+    @property
+    def _is_known(self) -> bool:
+        return self.view.generation > 0
 
     @property
     def why_removed(self) -> str:
         """Why the planned Node is gone or is about to go; empty if it stays or is unknown."""
-        if not self.view.generation:
+        if not self._is_known:
             return ""
         planned = self._planned_node()
         if planned is None:
@@ -45,10 +54,11 @@ class WatchedNode:
 
     @property
     def boot_id(self) -> str:
+        """The boot that the kubelet has reported; empty if unknown."""
         return next((node.boot_id for node in self._nodes()), "")
 
     def await_other_boot(self, boot_id: str, deadline: Deadline) -> None:
-        """Wait until the kubelet has reported another boot than this, or for the deadline."""
+        """Wait until the kubelet has reported another boot than this, or until the deadline."""
         while not deadline.expired:
             self.view.changed.clear()
             if self.boot_id != boot_id:
@@ -59,7 +69,7 @@ class WatchedNode:
         return next(filter(self._is_planned, self._nodes()), None)
 
     def _nodes(self) -> tuple[Node, ...]:
-        """Read the view, and note the planned Node as last seen."""
+        """Return the Node, if there is one, and note the planned Node as last seen."""
         nodes = self.view.items()
         self.last_seen = next(filter(self._is_planned, nodes), self.last_seen)
         return nodes
