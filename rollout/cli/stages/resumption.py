@@ -140,7 +140,7 @@ def prepare_resumption(
         refusals.refuse_blocked(plan, settings.nodes.allow)
         return run
     blocked = refusals.warn_of_blocked_rest(plan, settings.nodes.allow)
-    return replace(run, inherited=replace(continuation.inherited, blocked=blocked))
+    return replace(run, inherited=replace(continuation.inherited, why_none_starts=blocked))
 
 
 def _read_cluster(api: ClusterApi, spec: RolloutSpec, unfinished: Unfinished) -> ClusterSnapshot:

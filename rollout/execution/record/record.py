@@ -254,19 +254,19 @@ class RunRecord:
     document: Document
     notice: Callable[[str], None]
     unattended: bool = False
-    # Waits for `replace_older`.
+    # Waits for `write_deferred`.
     _deferred: dict[str, Any] | None = field(default=None, init=False)
     _last_wave: int = field(default=0, init=False)
 
     def write_or_defer(self, plan: RolloutPlan, holder: str) -> None:
-        """Write the record, or keep it for `replace_older` while another rollout's is in place.
+        """Write the record, or keep it for `write_deferred` while another rollout's is in place.
 
         `BlockedError` if the other rollout is unfinished or not understood.
         """
         body = self._body(plan, holder)
         self._write(partial(self._create_or_defer, body, plan.plan_id))
 
-    def replace_older(self, run_id: str) -> None:
+    def write_deferred(self, run_id: str) -> None:
         if self._deferred is not None:
             self._write(partial(self._create_or_replace, self._deferred, run_id))
             self._deferred = None

@@ -14,10 +14,17 @@ from rollout.wording import text
 
 @dataclass(slots=True)
 class Ledger:
+    """The results of this process's nodes, and what counts of an earlier process's.
+
+    A result is FENCED if this process stopped working on the node, because it must not act any
+    more: it has lost the lock, or another rollout has marked the Node.
+    """
+
     finished: list[NodeResult] = field(default_factory=list)
     skipped: list[NotStarted] = field(default_factory=list)
     # A resume starts these.
     not_started: list[NotStarted] = field(default_factory=list)
+    # Of an earlier process.
     cordoned_before: frozenset[str] = frozenset()
     failures_before: int = 0
 
@@ -27,9 +34,9 @@ class Ledger:
 
     @property
     def left_cordoned(self) -> frozenset[str]:
-        """Failed nodes that stay cordoned use up the limit."""
-        left_cordoned = {result.node for result in self.finished if result.left_cordoned}
-        return self.cordoned_before | left_cordoned
+        """The nodes that failed and stay cordoned, in this process or before."""
+        left_cordoned_now = {result.node for result in self.finished if result.left_cordoned}
+        return self.cordoned_before | left_cordoned_now
 
     @property
     def is_fenced(self) -> bool:
@@ -38,16 +45,19 @@ class Ledger:
     @property
     def why_fenced(self) -> LockLost | NodeMarkedByOther | None:
         """Return why this process must not act any more, or None."""
-        fenced = [result for result in self.finished if result.outcome is Outcome.FENCED]
-        marked = [
-            result.finding for result in fenced if isinstance(result.finding, NodeMarkedByOther)
-        ]
-        if len(marked) < len(fenced):
-            return LockLost()
-        return marked[0] if marked else None
+        marked_by_other: NodeMarkedByOther | None = None
+        for result in self.finished:
+            if result.outcome is not Outcome.FENCED:
+                continue
+            if not isinstance(result.finding, NodeMarkedByOther):
+                # Only a lost lock fences a node without this finding. It is the graver reason.
+                return LockLost()
+            marked_by_other = marked_by_other or result.finding
+        return marked_by_other
 
     @property
     def is_complete(self) -> bool:
+        """Whether a resume would find nothing to do; skipped nodes do not count."""
         if self.cordoned_before or self.not_started:
             return False
         return all(result.succeeded for result in self.finished)
@@ -58,11 +68,13 @@ class Ledger:
         return node in names
 
     def add(self, result: NodeResult) -> None:
-        # A stop or a closed window returned the node. With a reason, plans would leave it out.
-        may_start_again = result.outcome is Outcome.ABORTED and result.reason is None
-        if may_start_again:
+        is_aborted = result.outcome is Outcome.ABORTED
+        # For the same reason, the plan of a resume would leave out the node.
+        would_be_left_out = result.reason is not None
+        if is_aborted and not would_be_left_out:
+            # Only a stop or a closed window returned the node.
             self.not_started.append(NotStarted(result.node, result.message))
-        elif result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
+        elif is_aborted or result.outcome is Outcome.SKIPPED:
             skipped = NotStarted(
                 node=result.node,
                 message=result.message,
@@ -82,20 +94,20 @@ class Ledger:
 class Inheritance(Struct, frozen=True):
     """What an earlier process has left of this rollout."""
 
-    # The run ID in the marks, by node.
+    # Nodes that this process continues, with the run ID in their marks.
     taken_up: Mapping[str, str] = {}
     left_cordoned: frozenset[str] = frozenset()
     # The health before the interrupted wave.
     health: Health | None = None
     failures: int = 0
     failed: tuple[NotDone, ...] = ()
-    # Started, but cannot be continued.
+    # Results of nodes that were started, but cannot be continued.
     stranded: tuple[NodeResult, ...] = ()
     retried: frozenset[str] = frozenset()
-    # The new plan leaves them out.
+    # Nodes that were never started, and that the new plan leaves out.
     left_over: tuple[str, ...] = ()
-    # Why only nodes in flight are finished.
-    blocked: Finding | None = None
+    # Why only nodes in flight are finished, or None.
+    why_none_starts: Finding | None = None
 
 
 class Aborted(Struct, frozen=True):

@@ -7,7 +7,8 @@ From a plan to the result of a node:
     Rollout._run_waves        runs each wave that may follow
     Rollout._run_wave         asks the gates, and lets the cluster settle afterwards
     WaveRunner.run            starts a thread per node once the limit has room
-    Rollout._run_and_report   finds the node's host and steps, and reports the result
+    Rollout._run_and_report   reports the result of a node
+    Rollout._run_node         finds the node's host and steps
     Engine.run_node           adds what all nodes share
     process_node              takes the steps, each in its phase:
       _check_and_cordon         PENDING: checks the node again, marks it, and cordons it
@@ -53,7 +54,16 @@ from rollout.wording.words import defect
 
 
 class Rollout(Struct, frozen=True):
-    """This process's run of a rollout, which another process can continue with the same run ID."""
+    """This process's part of a rollout, which another process can continue with the same run ID.
+
+    inherited  what an earlier process left of this rollout; empty without one
+    taken up   a node in flight that an earlier process started, and this one continues
+    stranded   a node that an earlier process started, and that cannot be continued
+    left over  a node that only an earlier process planned
+    refused    a node that a check held right before its cordon: without marks, it waits again
+    deferred   the node on which this process runs, if it is left to a later run
+    fenced     this process, once it must not act any more: it has lost the lock, for example
+    """
 
     hosts: RolloutHosts
     engine: Engine
@@ -69,7 +79,7 @@ class Rollout(Struct, frozen=True):
     unattended: bool
     # The IDs of rollouts under another lock. Each is reported once.
     _reported_rollouts: set[str] = field(default_factory=set)
-    # Refused nodes, whose first marks are gone: they are not taken up any more.
+    # Refused nodes. Without their marks, they cannot be taken up any more.
     _unmarked: set[str] = field(default_factory=set)
 
     @property
@@ -79,6 +89,11 @@ class Rollout(Struct, frozen=True):
     @property
     def ledger(self) -> Ledger:
         return self.engine.ledger
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether an earlier process started this rollout."""
+        return self.inheritance is not None
 
     @property
     def inherited(self) -> Inheritance:
@@ -100,45 +115,55 @@ class Rollout(Struct, frozen=True):
     def _carry_out(self) -> RunResult:
         """Run all waves; the record stays if anything is left to continue."""
         self.engine.gates.run_command_for_rollout()
-        if self.plan.policy.rollback:
-            self._hold_version(self.plan.policy.rollback)
+        version_to_leave = self.plan.policy.rollback
+        if version_to_leave:
+            self._hold_version(version_to_leave)
         self._begin_record()
         if not self.unattended:
+            # After an abort, `rollout operate` starts nothing until a person starts a rollout.
             self.engine.memory.end_abort_pause()
         self.engine.report.plan(self.plan)
         in_flight = self.inherited.taken_up.keys()
         waiting = {node.name for node in self.plan.nodes} - in_flight
         conditions = self.engine.conditions.while_running(waiting, in_flight)
-        with conditions, self._soft_taints() as kept:
+        with conditions, self._soft_taints() as nodes_that_stay_tainted:
             self._run_waves()
-            own = self._deferred_own_node()
-            if own:
-                self._mark_for_later(own)
-                kept.add(own.name)
-        is_complete = False
-        if not self.ledger.is_fenced and self._may_act():
-            is_complete = self._has_nothing_left()
-            self.record.end(complete=is_complete, stopped=self.engine.stop.is_due)
-        return self._run_result(resumable=not is_complete)
+            own_node = self._deferred_own_node()
+            if own_node:
+                self._mark_for_later_run(own_node)
+                nodes_that_stay_tainted.add(own_node.name)
+        is_record_removed = self._end_record()
+        return self._run_result(resumable=not is_record_removed)
+
+    def _end_record(self) -> bool:
+        """Remove the record and return True if nothing is left, else mark the record as ended."""
+        if self.ledger.is_fenced or not self._may_act():
+            # Another process may be using the record.
+            return False
+        is_complete = self._has_nothing_left()
+        self.record.end(complete=is_complete, stopped=self.engine.stop.is_due)
+        return is_complete
 
     def _hold_version(self, version: str) -> None:
-        """Hold the version that the rollback leaves."""
+        """Hold the version that the rollback leaves, so that no node boots it again."""
         try:
             self.engine.memory.hold(version, self.holder)
         except (ApiError, BlockedError) as error:
-            # Nodes that an earlier process has started are finished in any case.
-            if not self.inherited.taken_up:
+            is_node_in_flight = bool(self.inherited.taken_up)
+            if not is_node_in_flight:
                 raise
+            # Nodes in flight are finished in any case.
             self.engine.report.notice(f"warning: {version} cannot be held: {error.message}")
 
     def _begin_record(self) -> None:
-        """Write or take up the record; another rollout's ended one stays until a node starts."""
-        if self.inheritance is None:
-            self.record.write_or_defer(self.plan, self.holder)
-        else:
+        if self.is_resumed:
             self.record.take_up(self.plan.plan_id, self.plan.policy)
+        else:
+            # An ended record of another rollout stays until a node starts: see `_begin_wave`.
+            self.record.write_or_defer(self.plan, self.holder)
 
     def _may_act(self) -> bool:
+        """Whether this process surely holds the lock."""
         try:
             self.engine.check_may_act()
         except RolloutError:
@@ -146,85 +171,94 @@ class Rollout(Struct, frozen=True):
         return True
 
     def _run_waves(self) -> None:
-        for result in self.inherited.stranded:
-            self.ledger.add(result)
-            self.engine.report.node_finished(result)
+        for stranded_result in self.inherited.stranded:
+            self.ledger.add(stranded_result)
+            self.engine.report.node_finished(stranded_result)
         runner = self._wave_runner()
-        why = self._wait_after_interruption()
+        # Once there is a reason, it applies to all later waves.
+        why_none_follows = self._wait_after_interruption()
         for wave in self.plan.waves:
-            why = why or self._why_not_to_run(wave)
-            if why:
-                self.ledger.add_not_started(wave.nodes, why)
+            if why_none_follows is None:
+                why_none_follows = self._why_not_to_run(wave)
+            if why_none_follows:
+                self.ledger.add_not_started(wave.nodes, why_none_follows)
                 continue
             try:
-                why = self._run_wave(wave, runner)
+                why_none_follows = self._run_wave(wave, runner)
             except ApiError as error:
-                why = ApiUnavailable(error.message)
+                why_none_follows = ApiUnavailable(error.message)
                 not_ended = [node for node in wave.nodes if not self.ledger.has_entry_of(node.name)]
-                self.ledger.add_not_started(not_ended, why)
+                self.ledger.add_not_started(not_ended, why_none_follows)
 
     def _why_not_to_run(self, wave: Wave) -> Finding | None:
         if self._has_taken_up_node(wave):
+            # Nodes in flight are finished even if too many nodes have failed.
             return self.stop_rule.why_none_continues()
-        return self.inherited.blocked or self.stop_rule.why_none_starts()
+        return self.inherited.why_none_starts or self.stop_rule.why_none_starts()
 
     def _has_taken_up_node(self, wave: Wave) -> bool:
         return any(node.name in self.inherited.taken_up for node in wave.nodes)
 
     def _wait_after_interruption(self) -> Finding | None:
-        """Wait until the cluster has settled after an earlier process's wave.
+        """Wait until the cluster has settled after the wave that an earlier process began.
 
-        Return why no wave may follow.
+        Return why no wave may follow, or None.
         """
-        health = self.inherited.health
+        health_before = self.inherited.health
         waves = self.plan.waves
-        if health is None or not waves or self.inherited.taken_up:
+        if health_before is None or not waves:
+            return None
+        if self.inherited.taken_up:
+            # That wave still has nodes in flight. `_run_wave` continues it, and waits then.
             return None
         try:
-            return self._wait_until_settled(health, waves[0].index)
+            return self._wait_until_settled(health_before, waves[0].index)
         except ApiError as error:
             return ApiUnavailable(error.message)
 
     def _run_wave(self, wave: Wave, runner: WaveRunner) -> Finding | None:
         """Run a wave, and wait until the cluster has settled; return why no other wave may follow.
 
-        None also if a stop is due: `_run_waves` asks again.
+        None also if a stop is due, because `_run_waves` checks that before each wave.
         """
+        is_last = wave is self.plan.waves[-1]
         refusal = self.engine.gates.ask_to_start_wave(wave)
-        allowed = self._reduce_to_taken_up(wave, refusal) if refusal else wave
-        if refusal and not allowed.nodes:
-            return refusal
-        self._begin_wave(allowed)
-        before = None if wave.rolling else self._measure_before(allowed)
+        if refusal:
+            # Nodes in flight are finished in any case.
+            wave = self._reduce_to_taken_up(wave, refusal)
+            if not wave.nodes:
+                return refusal
+        self._begin_wave(wave)
+        health_before = None if wave.rolling else self._measure_before(wave)
         store_health = partial(self._store_health, wave.index)
-        state = WaveState(allowed, self.engine.health_monitor, self.ledger, store_health)
-        with self.hosts.attending(allowed.nodes):
+        state = WaveState(wave, self.engine.health_monitor, self.ledger, store_health)
+        with self.hosts.attending(wave.nodes):
             runner.run(state)
         why_none_follows = refusal or state.why_none_follows
-        is_last = wave is self.plan.waves[-1]
-        # Nothing follows, so do not wait.
         if why_none_follows or is_last or self.stop_rule.why_none_starts():
+            # Nothing follows, so do not wait.
             return why_none_follows
-        if before is not None:
-            return self._wait_and_soak(allowed, before)
-        # In a rolling part, the cluster settles after each node.
-        return state.wait_until_settled(self.engine.stop)
+        if health_before is None:
+            # In a rolling part, the cluster has to settle after each node.
+            return state.wait_until_settled(self.engine.stop)
+        return self._wait_and_soak(wave, health_before)
 
     def _begin_wave(self, wave: Wave) -> None:
         if self._may_act():
-            # Another rollout's record goes only now that a node starts.
-            self.record.replace_older(self.plan.plan_id)
+            self.record.write_deferred(self.plan.plan_id)
         self.engine.report.wave(wave, self.plan.last_wave)
 
-    def _reduce_to_taken_up(self, wave: Wave, why: Finding) -> Wave:
-        """Drop nodes that no earlier process started; return the wave with the others."""
+    def _reduce_to_taken_up(self, wave: Wave, refusal: Finding) -> Wave:
+        """Return the wave with only its taken-up nodes; the rest is not started."""
         taken_up = tuple(node for node in wave.nodes if node.name in self.inherited.taken_up)
-        self.ledger.add_not_started([node for node in wave.nodes if node not in taken_up], why)
+        not_started = [node for node in wave.nodes if node not in taken_up]
+        self.ledger.add_not_started(not_started, refusal)
         return replace(wave, nodes=taken_up)
 
     def _measure_before(self, wave: Wave) -> Health:
         health = self.engine.health_monitor.measure_together([node.name for node in wave.nodes])
         if self.inherited.health and self._has_taken_up_node(wave):
+            # Measured before these nodes were started, so it comes first.
             health = Health.of_all((self.inherited.health, health))
         self._store_health(wave.index, health)
         return health
@@ -233,49 +267,55 @@ class Rollout(Struct, frozen=True):
         if self._may_act():
             self.record.store_health(wave, health)
 
-    def _wait_and_soak(self, wave: Wave, before: Health) -> Finding | None:
+    def _wait_and_soak(self, wave: Wave, health_before: Health) -> Finding | None:
         """If a node was started, wait until the cluster has settled, and soak.
 
-        Return why no wave may follow.
+        Return why no wave may follow, or None.
         """
         finished = {result.node for result in self.ledger.finished}
-        if not any(node.name in finished for node in wave.nodes):
+        has_started_node = any(node.name in finished for node in wave.nodes)
+        if not has_started_node:
             return None
-        look_early = partial(self._look_early_at_wave_after, wave)
-        unsettled = self._wait_until_settled(
-            before, wave.index, blamed_wave=wave.index, prepare_next=look_early
-        )
+
+        def wait_until_settled() -> Unsettled | None:
+            return self._wait_until_settled(
+                health_before,
+                wave.index,
+                blamed_wave=wave.index,
+                prepare_next=lambda: self._look_early_at_wave_after(wave),
+            )
+
+        unsettled = wait_until_settled()
         soak = self.plan.policy.gates.soak
         if unsettled or not soak:
             return unsettled
         self.engine.report.notice(f"wave {wave.index} is done; soaking for {soak}")
         self.engine.cluster.deadline(soak).sleep_unless(self.engine.stop)
-        return self._wait_until_settled(
-            before, wave.index, blamed_wave=wave.index, prepare_next=look_early
-        )
+        return wait_until_settled()
 
     def _look_early_at_wave_after(self, wave: Wave) -> None:
         """Begin to observe the hosts of the next wave, while the cluster settles."""
-        for following in self.plan.waves:
-            if following.index > wave.index:
-                # A rolling part starts few of its nodes at once.
-                if following.rolling is None:
-                    now = self.engine.cluster.clock.monotonic()
-                    self.hosts.start_early_observations(following.nodes, self.plan.policy, now)
-                return
+        later_waves = [later for later in self.plan.waves if later.index > wave.index]
+        # A rolling part starts few of its nodes at once.
+        if later_waves and later_waves[0].rolling is None:
+            now = self.engine.cluster.clock.monotonic()
+            self.hosts.start_early_observations(later_waves[0].nodes, self.plan.policy, now)
 
     def _wait_until_settled(
         self,
-        before: Health,
-        index: int,
+        health_before: Health,
+        wave_index: int,
         *,
         blamed_wave: int = 0,
         prepare_next: Callable[[], None] = lambda: None,
     ) -> Unsettled | None:
-        """Return why no wave may follow. `blamed_wave`: 0 if unknown."""
+        """Wait; return what is still missing after the timeout, or None.
+
+        `blamed_wave`: the wave after which it is missing; 0 if unknown.
+        """
         missing = self.engine.health_monitor.wait_until_settled(
-            before,
-            index,
+            health_before,
+            wave_index,
             self.engine.stop,
             lambda: self.ledger.left_cordoned,
             prepare_next=prepare_next,
@@ -306,11 +346,13 @@ class Rollout(Struct, frozen=True):
         return Room(self.engine.away_limit_of(nodes), away)
 
     def _warn_of_other_rollouts(self, nodes: Iterable[Node]) -> None:
-        own = {self.plan.plan_id, *self.inherited.taken_up.values()}
+        own_run_ids = {self.plan.plan_id, *self.inherited.taken_up.values()}
         for node in nodes:
             run_id = node.annotations.get(marks.RUN, "")
             is_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
-            if run_id and not is_failed and run_id not in own | self._reported_rollouts:
+            is_in_flight = bool(run_id) and not is_failed
+            is_expected = run_id in own_run_ids or run_id in self._reported_rollouts
+            if is_in_flight and not is_expected:
                 self._reported_rollouts.add(run_id)
                 self.engine.report.notice(
                     f"warning: rollout {run_id} has {node.name} in flight, under a lock in another"
@@ -319,41 +361,56 @@ class Rollout(Struct, frozen=True):
                 )
 
     def _run_and_report(self, planned: PlannedNode) -> NodeResult:
+        result = self._run_node(planned)
+        if result.is_refused:
+            self._note_refused(result)
+            return result
+        is_deferred = result.reason is ExclusionReason.DEFERRED
+        no_longer_waits = result.outcome is Outcome.SKIPPED and not is_deferred
+        if no_longer_waits and self.plan.policy.prefer_no_schedule_taint:
+            self.tainting.clear((planned.name,))
+        self.engine.report.node_finished(result)
+        self.engine.memory.report_held()
+        return result
+
+    def _run_node(self, planned: PlannedNode) -> NodeResult:
+        """Run the node from the phase in its marks, or from the start; a defect fails the node."""
         engine = self.engine
         host = self.hosts.host(planned, self.plan.policy)
         began = engine.cluster.clock.monotonic()
-        is_unmarked = planned.name in self._unmarked
+        taken_up_run_id = self.inherited.taken_up.get(planned.name)
+        if planned.name in self._unmarked:
+            # It was refused once, so it starts like a new node.
+            taken_up_run_id = None
         try:
-            result = engine.run_node(
+            return engine.run_node(
                 planned,
                 host,
                 ssh_steps(host),
-                taken_up_run_id=None if is_unmarked else self.inherited.taken_up.get(planned.name),
+                taken_up_run_id=taken_up_run_id,
                 own=self.own_node,
             )
         except Exception as error:  # noqa: BLE001 - a defect costs one node
-            result = _defect_result(planned, error, engine.cluster.clock.monotonic() - began)
+            seconds = engine.cluster.clock.monotonic() - began
+            result = _defect_result(planned, error, seconds)
             engine.remember(planned, NodeEnd(result.outcome, result.phase))
-        if result.is_refused:
-            # Without marks, it cannot be taken up again. A failed node got its earlier marks back.
-            if planned.name not in self.inherited.retried:
-                self._unmarked.add(planned.name)
-            engine.report.notice(f"{planned.name} is not cordoned: {result.message}")
             return result
-        is_skipped = result.outcome is Outcome.SKIPPED
-        is_deferred = result.reason is ExclusionReason.DEFERRED
-        if is_skipped and not is_deferred and self.plan.policy.prefer_no_schedule_taint:
-            self.tainting.clear((planned.name,))
-        engine.report.node_finished(result)
-        engine.memory.report_held()
-        return result
+
+    def _note_refused(self, result: NodeResult) -> None:
+        # A retried node got the marks of its failure back, so it can be taken up again.
+        if result.node not in self.inherited.retried:
+            self._unmarked.add(result.node)
+        self.engine.report.notice(f"{result.node} is not cordoned: {result.message}")
 
     def _soft_taints(self) -> AbstractContextManager[set[str]]:
-        """Keep the soft taint on waiting nodes until the exit, or longer if added to the set."""
+        """Set the soft taint on waiting nodes, and remove it at the exit.
+
+        Nodes that are added to the set keep it.
+        """
         excluded = {node.node: node.reason for node in self.plan.excluded}
         planned = {node.name for node in self.plan.nodes}
         if not self.plan.policy.prefer_no_schedule_taint:
-            # Removes an earlier process's taints.
+            # Only removes an earlier process's taints.
             return self.tainting.while_waiting(waiting=(), others=planned | excluded.keys())
         waiting = planned - self.inherited.taken_up.keys()
         for name, reason in excluded.items():
@@ -362,24 +419,31 @@ class Rollout(Struct, frozen=True):
         return self.tainting.while_waiting(waiting=waiting, others=excluded)
 
     def _deferred_own_node(self) -> OwnNode | None:
-        """Return the node of this process if it is left to another, or None."""
-        own = self.own_node
+        """Return the node on which this process runs if it is left to a later run, or None."""
+        own_node = self.own_node
+        if own_node is None:
+            return None
+        # The node may be deferred by the plan, or only when it was about to start.
         reasons = {node.node: node.reason for node in self.ledger.skipped}
         reasons |= {node.node: node.reason for node in self.plan.excluded}
-        if own is None or reasons.get(own.name) is not ExclusionReason.DEFERRED:
-            return None
-        return own
+        is_deferred = reasons.get(own_node.name) is ExclusionReason.DEFERRED
+        return own_node if is_deferred else None
 
-    def _mark_for_later(self, own: OwnNode) -> None:
+    def _mark_for_later_run(self, own_node: OwnNode) -> None:
         is_tainted = self.plan.policy.prefer_no_schedule_taint
-        self.tainting.mark_deferred(own.name, own.marker or self.holder, taint=is_tainted)
+        deferred_by = own_node.marker or self.holder
+        self.tainting.mark_deferred(own_node.name, deferred_by, taint=is_tainted)
 
     def _has_nothing_left(self) -> bool:
-        left_out = {node.node for node in wrongly_left_out(self.plan.excluded)}
-        is_anything_left = self.inherited.failed or left_out.intersection(self.inherited.left_over)
-        if self.ledger.is_complete and not is_anything_left:
+        """Whether nothing is left that another process could continue."""
+        should_be_planned = {node.node for node in wrongly_left_out(self.plan.excluded)}
+        is_left_over_node_pending = any(
+            name in should_be_planned for name in self.inherited.left_over
+        )
+        has_inherited_work = bool(self.inherited.failed) or is_left_over_node_pending
+        if self.ledger.is_complete and not has_inherited_work:
             return True
-        if self.inheritance is not None or self.ledger.finished:
+        if self.is_resumed or self.ledger.finished:
             return False
         # A rollout that has started no node leaves nothing to continue.
         try:
@@ -392,7 +456,7 @@ class Rollout(Struct, frozen=True):
         inherited = self.inherited
         memory = self.engine.memory
         not_started = {node.node for node in ledger.not_started}
-        waiting = [node for node in self.plan.nodes if node.name in not_started]
+        still_waiting = [node for node in self.plan.nodes if node.name in not_started]
         return RunResult(
             finished=tuple(ledger.finished),
             skipped=tuple(ledger.skipped),
@@ -402,7 +466,7 @@ class Rollout(Struct, frozen=True):
             pods_to_move=self.plan.summary.pods_to_move,
             evictions=len(self.engine.moved_pods),
             left_over=inherited.left_over,
-            held=memory.held_among(waiting),
+            held=memory.held_among(still_waiting),
             newly_held=memory.newly_held,
             resumable=resumable,
             rollback=self.plan.policy.rollback,
