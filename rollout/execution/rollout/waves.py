@@ -38,15 +38,18 @@ class _EndedNode:
     next_check: Deadline
     # Soaks once the cluster has settled, which then has to settle again.
     soaks: bool
+    # In a row.
     healthy_checks: int = 0
-    missing: str = ""
+    reported_missing: str = ""
 
 
 @dataclass
 class WaveState:
     """How far a wave is, and which of its nodes may start next.
 
-    In a rolling part, a node keeps its place until the cluster has settled after it.
+    In a rolling part, the cluster has to settle after each node. Until then, an ended node keeps
+    its place, as if it were in flight. The health is compared with the node's baseline, which is
+    measured before it starts.
     """
 
     wave: Wave
@@ -66,14 +69,18 @@ class WaveState:
     def candidates(
         self, waiting: Sequence[PlannedNode], in_flight: Collection[str]
     ) -> Iterator[PlannedNode]:
+        """Yield the waiting nodes that may start beside those in flight, in order."""
         if self.wave.rolling is None:
-            return iter(waiting)
-        nodes = {node.name: node for node in waiting}
+            yield from waiting
+            return
+        waiting_by_name = {node.name: node for node in waiting}
         order = [node.name for node in self.wave.nodes]
-        queue = RollingQueue(self.wave.rolling, order, nodes, in_flight)
-        return (nodes[name] for name in queue.candidates())
+        queue = RollingQueue(self.wave.rolling, order, waiting_by_name, in_flight)
+        for name in queue.candidates():
+            yield waiting_by_name[name]
 
-    def measure_before(self, nodes: Sequence[PlannedNode]) -> None:
+    def measure_baselines(self, nodes: Sequence[PlannedNode]) -> None:
+        """In a rolling part, measure and store the health before these nodes start."""
         if self.wave.rolling is None:
             return
         names = [node.name for node in nodes]
@@ -81,56 +88,69 @@ class WaveState:
         self.store_health(Health.of_all(node.health for node in self._baselines.values()))
 
     def note_end(self, result: NodeResult) -> None:
-        # Only nodes of a rolling part have baselines: the cluster has to settle after each.
-        if result.node in self._baselines:
+        must_settle = result.node in self._baselines
+        if must_settle:
             self._ended[result.node] = _EndedNode(
                 deadline=self._deadline_in(self.health_monitor.policy.settle_timeout),
                 next_check=self._deadline_in(0),
                 soaks=result.succeeded and bool(self.health_monitor.policy.gates.soak),
             )
 
-    def check_ended_nodes(self, running: frozenset[str]) -> Finding | None:
-        """Check the nodes that are due; return why no other may start."""
-        due = {name: node for name, node in self._ended.items() if node.next_check.expired}
+    def check_and_free_ended_nodes(self, running: frozenset[str]) -> Finding | None:
+        """Free the places of ended nodes after which the cluster has settled.
+
+        Return why no other node may start, or None.
+        """
+        due = {name: ended for name, ended in self._ended.items() if ended.next_check.expired}
         if not due:
             return self.why_none_follows
         snapshot = self.health_monitor.read_readiness()
         expected_away = running | self.ledger.left_cordoned
-        in_flight = {name: before for name, before in self._baselines.items() if name in running}
-        for name, node in due.items():
-            missing = snapshot.find_missing(self._baselines[name], expected_away, in_flight)
-            self._note_check(name, node, missing)
+        running_baselines = {
+            name: self._baselines[name] for name in running & self._baselines.keys()
+        }
+        for name, ended in due.items():
+            missing = snapshot.find_missing(self._baselines[name], expected_away, running_baselines)
+            self._note_check(name, ended, missing)
         return self.why_none_follows
 
     def wait_until_settled(self, stop: GracefulStop) -> Finding | None:
-        """Wait for the last nodes; return why no other may start."""
-        while self._ended and not (self.check_ended_nodes(frozenset()) or stop.is_due):
-            if self._ended:
-                self.health_monitor.cluster.clock.wait(stop, _CHECK_INTERVAL)
+        """Wait until no ended node keeps its place; return why no other node may start, or None."""
+        while self._ended:
+            why_none_follows = self.check_and_free_ended_nodes(running=frozenset())
+            are_all_free = not self._ended
+            if why_none_follows or are_all_free or stop.is_due:
+                break
+            self.health_monitor.cluster.clock.wait(stop, _CHECK_INTERVAL)
         return self.why_none_follows
 
     def _note_check(self, name: str, ended: _EndedNode, missing: str) -> None:
-        """Free the node's place once the cluster has settled; let none follow if it does not."""
+        """Free the node's place once the cluster has settled; let none follow if it does not.
+
+        `missing`: what is worse than before the node, or empty.
+        """
         ended.next_check = self._deadline_in(_CHECK_INTERVAL)
         ended.healthy_checks = 0 if missing else ended.healthy_checks + 1
-        is_over = ended.deadline.expired
-        has_settled = ended.healthy_checks >= self.health_monitor.policy.gates.health_checks
-        # At the deadline, one healthy check is enough.
-        if has_settled or (is_over and not missing):
+        needed_checks = self.health_monitor.policy.gates.health_checks
+        is_last_check = ended.deadline.expired
+        if is_last_check:
+            # After the timeout, one healthy check is enough.
+            needed_checks = 1
+        if ended.healthy_checks >= needed_checks:
             self._free_or_soak(name, ended)
-        elif is_over:
+        elif is_last_check:
             timeout = self.health_monitor.policy.settle_timeout
             unsettled = Unsettled(timeout, missing, node=name)
             self.why_none_follows = self.why_none_follows or unsettled
-            self._free(name)
-        elif missing and missing != ended.missing:
-            ended.missing = missing
+            self._free_place(name)
+        elif missing and missing != ended.reported_missing:
+            ended.reported_missing = missing
             self.health_monitor.report.settling(self.wave.index, f"{missing} (after {name})")
 
     def _free_or_soak(self, name: str, ended: _EndedNode) -> None:
         """Free the node's place, or first let it soak: then the cluster has to settle again."""
         if not ended.soaks:
-            self._free(name)
+            self._free_place(name)
             return
         policy = self.health_monitor.policy
         soak = policy.gates.soak
@@ -141,7 +161,7 @@ class WaveState:
             soaks=False,
         )
 
-    def _free(self, name: str) -> None:
+    def _free_place(self, name: str) -> None:
         del self._ended[name], self._baselines[name]
 
     def _deadline_in(self, seconds: float) -> Deadline:
@@ -208,11 +228,15 @@ class StopRule(Struct, frozen=True):
 
 
 class Dropped(Struct, frozen=True):
+    """Waiting nodes that will not be started."""
+
     nodes: Sequence[PlannedNode]
     why: Finding
 
 
 class Room(Struct, frozen=True):
+    """How many nodes may be unavailable, and which are."""
+
     limit: AwayLimit
     away: frozenset[str]
 
@@ -241,8 +265,10 @@ _WAIT = Decision()
 
 @dataclass(slots=True)
 class _WaitingNodes:
+    """Nodes of a wave that wait to be started, or to be continued if they are taken up."""
+
     nodes: list[PlannedNode]
-    # Started by an earlier process.
+    # In flight, because an earlier process started them.
     taken_up: frozenset[str]
     # None while a node is in flight, and while only gates hold nodes.
     room_deadline: Deadline | None = None
@@ -288,7 +314,9 @@ class WaveRunner(Struct, frozen=True):
                 waiting.nodes = decision.still_waiting(waiting.nodes)
                 pause = _PAUSE_WITH_ENDED_NODES if state.ended_nodes else _PAUSE
                 if running.nodes:
-                    results = running.wait_for_results(pause if waiting.nodes else None)
+                    # If no node waits, there is nothing to decide until one ends.
+                    longest_wait = pause if waiting.nodes else None
+                    results = running.wait_for_results(longest_wait)
                     self._note_results(results, waiting, state)
                     if any(result.is_refused for result in results):
                         # The reason may last, so do not start the node again at once.
@@ -301,10 +329,14 @@ class WaveRunner(Struct, frozen=True):
     ) -> Decision:
         """Apply rules 1 to 4."""
         decision = self._start_or_drop(waiting, running, state)
-        if decision.begin or running or state.ended_nodes or decision.had_room:
+        is_any_in_flight = bool(decision.begin or running or state.ended_nodes)
+        if is_any_in_flight or decision.had_room:
+            # Rule 4 does not apply: its timeout starts anew.
             waiting.room_deadline = None
             return decision
-        return self._wait_for_room(waiting) if decision.is_to_wait else decision
+        if decision.is_to_wait:
+            return self._wait_for_room(waiting)
+        return decision
 
     def _start_or_drop(
         self, waiting: _WaitingNodes, running: frozenset[str], state: WaveState
@@ -315,54 +347,58 @@ class WaveRunner(Struct, frozen=True):
         taken_up = [node for node in waiting.nodes if node.name in waiting.taken_up]
         if taken_up and not self.stop_rule.why_none_continues():
             return Decision(begin=taken_up)
-        why: Finding | None
-        try:
-            why = self.stop_rule.why_none_starts() or state.check_ended_nodes(running)
-        except ApiError as error:
-            why = ApiUnavailable(error.message)
-        if why:
-            return Decision(drop=[Dropped(waiting.nodes, why)])
-        return self._ask_about_candidates(waiting.nodes, running | state.ended_nodes, state)
+        why_none_starts: Finding | None = self.stop_rule.why_none_starts()
+        if why_none_starts is None:
+            try:
+                why_none_starts = state.check_and_free_ended_nodes(running)
+            except ApiError as error:
+                why_none_starts = ApiUnavailable(error.message)
+        if why_none_starts:
+            return Decision(drop=[Dropped(waiting.nodes, why_none_starts)])
+        in_flight = running | state.ended_nodes
+        return self._ask_about_candidates(waiting.nodes, in_flight, state)
 
     def _ask_about_candidates(
         self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], state: WaveState
     ) -> Decision:
-        """Apply rule 3."""
-        left = [node for node in waiting if node.name not in in_flight]
-        if next(state.candidates(left, in_flight), None) is None:
+        """Apply rule 3. `in_flight` includes ended nodes that keep their places."""
+        undecided = [node for node in waiting if node.name not in in_flight]
+        first_candidate = next(state.candidates(undecided, in_flight), None)
+        if first_candidate is None:
             return _WAIT
         begin: list[PlannedNode] = []
         drop: list[Dropped] = []
-        # Some of these wait, but are not asked about twice.
-        checked = set[str]()
+        # Nodes that have to wait stay undecided, but are not asked about twice.
+        asked_about = set[str]()
         try:
             room = self.read_room()
             # These use up the limit, as does each node that starts now.
             away = in_flight | room.away
             while True:
-                candidates = state.candidates(left, in_flight)
-                node = _first_with_room(candidates, Room(room.limit, away), checked)
+                candidates = state.candidates(undecided, in_flight)
+                node = _first_with_room(candidates, Room(room.limit, away), asked_about)
                 if node is None:
                     break
-                checked.add(node.name)
+                asked_about.add(node.name)
                 answer = self.ask_gates(node)
                 if answer.finding is None:
                     begin.append(node)
-                    left.remove(node)
+                    undecided.remove(node)
                     in_flight |= {node.name}
                 elif answer.is_final:
                     drop.append(Dropped([node], answer.finding))
-                    left.remove(node)
-                # A general gate holds all nodes: ask about no more than have room.
+                    undecided.remove(node)
+                # A general gate holds all nodes: ask about no more nodes than have room.
                 takes_up_room = answer.finding is None or answer.is_general
                 if takes_up_room:
                     away |= {node.name}
             if begin:
-                state.measure_before(begin)
+                state.measure_baselines(begin)
         except ApiError as error:
-            others = Decision(drop=drop).still_waiting(waiting)
-            return Decision(drop=[*drop, Dropped(others, ApiUnavailable(error.message))])
-        return Decision(begin, drop, had_room=bool(checked))
+            # Those that were about to start are among them.
+            not_dropped = Decision(drop=drop).still_waiting(waiting)
+            return Decision(drop=[*drop, Dropped(not_dropped, ApiUnavailable(error.message))])
+        return Decision(begin, drop, had_room=bool(asked_about))
 
     def _wait_for_room(self, waiting: _WaitingNodes) -> Decision:
         """Wait for room; after --settle-timeout, drop only nodes that a limit keeps back."""
@@ -373,7 +409,9 @@ class WaveRunner(Struct, frozen=True):
             return _WAIT
         room = self.read_room()
         nodes_by_limit = room.limit.waiting_by_limit(waiting.nodes, room.away)
-        return Decision(drop=[Dropped(nodes, why) for why, nodes in nodes_by_limit.items()])
+        return Decision(
+            drop=[Dropped(nodes, full_limit) for full_limit, nodes in nodes_by_limit.items()]
+        )
 
     def _report_limits(self, waiting: Sequence[PlannedNode]) -> None:
         """Report which limits keep these nodes waiting."""
@@ -386,20 +424,24 @@ class WaveRunner(Struct, frozen=True):
     def _note_results(
         self, results: Sequence[NodeResult], waiting: _WaitingNodes, state: WaveState
     ) -> None:
+        refused = set[str]()
         for result in results:
-            if not result.is_refused:
+            if result.is_refused:
+                refused.add(result.node)
+            else:
                 self.ledger.add(result)
             state.note_end(result)
-        refused = {result.node for result in results if result.is_refused}
-        # A refused node's marks are gone: it starts like others.
+        # A refused node waits again. Without its marks, it starts like a new one.
         waiting.taken_up -= refused
         waiting.nodes += [node for node in state.wave.nodes if node.name in refused]
 
 
 def _first_with_room(
-    candidates: Iterator[PlannedNode], room: Room, checked: Collection[str]
+    candidates: Iterator[PlannedNode], room: Room, asked_about: Collection[str]
 ) -> PlannedNode | None:
+    """Return the first candidate that the limit allows and that was not asked about, or None."""
     for node in candidates:
-        if node.name not in checked and not room.limit.why_full(node.name, room.away):
+        has_room = room.limit.why_full(node.name, room.away) is None
+        if has_room and node.name not in asked_about:
             return node
     return None
