@@ -90,6 +90,12 @@ def abort(
 
 
 class _Undoing(Struct, frozen=True):
+    """Undoes a rollout, under the lock.
+
+    A node that cannot be returned stays cordoned: a host that does not answer may be rebooting, or
+    a stop is due. Stranded nodes have marks that cannot be read, and are not touched.
+    """
+
     hosts: RolloutHosts
     observers: Sequence[Observer]
     lock_options: LockOptions
@@ -119,7 +125,7 @@ class _Undoing(Struct, frozen=True):
         self.check_may_act()
         record.end(complete=True)
         if not unfinished.is_only_taints:
-            self._store_abort(unfinished.run_id)
+            self._pause_unattended_passes(unfinished.run_id)
         untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
         return Aborted(
             run_id=unfinished.run_id,
@@ -140,7 +146,7 @@ class _Undoing(Struct, frozen=True):
             self.report.notice(f"warning: the FleetLock slots cannot be released: {error.message}")
 
     def _report_stranded(self, unfinished: Unfinished) -> Iterator[NodeResult]:
-        # Only unclear nodes: the others can be undone without their hosts.
+        # `marked` is empty, because only nodes with unreadable marks cannot be undone.
         for result in find_stranded(unfinished, marked=(), nodes_with_host=()):
             self.report.node_finished(result)
             yield replace(result, message=f"{result.message}. {result.hint}")
@@ -177,8 +183,8 @@ class _Undoing(Struct, frozen=True):
                         f"warning: {task.name} does not show that it was aborted: {error.message}"
                     )
 
-    def _store_abort(self, run_id: str) -> None:
-        """Have `rollout operate` start nothing until a person does."""
+    def _pause_unattended_passes(self, run_id: str) -> None:
+        """Have `rollout operate` start nothing until a person starts a rollout."""
         at = whole_second(self.cluster.api.server_time() or self.report.now)
         aborted = Pause(by=self.lock_options.holder, at=at, reason=run_id)
         try:
@@ -232,6 +238,7 @@ class _Undoing(Struct, frozen=True):
         )
 
     def _read_version(self, task: NodeTask) -> str:
+        """Return the version that the node runs now; empty if unknown."""
         if task.read_node().boot_id == task.planned.boot_id:
             return task.planned.running_version
         if task.name not in self.hosts:
@@ -245,22 +252,24 @@ class _Undoing(Struct, frozen=True):
         `StepError` if neither is sure in time.
         """
         deadline = self.cluster.deadline(self.wait)
-        was_silent = False
-        is_over = False
+        was_host_silent = False
+        is_time_over = False
         while True:
             node = task.read_node(deadline)
-            if node.is_ready and node.boot_id != task.planned.boot_id:
+            is_in_new_boot = node.boot_id != task.planned.boot_id
+            if node.is_ready and is_in_new_boot:
                 return
-            if is_over:
-                if node.is_ready and not was_silent:
+            if is_time_over:
+                has_stayed_in_old_boot = node.is_ready and not was_host_silent
+                if has_stayed_in_old_boot:
                     return
                 readiness = "Ready" if node.is_ready else "not Ready"
                 raise StepError(f"it may be rebooting right now, and is {readiness}")
             if not self._answers_in_old_boot(task):
-                was_silent = True
+                was_host_silent = True
             # The answer may have taken long, so read the Node once more after the deadline.
-            is_over = deadline.expired
-            if not is_over:
+            is_time_over = deadline.expired
+            if not is_time_over:
                 self.report.step(
                     task.name, Phase.REBOOTING, "its reboot may have been requested: watching it"
                 )
@@ -268,13 +277,14 @@ class _Undoing(Struct, frozen=True):
                 self._check_stop()
 
     def _undo_rollback(self, task: NodeTask) -> None:
-        """After a rollback, make the host boot what it runs; `StepError` if that fails."""
-        if Source.ROLLBACK not in task.planned.detected_by or task.name not in self.hosts:
+        """Keep a host from rolling back at its next reboot; `StepError` if that fails."""
+        was_rollback = Source.ROLLBACK in task.planned.detected_by
+        if not was_rollback or task.name not in self.hosts:
             return
         task.check_may_act()
-        trouble = undo_rollback(self._host_of(task))
-        if trouble:
-            raise StepError(trouble)
+        problem = undo_rollback(self._host_of(task))
+        if problem:
+            raise StepError(problem)
 
     def _check_stop(self) -> None:
         if self.stop.is_due:

@@ -35,51 +35,55 @@ class Continuation(Struct, frozen=True):
     inherited: Inheritance
     # How many nodes percentages refer to.
     percentage_base: int
-    retried: tuple[str, ...]
 
 
 def has_something_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
     if unfinished.is_garbled or not unfinished.record.ended:
         return True
-    if retry_failed and (unfinished.failed or unfinished.failed_in_service):
+    has_failed_nodes = bool(unfinished.failed or unfinished.failed_in_service)
+    if retry_failed and has_failed_nodes:
         return True
     return bool(unfinished.in_flight or unfinished.unclear or unfinished.untouched_nodes)
 
 
 def rules_of(unfinished: Unfinished) -> Policy:
+    """Return the policy in the record, or the default one if the record has no readable plan."""
     return unfinished.record.plan.policy if unfinished.record.plan else Policy()
 
 
 def restrict_rules(unfinished: Unfinished, today: Policy, selected: Container[str]) -> Unfinished:
-    """Return the rollout under the stricter of its own rules and today's.
+    """Return the rollout under the stricter of its own policy and `today`, the current settings.
 
-    Nodes in flight are finished in any case. Others are left to a new plan if they are not
-    `selected`, the pools have changed, or too many have failed. Today's gates apply if no node is
-    in flight.
+    Nodes in flight are finished in any case. Nodes that have not been started are dropped, and so
+    left to a new plan, if they are not `selected`, the pools have changed, or too many nodes have
+    failed. The current gates apply unless the rollout must be finished first.
     """
     plan = unfinished.record.plan
     if plan is None:
         return unfinished
-    rules = stricter_policy(plan.policy, today, requested_nodes(plan))
+    policy = stricter_policy(plan.policy, today, requested_nodes(plan))
     if not unfinished.blocks_others:
-        rules = replace(rules, gates=today.gates)
-    record = replace(unfinished.record, plan=replace(plan, policy=rules))
+        policy = replace(policy, gates=today.gates)
+    record = replace(unfinished.record, plan=replace(plan, policy=policy))
     restricted = replace(unfinished, record=record)
     if is_regrouped(plan.policy, today) or has_failed_enough(restricted):
         return replace(restricted, untouched_nodes=())
-    untouched = tuple(node for node in unfinished.untouched_nodes if node.name in selected)
-    return replace(restricted, untouched_nodes=untouched)
+    still_selected = tuple(node for node in unfinished.untouched_nodes if node.name in selected)
+    return replace(restricted, untouched_nodes=still_selected)
 
 
 def has_failed_enough(unfinished: Unfinished) -> bool:
+    """Whether as many nodes have failed as --max-failures allows."""
     plan = unfinished.record.plan
-    # Without a plan, the limit is unknown.
-    limit = plan.policy.failure_limit(len(requested_nodes(plan))) if plan else 1
-    failures = _count_all_failures(unfinished)
-    return failures > 0 and failures >= limit
+    # Without a plan, the limit is unknown, so one failure is enough.
+    limit = 1
+    if plan is not None:
+        limit = plan.policy.failure_limit(len(requested_nodes(plan)))
+    return _count_all_failures(unfinished) >= limit
 
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
+    """Return the nodes to start: those never started, and for a retry those failed and returned."""
     nodes = {node.name for node in unfinished.untouched_nodes}
     if retry_failed:
         nodes.update(unfinished.failed_in_service)
@@ -93,11 +97,12 @@ def _without_stranded(
     return tuple(entry for entry in marked if entry.node.name not in stranded_nodes)
 
 
-def _relax(rules: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
+def _allow_more(policy: Policy, *, skip_blocked: bool, include_held: bool) -> Policy:
+    """Return the rollout's policy, with what the operator allows in addition."""
     return replace(
-        rules,
-        skip_blocked=rules.skip_blocked or skip_blocked,
-        include_held=rules.include_held or include_held,
+        policy,
+        skip_blocked=policy.skip_blocked or skip_blocked,
+        include_held=policy.include_held or include_held,
     )
 
 
@@ -110,54 +115,61 @@ def plan_continuation(
     skip_blocked: bool,
     include_held: bool = False,
 ) -> Continuation:
-    """Return a plan that continues marked nodes, and starts others under the rollout's rules."""
+    """Return a plan that continues marked nodes, and starts pending ones under the rollout's rules.
+
+    A marked node is taken up if it can be continued, else it is stranded.
+    """
     marked = unfinished.in_flight
     if retry_failed:
         marked += unfinished.failed
     stranded_results = find_stranded(unfinished, marked, nodes_with_host)
     taken_up = _without_stranded(marked, stranded_results)
     earlier_plan = unfinished.record.plan
+    # Without a plan, it is unknown which nodes were requested.
     requested = requested_nodes(earlier_plan) if earlier_plan else inputs.snapshot.nodes
     percentage_base = len(requested)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
-    policy = _relax(rules_of(unfinished), skip_blocked=skip_blocked, include_held=include_held)
+    policy = _allow_more(rules_of(unfinished), skip_blocked=skip_blocked, include_held=include_held)
     inputs_of_pending = replace(
-        _inputs_for_others(taken_up, unfinished, inputs),
+        _as_if_back(taken_up, unfinished, inputs),
         selected=tuple(sorted(pending)),
         policy=_policy_of_rest(policy, unfinished, inputs.snapshot, percentage_base),
         retried=frozenset(unfinished.failed_in_service if retry_failed else ()),
     )
-    ended = _count_ended_waves(unfinished, taken_up, pending)
-    nodes_taken_up = tuple(entry.node for entry in taken_up)
-    plan_of_pending = build_plan(inputs_of_pending)
-    plan = join_plans(unfinished.run_id, nodes_taken_up, plan_of_pending, ended_waves=ended)
-    retried = tuple(entry.node.name for entry in taken_up if entry in unfinished.failed)
+    plan = join_plans(
+        unfinished.run_id,
+        tuple(entry.node for entry in taken_up),
+        build_plan(inputs_of_pending),
+        ended_waves=_count_ended_waves(unfinished, taken_up, pending),
+    )
+    retried_with_marks = (entry.node.name for entry in taken_up if entry in unfinished.failed)
     inherited = _inheritance(
         unfinished,
         taken_up,
         plan,
         stranded_results=stranded_results,
-        retried=inputs_of_pending.retried.union(retried),
+        retried=inputs_of_pending.retried.union(retried_with_marks),
         failure_limit=policy.failure_limit(percentage_base),
         retry_failed=retry_failed,
     )
     present = {node.name for node in inputs.snapshot.nodes}
     whole_plan = with_earlier_exclusions(plan, earlier_plan, present)
-    return Continuation(whole_plan, inherited, percentage_base, retried)
+    return Continuation(whole_plan, inherited, percentage_base)
 
 
-def _inputs_for_others(
+def _as_if_back(
     taken_up: Iterable[MarkedNode], unfinished: Unfinished, inputs: PlanInputs
 ) -> PlanInputs:
-    """Return the inputs for the other nodes, as if the taken-up ones were back."""
-    names = {entry.node.name for entry in taken_up}
+    """Return the inputs as if the taken-up nodes were back, to plan the nodes after them."""
+    nodes_taken_up = {entry.node.name for entry in taken_up}
     in_flight = {entry.node.name for entry in unfinished.in_flight}
+    # Some of these are stranded. They are reported as that, and not as unavailable nodes as well.
+    started = in_flight.union(nodes_taken_up, unfinished.unclear)
     return replace(
         inputs,
-        snapshot=with_nodes_back(inputs.snapshot, names),
+        snapshot=with_nodes_back(inputs.snapshot, nodes_taken_up),
         selection=Selection(),
-        # Stranded nodes count as unavailable, too.
-        taken_up=frozenset(in_flight.union(names, unfinished.unclear)),
+        taken_up=frozenset(started),
     )
 
 
@@ -174,17 +186,17 @@ def _inheritance(
     """Return the nodes to continue, the failures that still count, and the nodes left out."""
     planned = {node.name for node in plan.nodes}
     never_started = [node.name for node in unfinished.untouched_nodes]
-    cordoned = [
+    stay_cordoned = [
         entry for entry in unfinished.failed if entry.is_cordoned_now and entry not in taken_up
     ]
     failed = _earlier_failures(unfinished)
     if retry_failed:
-        # Only those that the plan leaves out again stay failed.
+        # The plan may leave out a failed node again. Only such nodes stay failed.
         left_out = {node.node for node in wrongly_left_out(plan.excluded)}
         failed = [node for node in failed if node.node in left_out]
     return Inheritance(
         taken_up={entry.node.name: entry.run_id for entry in taken_up},
-        left_cordoned=frozenset(entry.node.name for entry in cordoned),
+        left_cordoned=frozenset(entry.node.name for entry in stay_cordoned),
         health=unfinished.record.health,
         failures=count_failures(unfinished, failure_limit, retry_failed=retry_failed),
         failed=tuple(failed),
@@ -198,51 +210,60 @@ def _count_ended_waves(
     unfinished: Unfinished, taken_up: Sequence[MarkedNode], pending: Iterable[str]
 ) -> int:
     """Return how many waves are over: the next one is numbered after them."""
-    ended = unfinished.record.last_wave
-    if any(entry in unfinished.in_flight for entry in taken_up):
-        # A taken-up node's wave keeps its number.
-        ended -= 1
+    ended_waves = unfinished.record.last_wave
+    is_last_wave_continued = any(entry in unfinished.in_flight for entry in taken_up)
+    if is_last_wave_continued:
+        # It keeps its number.
+        ended_waves -= 1
     not_done = {*pending, *(entry.node.name for entry in taken_up)}
-    return max(ended, count_finished_waves(unfinished.record.plan, not_done))
+    # The record may lack the number of the last wave, if a write of it failed.
+    return max(ended_waves, count_finished_waves(unfinished.record.plan, not_done))
 
 
 def _earlier_failures(unfinished: Unfinished) -> list[NotDone]:
-    """Return the nodes that failed before the interruption.
-
-    A Node's outcome may be unknown: of another version, or written by hand.
-    """
-    cordoned = [
-        entry.node.name for entry in unfinished.failed if entry.run_id == unfinished.record.run_id
+    """Return the nodes that failed before the interruption."""
+    failures = [
+        _failure(entry.node.name, Outcome.FAILED, "left cordoned")
+        for entry in unfinished.failed
+        if entry.run_id == unfinished.record.run_id
     ]
-    ends = dict.fromkeys(cordoned, (Outcome.FAILED, "left cordoned"))
     for name, word in unfinished.failed_in_service.items():
+        # The word may be of another version of rollout, or written by hand.
         outcome = Outcome(word) if word in set(Outcome) else Outcome.FAILED
-        ends[name] = (outcome, "returned")
-    return [
-        NotDone(name, outcome, f"failed before and was {how}; see: kubectl describe node {name}")
-        for name, (outcome, how) in ends.items()
-    ]
+        failures.append(_failure(name, outcome, "returned"))
+    return failures
+
+
+def _failure(name: str, outcome: Outcome, end: str) -> NotDone:
+    return NotDone(name, outcome, f"failed before and was {end}; see: kubectl describe node {name}")
 
 
 def count_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
-    """Return how many failures count: none if they are retried, or had reached the limit."""
-    failures = 0 if retry_failed else _count_all_failures(unfinished)
+    """Return how many earlier failures count toward the `limit` of this process."""
+    if retry_failed:
+        return 0
+    failures = _count_all_failures(unfinished)
+    # At the limit, the rollout had ended. An operator who continues it has accepted the failures.
     return failures if failures < limit else 0
 
 
 def _count_all_failures(unfinished: Unfinished) -> int:
-    cordoned = sum(1 for entry in unfinished.failed if entry.run_id == unfinished.record.run_id)
+    run_id = unfinished.record.run_id
+    left_cordoned = [entry for entry in unfinished.failed if entry.run_id == run_id]
     outcomes = unfinished.failed_in_service.values()
-    in_service = sum(1 for outcome in outcomes if outcome != Outcome.SKIPPED)
-    return cordoned + in_service
+    returned = [outcome for outcome in outcomes if outcome != Outcome.SKIPPED]
+    return len(left_cordoned) + len(returned)
 
 
 class _PoolProgress(Struct, frozen=True):
+    """How many nodes a pool has, and how many of them the rollout has started."""
+
     size: int = 0
     started: int = 0
     started_workers: int = 0
 
     def remaining_pool(self, pool: Pool, rules: Policy) -> Pool:
+        """Return the pool with numbers in place of percentages, and without started canaries."""
         limit = pool.max_unavailable
         return replace(
             pool,
@@ -256,27 +277,35 @@ class _PoolProgress(Struct, frozen=True):
 
     def remaining_ramp(self, rules: Policy) -> tuple[Count, ...]:
         steps = [step.of(self.size) for step in rules.ramp]
-        return remaining_ramp(steps, self.started_workers - rules.canary)
+        # The canaries come before the ramp, and only workers are in it.
+        started_in_ramp = self.started_workers - rules.canary
+        return remaining_ramp(steps, started_in_ramp)
 
 
 def _policy_of_rest(
     policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, percentage_base: int
 ) -> Policy:
-    """Return the policy with counts for percentages, and without finished canaries."""
+    """Return the policy for the nodes that are not started yet.
+
+    Percentages become numbers, because they refer to all nodes of the rollout. Canaries and steps
+    of the ramp that have been started are left out.
+    """
     pools = pools_of(policy)
     plan = unfinished.record.plan
+    # The pool with the policy's own canary and ramp.
     default_pool = NO_POOL
     sizes: Mapping[str, int] = {default_pool: percentage_base}
     if policy.pools and plan is not None:
         default_pool = DEFAULT
         requested = requested_nodes(plan)
         sizes = pools.sizes(node for node in snapshot.nodes if node.name in requested)
-    progress = _progress_of_pools(policy, unfinished, snapshot, sizes)
-    remaining_pools = [
-        progress.get(pool.name, _PoolProgress()).remaining_pool(pool, pools.rules(pool.name))
-        for pool in policy.pools
-    ]
-    of_default = progress.get(default_pool, _PoolProgress())
+    progress_by_pool = _progress_of_pools(policy, unfinished, snapshot, sizes)
+    nothing_started = _PoolProgress()
+    remaining_pools = []
+    for pool in policy.pools:
+        progress = progress_by_pool.get(pool.name, nothing_started)
+        remaining_pools.append(progress.remaining_pool(pool, pools.rules(pool.name)))
+    of_default = progress_by_pool.get(default_pool, nothing_started)
     return replace(
         policy,
         max_unavailable=Count(policy.max_unavailable.of(percentage_base)),
@@ -290,23 +319,26 @@ def _policy_of_rest(
 def _progress_of_pools(
     policy: Policy, unfinished: Unfinished, snapshot: ClusterSnapshot, sizes: Mapping[str, int]
 ) -> Mapping[str, _PoolProgress]:
-    pool_of = _pools_of_started_nodes(unfinished, snapshot, pools_of(policy))
-    workers = [node.name for node in snapshot.nodes if not is_control_plane(node, policy)]
-    started = Counter(pool_of.values())
-    started_workers = Counter(pool_of[name] for name in workers if name in pool_of)
-    names = sizes.keys() | started.keys()
+    pool_by_started_node = _pools_of_started_nodes(unfinished, snapshot, pools_of(policy))
+    started = Counter(pool_by_started_node.values())
+    started_workers = Counter[str]()
+    for node in snapshot.nodes:
+        if node.name in pool_by_started_node and not is_control_plane(node, policy):
+            started_workers[pool_by_started_node[node.name]] += 1
     return {
-        name: _PoolProgress(sizes.get(name, 0), started[name], started_workers[name])
-        for name in names
+        pool: _PoolProgress(sizes.get(pool, 0), started[pool], started_workers[pool])
+        for pool in sizes.keys() | started.keys()
     }
 
 
 def _pools_of_started_nodes(
     unfinished: Unfinished, snapshot: ClusterSnapshot, pools: Pools
 ) -> Mapping[str, str]:
+    """Return the pool of each node that is done or in flight: as planned, else by its labels."""
     labels = {node.name: node.labels for node in snapshot.nodes}
-    planned = {entry.node.name: entry.node.pool for entry in unfinished.in_flight}
-    pool_of = dict[str, str]()
-    for name in (*unfinished.done, *planned):
-        pool_of[name] = planned.get(name) or pools.pool_of(labels.get(name, {}))
-    return pool_of
+    planned_pools = {entry.node.name: entry.node.pool for entry in unfinished.in_flight}
+    pool_by_node = dict[str, str]()
+    for name in (*unfinished.done, *planned_pools):
+        planned_pool = planned_pools.get(name)
+        pool_by_node[name] = planned_pool or pools.pool_of(labels.get(name, {}))
+    return pool_by_node

@@ -54,9 +54,11 @@ class Engine(Struct, frozen=True, kw_only=True):
     ) -> NodeResult:
         """Run the node's `steps`, one for each phase but the last.
 
-        `taken_up_run_id`: the run ID in the marks if an earlier process started it.
+        `taken_up_run_id`: the run ID in the marks if an earlier process started it. `own`: the node
+        on which this process runs.
         """
         is_taken_up = taken_up_run_id is not None
+        is_own_node = own is not None and own.name == planned.name
         context = NodeContext(
             planned=planned,
             run_id=taken_up_run_id or self.plan.plan_id,
@@ -70,11 +72,13 @@ class Engine(Struct, frozen=True, kw_only=True):
             engine=self,
             host=host,
             started_by_earlier_process=is_taken_up,
-            own_node=own if own and own.name == planned.name else None,
+            own_node=own if is_own_node else None,
         )
         result = process_node(context, steps)
-        # An earlier process may have set conditions. A refused node keeps MaintenancePlanned.
-        if not result.is_refused and (self.conditions.sets_conditions or is_taken_up):
+        # An earlier process may have set conditions, whatever this one does.
+        may_have_conditions = self.conditions.sets_conditions or is_taken_up
+        # A refused node waits again, so it keeps MaintenancePlanned.
+        if may_have_conditions and not result.is_refused:
             self.conditions.remove(planned.name)
         return result
 

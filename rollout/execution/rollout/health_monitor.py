@@ -28,6 +28,8 @@ _NAMED = 3
 
 
 class NodeBaseline(Struct, frozen=True):
+    """The health right before a node started."""
+
     health: Health
     # The node's ready pods, by their owner's UID.
     pods: Mapping[str, int]
@@ -75,21 +77,21 @@ class ReadinessSnapshot(Struct, frozen=True):
         return text(problem) if problem else ""
 
     def _find_shortage(self, before: Workload, in_flight: Mapping[str, NodeBaseline]) -> str:
-        """Return a clause such as `shop/web has 2 of 3 pods ready`; empty if it lacks none.
-
-        Pods that were evicted from nodes in flight are not missed.
-        """
+        """Return a clause such as `shop/web has 2 of 3 pods ready`; empty if it lacks none."""
         now = self.read_workload(before)
         if now is None:
+            # It was deleted on purpose.
             return ""
         wanted = min(before.ready, now.desired)
         if now.ready >= wanted:
             return ""
+        # Pods that were evicted from nodes in flight are not missed.
         evicted = 0
         for node, baseline in in_flight.items():
-            count = baseline.pods.get(before.uid, 0)
-            if count:
-                evicted += max(0, count - self.count_ready_pods_by_owner(node)[before.uid])
+            ready_before = baseline.pods.get(before.uid, 0)
+            if ready_before:
+                ready_now = self.count_ready_pods_by_owner(node)[before.uid]
+                evicted += max(0, ready_before - ready_now)
         if now.ready + evicted >= wanted:
             return ""
         return f"{before.key} has {now.ready} of {wanted} pods ready"
@@ -104,27 +106,31 @@ class HealthMonitor(Struct, frozen=True):
     find_problem: Callable[[], Finding | None]
 
     def measure_together(self, nodes: Sequence[str]) -> Health:
+        """Return the health before these nodes, which start together."""
         measured = self.measure(nodes, in_flight={})
         return Health.of_all(baseline.health for baseline in measured.values())
 
     def measure(
         self, nodes: Sequence[str], in_flight: Mapping[str, NodeBaseline]
     ) -> Mapping[str, NodeBaseline]:
-        """Return the health before each node starts; pods on nodes in flight count."""
+        """Return the baseline of each node that is about to start.
+
+        Nodes in flight, and workloads with pods on them, count as they were before those started.
+        """
         deadline = self.cluster.deadline()
         ready_pods_of_nodes = {
             node: self.cluster.ask(partial(_count_ready_pods_by_owner, node=node), deadline)
             for node in nodes
         }
-        # Nodes in flight count as before they started.
         earlier = Health.of_all(baseline.health for baseline in in_flight.values())
         workloads = {**self.cluster.ask(read_workloads, deadline), **earlier.workloads}
         nodes_now = self.cluster.ask(read_nodes, deadline)
-        ready = frozenset(node.name for node in nodes_now if node.is_ready) | in_flight.keys()
+        ready_now = {node.name for node in nodes_now if node.is_ready}
+        ready_nodes = frozenset(ready_now | in_flight.keys())
         measured = {}
         for node, ready_pods in ready_pods_of_nodes.items():
             owners = {uid: workloads[uid] for uid in ready_pods if uid in workloads}
-            measured[node] = NodeBaseline(Health(owners, ready), ready_pods)
+            measured[node] = NodeBaseline(Health(owners, ready_nodes), ready_pods)
         return measured
 
     def read_readiness(self, deadline: Deadline | None = None) -> ReadinessSnapshot:
@@ -157,7 +163,6 @@ class HealthMonitor(Struct, frozen=True):
         the last check is left.
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
-        # To spare requests, read a workload that lacks no pods again only once none lacks any.
         to_read = health_before.workloads
         healthy_checks = 0
         while True:
@@ -167,15 +172,13 @@ class HealthMonitor(Struct, frozen=True):
             expected_ready = health_before.ready_nodes - expected_away()
             missing = snapshot.describe_missing(shortages.values(), expected_ready)
             has_read_all = len(to_read) == len(health_before.workloads)
-            if not missing:
-                healthy_checks += 1
-                to_read = health_before.workloads
-            elif healthy_checks:
-                # Any workload may be short again.
-                healthy_checks = 0
-                to_read = health_before.workloads
-            else:
+            was_healthy = healthy_checks > 0
+            healthy_checks = 0 if missing else healthy_checks + 1
+            if missing and not was_healthy:
+                # To spare requests, only workloads that lack pods are read until none does.
                 to_read = {uid: to_read[uid] for uid in shortages}
+            else:
+                to_read = health_before.workloads
             is_settled = has_read_all and healthy_checks >= self.policy.gates.health_checks
             if is_settled or deadline.expired or stop.is_due:
                 return missing
@@ -194,6 +197,6 @@ def _count_ready_pods_by_owner(api: ClusterApi, node: str) -> Counter[str]:
     for pod in read_node_pods(api, node):
         if pod.owner is not None:
             is_ready = pod.ready and not pod.terminating
-            # 0 for a pod that is not ready, so that its owner is measured, too.
+            # A pod that is not ready adds 0, so that its owner is measured, too.
             ready_by_owner[pod.owner.uid] += int(is_ready)
     return ready_by_owner

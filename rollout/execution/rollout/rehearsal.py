@@ -49,11 +49,12 @@ def _rehearse_node(
     refused = [attempt for attempt in attempts if attempt.result not in _ALLOWED]
     objections = list[str]()
     for attempt in refused:
-        objection = attempt.message
         if _is_warned_of(WarningKind.BUDGET_MANAGED, node, attempt.budget, plan):
             # The budget opens during the drain, when its controller moves the pod.
             continue
+        objection = attempt.message
         if _is_warned_of(WarningKind.BUDGET_RESTART, node, attempt.budget, plan):
+            # The drain restarts the pod's Deployment instead.
             objection = _objection_to_restart(api, attempt.pod, plan.created_at)
         if objection:
             objections.append(f"{attempt.pod.key}: {objection}")
@@ -61,6 +62,7 @@ def _rehearse_node(
 
 
 def _is_warned_of(kind: WarningKind, node: PlannedNode, budget: str, plan: RolloutPlan) -> bool:
+    """Whether the plan has this warning about the budget and the node."""
     subject = budget_subject(budget)
     return any(
         warning.kind is kind and warning.node == node.name and warning.object == subject
