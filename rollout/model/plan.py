@@ -143,7 +143,7 @@ class Estimate(Struct, frozen=True):
 
 
 class Rolling(Struct, frozen=True):
-    """How the nodes of a wave follow each other.
+    """How many nodes of a wave can be in flight, and when each of them starts.
 
     The keys of `capacity` and `holds` name the limits that the nodes share: the limits of waves
     (`Load`), or `place:` for nodes that the same pods are limited to.

@@ -8,7 +8,7 @@ from rollout.model.quantity import Count, Duration, Number
 
 
 class CourtesyPolicy(Struct, frozen=True):
-    """Delays for people, and labels and conditions for other programs."""
+    """Delays that give users time to react, and labels and conditions for other programs."""
 
     drain_delay: Duration = Duration(0)
     reboot_delay: Duration = Duration(0)

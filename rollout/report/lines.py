@@ -122,7 +122,7 @@ class SummaryLine(JsonLine, frozen=True, tag="summary"):
 class JournalHeader(JsonLine, frozen=True, kw_only=True, tag="run"):
     """A process has started to work on the rollout.
 
-    Percentages in the policy refer to the `selected` nodes.
+    Percentages in the policy are calculated from the `selected` nodes.
     """
 
     format_version: str = ""

@@ -85,7 +85,7 @@ def _long_completion(finding: findings.LongCompletion) -> Words:
 @words.register
 def _longhorn_opens(_finding: findings.LonghornOpens) -> Words:
     unless = "a volume has its last healthy replica here, or stays attached"
-    fails = "in that case the drain waits until --drain-timeout and fails"
+    fails = "in that case the drain times out (--drain-timeout)"
     return Words(f"Longhorn removes it after the node is cordoned, unless {unless}; {fails}")
 
 
@@ -109,8 +109,8 @@ def _budget_managed(finding: findings.BudgetManaged) -> Words:
         when = f"once the controller of {owner} moves its pod"
         return Words(f"allows evictions again {when}, usually after the node is cordoned")
     when = f"only once the controller of {owner} moves its pod"
-    risk = f"{owner} has no other pod to switch to, so the drain may wait until --drain-timeout"
-    return Words(f"allows evictions again {when}. {risk} and fail: add an instance")
+    risk = f"{owner} has no other pod to switch to, so the drain may time out (--drain-timeout)"
+    return Words(f"allows evictions again {when}. {risk}: add an instance")
 
 
 @words.register
@@ -143,7 +143,7 @@ def _remedy(nowhere: drain_finding.Nowhere) -> str:
 def _budget_crowded(finding: findings.BudgetCrowded) -> Words:
     allows = f"allows only {finding.allowed} of the {finding.pods} pods expected on this node"
     room = "not all pods on this node fit on other nodes"
-    risk = "if those pods are evicted last, the drain may wait until --drain-timeout and fail"
+    risk = "if those pods are evicted last, the drain may time out (--drain-timeout)"
     return Words(f"{allows} to be unavailable, but {room}: {risk}; make room on other nodes")
 
 

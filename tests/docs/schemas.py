@@ -87,7 +87,7 @@ TITLES: Mapping[str, str] = {
     "fleetlock-status": "`rollout fleetlock status -o json`",
     "fleetlock-release": "`rollout fleetlock release NODE -o json`",
     "report": "`rollout report -o json`",
-    "notification": "a notification, as `notify.url` sends it to a webhook",
+    "notification": "a notification, as rollout sends it to a webhook in `notify.url`",
 }
 """Where the title is not that of the command."""
 
@@ -285,7 +285,7 @@ def _told_before(command: str) -> Container[str]:
 def _table(name: str, component: Mapping[str, Any]) -> str:
     required = component.get("required", ())
     rows = [
-        f"| `{field}`{'' if field in required or '$comment' in content else ' (not always)'} |"
+        f"| `{field}`{'' if field in required or '$comment' in content else ' (optional)'} |"
         f" {_type(content)} | {_meaning(content)} |"
         for field, content in component["properties"].items()
         if field not in _told_of_all(component)
@@ -331,19 +331,31 @@ def _type(content: Mapping[str, Any]) -> str:
         case {"$ref": str(reference)}:
             words = _named(reference)
         case {"anyOf": list(choices)}:
-            words = " or ".join(_type(choice) for choice in choices)
+            words = _alternatives([_type(choice) for choice in choices])
         case {"prefixItems": list(items)}:
             words = " and ".join(_type(item) for item in items)
         case {"type": "array", "items": items}:
-            words = f"array of {_type(items)}"
+            words = f"array of {_in_brackets(_type(items))}"
         case {"type": "object", "additionalProperties": values}:
-            words = f"object: name to {_type(values)}"
+            words = f"object: name to {_in_brackets(_type(values))}"
         case {"enum": list(values)} if len(values) <= _MOST_WORDS:
             *others, last = (f"`{value}`" for value in values if value)
             words = f"{', '.join(others)} or {last}" if others else last
         case _:
             words = str(content.get("type", "any"))
     return words
+
+
+def _alternatives(types: Sequence[str]) -> str:
+    """Join with `or`, after a comma if it could seem to belong to the last word of a type."""
+    *others, last = types
+    comma = "," if any(" of " in other or ": " in other for other in others) else ""
+    return f"{', '.join(others)}{comma} or {last}"
+
+
+def _in_brackets(words: str) -> str:
+    """Put a type in brackets if it has several alternatives or is an object with named values."""
+    return f"({words})" if " or " in words or ": " in words else words
 
 
 def _named(reference: str) -> str:
@@ -368,7 +380,7 @@ _WORDS: Mapping[str, str] = {
     "CheckOutcome": "string",
     "UpdateOperation": "string",
     "VerdictReason": "string",
-    "Action": "`evict`, `leave` or `refuse`",
+    "Action": "`evict`, `wait`, `leave` or `refuse`",
     "Verdict": "string",
 }
 
