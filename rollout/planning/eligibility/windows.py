@@ -55,9 +55,12 @@ _FREEZE_HINT = (
 
 
 class Weekdays(Struct, frozen=True):
-    # Monday is 0.
+    """Days of the week (Monday is 0), in each week or, with an ordinal, once a month.
+
+    The ordinal says which weekday of the month: the second Monday, or the last (-1).
+    """
+
     numbers: frozenset[int]
-    # Which weekday of the month, such as the second; None for each.
     ordinal: int | None = None
 
     @property
@@ -67,10 +70,14 @@ class Weekdays(Struct, frozen=True):
     def includes(self, day: date) -> bool:
         if day.weekday() not in self.numbers:
             return False
+        if not self.is_monthly:
+            return True
         if self.ordinal == _LAST:
-            return (day + timedelta(days=7)).month != day.month
+            a_week_later = day + timedelta(days=7)
+            return a_week_later.month != day.month
         # A month's first seven days have its first Monday, and so on.
-        return not self.is_monthly or self.ordinal == (day.day + 6) // 7
+        ordinal_of_day = (day.day + 6) // 7
+        return ordinal_of_day == self.ordinal
 
 
 class Dates(Struct, frozen=True):
@@ -84,7 +91,7 @@ class Dates(Struct, frozen=True):
         written = day.isoformat() if has_year else f"{day:%m-%d}"
         if self.first <= self.last:
             return self.first <= written <= self.last
-        # Around the turn of the year.
+        # Dates such as 12-20..01-04 pass the turn of the year.
         return written >= self.first or written <= self.last
 
 
@@ -112,8 +119,8 @@ class Window(Struct, frozen=True):
     def intervals(self, begin: datetime, end: datetime) -> Iterator[Interval]:
         """Yield the intervals that begin on the days from `begin` to `end`."""
         day = begin.astimezone(self.zone).date()
-        last = end.astimezone(self.zone).date()
-        while day <= last:
+        last_day = end.astimezone(self.zone).date()
+        while day <= last_day:
             if any(days.includes(day) for days in self.days):
                 yield Interval(self._begin(day), self._end(day))
             day += timedelta(days=1)
@@ -128,13 +135,16 @@ class Window(Struct, frozen=True):
 
 
 class DatedFreeze(Struct, frozen=True):
+    """A freeze from one moment to another, written in a time zone."""
+
     interval: Interval
     zone: ZoneInfo
 
     def intervals(self, begin: datetime, end: datetime) -> Iterator[Interval]:
         """Yield the freeze if it is on any of the days from `begin` to `end`."""
-        begins_in_time = self._day(self.interval.begin) <= self._day(end)
-        if begins_in_time and self._day(begin) <= self._day(self.interval.end):
+        begins_by_end = self._day(self.interval.begin) <= self._day(end)
+        ends_after_begin = self._day(self.interval.end) >= self._day(begin)
+        if begins_by_end and ends_after_begin:
             yield self.interval
 
     def _day(self, moment: datetime) -> date:
@@ -147,23 +157,26 @@ Period = Window | DatedFreeze
 def parse_freeze(text: str) -> Period:
     """Parse `2026-12-20..2027-01-04 Europe/Berlin`, `last fri` or `fri 12:00 3d`."""
     rule = f"the freeze {text!r}"
-    match = _MOMENTS.fullmatch(text.strip())
-    if match:
-        return _parse_dated_freeze(match, rule)
-    match = _WINDOW.fullmatch(text.strip())
-    if match:
-        return _timed_window(match, rule)
+    moments = _MOMENTS.fullmatch(text.strip())
+    if moments:
+        return _parse_dated_freeze(moments, rule)
+    days_and_times = _WINDOW.fullmatch(text.strip())
+    if days_and_times:
+        return _timed_window(days_and_times, rule)
     # The last word is the zone, unless it is part of the days.
-    days, _, zone = text.strip().rpartition(" ")
-    if not days or not ("/" in zone or zone in _zone_names()):
+    days, _, last_word = text.strip().rpartition(" ")
+    is_zone = "/" in last_word or last_word in _zone_names()
+    zone = last_word
+    if not days or not is_zone:
         days = text.strip()
         zone = "UTC"
     if not days:
         raise UsageError(f"{text!r} is not a freeze", hint=_FREEZE_HINT)
-    return Window(parse_days(days, rule), time(), None, _parse_zone(zone, rule))
+    return Window(parse_days(days, rule), start=time(), length=None, zone=_parse_zone(zone, rule))
 
 
 def _timed_window(match: re.Match[str], rule: str) -> Window:
+    """Return a window from a match of `_WINDOW`; errors name the rule."""
     days = parse_days(match["days"], rule) if match["days"] else (EVERY_DAY,)
     return Window(
         days,
@@ -174,7 +187,7 @@ def _timed_window(match: re.Match[str], rule: str) -> Window:
 
 
 def _parse_dated_freeze(match: re.Match[str], rule: str) -> DatedFreeze:
-    """Parse `2026-12-24T12:00..2026-12-27T06:00 UTC`."""
+    """Return a freeze from a match with `2026-12-24T12:00..2026-12-27T06:00 UTC`."""
     zone = _parse_zone(match["zone"] or "UTC", rule)
     try:
         begin = datetime.fromisoformat(match["begin"]).replace(tzinfo=zone)
@@ -190,10 +203,11 @@ def _parse_dated_freeze(match: re.Match[str], rule: str) -> DatedFreeze:
 
 
 def join_overlapping(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return the intervals in order, with each overlapping or adjacent one joined to the last."""
     joined: list[Interval] = []
     for interval in sorted(intervals):
-        if joined and interval.begin <= joined[-1].end:
-            last = joined[-1]
+        last = joined[-1] if joined else None
+        if last is not None and interval.begin <= last.end:
             joined[-1] = Interval(last.begin, max(last.end, interval.end))
         else:
             joined.append(interval)
@@ -240,9 +254,12 @@ def _zone_names() -> frozenset[str]:
 
 
 def parse_days(written: str, rule: str) -> tuple[Days, ...]:
+    """Parse `mon-fri,12-24`; a `UsageError` names the rule."""
     days = tuple(_parse_days_or_dates(part.strip(), rule) for part in written.split(","))
     weekdays = [item for item in days if isinstance(item, Weekdays)]
-    if len({item.is_monthly for item in weekdays}) > 1:
+    has_monthly = any(item.is_monthly for item in weekdays)
+    has_weekly = any(not item.is_monthly for item in weekdays)
+    if has_monthly and has_weekly:
         raise UsageError(
             f"{rule} mixes weekly days with days of the month",
             hint=(
@@ -257,14 +274,15 @@ def _parse_days_or_dates(part: str, rule: str) -> Days:
     """Parse `mon-fri`, `last sun` or `12-20..01-04`."""
     if part[:1].isdigit():
         return _parse_dates(part, rule)
-    word, _, weekday = part.partition(" ")
-    ordinal = _ORDINALS.get(word.lower())
+    first_word, _, weekday = part.partition(" ")
+    ordinal = _ORDINALS.get(first_word.lower())
     if ordinal:
         return Weekdays(frozenset({_weekday_number(weekday.strip(), rule)}), ordinal)
     return Weekdays(frozenset(_parse_weekdays(part, rule)))
 
 
 def _parse_dates(part: str, rule: str) -> Dates:
+    """Parse `2026-12-20`, `2026-12-20..2027-01-04` or, for each year, `12-20..01-04`."""
     first, dots, last = (piece.strip() for piece in part.partition(".."))
     dates = Dates(first, last if dots else first)
     for written in (dates.first, dates.last):
@@ -300,17 +318,19 @@ def _is_in_calendar(day: str) -> bool:
 def _parse_weekdays(part: str, rule: str) -> Iterator[int]:
     """Return the numbers of days; a range such as fri-mon may pass a week's end."""
     first, dash, last = (piece.strip() for piece in part.partition("-"))
-    begin = _weekday_number(first, rule)
-    end = _weekday_number(last if dash else first, rule)
-    days = (end - begin) % 7 + 1
-    return ((begin + step) % 7 for step in range(days))
+    first_number = _weekday_number(first, rule)
+    last_number = _weekday_number(last if dash else first, rule)
+    day_count = (last_number - first_number) % 7 + 1
+    return ((first_number + step) % 7 for step in range(day_count))
 
 
 def _weekday_number(name: str, rule: str) -> int:
-    numbers = [index for index, day in enumerate(WEEKDAYS) if name.lower() in (day, day[:3])]
-    if not numbers:
-        raise UsageError(f"{name!r} in {rule} is not a day of the week", hint=_DAYS_HINT)
-    return numbers[0]
+    """Return 0 for `mon` or `Monday`."""
+    for number, day in enumerate(WEEKDAYS):
+        abbreviation = day[:3]
+        if name.lower() in (day, abbreviation):
+            return number
+    raise UsageError(f"{name!r} in {rule} is not a day of the week", hint=_DAYS_HINT)
 
 
 # How far to search for openings.
@@ -322,13 +342,15 @@ _LOOK_BACK = timedelta(days=9)
 
 
 class Schedule(Struct, frozen=True):
-    """When nodes may be started: in windows, and never in freezes."""
+    """When nodes may be started: in windows, and never in freezes.
 
-    # Without windows, nodes may start at any time.
+    Without windows, nodes may start at any time. Nodes of a pool with windows need one of these and
+    one of the rollout's. An opening is a time in which nodes may be started.
+    """
+
     windows: tuple[Period, ...] = ()
     # By the texts of the settings.
     freezes: Mapping[str, Period] = field(default_factory=dict)
-    # Windows of a pool, whose nodes also need a window of the rollout.
     pool_windows: tuple[Period, ...] = ()
 
     @classmethod
@@ -354,18 +376,22 @@ class Schedule(Struct, frozen=True):
         return self._find_first(now, lambda opening: opening.begin > now)
 
     def fits_ever(self, now: datetime, seconds: float) -> bool:
-        long_enough = self._find_first(
-            now, lambda opening: opening.end > now and opening.seconds >= seconds
-        )
-        return long_enough is not None
+        """Whether any opening that has not ended lasts for at least this long."""
+
+        def is_long_enough(opening: Interval) -> bool:
+            return opening.end > now and opening.seconds >= seconds
+
+        return self._find_first(now, is_long_enough) is not None
 
     def next_freeze(self, now: datetime) -> Interval | None:
         if not self.freezes:
             return None
-        as_windows = Schedule(tuple(self.freezes.values()))
-        return as_windows.next_opening(now)
+        # If freezes were windows, the next freeze would be the next opening.
+        freezes_as_windows = Schedule(windows=tuple(self.freezes.values()))
+        return freezes_as_windows.next_opening(now)
 
     def active_freezes(self, now: datetime) -> tuple[str, ...]:
+        """Return the freezes that include this moment, as the settings write them."""
         active = list[str]()
         for text, freeze in self.freezes.items():
             intervals = _intervals_of([freeze], now - _LOOK_BACK, now)
@@ -374,14 +400,16 @@ class Schedule(Struct, frozen=True):
         return tuple(active)
 
     def why_closed(self, now: datetime) -> "WindowClosed | NoWindowAhead | None":
+        """Return why no node may be started now, or None."""
         # Each start imports this module, without findings.
         from rollout.model.finding import NoWindowAhead, WindowClosed  # noqa: PLC0415
 
-        if not self or self.current_opening(now):
+        has_rules = bool(self)
+        if not has_rules or self.current_opening(now):
             return None
         freezes = self.active_freezes(now)
-        opens = self.next_opening_text(now)
-        return WindowClosed(freezes, opens) if opens else NoWindowAhead(freezes)
+        opens_at = self.next_opening_text(now)
+        return WindowClosed(freezes, opens_at) if opens_at else NoWindowAhead(freezes)
 
     def next_opening_text(self, now: datetime) -> str:
         """Return when the next opening begins, or empty for none within two years."""
@@ -399,14 +427,14 @@ class Schedule(Struct, frozen=True):
 
     def openings(self, begin: datetime, end: datetime) -> list[Interval]:
         """Return the openings in this time; some may begin or end outside."""
-        # An open window may have begun earlier.
+        # A window that is open at `begin` may have begun earlier.
         start = begin - _LOOK_BACK
         openings = [Interval(start, end)]
         if self.windows:
             openings = _intervals_of(self.windows, start, end)
         if self.pool_windows:
             openings = _intersect(openings, _intervals_of(self.pool_windows, start, end))
-        # Freezes must cover these openings even after `end`.
+        # Openings may begin before `start` and last after `end`, so look for freezes there, too.
         freezes = _intervals_of(self.freezes.values(), start - _LOOK_BACK, end + _LOOK_BACK)
         return _subtract(openings, freezes)
 
@@ -434,16 +462,21 @@ def _intersect(intervals: Sequence[Interval], others: Sequence[Interval]) -> lis
 
 
 def _subtract(intervals: Iterable[Interval], removed: Sequence[Interval]) -> list[Interval]:
-    return [part for interval in intervals for part in _remaining_parts(interval, removed)]
+    """Return the parts of intervals outside the removed ones; both are sorted."""
+    parts = list[Interval]()
+    for interval in intervals:
+        parts += _remaining_parts(interval, removed)
+    return parts
 
 
 def _remaining_parts(interval: Interval, removed: Sequence[Interval]) -> Iterator[Interval]:
     """Yield the parts of the interval outside the removed ones (sorted)."""
-    begin = interval.begin
+    part_begin = interval.begin
     for gap in removed:
-        if begin < gap.begin < interval.end:
-            yield Interval(begin, gap.begin)
-        if gap.begin < interval.end:
-            begin = max(begin, gap.end)
-    if begin < interval.end:
-        yield Interval(begin, interval.end)
+        if gap.begin >= interval.end:
+            break
+        if part_begin < gap.begin:
+            yield Interval(part_begin, gap.begin)
+        part_begin = max(part_begin, gap.end)
+    if part_begin < interval.end:
+        yield Interval(part_begin, interval.end)
