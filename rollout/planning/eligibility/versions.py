@@ -70,11 +70,13 @@ class Stream(Struct, frozen=True):
 
 
 class KnownImages(Struct, frozen=True):
-    """Digests of bootc's images on the hosts."""
+    """Digests of bootc's images on the hosts.
 
-    # The images that hosts have, by stream and version.
+    `present` has the images of each stream and version. Digests have no order, but hosts keep the
+    image that their current one replaced: it is among the `older` ones.
+    """
+
     present: Mapping[tuple[Stream, str], frozenset[str]] = field(default_factory=dict)
-    # Digests have no order, but hosts keep the replaced image.
     older: frozenset[str] = frozenset()
 
     @classmethod
@@ -85,13 +87,16 @@ class KnownImages(Struct, frozen=True):
             if not isinstance(facts, HostFacts) or facts.image_sign is None:
                 continue
             sign = facts.image_sign
-            known = present.setdefault((_stream_of_host(facts), facts.running_version), set())
-            known.add(sign.current)
+            stream_and_version = (_stream_of_host(facts), facts.running_version)
+            images = present.setdefault(stream_and_version, set())
+            images.add(sign.current)
+            # On a host that was rolled back, the fallback is the newer image.
             if not sign.fallback_is_newer:
                 older.add(sign.fallback)
-            # An image named only by its digest has no later version, so it is one of this version.
-            if sign.is_needed and sign.version == short_checksum(sign.target):
-                known.add(sign.target)
+            # A staged image that is named only by its digest has the version of the current one.
+            is_of_same_version = sign.version == short_checksum(sign.target)
+            if sign.is_needed and is_of_same_version:
+                images.add(sign.target)
                 older.add(sign.current)
         frozen = {key: frozenset(digests) for key, digests in present.items()}
         return cls(frozen, frozenset(older))
@@ -106,8 +111,12 @@ NO_IMAGES: Final = KnownImages()
 
 
 class KnownVersions(Struct, frozen=True):
+    """The versions that hosts run or have staged (`present`), by stream.
+
+    Some of them are `replaced` by a host's staged update, so another one is newer.
+    """
+
     present: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
-    # The versions that a staged update replaces, by stream.
     replaced: Mapping[Stream, frozenset[str]] = field(default_factory=dict)
     # One version may have several images.
     images: KnownImages = NO_IMAGES
@@ -121,15 +130,18 @@ class KnownVersions(Struct, frozen=True):
         for node in nodes:
             facts = observations.get(node.name)
             if not isinstance(facts, HostFacts):
+                # The host could not be read, but its Node may tell the running version.
                 for stream, version in _find_in_os_image(node):
                     present.setdefault(stream, set()).add(version)
                 continue
+            running = facts.running_version
             staged = facts.detection.staged_version
-            for version in filter(None, (facts.running_version, staged)):
-                present.setdefault(_stream_of_version(facts, version), set()).add(version)
-            if staged and not _is_downgrade(facts.running_version, staged):
+            for version in (running, staged):
+                if version:
+                    present.setdefault(_stream_of_version(facts, version), set()).add(version)
+            if staged and not _is_downgrade(running, staged):
                 stream = _stream_of_version(facts, staged)
-                replaced.setdefault(stream, set()).add(facts.running_version)
+                replaced.setdefault(stream, set()).add(running)
         return cls(_frozen(present), _frozen(replaced), KnownImages.of(observations.values()))
 
     def newest(self, facts: HostFacts) -> str:
@@ -142,26 +154,23 @@ class KnownVersions(Struct, frozen=True):
         return _only_one_or_empty(present - self.replaced.get(stream, frozenset[str]()))
 
     def after_staged(self, facts: HostFacts) -> str:
-        """Return the newest version if the staged one is older, or empty.
+        """Return the newest version if the host will need another update to get there, or empty.
 
-        Servers may require some versions on the way.
+        Its staged version is then an older one, which the update server requires on the way.
         """
         newest = self.newest(facts)
-        staged = _numbers(facts.detection.staged_version)
-        is_ordered = facts.os_id in _SCHEMES and bool(staged)
-        return newest if is_ordered and staged < _numbers(newest) else ""
+        staged_numbers = _numbers(facts.detection.staged_version)
+        is_ordered = facts.os_id in _SCHEMES and bool(staged_numbers)
+        if not is_ordered:
+            return ""
+        return newest if staged_numbers < _numbers(newest) else ""
 
     def standing(
         self, node: Node, facts: HostFacts, longest_silence: Duration = LONGEST_SILENCE
     ) -> UpdateStanding:
-        newest = self.newest(facts)
-        compared = _compare(facts, newest)
+        """Return how current a host without a staged update is."""
         checks = facts.checks.check_state(longest_silence)
-        # The newest version may have several images, or updates of single packages.
-        if compared is UpdateState.UP_TO_DATE and facts.image_sign:
-            compared, newest = self._compare_image(facts, facts.image_sign.current)
-        elif compared is UpdateState.UP_TO_DATE and not _shows_updates(facts, checks):
-            compared = UpdateState.IDLE
+        compared, newest = self._compare_with_newest(facts, checks)
         standing = UpdateStanding(
             _update_state(facts.update.operation, compared, checks),
             newest,
@@ -170,8 +179,11 @@ class KnownVersions(Struct, frozen=True):
             check_unit=facts.checks.unit,
             last_checked=whole_second(facts.checks.last) if facts.checks.last else "",
         )
+        # An update in progress is newer than the rollback.
+        if standing.state is UpdateState.UPDATING:
+            return standing
         result = last_result(node)
-        if standing.state is UpdateState.UPDATING or not _is_rolled_back(result, facts):
+        if not _is_rolled_back(result, facts):
             return standing
         return replace(
             standing,
@@ -180,8 +192,21 @@ class KnownVersions(Struct, frozen=True):
             rolled_back_at=result.get("at", ""),
         )
 
+    def _compare_with_newest(self, facts: HostFacts, checks: CheckState) -> tuple[UpdateState, str]:
+        """Return UP_TO_DATE, BEHIND, or IDLE for unknown, and the newest version or image."""
+        newest = self.newest(facts)
+        compared = _compare_versions(facts, newest)
+        if compared is not UpdateState.UP_TO_DATE:
+            return compared, newest
+        # The newest version may have several images, or updates of single packages.
+        if facts.image_sign:
+            return self._compare_image(facts, facts.image_sign.current)
+        if not _has_all_known_updates(facts, checks):
+            return UpdateState.IDLE, newest
+        return UpdateState.UP_TO_DATE, newest
+
     def _compare_image(self, facts: HostFacts, image: str) -> tuple[UpdateState, str]:
-        """Compare a host of the newest version by image; return that version or image, too."""
+        """Compare the image of a host of the newest version with the others of that version."""
         possibly_newest = self.images.possibly_newest(facts)
         if possibly_newest == {image}:
             return UpdateState.UP_TO_DATE, facts.running_version
@@ -200,17 +225,18 @@ def update_standings(
     """Compare hosts without a staged update with the cluster, by node name."""
     nodes = tuple(nodes)
     known = KnownVersions.of(nodes, observations)
-    found: dict[str, UpdateStanding] = {}
+    standing_by_node: dict[str, UpdateStanding] = {}
     for node in nodes:
         facts = observations.get(node.name)
         if isinstance(facts, HostFacts) and facts.counts_as_unstaged:
-            found[node.name] = known.standing(node, facts, longest_silence)
-    return found
+            standing_by_node[node.name] = known.standing(node, facts, longest_silence)
+    return standing_by_node
 
 
 def _update_state(
     operation: UpdateOperation, compared: UpdateState, checks: CheckState
 ) -> UpdateState:
+    """Return what the host's update engine does, else how its version compares."""
     # An engine that works on one update for days is stuck.
     if operation in _UPDATING and checks is not CheckState.STALE:
         return UpdateState.UPDATING
@@ -218,16 +244,19 @@ def _update_state(
         return UpdateState.CHECK_FAILED
     if compared is UpdateState.BEHIND or not checks.is_trouble:
         return compared
-    # Finding no updates is not being up to date.
+    # A host that does not look for updates is not known to be up to date.
     return UpdateState.NOT_CHECKING
 
 
 def _with_highest_numbers(versions: Iterable[str]) -> frozenset[str]:
-    numbers_of = {version: _numbers(version) for version in versions}
-    highest = max(numbers_of.values(), default=())
+    """Return the highest versions: several if they differ only in a suffix."""
+    numbers_by_version = {version: _numbers(version) for version in versions}
+    highest = max(numbers_by_version.values(), default=())
     if not highest:
         return frozenset()
-    return frozenset(version for version, numbers in numbers_of.items() if numbers == highest)
+    return frozenset(
+        version for version, numbers in numbers_by_version.items() if numbers == highest
+    )
 
 
 def _is_downgrade(running: str, staged: str) -> bool:
@@ -248,14 +277,14 @@ def _is_rolled_back(result: Mapping[str, str], facts: HostFacts) -> bool:
     return is_rollback and result.get("version") == facts.running_version
 
 
-def _compare(facts: HostFacts, newest: str) -> UpdateState:
+def _compare_versions(facts: HostFacts, newest: str) -> UpdateState:
     """Return UP_TO_DATE or BEHIND; IDLE if not comparable."""
     running = facts.running_version
-    if running and running == newest:
-        return UpdateState.UP_TO_DATE
-    if not (running and newest):
+    if not running or not newest:
         return UpdateState.IDLE
-    # Without an order, the newest is what no update replaces.
+    if running == newest:
+        return UpdateState.UP_TO_DATE
+    # Without an order, the newest is the only version that no update replaces.
     if facts.os_id not in _SCHEMES:
         return UpdateState.BEHIND
     running_numbers = _numbers(running)
@@ -266,13 +295,15 @@ def _compare(facts: HostFacts, newest: str) -> UpdateState:
     return UpdateState.BEHIND if is_behind else UpdateState.UP_TO_DATE
 
 
-def _shows_updates(facts: HostFacts, checks: CheckState) -> bool:
+def _has_all_known_updates(facts: HostFacts, checks: CheckState) -> bool:
     """Whether a host with the newest version also has all updates, as far as known.
 
-    Package updates change no version such as Ubuntu's 24.04, so such a host must look for them.
+    Package updates change no version such as Ubuntu's 24.04, so such a host must tell whether it
+    looks for them.
     """
-    is_of_channel = bool(_channel(facts.os_id, facts.running_version))
-    return is_of_channel or checks is not CheckState.UNKNOWN
+    has_channel = bool(_channel(facts.os_id, facts.running_version))
+    tells_its_checks = checks is not CheckState.UNKNOWN
+    return has_channel or tells_its_checks
 
 
 def _stream_of_host(facts: HostFacts) -> Stream:
@@ -284,13 +315,14 @@ def _stream_of_version(facts: HostFacts, version: str) -> Stream:
     scheme = _SCHEMES.get(facts.os_id)
     channels = scheme.channels.values() if scheme else ()
     # A group that is no channel may serve versions of any channel.
-    is_own_group = bool(facts.group) and facts.group not in channels
-    if is_own_group:
+    is_custom_group = bool(facts.group) and facts.group not in channels
+    if is_custom_group:
         return Stream(facts.os_id, facts.group)
     return Stream(facts.os_id, _channel(facts.os_id, version) or facts.group)
 
 
 def _channel(os_id: str, version: str) -> str:
+    """Return the channel that the version names, such as `stable`, or empty."""
     scheme = _SCHEMES.get(os_id)
     numbers = _numbers(version)
     if scheme is None or len(numbers) != scheme.length:
@@ -307,7 +339,9 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _find_in_os_image(node: Node) -> Iterator[tuple[Stream, str]]:
     """Yield what `Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)` says, if anything."""
     match = _VERSION_IN_IMAGE.search(node.os_image)
-    for image, os_id in _IMAGES.items():
-        if match and node.os_image.startswith(image):
-            version = match[0]
+    if match is None:
+        return
+    version = match[0]
+    for image_name, os_id in _IMAGES.items():
+        if node.os_image.startswith(image_name):
             yield Stream(os_id, _channel(os_id, version)), version
