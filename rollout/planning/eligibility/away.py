@@ -18,7 +18,6 @@ from rollout.model.node_marks import has_marks
 from rollout.model.plan import Blocker, PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
-from rollout.model.text import grouped
 from rollout.model.timestamps import seconds_since
 from rollout.planning.eligibility.candidates import is_control_plane
 from rollout.planning.eligibility.pools import pools_of
@@ -38,14 +37,17 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
     """
     if not node.is_ready:
         return findings.AwayNotReady()
-    run_id = node.annotations.get(marks.RUN, "")
-    if has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED:
-        return findings.AwayStarted(run_id)
-    if has_marks(node) and node.unschedulable:
-        return findings.AwayFailed(run_id)
-    condition = node.maintenance_by_others
-    if condition:
-        return findings.AwayMaintained(condition.since, condition.type)
+    if has_marks(node):
+        run_id = node.annotations.get(marks.RUN, "")
+        has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
+        if not has_failed:
+            return findings.AwayStarted(run_id)
+        # Once someone uncordons a node that failed, it is available again.
+        if node.unschedulable:
+            return findings.AwayFailed(run_id)
+    maintenance = node.maintenance_by_others
+    if maintenance:
+        return findings.AwayMaintained(maintenance.since, maintenance.type)
     if _is_newly_cordoned(node, now) and not policy.include_cordoned:
         return findings.AwayCordoned(node.cordoned_at)
     return None
@@ -80,9 +82,13 @@ def is_only_marked(node: Node) -> bool:
 
 
 class AwayLimit(Struct, frozen=True):
-    # How many of all nodes may be away.
+    """How many nodes may be away (unavailable): `most` of all, and `limits` of single pools.
+
+    Not every pool has a limit of its own.
+    """
+
     most: int
-    # By pool, for pools with a limit of their own.
+    # By pool.
     limits: Mapping[str, int] = field(default_factory=dict)
     pool_by_node: Mapping[str, str] = field(default_factory=dict)
 
@@ -91,11 +97,12 @@ class AwayLimit(Struct, frozen=True):
         cls, policy: Policy, total: int, pool_by_requested: Mapping[str, str], nodes: Iterable[Node]
     ) -> "AwayLimit":
         """Return the limits; percentages refer to `total`, or to a pool's requested nodes."""
-        sizes = Counter(pool_by_requested.values())
+        requested_by_pool = Counter(pool_by_requested.values())
         limits = {}
         for pool in policy.pools:
             if pool.max_unavailable is not None:
-                limits[pool.name] = pool.max_unavailable.of(sizes[pool.name])
+                limits[pool.name] = pool.max_unavailable.of(requested_by_pool[pool.name])
+        # Requested nodes keep their planned pools, even if their labels have changed.
         pool_by_node = {**pools_of(policy).pool_by_node(nodes), **pool_by_requested}
         return cls(policy.max_unavailable.of(total), limits, pool_by_node)
 
@@ -108,8 +115,12 @@ class AwayLimit(Struct, frozen=True):
     def blockers(
         self, away: Mapping[str, findings.NodeAway], policy: Policy, planned_pools: Collection[str]
     ) -> Iterator[Blocker]:
-        """Yield the nodes away as blockers, if these remaining limits allow no other."""
-        if self.most < 1 and planned_pools:
+        """Yield the nodes away as blockers, if no other may be away.
+
+        Call this on the limits that remain beside the nodes away.
+        """
+        is_full = self.most < 1
+        if is_full and planned_pools:
             for name, reason in away.items():
                 finding = findings.LimitUsedUp(reason, policy.max_unavailable)
                 yield blocker(name, f"node/{name}", finding)
@@ -121,6 +132,7 @@ class AwayLimit(Struct, frozen=True):
                 yield blocker(name, f"node/{name}", findings.LimitUsedUp(reason, limit, pool))
 
     def why_full(self, node: str, away: Collection[str]) -> UnavailableLimit | None:
+        """Return the limit that the other nodes away use up, so that this one must wait."""
         others_away = sorted(name for name in away if name != node)
         if len(others_away) >= self.most:
             return UnavailableLimit(self.most, tuple(others_away))
@@ -134,16 +146,25 @@ class AwayLimit(Struct, frozen=True):
     def waiting_by_limit(
         self, waiting: Iterable[PlannedNode], away: Collection[str]
     ) -> Mapping[UnavailableLimit, list[PlannedNode]]:
-        limits_and_nodes = [(self.why_full(node.name, away), node) for node in waiting]
-        return grouped((limit, node) for limit, node in limits_and_nodes if limit)
+        """Group nodes by the limit that makes them wait, without those that no limit does."""
+        nodes_by_limit: dict[UnavailableLimit, list[PlannedNode]] = {}
+        for node in waiting:
+            limit = self.why_full(node.name, away)
+            if limit is not None:
+                nodes_by_limit.setdefault(limit, []).append(node)
+        return nodes_by_limit
 
 
 class ControlPlane(Struct, frozen=True):
+    """Finds what keeps a control-plane node from leaving: others away, etcd, the API server.
+
+    `voters` are the nodes that should have an etcd member. `pods` are static pods, which k3s does
+    not have.
+    """
+
     # Has every control-plane node; None for one that is not away.
     why_away_by_node: Mapping[str, findings.NodeAway | None]
-    # Nodes that should have an etcd member.
     voters: frozenset[str]
-    # Static pods, which k3s does not have.
     pods: tuple[Pod, ...]
 
     @classmethod
@@ -156,7 +177,8 @@ class ControlPlane(Struct, frozen=True):
         for pod in pods:
             # An installer that has succeeded has done its work; a failed pod should be running.
             should_run = pod.phase is not PodPhase.SUCCEEDED
-            if pod.mirror and pod.node in why_away_by_node and should_run:
+            is_static = pod.mirror
+            if is_static and should_run and pod.node in why_away_by_node:
                 static_pods.append(pod)
         static_pods.sort(key=lambda pod: pod.key)
         nodes_with_etcd_pod = {pod.node for pod in static_pods if _is_component(pod, _ETCD)}
@@ -187,29 +209,34 @@ class ControlPlane(Struct, frozen=True):
                 yield f"pod/{pod.key}", findings.StaticPodUnready(pod.node, pod.unready_since)
 
     def _find_lost_majority(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
-        """Yield what etcd would lack. A single member may go: no order of nodes would help."""
+        """Yield a finding if etcd would have no majority without the node."""
         pods = self._pods_by_node(_ETCD)
-        ready_nodes = _nodes_with_ready(pods)
+        ready_nodes = _nodes_with_ready_pod(pods)
         voters = self.voters | pods.keys()
+        # The only member may leave: no order of nodes would help.
+        is_only_member = len(voters) == 1
+        if node not in ready_nodes or is_only_member:
+            return
         ready_elsewhere = ready_nodes - {node}
-        needed = len(voters) // 2 + 1
-        if node in ready_nodes and len(voters) > 1 and len(ready_elsewhere) < needed:
+        majority = len(voters) // 2 + 1
+        if len(ready_elsewhere) < majority:
             finding = findings.EtcdMajorityLost(
                 node=node,
                 members=len(voters),
-                needed=needed,
+                needed=majority,
                 left=len(ready_elsewhere),
                 lacking=tuple(sorted(voters - ready_nodes)),
-                is_too_small=len(voters) - 1 < needed,
+                is_too_small=len(voters) - 1 < majority,
             )
             yield f"pod/{pods[node].key}", finding
 
     def _find_lost_api_server(self, node: str) -> Iterator[tuple[str, findings.BlockerFinding]]:
+        """Yield a finding if no ready API server would be left without the node."""
         pods = self._pods_by_node(_API_SERVER)
-        is_only_ready_one = _nodes_with_ready(pods) == {node}
-        control_plane_nodes = self.why_away_by_node.keys()
-        # The only control-plane node may go: no order of nodes would help.
-        if is_only_ready_one and len(control_plane_nodes) > 1:
+        is_only_ready_one = _nodes_with_ready_pod(pods) == {node}
+        # The only control-plane node may leave: no order of nodes would help.
+        has_other_nodes = len(self.why_away_by_node) > 1
+        if is_only_ready_one and has_other_nodes:
             yield f"pod/{pods[node].key}", findings.LastApiServer()
 
     def _pods_by_node(self, component: str) -> Mapping[str, Pod]:
@@ -225,16 +252,16 @@ def _etcd_voters(
     2. without any, if several have an etcd pod: those, and unready nodes, whose pod may be missing
     3. else every control-plane node
     """
-    with_role = frozenset(node.name for node in control_plane if _ETCD_ROLE in node.labels)
-    if with_role:
-        return with_role
+    nodes_with_role = frozenset(node.name for node in control_plane if _ETCD_ROLE in node.labels)
+    if nodes_with_role:
+        return nodes_with_role
     if len(nodes_with_etcd_pod) > 1:
-        unready = (node.name for node in control_plane if not node.is_ready)
-        return frozenset((*nodes_with_etcd_pod, *unready))
+        unready_nodes = (node.name for node in control_plane if not node.is_ready)
+        return frozenset((*nodes_with_etcd_pod, *unready_nodes))
     return frozenset(node.name for node in control_plane)
 
 
-def _nodes_with_ready(pods: Mapping[str, Pod]) -> frozenset[str]:
+def _nodes_with_ready_pod(pods: Mapping[str, Pod]) -> frozenset[str]:
     return frozenset(node for node, pod in pods.items() if pod.ready)
 
 
@@ -250,17 +277,20 @@ def storage_blockers(
 ) -> Iterator[Blocker]:
     """Yield data that would lose too many copies without this node and those `away`.
 
-    Data on a `taken_up` node is skipped: it recovers with the node.
+    `taken_up` are nodes of an interrupted rollout that this one finishes first. Data on them is
+    skipped, because it recovers with them.
     """
     for data in stored:
-        if node not in data.healthy or not data.nodes.isdisjoint(taken_up):
+        recovers_before = not data.nodes.isdisjoint(taken_up)
+        if node not in data.healthy or recovers_before:
             continue
         copies_away = data.healthy.intersection(away) - {node}
-        spare_now = data.spare - len(copies_away)
-        if spare_now < 1:
-            # Without any spare copy, the nodes away are not to blame.
-            others = tuple(sorted(copies_away)) if data.spare > 0 else ()
-            yield blocker(node, data.object, findings.CopiesLacking(others, data.problem, data.fix))
+        spare_copies = data.spare - len(copies_away)
+        if spare_copies < 1:
+            # If there is no spare copy at all, the nodes away are not to blame.
+            blamed_nodes = tuple(sorted(copies_away)) if data.spare > 0 else ()
+            finding = findings.CopiesLacking(blamed_nodes, data.problem, data.fix)
+            yield blocker(node, data.object, finding)
 
 
 def is_storage_key(key: str) -> bool:

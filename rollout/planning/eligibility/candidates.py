@@ -43,6 +43,11 @@ _PROBE_FINDINGS: Mapping[ProbeFailureKind, type[findings.ProbeFailed]] = {
 
 
 class Candidate(Struct, frozen=True):
+    """A selected node, with all that decides whether it takes part in the rollout.
+
+    Its `facts` are what its host reported; None if the host could not be read.
+    """
+
     node: Node
     observation: HostObservation | None
     policy: Policy
@@ -63,19 +68,21 @@ def is_excluded_by_name(name: str, selection: Selection) -> bool:
 
 def requested_nodes(plan: RolloutPlan) -> Mapping[str, str]:
     """Return the selected nodes that `--exclude` does not name, and their pools."""
-    # Nodes may be excluded for another reason.
-    pools = {entry.node: entry.pool for entry in plan.excluded}
-    pools |= {node.name: node.pool for node in plan.nodes}
+    # Most excluded nodes are excluded for another reason than the flag.
+    pool_by_node = {exclusion.node: exclusion.pool for exclusion in plan.excluded}
+    pool_by_node |= {node.name: node.pool for node in plan.nodes}
     return {
-        name: pool for name, pool in pools.items() if not is_excluded_by_name(name, plan.selection)
+        name: pool
+        for name, pool in pool_by_node.items()
+        if not is_excluded_by_name(name, plan.selection)
     }
 
 
 def is_control_plane(node: Node, policy: Policy) -> bool:
+    if node.is_control_plane:
+        return True
     selector = policy.control_plane_selector
-    return node.is_control_plane or (
-        bool(selector) and _parse_selector(selector).matches(node.labels)
-    )
+    return bool(selector) and _parse_selector(selector).matches(node.labels)
 
 
 _parse_selector = lru_cache(maxsize=8)(parse_selector)
@@ -112,9 +119,11 @@ def _why_cordoned(candidate: Candidate) -> NodeFinding | None:
     if not node.unschedulable or candidate.policy.include_cordoned:
         return None
     run_id = node.annotations.get(marks.RUN)
-    if run_id and node.annotations.get(marks.CORDONED_BY_US) == "true":
+    is_cordoned_by_rollout = node.annotations.get(marks.CORDONED_BY_US) == "true"
+    if run_id and is_cordoned_by_rollout:
         return findings.LeftCordoned(run_id, node.annotations.get(marks.PHASE, "unknown"))
-    return findings.CordonedByOther(next(marks_of_rivals(node), None))
+    first_rival_mark = next(marks_of_rivals(node), None)
+    return findings.CordonedByOther(first_rival_mark)
 
 
 def _why_in_maintenance(candidate: Candidate) -> NodeFinding | None:
@@ -131,6 +140,7 @@ def _why_paused(candidate: Candidate) -> NodeFinding | None:
 
 
 def _why_without_facts(candidate: Candidate) -> NodeFinding:
+    """Return why the host could not be read."""
     observation = candidate.observation
     if not isinstance(observation, ProbeFailure):
         return findings.NoHost()
@@ -139,6 +149,7 @@ def _why_without_facts(candidate: Candidate) -> NodeFinding:
 
 
 def _why_no_rollback(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+    """Return why a rollback from a version skips the host; None if this is no rollback."""
     version = candidate.policy.rollback
     if not version:
         return None
@@ -155,20 +166,25 @@ def _why_no_rollback(candidate: Candidate, facts: HostFacts) -> NodeFinding | No
 
 
 def _why_no_update(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+    """Return a finding if the host is known to need no reboot."""
     detection = facts.detection
+    if detection.needs_reboot or detection.unanswered:
+        return None
     is_idle = facts.update.operation in _NOT_UPDATING
-    is_rebooted_idle = is_idle and candidate.policy.reboot_idle
-    if detection.needs_reboot or detection.unanswered or is_rebooted_idle:
+    # With --allow idle, idle hosts are rebooted nevertheless.
+    if is_idle and candidate.policy.reboot_idle:
         return None
     answers = (sign.detail for sign in detection.signs if sign.answer is SourceAnswer.NOT_NEEDED)
+    # The Node's annotation may ask for a reboot, but not be in `detect.sources`.
+    is_annotation_ignored = Source.ANNOTATION in sources_not_asked(candidate.node, facts)
     flag = ""
-    # The Node's annotation asks for a reboot, but is not in `detect.sources`.
-    if is_idle and Source.ANNOTATION in sources_not_asked(candidate.node, facts):
+    if is_idle and is_annotation_ignored:
         flag = detect_flag(*facts.sources, Source.ANNOTATION)
     return findings.RebootNotNeeded(tuple(answers), detect_flag=flag, may_reboot_idle=is_idle)
 
 
 def _why_status_unknown(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+    """Return a finding if it is unknown whether the host needs a reboot."""
     unanswered = facts.detection.unanswered
     if not unanswered:
         return None
@@ -185,6 +201,7 @@ def _why_held_back(candidate: Candidate, facts: HostFacts) -> NodeFinding | None
 
 
 def _why_reboot_blocked(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
+    # The user's own reboot command may work where rollout's would not.
     by_own_command = candidate.policy.own_reboot_command
     if not (facts.may_reboot or by_own_command):
         return findings.NoSudo(facts.host.user, facts.reboot_refusal)
@@ -263,13 +280,13 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
     if finding is None:
         return None
     # A rollback leaves the newest version, so it does not matter how current a host is.
-    has_no_update = finding.kind is ExclusionReason.NO_UPDATE and not candidate.policy.rollback
+    needs_standing = finding.kind is ExclusionReason.NO_UPDATE and not candidate.policy.rollback
     return Exclusion(
         node=candidate.node.name,
         reason=finding.kind,
         message=text(finding),
         pool=candidate.pool,
-        update=update_standing(candidate) if has_no_update else None,
+        update=update_standing(candidate) if needs_standing else None,
         fix=fix_of(finding),
         version=findings.held_version(finding),
         brief=brief_of(finding),
@@ -286,24 +303,28 @@ def update_standing(candidate: Candidate) -> UpdateStanding | None:
 
 
 def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
-    """Return the node of this process, or None.
+    """Return the node on which this process runs, and whether its pod could run elsewhere.
 
-    The node of `pod` counts last, because another cluster may have a pod of that name.
+    None if it runs outside the cluster, or nothing says where.
     """
-    by_name = {node.name: node for node in nodes}
-    name = (
-        own.node_variable
-        or _find_by_boot(own.boot_id, by_name.values())
-        or (pod.node if pod else "")
-    )
-    if name not in by_name:
+    node_by_name = {node.name: node for node in nodes}
+    name = own.node_variable
+    if not name:
+        name = _find_by_boot_id(own.boot_id, node_by_name.values())
+    if not name and pod:
+        # This counts least, because another cluster may have a pod of that name.
+        name = pod.node
+    if name not in node_by_name:
         return None
     demand = PodDemand.of(pod, ()) if pod else PodDemand((), (), ())
-    other_nodes = (node for node in by_name.values() if node.name != name)
+    other_nodes = (node for node in node_by_name.values() if node.name != name)
     has_place_elsewhere = any(demand.admits(node) for node in other_nodes)
     return OwnNode(name, own.key if pod else "", is_only_place=not has_place_elsewhere)
 
 
-def _find_by_boot(boot_id: str, nodes: Iterable[Node]) -> str:
-    names = [node.name for node in nodes if boot_id and node.boot_id == boot_id]
+def _find_by_boot_id(boot_id: str, nodes: Iterable[Node]) -> str:
+    """Return the name of the only node with this boot ID, or empty."""
+    if not boot_id:
+        return ""
+    names = [node.name for node in nodes if node.boot_id == boot_id]
     return names[0] if len(names) == 1 else ""

@@ -63,37 +63,38 @@ class EvidenceRules(Struct, frozen=True):
 def make_evidence(
     version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
 ) -> Evidence:
-    """Return the evidence for a version, by default the last rebooted into.
+    """Return the evidence for a version; if empty, for the last one that nodes rebooted into.
 
     Raises `InputError` if no node proves it.
     """
     version = version or _last_proved_version(nodes)
-    updated = [node for node in nodes if _proved_version(node) == version]
-    proving = [node for node in updated if _is_ready_with(version, node)]
-    proving_names = {node.name for node in proving}
-    reboots = _reboot_times(proving)
+    nodes_rebooted_into_it = [node for node in nodes if _proved_version(node) == version]
+    proving_nodes = [node for node in nodes_rebooted_into_it if _is_ready_with(version, node)]
+    proving_names = {node.name for node in proving_nodes}
+    reboots = _reboot_times(proving_nodes)
     if not is_version(version) or not reboots:
         raise InputError(
             f"no node here was rebooted into {version or 'another version'} and is running it",
             hint="Export evidence from a cluster in which a rollout has succeeded.",
         )
-    failed = _failed_nodes(version, nodes, memory)
+    reason_by_failed_node = _failed_nodes(version, nodes, memory)
     failures = memory.versions.get(version)
     if failures and failures.held_by:
         # Someone has found it bad, whatever its reboots have proved.
-        failed |= dict.fromkeys(sorted(proving_names), "this version is held")
-    for node in updated:
+        reason_by_failed_node |= dict.fromkeys(sorted(proving_names), "this version is held")
+    for node in nodes_rebooted_into_it:
         if node.name not in proving_names:
-            failed[node.name] = "not Ready, or runs another version"
+            reason_by_failed_node[node.name] = "not Ready, or runs another version"
+    first_reboot, last_reboot = reboots[0], reboots[-1]
     return Evidence(
         version=version,
         cluster=cluster,
         made_at=whole_second(now),
         nodes=tuple(sorted(proving_names)),
-        failed=failed,
-        first_reboot=whole_second(reboots[0]),
-        last_reboot=whole_second(reboots[-1]),
-        hours=round((now - reboots[-1]).total_seconds() / _HOUR, 1),
+        failed=reason_by_failed_node,
+        first_reboot=whole_second(first_reboot),
+        last_reboot=whole_second(last_reboot),
+        hours=round((now - last_reboot).total_seconds() / _HOUR, 1),
     )
 
 
@@ -104,18 +105,21 @@ def _is_ready_with(version: str, node: Node) -> bool:
 
 
 def _reboot_times(nodes: Iterable[Node]) -> list[datetime]:
+    """Return when the nodes were last proved, the earliest first."""
     times = (parse_timestamp(last_result(node).get("at", "")) for node in nodes)
     return sorted(filter(None, times))
 
 
 def _failed_nodes(version: str, nodes: Iterable[Node], memory: Memory) -> dict[str, str]:
+    """Return the nodes that failed with the version, and how."""
     failures = memory.versions.get(version)
-    failed = dict.fromkeys(failures.nodes if failures else (), "failed with this version")
+    failed_nodes = failures.nodes if failures else ()
+    reason_by_node = dict.fromkeys(failed_nodes, "failed with this version")
     for node in nodes:
         reason = why_failed(node, version)
         if reason:
-            failed[node.name] = reason
-    return failed
+            reason_by_node[node.name] = reason
+    return reason_by_node
 
 
 def _proved_version(node: Node) -> str | None:
@@ -148,14 +152,18 @@ def why_failed(node: Node, version: str) -> str:
     if not failed_version:
         # Older results do not name the failed version.
         outcome = result.get("outcome", "")
-        is_marked = node.annotations.get(marks.PHASE) == Phase.FAILED
-        staged = node.annotations.get(marks.STAGED_VERSION, "") if is_marked else ""
-        failed_version = result.get("from", "") if outcome == Outcome.ROLLED_BACK else staged
-    is_failure = outcome in VERSION_FAILURES and failed_version == version
-    return VERSION_FAILURES[outcome] if is_failure else ""
+        if outcome == Outcome.ROLLED_BACK:
+            failed_version = result.get("from", "")
+        elif node.annotations.get(marks.PHASE) == Phase.FAILED:
+            failed_version = node.annotations.get(marks.STAGED_VERSION, "")
+    if failed_version != version:
+        return ""
+    return VERSION_FAILURES.get(outcome, "")
 
 
 class ProvenVersions(Struct, frozen=True):
+    """Which versions other clusters have proved: the accepted evidence, and what it must say."""
+
     rules: EvidenceRules
     documents: Mapping[str, Evidence] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -165,22 +173,27 @@ class ProvenVersions(Struct, frozen=True):
         document = self.documents.get(version)
         if document is None:
             return NoEvidence(version, cluster, tuple(sorted(self.documents)), self.problems)
-        nodes = len(set(document.nodes) - set(document.failed))
-        short_of_nodes = short_of_hours = None
-        if nodes < self.rules.nodes:
-            short_of_nodes = Shortfall(nodes, self.rules.nodes)
+        proving_nodes = set(document.nodes) - set(document.failed)
+        short_of_nodes = None
+        if len(proving_nodes) < self.rules.nodes:
+            short_of_nodes = Shortfall(len(proving_nodes), self.rules.nodes)
+        short_of_hours = None
         hours = _hours_proven(document)
         if hours < self.rules.hours:
             short_of_hours = Shortfall(max(0, int(hours)), self.rules.hours)
-        if not (short_of_nodes or short_of_hours or document.failed):
+        is_proven = not (short_of_nodes or short_of_hours or document.failed)
+        if is_proven:
             return None
         return EvidenceShort(version, cluster, document.failed, short_of_nodes, short_of_hours)
 
 
 def _hours_proven(document: Evidence) -> float:
-    end = parse_timestamp(document.made_at)
-    last = parse_timestamp(document.last_reboot)
-    return (end - last).total_seconds() / _HOUR if end and last else 0
+    """Return how long the version had been running without another reboot."""
+    made_at = parse_timestamp(document.made_at)
+    last_reboot = parse_timestamp(document.last_reboot)
+    if made_at is None or last_reboot is None:
+        return 0
+    return (made_at - last_reboot).total_seconds() / _HOUR
 
 
 def read_evidence(content: bytes) -> Evidence:
@@ -190,9 +203,12 @@ def read_evidence(content: bytes) -> Evidence:
     except DECODE_ERRORS as error:
         raise ValueError(f"it is not an evidence document: {excerpt(str(error))}") from error
     major = document.format_version.partition(".")[0]
-    if document.kind != KIND or major != FORMAT_VERSION.partition(".")[0]:
-        form = excerpt(f"{document.kind} {document.format_version}", 60)
-        raise ValueError(f"it is {form}, and this program reads {KIND} {FORMAT_VERSION}")
+    own_major = FORMAT_VERSION.partition(".")[0]
+    if document.kind != KIND or major != own_major:
+        kind_and_version = excerpt(f"{document.kind} {document.format_version}", 60)
+        raise ValueError(
+            f"it is {kind_and_version}, and this program reads {KIND} {FORMAT_VERSION}"
+        )
     if not is_version(document.version):
         raise ValueError(f"{excerpt(document.version)!r} is not a version")
     return document
@@ -208,7 +224,7 @@ def why_not_accepted(
 ) -> str:
     """Return why a signed document does not count, or empty.
 
-    `latest_by_version`: when the latest valid document was made.
+    `latest_by_version` says when the latest document that counted was made.
     """
     cluster = document.cluster
     if rules.cluster not in (cluster.uid, cluster.name):
@@ -222,18 +238,20 @@ def why_not_accepted(
 def _why_untimely(
     document: Evidence, rules: EvidenceRules, latest: str, now: datetime | None
 ) -> str:
+    """Return why the document is too new, too old or replaced by a later one; else empty."""
     made_at = parse_timestamp(document.made_at)
-    latest_at = parse_timestamp(latest)
     if made_at is None:
         return "it does not say when it was made"
     if now is None:
         return "the API server did not report its time"
     if made_at > now + _LATE_CLOCK:
         return f"it was made at {document.made_at}, in the future"
-    if (now - made_at).total_seconds() > rules.max_age:
-        age = elapsed((now - made_at).total_seconds())
-        most = elapsed(rules.max_age)
-        return f"it is stale: made {age} ago, and evidence.max-age is {most}"
+    age_seconds = (now - made_at).total_seconds()
+    if age_seconds > rules.max_age:
+        age = elapsed(age_seconds)
+        max_age = elapsed(rules.max_age)
+        return f"it is stale: made {age} ago, and evidence.max-age is {max_age}"
+    latest_at = parse_timestamp(latest)
     if latest_at is not None and made_at < latest_at:
         return (
             f"it was made at {document.made_at}, but a later one, made at {latest}, was seen before"

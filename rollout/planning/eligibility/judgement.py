@@ -20,6 +20,12 @@ from rollout.wording.warnings import warning
 
 
 class EligibilityInputs(Struct, frozen=True):
+    """What decides, besides node and host, whether a node may be rebooted.
+
+    The `memory` is what the cluster remembers of earlier rollouts: pauses, held versions, and nodes
+    that back off. `retried` nodes are tried whatever it says.
+    """
+
     # The API server's time.
     now: datetime | None = None
     memory: Memory = NO_MEMORY
@@ -28,7 +34,6 @@ class EligibilityInputs(Struct, frozen=True):
     include_held: bool = False
     # Leave out nodes that back off.
     unattended: bool = False
-    # Nodes that are tried whatever the memory says.
     retried: frozenset[str] = frozenset()
     # None if no evidence is required.
     proven: ProvenVersions | None = None
@@ -47,28 +52,31 @@ def why_not_startable(
         return pause
     is_retried = node in inputs.retried
     held = why_held(memory, staged_version, inputs.failure_limit)
-    if held and not (inputs.include_held or is_retried):
+    ignores_hold = inputs.include_held or is_retried
+    if held and not ignores_hold:
         return held
     missing_evidence = inputs.proven.why_unproven(staged_version) if inputs.proven else None
     if missing_evidence:
         return missing_evidence
-    may_back_off = inputs.unattended and not is_retried
-    return why_backing_off(memory, node, inputs.now) if may_back_off else None
+    # A person who runs a rollout wants the node rebooted now.
+    heeds_backoff = inputs.unattended and not is_retried
+    return why_backing_off(memory, node, inputs.now) if heeds_backoff else None
 
 
 def why_not_bootable(
     node: str, running_version: str, staged_version: str | None, inputs: EligibilityInputs
 ) -> NodeFinding | None:
-    """Return why a node in flight may not boot into its staged version, or None.
+    """Return why a node whose update has begun may not boot into its staged version, or None.
 
-    Pauses do not count. A staged version of None is unknown: perhaps held, and not proved.
+    A staged version of None is unknown: perhaps held, and not proved.
     """
-    inputs = replace(inputs, memory=replace(inputs.memory, pause=None))
-    finding = why_not_startable(node, staged_version or "", inputs)
+    # A pause only keeps other nodes from starting.
+    inputs_without_pause = replace(inputs, memory=replace(inputs.memory, pause=None))
+    finding = why_not_startable(node, staged_version or "", inputs_without_pause)
     if finding:
         return finding
     may_be_held = staged_version is None and node not in inputs.retried
-    return why_maybe_held(running_version, inputs) if may_be_held else None
+    return why_maybe_held(running_version, inputs_without_pause) if may_be_held else None
 
 
 def memory_warnings(
@@ -102,7 +110,9 @@ def why_maybe_held(running_version: str, inputs: EligibilityInputs) -> MaybeHeld
 
 def _is_no_later(version: str, running_version: str) -> bool:
     """Whether the version is surely no later than the running one."""
+    if version == running_version:
+        return True
     numbers = version_numbers(version)
     running_numbers = version_numbers(running_version)
     is_comparable = bool(numbers) and len(numbers) == len(running_numbers)
-    return version == running_version or (is_comparable and numbers <= running_numbers)
+    return is_comparable and numbers <= running_numbers

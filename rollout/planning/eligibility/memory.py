@@ -38,7 +38,7 @@ _LONGEST_SENTENCE = 400
 _MOST_NODES_OF_OLDER = 3
 _NO_FAILURES = frozenset({Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED})
 _VERSION_OUTCOMES = frozenset({Outcome.ROLLED_BACK, Outcome.NOT_BACK, Outcome.NOT_READY})
-# A failure later than this from now was stamped by a wrong clock.
+# Clocks differ by less.
 _LATE_CLOCK = timedelta(days=1)
 _BOOTED_PHASES = frozenset({Phase.BOOTED, Phase.READY})
 
@@ -74,30 +74,31 @@ def why_all_paused(memory: Memory, now: datetime | None) -> AllNodesPaused | Non
 def why_held(
     memory: Memory, version: str, failure_limit: int = MOST_NODES_OF_VERSION
 ) -> HeldVersion | UncountedVersion | None:
-    """Return why the version waits, or None."""
-    failed = memory.versions.get(version)
-    if failed is None:
+    """Return why no node is rebooted into the version, or None."""
+    failures = memory.versions.get(version)
+    if failures is None:
         # Without room to count its failures, a version waits as if held.
         has_no_room = bool(version) and _are_too_many_held(memory.versions)
         return UncountedVersion(version, _MOST_HELD_VERSIONS) if has_no_room else None
-    if failed.is_held or len(failed.nodes) >= failure_limit:
-        is_held_by_person = bool(failed.held_by)
-        at = failed.held_since if is_held_by_person else failed.at
-        return HeldVersion(version, failed.nodes, at, failed.held_by)
-    return None
+    has_failed_enough = len(failures.nodes) >= failure_limit
+    if not failures.is_held and not has_failed_enough:
+        return None
+    is_held_by_person = bool(failures.held_by)
+    at = failures.held_since if is_held_by_person else failures.at
+    return HeldVersion(version, failures.nodes, at, failures.held_by)
 
 
 def with_hold(memory: Memory, version: str, *, by: str, now: datetime) -> Memory:
-    """Return the memory with a hold; `BlockedError` if too many others are held."""
-    known = memory.versions.get(version, VersionFailures((), whole_second(now)))
-    if known.held_by:
+    """Return the memory with a person's hold; `BlockedError` if too many others are held."""
+    failures = memory.versions.get(version, VersionFailures((), whole_second(now)))
+    if failures.held_by:
         return memory
-    if not known.is_held and _are_too_many_held(memory.versions):
+    if not failures.is_held and _are_too_many_held(memory.versions):
         raise BlockedError(
             f"{version} cannot be held: {_MOST_HELD_VERSIONS} other versions are already held",
             hint="End the holds that you no longer need: rollout release VERSION",
         )
-    held = replace(known, held_since=whole_second(now), held_by=by)
+    held = replace(failures, held_since=whole_second(now), held_by=by)
     return replace(memory, versions=_keep_recent({**memory.versions, version: held}))
 
 
@@ -113,7 +114,10 @@ def backoff_end(memory: Memory, node: str, now: datetime | None) -> str:
     if failures is None or failed_at is None or now is None:
         return ""
     until = failed_at + backoff_after(failures.failures)
-    return whole_second(until) if failed_at - _LATE_CLOCK <= now < until else ""
+    is_stamped_by_wrong_clock = failed_at > now + _LATE_CLOCK
+    if is_stamped_by_wrong_clock or now >= until:
+        return ""
+    return whole_second(until)
 
 
 def backoff_after(failures: int) -> timedelta:
@@ -123,25 +127,23 @@ def backoff_after(failures: int) -> timedelta:
 
 
 def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
+    """Return the memory after a node's update: a failure counts, a success ends its failures."""
     end = ended.end
     is_ineffective = end.ineffective_reboots >= MOST_INEFFECTIVE_REBOOTS
     if end.outcome is Outcome.SUCCEEDED and not is_ineffective:
         return _forget_failures(memory, ended)
-    is_failure = end.outcome not in _NO_FAILURES
-    # Without a back-off, the node would be drained again and again.
-    backs_off_anyway = end.pods_still_ran or _is_canceled_reboot(ended)
-    if not (is_failure or backs_off_anyway) or len(ended.node) > _LONGEST_NAME:
+    if not _has_to_back_off(ended) or len(ended.node) > _LONGEST_NAME:
         return memory
-    before = memory.nodes.get(ended.node)
+    previous = memory.nodes.get(ended.node)
     is_update_at_fault = _is_update_at_fault(ended)
     version = ended.version if is_update_at_fault else ""
-    if before is not None:
-        # A failure counts once, even if another version is staged since.
-        noted_failure = (before.run, before.outcome, before.version)
+    if previous is not None:
+        # A failure counts once, even if it is noted again after another version was staged.
+        noted_failure = (previous.run, previous.outcome, previous.version)
         if noted_failure == (ended.run_id, end.outcome, version):
             return memory
     failures = NodeFailures(
-        failures=1 + (before.failures if before else 0),
+        failures=1 + (previous.failures if previous else 0),
         at=whole_second(now),
         outcome=end.outcome.value,
         run=ended.run_id,
@@ -154,6 +156,12 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     return replace(memory, nodes=nodes, versions=versions)
 
 
+def _has_to_back_off(ended: EndedNode) -> bool:
+    """Whether the node failed, or would otherwise be drained again and again."""
+    is_failure = ended.end.outcome not in _NO_FAILURES
+    return is_failure or ended.end.pods_still_ran or _is_canceled_reboot(ended)
+
+
 def _is_canceled_reboot(ended: EndedNode) -> bool:
     """Whether a reboot that a host requested by FleetLock was canceled."""
     return ended.end.outcome is Outcome.ABORTED and is_fleetlock_run(ended.run_id)
@@ -163,8 +171,10 @@ def _is_update_at_fault(ended: EndedNode) -> bool:
     end = ended.end
     if end.is_update_cleared or not is_version(ended.version):
         return False
-    is_failed_check = end.outcome is Outcome.CHECK_FAILED and end.phase in _BOOTED_PHASES
-    return end.outcome in _VERSION_OUTCOMES or is_failed_check
+    # A check may also fail before the reboot, when the old version still runs.
+    has_booted = end.phase in _BOOTED_PHASES
+    is_failed_check = end.outcome is Outcome.CHECK_FAILED and has_booted
+    return is_failed_check or end.outcome in _VERSION_OUTCOMES
 
 
 def _count_against_version(
@@ -174,11 +184,11 @@ def _count_against_version(
     # There is no room to remember another version.
     if ended.version not in versions and _are_too_many_held(versions):
         return versions
-    before = versions.get(ended.version, VersionFailures(nodes=(), at=""))
-    nodes = tuple(dict.fromkeys((*before.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
-    failures = replace(before, nodes=nodes, at=whole_second(now))
-    has_failed_enough = len(nodes) >= min(ended.failure_limit, MOST_NODES_OF_VERSION)
-    if has_failed_enough and not before.is_held:
+    previous = versions.get(ended.version, VersionFailures(nodes=(), at=""))
+    failed_nodes = tuple(dict.fromkeys((*previous.nodes, ended.node)))[:MOST_NODES_OF_VERSION]
+    failures = replace(previous, nodes=failed_nodes, at=whole_second(now))
+    has_failed_enough = len(failed_nodes) >= min(ended.failure_limit, MOST_NODES_OF_VERSION)
+    if has_failed_enough and not previous.is_held:
         failures = replace(failures, held_since=whole_second(now))
     return _keep_recent({**versions, ended.version: failures})
 
@@ -190,15 +200,18 @@ def _are_too_many_held(versions: Mapping[str, VersionFailures]) -> bool:
 
 def _keep_recent(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
     """Return the latest versions; of older ones, those held, with a few of their nodes."""
-    ordered = sorted(versions.items(), key=lambda item: item[1].at)
+    by_time = sorted(versions.items(), key=lambda item: item[1].at)
+    older = by_time[:-LATEST_VERSIONS]
+    latest = by_time[-LATEST_VERSIONS:]
     kept = dict[str, VersionFailures]()
-    for version, failed in ordered[:-LATEST_VERSIONS]:
-        if failed.is_held:
-            kept[version] = replace(failed, nodes=failed.nodes[:_MOST_NODES_OF_OLDER])
-    return kept | dict(ordered[-LATEST_VERSIONS:])
+    for version, failures in older:
+        if failures.is_held:
+            kept[version] = replace(failures, nodes=failures.nodes[:_MOST_NODES_OF_OLDER])
+    return kept | dict(latest)
 
 
 def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
+    """Return the memory after a node's success, which also counts for its version."""
     memory = replace(memory, nodes=_without(memory.nodes, ended.node))
     failed = memory.versions.get(ended.version)
     if failed is None:
@@ -206,14 +219,15 @@ def _forget_failures(memory: Memory, ended: EndedNode) -> Memory:
     # The version works after all, but only a person ends a person's hold.
     if ended.despite_hold and failed.is_held and not failed.held_by:
         return without_version_failures(memory, ended.version)
-    nodes = tuple(node for node in failed.nodes if node != ended.node)
-    if not nodes and not failed.is_held:
+    other_failed_nodes = tuple(node for node in failed.nodes if node != ended.node)
+    if not other_failed_nodes and not failed.is_held:
         return replace(memory, versions=_without(memory.versions, ended.version))
-    versions = {**memory.versions, ended.version: replace(failed, nodes=nodes)}
+    versions = {**memory.versions, ended.version: replace(failed, nodes=other_failed_nodes)}
     return replace(memory, versions=versions)
 
 
 def without_version_failures(memory: Memory, version: str) -> Memory:
+    """Return the memory without the version's failures and hold, and its nodes' back-offs."""
     nodes = {
         name: failures for name, failures in memory.nodes.items() if failures.version != version
     }

@@ -24,22 +24,26 @@ _OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in _POLICY_FI
 
 
 class Pools:
+    """The pools of a policy, and the rules of each: the policy with the pool's own settings."""
+
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self._selectors: Sequence[tuple[str, LabelSelector]] = [
+        self._names_and_selectors: Sequence[tuple[str, LabelSelector]] = [
             (pool.name, parse_selector(pool.selector)) for pool in policy.pools
         ]
-        self._rules = {NO_POOL: policy} | {pool.name: _merge(policy, pool) for pool in policy.pools}
+        self._rules = {pool.name: _override(policy, pool) for pool in policy.pools}
 
     def pool_of(self, labels: Mapping[str, str]) -> str:
-        if not self._selectors:
+        """Return the first pool that selects these labels."""
+        if not self._names_and_selectors:
             return NO_POOL
-        for name, selector in self._selectors:
+        for name, selector in self._names_and_selectors:
             if selector.matches(labels):
                 return name
         return DEFAULT
 
     def rules(self, pool: str) -> Policy:
+        # The default pool and NO_POOL have the policy's own rules.
         return self._rules.get(pool, self.policy)
 
     def rules_of(self, labels: Mapping[str, str]) -> Policy:
@@ -57,7 +61,8 @@ def pools_of(policy: Policy) -> Pools:
     return Pools(policy)
 
 
-def _merge(policy: Policy, pool: Pool) -> Policy:
+def _override(policy: Policy, pool: Pool) -> Policy:
+    """Return the policy with the values that the pool sets."""
     values = {name: getattr(pool, name) for name in _OVERRIDES}
     overrides = {name: value for name, value in values.items() if value is not None}
     drain = policy.drain
@@ -72,17 +77,18 @@ def order_pools(pools: Sequence[Pool]) -> tuple[str, ...]:
     `UsageError` if there is none.
     """
     _check_names_and_order(pools)
-    names = list[str]()
+    ordered_names = list[str]()
     remaining = list(pools)
     while remaining:
-        following = next(pool for pool in remaining if set(pool.after) <= set(names))
-        remaining.remove(following)
-        names.append(following.name)
-    return (*names, DEFAULT)
+        next_pool = next(pool for pool in remaining if set(pool.after) <= set(ordered_names))
+        remaining.remove(next_pool)
+        ordered_names.append(next_pool.name)
+    return (*ordered_names, DEFAULT)
 
 
 def _check_names_and_order(pools: Sequence[Pool]) -> None:
-    times = Counter(pool.name for pool in pools)
+    """Raise `UsageError` for a reserved, repeated or unknown name, or for a cycle."""
+    pools_with_name = Counter(pool.name for pool in pools)
     for pool in pools:
         if pool.name == DEFAULT:
             raise UsageError(
@@ -92,22 +98,23 @@ def _check_names_and_order(pools: Sequence[Pool]) -> None:
                     " [[pool]]."
                 ),
             )
-        if times[pool.name] > 1:
+        if pools_with_name[pool.name] > 1:
             raise UsageError(
-                f"pool {pool.name!r}: {times[pool.name]} pools have this name",
+                f"pool {pool.name!r}: {pools_with_name[pool.name]} pools have this name",
                 hint="Rename one of them.",
             )
-        unknown = [name for name in pool.after if name not in times]
+        unknown = [name for name in pool.after if name not in pools_with_name]
         if unknown:
             raise UsageError(
                 f"pool {pool.name!r}: after: there is no pool {unknown[0]!r}",
-                hint=f"Pools are: {', '.join(times)}.",
+                hint=f"Pools are: {', '.join(pools_with_name)}.",
             )
     try:
         TopologicalSorter({pool.name: pool.after for pool in pools}).prepare()
     except CycleError as error:
-        # The first pool is repeated at the end. Reversed, each pool waits for the next.
-        cycle = error.args[1][:0:-1]
+        # Each pool waits for the one before, and the first is repeated at the end.
+        first_to_first = error.args[1]
+        cycle = list(reversed(first_to_first[1:]))
         raise UsageError(
             f"pool {cycle[0]!r}: after: {', '.join(map(repr, cycle))} wait for one another",
             hint="Remove one of these names from `after`.",
@@ -122,9 +129,10 @@ def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
     """
     *names, default = order_pools(pools)
     after = {pool.name: pool.after for pool in pools}
-    before: dict[str, frozenset[str]] = {}
+    all_before: dict[str, frozenset[str]] = {}
     for name in names:
-        before[name] = frozenset(after[name])
+        all_before[name] = frozenset(after[name])
+        # In this order, the sets of earlier pools are complete.
         for earlier in after[name]:
-            before[name] |= before[earlier]
-    return before | {default: frozenset(names)}
+            all_before[name] |= all_before[earlier]
+    return all_before | {default: frozenset(names)}

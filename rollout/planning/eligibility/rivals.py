@@ -12,15 +12,17 @@ from rollout.wording.blockers import blocker
 def rival_blockers(
     coordinators: Iterable[Coordinator], nodes: Iterable[Node], ignored: Collection[str] = ()
 ) -> tuple[Blocker, ...]:
-    names = frozenset(node.name for node in nodes)
+    """Return the other coordinators that run in the cluster as blockers, without paused ones."""
+    node_names = frozenset(node.name for node in nodes)
     blockers = list[Blocker]()
     for coordinator in coordinators:
         # Users pause kured by taking its lock for something that is no node.
-        is_paused = coordinator.locked and names.isdisjoint(coordinator.holders)
-        if coordinator.rival not in ignored and not is_paused:
-            kind = coordinator.kind.lower()
-            subject = f"{kind}/{coordinator.namespace}/{coordinator.name}"
-            blockers.append(blocker("", subject, CoordinatorActive(coordinator)))
+        is_paused = coordinator.locked and node_names.isdisjoint(coordinator.holders)
+        if is_paused or coordinator.rival in ignored:
+            continue
+        kind = coordinator.kind.lower()
+        subject = f"{kind}/{coordinator.namespace}/{coordinator.name}"
+        blockers.append(blocker("", subject, CoordinatorActive(coordinator)))
     return tuple(blockers)
 
 
@@ -35,6 +37,7 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
 
 
 def marks_of_rivals(node: Node) -> Iterator[RivalMark]:
+    """Yield the labels and annotations by which another coordinator works on the node."""
     yield from _fluo_marks(node)
     if marks.KURED_IN_PROGRESS in node.annotations:
         yield _rival_mark(node, Rival.KURED, marks.KURED_IN_PROGRESS)
@@ -61,22 +64,25 @@ def _fluo_marks(node: Node) -> Iterator[RivalMark]:
 
 
 def _mco_marks(node: Node) -> Iterator[RivalMark]:
+    """Yield the mark of OpenShift's Machine Config Operator, if it updates the node."""
     state = node.annotations.get(marks.MCO_STATE, "")
-    desired = node.annotations.get(marks.MCO_DESIRED)
+    current_config = node.annotations.get(marks.MCO_CURRENT)
+    desired_config = node.annotations.get(marks.MCO_DESIRED)
     if state in marks.MCO_AT_WORK:
         yield _rival_mark(node, Rival.MCO, marks.MCO_STATE, value=state)
-    elif desired and desired != node.annotations.get(marks.MCO_CURRENT):
-        yield _rival_mark(node, Rival.MCO, marks.MCO_DESIRED, value=desired)
+    elif desired_config and desired_config != current_config:
+        yield _rival_mark(node, Rival.MCO, marks.MCO_DESIRED, value=desired_config)
 
 
 def _maintenance_marks(node: Node) -> Iterator[RivalMark]:
+    """Yield the marks of operators that take nodes out of service for maintenance."""
     if node.labels.get(marks.ORCHESTRATOR_MAINTAINS) == "true":
         yield _rival_mark(node, Rival.MAINTENANCE_ORCHESTRATOR, marks.ORCHESTRATOR_MAINTAINS)
     if marks.KAIROS_CORDONED in node.annotations:
         yield _rival_mark(node, Rival.KAIROS, marks.KAIROS_CORDONED)
-    sentinel = node.labels.get(marks.NVSENTINEL_STATE, "")
-    if sentinel in marks.NVSENTINEL_AT_WORK:
-        yield _rival_mark(node, Rival.NVSENTINEL, marks.NVSENTINEL_STATE, value=sentinel)
+    nvsentinel_state = node.labels.get(marks.NVSENTINEL_STATE, "")
+    if nvsentinel_state in marks.NVSENTINEL_AT_WORK:
+        yield _rival_mark(node, Rival.NVSENTINEL, marks.NVSENTINEL_STATE, value=nvsentinel_state)
     for name, status in node.annotations.items():
         if name.startswith(marks.NODEWRIGHT_STATUS) and status == marks.NODEWRIGHT_AT_WORK:
             yield _rival_mark(node, Rival.NODEWRIGHT, name, value=status)
@@ -84,12 +90,12 @@ def _maintenance_marks(node: Node) -> Iterator[RivalMark]:
 
 def _rival_mark(node: Node, rival: Rival, *names: str, value: str = "") -> RivalMark:
     """Return the mark, and commands that remove it: `kubectl label node w-1 NAME-`."""
-    commands = []
+    removal_commands = []
     for verb, present in (("annotate", node.annotations), ("label", node.labels)):
         removals = [f"{name}-" for name in names if name in present]
         if removals:
-            commands.append(f"kubectl {verb} node {node.name} {' '.join(removals)}")
-    return RivalMark(rival, names, value, tuple(commands))
+            removal_commands.append(f"kubectl {verb} node {node.name} {' '.join(removals)}")
+    return RivalMark(rival, names, value, tuple(removal_commands))
 
 
 def _has_foreign_check_label(node: Node, label: str) -> bool:

@@ -211,8 +211,11 @@ class NodeStatus(Struct, frozen=True):
 
 
 def _state(status: NodeStatus) -> NodeState:
-    if status.phase:
+    """Return what matters most: a rollout's phase, then obstacles, then the update."""
+    is_under_way = bool(status.phase)
+    if is_under_way:
         return NodeState(status.phase)
+    # These reasons do not depend on the host, and would hide that it is unreachable.
     if status.error and status.reason in _REASONS_BEFORE_HOST:
         return NodeState.UNREACHABLE
     if status.is_judged_by_its_version:
@@ -225,6 +228,7 @@ def _state(status: NodeStatus) -> NodeState:
 
 
 def _update_state(status: NodeStatus) -> NodeState:
+    """Return how far the host is with its update."""
     if status.update is None:
         return NodeState.UNKNOWN
     if status.update.state is UpdateState.UPDATING:
@@ -240,6 +244,7 @@ def node_statuses(
     inputs: EligibilityInputs,
     under_way: Mapping[str, UnderWay] = MappingProxyType({}),
 ) -> tuple[NodeStatus, ...]:
+    """Return a row for each node; `under_way` has the nodes that a rollout is working on."""
     pools = pools_of(policy)
     rows = []
     for node in sorted(nodes, key=lambda node: natural_key(node.name)):
@@ -265,10 +270,9 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
     failures = inputs.memory.nodes.get(node.name)
     update = update_standing(candidate)
     last_checked = facts.checks.last if facts else None
-    is_judged = facts is not None and not detection.unanswered
-    if finding and finding.kind is ExclusionReason.UNSUPPORTED:
-        # Never rebooted, so nothing about it is unknown.
-        is_judged = True
+    is_known = facts is not None and not detection.unanswered
+    # An unsupported node is never rebooted, so nothing about it is unknown.
+    is_unsupported = finding is not None and finding.kind is ExclusionReason.UNSUPPORTED
     return NodeStatus(
         node=node.name,
         host=host.address if host else "",
@@ -289,7 +293,7 @@ def _row(candidate: Candidate, host: Host | None, under_way: UnderWay | None) ->
         users=facts.users if facts else None,
         detected_by=detection.needed_by,
         detail=detection.detail,
-        judged=is_judged,
+        judged=is_known or is_unsupported,
         shows=sources_not_asked(node, facts) if facts else (),
         message=text(finding) if finding else "",
         fix=fix_of(finding) if finding else "",
@@ -311,9 +315,12 @@ def _brief_note(observation: HostObservation | None, finding: NodeFinding | None
 
 
 def _current_pause(candidate: Candidate) -> Pause | None:
+    """Return the pause of the node, else of all nodes, unless it is over."""
     inputs = candidate.inputs
-    pauses = (pause_on(candidate.node), inputs.memory.pause)
-    return next((pause for pause in pauses if pause and not pause.is_over(inputs.now)), None)
+    for pause in (pause_on(candidate.node), inputs.memory.pause):
+        if pause and not pause.is_over(inputs.now):
+            return pause
+    return None
 
 
 def _deferral_text(node: Node) -> str:
