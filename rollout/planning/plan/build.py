@@ -12,13 +12,14 @@ from rollout.model.blocker_finding import AwayByOthers, NodeAway
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.deployment import Deployment
 from rollout.model.finding import DrainBlocked
-from rollout.model.host import HostObservation
+from rollout.model.host import HostObservation, LoggedInUser
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import (
     FORMAT_VERSION,
     Blocker,
     Exclusion,
     ExclusionReason,
+    PlannedNode,
     PlanSummary,
     PlanWarning,
     RolloutPlan,
@@ -27,7 +28,7 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST, Duration
-from rollout.model.text import grouped, natural_key
+from rollout.model.text import natural_key
 from rollout.model.timestamps import whole_second
 from rollout.model.update_checks import LONGEST_SILENCE
 from rollout.model.warning_finding import CoversNoPod, MoreUpdates, OtherAtWork, UsersLoggedIn
@@ -130,6 +131,8 @@ class PlanInputs(Struct, frozen=True):
 
 
 class Decisions(Struct, frozen=True):
+    """A plan, and what its explanations need."""
+
     plan: RolloutPlan
     drains: Mapping[str, DrainForecast]
     waves: tuple[Batch, ...]
@@ -141,10 +144,11 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 
 
 def decide(inputs: PlanInputs) -> Decisions:
+    """Forecast drains, lay out and simulate waves; return the plan and what explains it."""
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
     drains, exclusions = _forecast_eligible(inputs, forecaster)
     drains_by_node = {drain.node.name: drain for drain in drains}
-    away = _others_away(inputs, drains_by_node.keys())
+    away = _away_besides(drains_by_node.keys(), inputs)
     included = _included_nodes(inputs)
     remaining_limit = _remaining_limit(away, included, inputs)
     quotas = quotas_of(inputs.pools, included, remaining_limit)
@@ -155,6 +159,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     layout, simulator = _lay_out(
         inputs, drains, forecaster, owners=owners, quotas=quotas, size=most_at_once
     )
+    # Pods avoid the nodes that still wait for their reboot.
     if inputs.policy.prefer_no_schedule_taint:
         deferred = [entry.node for entry in exclusions if entry.reason is ExclusionReason.DEFERRED]
         forecaster.scheduler.taint((*leaving, *deferred))
@@ -183,8 +188,8 @@ def decide(inputs: PlanInputs) -> Decisions:
     return Decisions(with_id(plan), drains_by_node, played.waves, layout.limits)
 
 
-def _others_away(inputs: PlanInputs, planned: Collection[str]) -> Mapping[str, NodeAway]:
-    """Return the nodes that are away, besides those that this rollout reboots."""
+def _away_besides(planned: Collection[str], inputs: PlanInputs) -> Mapping[str, NodeAway]:
+    """Return the nodes that are away, and why, besides those that this rollout reboots."""
     ours = inputs.taken_up.union(planned)
     reasons = away_reasons(inputs.snapshot.nodes, inputs.policy, inputs.snapshot.read_at)
     return {name: reason for name, reason in reasons.items() if name not in ours}
@@ -193,6 +198,7 @@ def _others_away(inputs: PlanInputs, planned: Collection[str]) -> Mapping[str, N
 def _remaining_limit(
     away: Mapping[str, NodeAway], included: Sequence[Node], inputs: PlanInputs
 ) -> AwayLimit:
+    """Return how many nodes may be away besides those that are away already."""
     pool_by_node = inputs.pools.pool_by_node(included)
     limit = AwayLimit.of(inputs.policy, len(included), pool_by_node, inputs.snapshot.nodes)
     return limit.remaining_beside(away)
@@ -207,6 +213,7 @@ def _lay_out(
     quotas: Mapping[str, Quota],
     size: int,
 ) -> tuple[Layout, Simulator]:
+    """Return the fastest layout of the drains, and what simulates it."""
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     limits = _wave_limits(inputs, drains, forecaster, size=size, owners=owners, pace=pace)
     limits = with_pool_limits(limits, quotas)
@@ -236,25 +243,27 @@ def _replicas_of(
     if not surging:
         return {}
     running = [pod for pod in pods if pod.node and not pod.finished and not pod.terminating]
-    deployments = {
-        pod.owner.uid: surging[pod.uid].key for pod in running if pod.owner and pod.uid in surging
-    }
-    return grouped(
-        (deployments[pod.owner.uid], pod)
-        for pod in sorted(running, key=lambda pod: pod.name)
-        if pod.owner and pod.owner.uid in deployments
-    )
+    deployment_by_owner = dict[str, str]()
+    for pod in running:
+        if pod.owner and pod.uid in surging:
+            deployment_by_owner[pod.owner.uid] = surging[pod.uid].key
+    replicas: dict[str, list[Pod]] = defaultdict(list)
+    for pod in sorted(running, key=lambda pod: pod.name):
+        if pod.owner and pod.owner.uid in deployment_by_owner:
+            replicas[deployment_by_owner[pod.owner.uid]].append(pod)
+    return replicas
 
 
 def _forecast_eligible(
     inputs: PlanInputs, forecaster: DrainForecaster
 ) -> tuple[list[DrainForecast], list[Exclusion]]:
+    """Return the drains of the nodes that may be rebooted, and why the other nodes are excluded."""
     exclusions = list[Exclusion]()
     eligible = list[Candidate]()
     for candidate in _candidates(inputs):
-        excluded = exclusion(candidate)
-        if excluded:
-            exclusions.append(excluded)
+        why_excluded = exclusion(candidate)
+        if why_excluded:
+            exclusions.append(why_excluded)
         else:
             eligible.append(candidate)
     drains = _forecasts(eligible, forecaster, inputs)
@@ -299,12 +308,11 @@ def _fastest_layout(
     for rounds in fewer_rounds:
         layout = replace(lay_out_with(rounds), lower_bound=lower_bound)
         layouts.append(layout)
-        # More rounds would only lengthen drains.
-        if len(layout.waves) <= lower_bound:
-            break
-    else:
-        layouts.append(with_most_rounds)
-    return min(layouts, key=simulator.estimated_seconds)
+        has_fewest_waves = len(layout.waves) <= lower_bound
+        if has_fewest_waves:
+            # More rounds would only lengthen drains.
+            return min(layouts, key=simulator.estimated_seconds)
+    return min([*layouts, with_most_rounds], key=simulator.estimated_seconds)
 
 
 def _is_rolling(wave: Batch, pools: Pools) -> bool:
@@ -312,12 +320,17 @@ def _is_rolling(wave: Batch, pools: Pools) -> bool:
 
 
 def _roll_layout(layout: Layout, simulator: Simulator, scheduler: Scheduler) -> Layout:
-    if not any(_is_rolling(wave, simulator.pools) for wave in layout.waves):
+    """Join the waves of each part whose pool has the rolling strategy."""
+
+    def is_rolling(wave: Batch) -> bool:
+        return _is_rolling(wave, simulator.pools)
+
+    if not any(map(is_rolling, layout.waves)):
         return layout
     parts = list[Batch]()
-    for is_rolling, waves in groupby(layout.waves, lambda wave: _is_rolling(wave, simulator.pools)):
-        group = list(waves)
-        parts += roll_parts(group, simulator.limits) if is_rolling else group
+    for are_rolling, consecutive in groupby(layout.waves, is_rolling):
+        waves = list(consecutive)
+        parts += roll_parts(waves, simulator.limits) if are_rolling else waves
     limited = [limit_node_groups(part, simulator.leaving, scheduler) for part in parts]
     ordered = tuple(slow_first(part, simulator.seconds_away(part)) for part in limited)
     return replace(layout, waves=ordered, lower_bound=len(ordered))
@@ -330,6 +343,7 @@ def _warnings(
     waves: Sequence[Wave],
     simulated: Iterable[PlanWarning],
 ) -> Iterator[PlanWarning]:
+    """Yield all warnings of the plan, except those about other coordinators."""
     # A blocker says more than a simulated warning about the same object.
     blocked = set[tuple[str, str]]()
     for name, drain in drains_by_node.items():
@@ -342,23 +356,29 @@ def _warnings(
     planned = [node for wave in waves for node in wave.nodes]
     yield from memory_warnings(planned, inputs.eligibility)
     for node in planned:
-        users = drains_by_node[node.name].facts.users
-        if users:
-            logged_in = UsersLoggedIn(node.name, tuple(map(str, users)))
-            yield warning(node.name, f"node/{node.name}", logged_in)
-        if node.next_version:
-            more = MoreUpdates(node.staged_version, node.next_version)
-            yield warning(node.name, f"node/{node.name}", more)
+        yield from _warn_of_node(node, drains_by_node[node.name].facts.users)
     yield from _warn_of_idle_rules(inputs)
+
+
+def _warn_of_node(
+    node: PlannedNode, users: tuple[LoggedInUser, ...] | None
+) -> Iterator[PlanWarning]:
+    node_object = f"node/{node.name}"
+    if users:
+        yield warning(node.name, node_object, UsersLoggedIn(node.name, tuple(map(str, users))))
+    if node.next_version:
+        more_updates = MoreUpdates(node.staged_version, node.next_version)
+        yield warning(node.name, node_object, more_updates)
 
 
 def _warn_of_others_at_work(
     away: Mapping[str, NodeAway], blockers: Iterable[Blocker]
 ) -> Iterator[PlanWarning]:
-    blocked = {blocker.object for blocker in blockers}
+    """Warn of nodes that someone else took away, unless a blocker says so."""
+    blocked_objects = {blocker.object for blocker in blockers}
     for name, reason in away.items():
         node_object = f"node/{name}"
-        if isinstance(reason, AwayByOthers) and node_object not in blocked:
+        if isinstance(reason, AwayByOthers) and node_object not in blocked_objects:
             yield warning(name, node_object, OtherAtWork(reason))
 
 
@@ -388,9 +408,10 @@ def _planned_waves(
     arrivals: Mapping[str, int],
     drains_by_node: Mapping[str, DrainForecast],
 ) -> tuple[Wave, ...]:
+    """Return the waves as the plan has them; `arrivals` are pods that earlier drains moved."""
     planned = list[Wave]()
     for index, (batch, reason) in enumerate(zip(batches, reasons, strict=True), start=1):
-        nodes = (drains_by_node[name].planned_node(arrivals[name]) for name in batch.names)
+        nodes = [drains_by_node[name].planned_node(arrivals[name]) for name in batch.names]
         planned.append(
             Wave(
                 index=index,
@@ -436,10 +457,11 @@ def _forecasts(
     away = away_reasons(snapshot.nodes, inputs.policy, now).keys() - inputs.taken_up
     forecasts = list[DrainForecast]()
     for candidate in candidates:
+        facts = candidate.facts
         # For the type checker: eligible candidates have facts.
-        if candidate.facts is None:
+        if facts is None:
             continue
-        drain = forecaster.forecast(candidate, candidate.facts)
+        drain = forecaster.forecast(candidate, facts)
         name = drain.node.name
         blockers = (
             *drain.blockers,
@@ -457,6 +479,7 @@ def _exclude_blocked(drain: DrainForecast) -> Exclusion:
 
 
 def _included_nodes(inputs: PlanInputs) -> list[Node]:
+    """Return the selected nodes, without those that `--exclude` names."""
     nodes = _selected_nodes(inputs)
     return [node for node in nodes if not is_excluded_by_name(node.name, inputs.selection)]
 
@@ -470,26 +493,28 @@ def _wave_limits(
     owners: UnbudgetedOwners,
     pace: Pace,
 ) -> WaveLimits:
+    """Return how much of each budget, owner, stored data and controller nodes may take at once."""
     rates = _budget_rates(drains, forecaster, inputs.policy, pace)
-    evictions_now = {key: budget.disruptions_allowed for key, budget in forecaster.budgets.items()}
-    # Replaces the 0 of a budget that allows no eviction now, but may later.
-    evictions_later = {key: rate.permits for key, rate in rates.items()}
+    allowed = dict[str, int]()
+    for key, budget in forecaster.budgets.items():
+        allowed[key] = budget.disruptions_allowed
+    # A budget that allows no eviction now may allow some later.
+    allowed |= {key: rate.permits for key, rate in rates.items()}
+    allowed |= owners.allowed
+    allowed |= copies_spare(inputs.snapshot.stored)
     # A controller moves its pods off one node at a time.
-    moves = {key: 1 for drain in drains for key in sorted(drain.controllers.awaited)}
-    allowed = {
-        **evictions_now,
-        **evictions_later,
-        **owners.allowed,
-        **copies_spare(inputs.snapshot.stored),
-        **moves,
-    }
+    for drain in drains:
+        allowed |= dict.fromkeys(sorted(drain.controllers.awaited), 1)
     return WaveLimits(size, allowed, rates, _rounds_by_budget(rates, drains, inputs.pools))
 
 
 def _rounds_by_budget(
     rates: Mapping[str, Rate], drains: Iterable[DrainForecast], pools: Pools
 ) -> Mapping[str, int]:
-    """Return how many rounds of a budget's evictions fit in half of the shortest drain timeout."""
+    """Return how many rounds of a budget's evictions fit in half of the shortest drain timeout.
+
+    The other half is a margin, because drains may take longer than estimated.
+    """
     timeouts = [drain_timeout_seconds(pools.rules(drain.pool)) for drain in drains]
     half_timeout = min(timeouts, default=LONGEST) / 2
     return {key: rate.rounds_within(half_timeout) for key, rate in rates.items()}
@@ -498,36 +523,41 @@ def _rounds_by_budget(
 def _budget_rates(
     drains: Iterable[DrainForecast], forecaster: DrainForecaster, policy: Policy, pace: Pace
 ) -> Mapping[str, Rate]:
+    """Return how fast each budget that guards leaving pods lets them go."""
     rates = dict[str, Rate]()
     for key, pods in _pods_by_budget(drains).items():
         budget = forecaster.budgets[key]
         permits = forecaster.headcount.permits(budget)
-        grace = policy.drain.grace_of(max(pod.grace_period for pod in pods))
+        longest_grace = policy.drain.grace_of(max(pod.grace_period for pod in pods))
         kind_by_owner = {pod.owner.uid: pod.owner.kind for pod in pods if pod.owner}
-        rate = pace.budget_rate(permits, grace, kind_by_owner)
-        if budget.disruptions_allowed <= 0 and managing_owner(budget, pods) is not None:
+        rate = pace.budget_rate(permits, longest_grace, kind_by_owner)
+        is_closed = budget.disruptions_allowed <= 0
+        # A database's controller opens its budget after the cordon.
+        if is_closed and managing_owner(budget, pods) is not None:
             rate = replace(rate, handover_seconds=HANDOVER_SECONDS)
         rates[key] = rate
     return rates
 
 
 def _pods_by_budget(drains: Iterable[DrainForecast]) -> Mapping[str, Sequence[Pod]]:
-    pods: dict[str, list[Pod]] = defaultdict(list)
+    """Return the pods whose evictions have to wait for each budget, by the budget's key."""
+    pods_by_budget: dict[str, list[Pod]] = defaultdict(list)
     for drain in drains:
-        for pod, keys in drain.guarded_pods():
-            for key in keys:
-                pods[key].append(pod)
-    return pods
+        for pod, budgets in drain.guarded_pods():
+            for budget in budgets:
+                pods_by_budget[budget].append(pod)
+    return pods_by_budget
 
 
 def _slowest_move_seconds(drain: DrainForecast, policy: Policy, pace: Pace) -> int:
-    """Return when the last pod has ended; surging pods start again first."""
-    starting = 0
+    """Return when the last pod is gone; a surging pod ends only once it has been replaced."""
+    longest_restart = 0
     for pod in drain.leaving:
         if pod.owner and pod.uid in drain.surging:
-            starts = restart_rounds(drain.surging[pod.uid])
-            starting = max(starting, starts * pace.starting_seconds((pod.owner.uid,)))
-    return starting + slowest_ending_seconds((drain.leaving,), policy.drain, pace)
+            rounds = restart_rounds(drain.surging[pod.uid])
+            restart = rounds * pace.starting_seconds((pod.owner.uid,))
+            longest_restart = max(longest_restart, restart)
+    return longest_restart + slowest_ending_seconds((drain.leaving,), policy.drain, pace)
 
 
 def _node_demand(
@@ -541,11 +571,12 @@ def _node_demand(
     policy = inputs.pools.rules(drain.pool)
     unbudgeted = owners.loads.get(name, {})
     copies = copies_taken(name, inputs.snapshot.stored)
+    # Controllers and pools count only if something limits them.
     controllers = {key: 1 for key in sorted(drain.controllers.keys) if key in limits.allowed}
     pool = pool_key(drain.pool)
     pool_load = {pool: 1} if pool in limits.allowed else {}
     move_cost = MoveCost()
-    # Ordering nodes to move pods once needs the soft taint.
+    # To move few pods first pays only if pods avoid nodes that wait, by the soft taint.
     if policy.prefer_no_schedule_taint:
         cpu_milli = sum(pod.requests.cpu_milli for pod in drain.leaving)
         move_cost = MoveCost(len(drain.leaving), cpu_milli)

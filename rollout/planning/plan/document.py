@@ -49,6 +49,8 @@ def _encode(value: object) -> object:
 
 
 def _decode(wanted: Any, value: Any) -> Any:
+    """Decode a value of a class of ours, such as `Count`, by its `parse`."""
+    # A count may also be a number, as in an IntOrString.
     if wanted is Count and type(value) is int:
         value = str(value)
     if isinstance(value, str):
@@ -66,7 +68,7 @@ def with_id(plan: RolloutPlan) -> RolloutPlan:
 
 
 def _document_id(data: bytes) -> str:
-    """Return the ID of a plan as written, not as this program would write it."""
+    """Return the ID of a plan as written, even if this program would write it differently."""
     compact = msgspec.json.format(data, indent=-1)
     content = msgspec.json.decode(compact, type=dict[str, msgspec.Raw])
     content["plan_id"] = msgspec.Raw(b'""')
@@ -98,18 +100,18 @@ def read_plan(document: object) -> RolloutPlan | None:
 
 
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:
-    """Return the document's plan; otherwise `PlanFileError` names `origin`."""
+    """Return the document's plan, or raise `PlanFileError` with `origin`, such as its file."""
     _check_size(data, origin)
     _check_version(data, origin)
     try:
         plan = msgspec.json.decode(data, type=RolloutPlan, dec_hook=_decode)
-        rules = msgspec.json.decode(data, type=_WrittenRules)
+        written_rules = msgspec.json.decode(data, type=_WrittenRules)
         document_id = _document_id(data)
     except DECODE_ERRORS as error:
         raise _decode_error(str(error)[:_LONGEST_EXCERPT], origin) from error
     if plan.plan_id != document_id:
         raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
-    _check_rules(plan, rules, origin)
+    _check_rules_are_known(plan, written_rules, origin)
     problem = next(_problems(plan), "")
     if problem:
         message = f"{origin} is not a plan made by rollout: {problem[:_LONGEST_EXCERPT]}"
@@ -118,6 +120,7 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
 
 
 def _decode_error(problem: str, origin: str) -> PlanFileError:
+    """Return the error for msgspec's message; an unknown word is probably from a newer version."""
     hint = _MAKE_ANEW
     if problem.startswith(_MSGSPEC_ENUM_ERROR):
         word = problem.removeprefix(_MSGSPEC_ENUM_ERROR).strip()
@@ -128,9 +131,11 @@ def _decode_error(problem: str, origin: str) -> PlanFileError:
 
 def _check_size(data: bytes, origin: str) -> None:
     if len(data) > LARGEST_DOCUMENT:
-        most = f"{LARGEST_DOCUMENT >> 20} MiB"
-        raise PlanFileError(f"{origin} is larger than {most}", hint=_MAKE_ANEW)
-    if sum(data.count(sign) for sign in (b",", b"[", b"{")) > _MOST_VALUES:
+        largest_mib = LARGEST_DOCUMENT >> 20
+        raise PlanFileError(f"{origin} is larger than {largest_mib} MiB", hint=_MAKE_ANEW)
+    # Each value follows one of these signs, so their number bounds the memory of the values.
+    value_count = sum(data.count(sign) for sign in (b",", b"[", b"{"))
+    if value_count > _MOST_VALUES:
         raise PlanFileError(f"{origin} contains more than {_MOST_VALUES} values", hint=_MAKE_ANEW)
 
 
@@ -140,7 +145,9 @@ def _check_version(data: bytes, origin: str) -> None:
     except DECODE_ERRORS as error:
         message = f"{origin} is not a rollout plan: {str(error)[:_LONGEST_EXCERPT]}"
         raise PlanFileError(message, hint=_MAKE_ANEW) from error
-    if version.split(".")[0] != FORMAT_VERSION.split(".")[0]:
+    major = version.split(".")[0]
+    own_major = FORMAT_VERSION.split(".")[0]
+    if major != own_major:
         raise PlanFileError(
             f"{origin} has the plan format {version[:_LONGEST_EXCERPT]}; this program reads"
             f" {FORMAT_VERSION}",
@@ -148,12 +155,12 @@ def _check_version(data: bytes, origin: str) -> None:
         )
 
 
-def _check_rules(plan: RolloutPlan, rules: _WrittenRules, origin: str) -> None:
-    """`PlanFileError` if decoding dropped an unknown rule."""
+def _check_rules_are_known(plan: RolloutPlan, written: _WrittenRules, origin: str) -> None:
+    """Raise `PlanFileError` if the plan, as decoded, lacks a written rule."""
     selection = msgspec.to_builtins(plan.selection)
     unknown = [
-        *_unknown_paths(rules.policy, policy_document(plan.policy), "policy"),
-        *_unknown_paths(rules.selection, selection, "selection"),
+        *_unknown_paths(written.policy, policy_document(plan.policy), "policy"),
+        *_unknown_paths(written.selection, selection, "selection"),
     ]
     if unknown:
         raise PlanFileError(
@@ -162,21 +169,24 @@ def _check_rules(plan: RolloutPlan, rules: _WrittenRules, origin: str) -> None:
         )
 
 
-def _unknown_paths(written: Any, understood: Any, path: str) -> Iterator[str]:
-    if isinstance(written, dict) and isinstance(understood, dict):
+def _unknown_paths(written: Any, decoded: Any, path: str) -> Iterator[str]:
+    """Yield the paths, such as `policy.pools[0].ramp`, of written fields that were not decoded."""
+    if isinstance(written, dict) and isinstance(decoded, dict):
         for name, value in written.items():
-            if name in understood:
-                yield from _unknown_paths(value, understood[name], f"{path}.{name}")
+            field_path = f"{path}.{name}"
+            if name in decoded:
+                yield from _unknown_paths(value, decoded[name], field_path)
             else:
-                yield f"{path}.{name}"
-    elif isinstance(written, list) and isinstance(understood, list):
-        for position, (value, item) in enumerate(zip(written, understood, strict=False)):
-            yield from _unknown_paths(value, item, f"{path}[{position}]")
+                yield field_path
+    elif isinstance(written, list) and isinstance(decoded, list):
+        for position, (written_item, item) in enumerate(zip(written, decoded, strict=False)):
+            yield from _unknown_paths(written_item, item, f"{path}[{position}]")
 
 
 def _problems(plan: RolloutPlan) -> Iterator[str]:
-    names = Counter(node.name for node in plan.nodes)
-    for name, number in names.items():
+    """Yield why rollout cannot have made the plan."""
+    occurrences = Counter(node.name for node in plan.nodes)
+    for name, number in occurrences.items():
         if not is_object_name(name):
             yield f"{name!r} is not a Node name"
         if number > 1:
@@ -190,22 +200,23 @@ def _problems(plan: RolloutPlan) -> Iterator[str]:
 
 def _pool_problems(plan: RolloutPlan) -> Iterator[str]:
     # Without pools, a node's pool is empty.
-    names = {""}
+    pool_names = {""}
     try:
         if plan.policy.pools:
-            names.update(order_pools(plan.policy.pools))
+            pool_names.update(order_pools(plan.policy.pools))
     except UsageError as error:
         yield error.message
         return
     for node in plan.nodes:
-        if node.pool not in names:
+        if node.pool not in pool_names:
             yield f"{node.name} is in the pool {node.pool!r}, which has no rules"
 
 
 def _rolling_problems(wave: Wave, rules: Rolling) -> Iterator[str]:
-    names = {node.name for node in wave.nodes}
-    for name in sorted({*rules.holds, *rules.begins} - names):
+    node_names = {node.name for node in wave.nodes}
+    ruled_names = {*rules.holds, *rules.begins}
+    for name in sorted(ruled_names - node_names):
         yield f"wave {wave.index} has a rolling order with {name!r}, which is not one of its nodes"
-    keys = set(chain.from_iterable(rules.holds.values()))
-    for key in sorted(keys - rules.capacity.keys()):
+    held_keys = set(chain.from_iterable(rules.holds.values()))
+    for key in sorted(held_keys - rules.capacity.keys()):
         yield f"wave {wave.index} does not specify the capacity of {key!r}"

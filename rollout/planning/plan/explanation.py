@@ -79,11 +79,13 @@ def _explain_planned(decisions: Decisions, wave: Wave, planned: PlannedNode) -> 
 
 
 def _why_not_earlier(decisions: Decisions, index: int, name: str) -> tuple[EarlierWave, ...]:
+    """Return why the node of this wave is not in each earlier one; `index` starts at 1."""
     *earlier_waves, own_wave = decisions.waves[:index]
     demand = next(demand for demand in own_wave.demands if demand.name == name)
     reasons = list[EarlierWave]()
     for number, wave in enumerate(earlier_waves, start=1):
-        if wave.parts == own_wave.parts:
+        is_same_part = wave.parts == own_wave.parts
+        if is_same_part:
             because = _why_not_in(wave, demand, decisions.limits)
         else:
             part = title(wave.parts) or "worker nodes"
@@ -93,6 +95,7 @@ def _why_not_earlier(decisions: Decisions, index: int, name: str) -> tuple[Earli
 
 
 def _why_not_in(wave: Batch, demand: NodeDemand, limits: WaveLimits) -> tuple[str, ...]:
+    """Return why the node is not in this wave of its part, in words."""
     if demand.control_plane:
         return ("control-plane nodes go one at a time",)
     obstacles = obstacles_to_joining(wave.demands, demand, wave.own_limits(limits))

@@ -38,14 +38,19 @@ class Finish(Struct, frozen=True):
 
 
 def smallest_limit(inputs: PlanInputs, date: datetime) -> Finish:
-    """Find the smallest limit that ends by the date, or the number of nodes."""
-    first = _plan_with(inputs, 1)
-    nodes = len(first.plan.nodes)
-    if first.is_by(date) or nodes <= 1:
-        return first
-    best = _plan_with(inputs, nodes)
-    if not best.is_by(date):
-        return best
+    """Find the smallest --max-unavailable by which the rollout ends by the date.
+
+    If none does, return the result with all nodes at once.
+    """
+    one_at_a_time = _plan_with(inputs, 1)
+    nodes = len(one_at_a_time.plan.nodes)
+    if one_at_a_time.is_by(date) or nodes <= 1:
+        return one_at_a_time
+    all_at_once = _plan_with(inputs, nodes)
+    if not all_at_once.is_by(date):
+        return all_at_once
+    # A binary search between the two.
+    best = all_at_once
     lowest = 2
     while lowest < best.limit:
         middle = _plan_with(inputs, (lowest + best.limit) // 2)
@@ -72,20 +77,23 @@ def finish_date(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetim
     repeated = [wave for wave in plan.waves if any(node.next_version for node in wave.nodes)]
     if end is None or not repeated:
         return end
-    return _end_of_waves(plan, repeated, schedule, end + timedelta(seconds=_STAGING_SECONDS))
+    newer_staged_at = end + timedelta(seconds=_STAGING_SECONDS)
+    return _end_of_waves(plan, repeated, schedule, newer_staged_at)
 
 
 def _end_of_waves(
     plan: RolloutPlan, waves: Iterable[Wave], schedule: Schedule, start: datetime
 ) -> datetime | None:
+    """Return when the last wave ends; None if one does not within two years."""
     for wave in waves:
-        end = start
+        wave_end = start
+        # The wave may wait for the windows of each of its pools.
         for pool in {node.pool for node in wave.nodes}:
             pool_end = _wave_end(wave, schedule.in_pool(plan.policy, pool), start)
             if pool_end is None:
                 return None
-            end = max(end, pool_end)
-        start = end
+            wave_end = max(wave_end, pool_end)
+        start = wave_end
     return start
 
 
@@ -106,7 +114,8 @@ def _wave_end(wave: Wave, schedule: Schedule, start: datetime) -> datetime | Non
         available = opening.end - begin
         if available < shortest_opening:
             continue
-        if not wave.rolling or available >= remaining:
+        ends_here = not wave.rolling or available >= remaining
+        if ends_here:
             return begin + remaining
         remaining -= available
     return None

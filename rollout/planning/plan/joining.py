@@ -1,9 +1,11 @@
-"""Continue an interrupted rollout by the stricter policy."""
+"""Continue an interrupted rollout by the stricter policy.
+
+`standing` is the interrupted rollout's policy, `today` the policy of the process that continues it.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
-from itertools import zip_longest
 from operator import and_
 from typing import Any, TypeVar
 
@@ -31,13 +33,13 @@ _BECAUSE = "started before the interruption"
 
 def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
     """Return the rest of a ramp after `taken` nodes; its last size is for all others."""
-    steps = list(sizes)
-    taken = max(0, taken)
-    while len(steps) > 1 and taken >= steps[0]:
-        taken -= steps.pop(0)
-    if len(steps) > 1:
-        steps[0] -= taken
-    return tuple(map(Count, steps))
+    remaining = list(sizes)
+    taken_in_step = max(0, taken)
+    while len(remaining) > 1 and taken_in_step >= remaining[0]:
+        taken_in_step -= remaining.pop(0)
+    if len(remaining) > 1:
+        remaining[0] -= taken_in_step
+    return tuple(map(Count, remaining))
 
 
 def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
@@ -45,19 +47,22 @@ def with_nodes_back(snapshot: ClusterSnapshot, names: Container[str]) -> Cluster
     nodes = tuple(_as_if_back(node) if node.name in names else node for node in snapshot.nodes)
     pods = list[Pod]()
     for pod in snapshot.pods:
-        # The other pods of these nodes were drained, so they are elsewhere.
-        is_static_pod_back = pod.mirror and pod.node in names
-        pods.append(structs.replace(pod, ready=True) if is_static_pod_back else pod)
+        # Static pods come back with their node. Its other pods were drained, so they are elsewhere.
+        is_static_pod_of_node = pod.mirror and pod.node in names
+        pods.append(structs.replace(pod, ready=True) if is_static_pod_of_node else pod)
     return replace(snapshot, nodes=nodes, pods=tuple(pods))
 
 
 def _as_if_back(node: Node) -> Node:
+    """Return the node as if it was Ready, uncordoned by rollout, and without rollout's marks."""
     is_cordoned_by_us = node.annotations.get(marks.CORDONED_BY_US) == "true"
     stays_cordoned = node.unschedulable and not is_cordoned_by_us
     taints = list[Taint]()
     for taint in node.taints:
+        # Kubernetes removes the taints that it set itself, such as not-ready.
+        is_removed = taint.key.startswith(SELF_SET)
         is_kept_cordon = stays_cordoned and taint.key == CORDON.key
-        if is_kept_cordon or not taint.key.startswith(SELF_SET):
+        if is_kept_cordon or not is_removed:
             taints.append(taint)
     annotations = node.annotations.items()
     return replace(
@@ -70,8 +75,11 @@ def _as_if_back(node: Node) -> Node:
 
 
 def count_finished_waves(plan: RolloutPlan | None, unfinished_nodes: Container[str]) -> int:
+    """Return how many waves of the plan have no unfinished node."""
+    if plan is None:
+        return 0
     finished = 0
-    for wave in plan.waves if plan else ():
+    for wave in plan.waves:
         if all(node.name not in unfinished_nodes for node in wave.nodes):
             finished += 1
     return finished
@@ -80,15 +88,16 @@ def count_finished_waves(plan: RolloutPlan | None, unfinished_nodes: Container[s
 def join_plans(
     run_id: str, taken_up: tuple[PlannedNode, ...], fresh: RolloutPlan, *, ended_waves: int = 0
 ) -> RolloutPlan:
-    """Return the rollout's plan: nodes taken up, then the waves of `fresh`.
+    """Return the rollout's plan: the nodes taken up as a first wave, then the waves of `fresh`.
 
-    With any taken up, blockers about nodes that are away are dropped.
+    An earlier process started the nodes that are taken up, and this process finishes them.
     """
     waves = list[Wave]()
     blockers = fresh.blockers
     lower_bound = fresh.summary.waves_lower_bound
     if taken_up:
         waves.append(Wave(ended_waves + 1, taken_up, _BECAUSE, _BECAUSE))
+        # Other nodes that are away must not keep nodes in flight from being finished.
         blockers = tuple(item for item in blockers if not item.object.startswith("node/"))
         lower_bound += 1
     waves_before = ended_waves + len(waves)
@@ -108,23 +117,21 @@ def with_earlier_exclusions(
     """Add exclusions of the plan `before`, for nodes still `present`."""
     if before is None:
         return plan
-    names = {node.name for node in plan.nodes}
-    names.update(exclusion.node for exclusion in plan.excluded)
+    in_plan = {node.name for node in plan.nodes}
+    in_plan.update(exclusion.node for exclusion in plan.excluded)
     excluded = list(plan.excluded)
     for exclusion in before.excluded:
-        if exclusion.node in present and exclusion.node not in names:
+        if exclusion.node in present and exclusion.node not in in_plan:
             message = f"when the rollout was planned: {exclusion.message}"
             excluded.append(replace(exclusion, message=message))
     return replace(plan, excluded=tuple(excluded))
 
 
 def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
-    """Drop blockers that the user accepted at the start, in the plan `before`.
-
-    No one can accept another coordinator: a record that says so is forged.
-    """
+    """Drop blockers that the user accepted at the start, in the plan `before`."""
     if before is None:
         return plan
+    # No one can accept another coordinator as a blocker: a record that says so is forged.
     acceptable = [item for item in before.blockers if item.kind is not BlockerKind.RIVAL]
     accepted = {_identity(item) for item in acceptable}
     blockers = tuple(item for item in plan.blockers if _identity(item) not in accepted)
@@ -147,14 +154,17 @@ def stricter_policy(
 
     A pool's percentages refer to its own nodes, other percentages to all.
     """
-    sizes = Counter(pool_by_requested.values())
+    pool_sizes = Counter(pool_by_requested.values())
     pools = list[Pool]()
     for pool in standing.pools:
-        pools.append(_merge_pool(pool, standing, today, _choices(sizes[pool.name])))
-    return replace(_merge(standing, today, _choices(len(pool_by_requested))), pools=tuple(pools))
+        choices = _choices(pool_sizes[pool.name])
+        pools.append(_merge_pool(pool, standing, today, choices))
+    merged = _merge(standing, today, _choices(len(pool_by_requested)))
+    return replace(merged, pools=tuple(pools))
 
 
 def _merge(standing: T, today: T, choices: Mapping[str, _Choice]) -> T:
+    """Return `standing` with each field of `choices` chosen from the two values."""
     fields = dict[str, Any]()
     for name, choose in choices.items():
         fields[name] = choose(getattr(standing, name), getattr(today, name))
@@ -242,16 +252,22 @@ def _excluding(standing: ControlPlaneOrder, today: ControlPlaneOrder) -> Control
 
 
 def _fewer(one: Count, other: Count, nodes: int) -> Count:
+    """Return the smaller count; percentages refer to so many nodes."""
     return min(one, other, key=lambda count: count.of(nodes))
 
 
 def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tuple[Count, ...]:
-    """Return each step's smaller size; the last repeats, and no ramp is no limit."""
-    if not one or not other:
-        return one or other
+    """Return each step's smaller size; without a ramp, nothing limits the steps."""
+    if not one:
+        return other
+    if not other:
+        return one
     steps = list[Count]()
-    for first, second in zip_longest(one, other):
-        steps.append(_fewer(first or one[-1], second or other[-1], nodes))
+    for step in range(max(len(one), len(other))):
+        # The last size of a ramp is for all later steps.
+        size = one[min(step, len(one) - 1)]
+        other_size = other[min(step, len(other) - 1)]
+        steps.append(_fewer(size, other_size, nodes))
     return tuple(steps)
 
 
@@ -270,17 +286,19 @@ def _in_both(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(entry for entry in one if entry in other)
 
 
-def _in_both_or_todays(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
-    return _in_both(one, other) or other
+def _in_both_or_todays(standing: tuple[T, ...], today: tuple[T, ...]) -> tuple[T, ...]:
+    return _in_both(standing, today) or today
 
 
-def _choose_alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
-    if not one.url:
-        return other
-    if not other.url:
-        return one
-    # Without matchers every alert counts, so both rules do.
-    return other if one.matchers == other.matchers else AlertPolicy(other.url)
+def _choose_alerts(standing: AlertPolicy, today: AlertPolicy) -> AlertPolicy:
+    if not standing.url:
+        return today
+    if not today.url:
+        return standing
+    if standing.matchers == today.matchers:
+        return today
+    # Matchers select the alerts that count. Without them every alert counts, so those of both do.
+    return AlertPolicy(today.url)
 
 
 def _gentler(one: CompletionFallback, other: CompletionFallback) -> CompletionFallback:
@@ -329,9 +347,13 @@ _COURTESY: Mapping[str, _Choice] = {"drain_delay": max, "reboot_delay": max}
 def _merge_pool(
     pool: Pool, standing: Policy, today: Policy, choices: Mapping[str, _Choice]
 ) -> Pool:
+    """Return the pool of `standing` with its own rules, or today's if stricter."""
     pool_today = _find_pool(today, pool) or Pool(pool.name, pool.selector)
-    rules = _merge(pools_of(standing).rules(pool.name), pools_of(today).rules(pool.name), choices)
-    # Only pools' limits: the rollout's applies as well.
+    # These include the policy's rules for what the pool does not set.
+    rules_standing = pools_of(standing).rules(pool.name)
+    rules_today = pools_of(today).rules(pool.name)
+    rules = _merge(rules_standing, rules_today, choices)
+    # But not for this limit: the policy's limit applies to all nodes, in addition to the pool's.
     limit = pool.max_unavailable or pool_today.max_unavailable
     if pool.max_unavailable and pool_today.max_unavailable:
         limit = choices["max_unavailable"](pool.max_unavailable, pool_today.max_unavailable)

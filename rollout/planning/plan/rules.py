@@ -18,6 +18,7 @@ from rollout.planning.eligibility.windows import Window, parse_freeze
 
 
 def impossible_rules(policy: Policy) -> Iterator[str]:
+    """Yield a message for each rule that no settings could have given."""
     for name, value in _values_that_must_not_be_zero(policy):
         if isinstance(value, Count) and value.is_zero:
             yield f"{name} allows no nodes"
@@ -37,12 +38,13 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
 
 
 def _values_that_must_not_be_zero(policy: Policy) -> Iterator[tuple[str, Count | Duration]]:
+    """Yield the rules' names, as for messages, and values."""
     yield "drain.timeout", policy.drain.timeout
     yield "drain.completion.timeout", policy.drain.completion.timeout
     yield "max_failures", policy.max_failures
-    parts: list[tuple[str, Policy | Pool]] = [("", policy)]
-    parts += [(f" of the pool {pool.name}", pool) for pool in policy.pools]
-    for suffix, rules in parts:
+    rules_and_suffixes: list[tuple[Policy | Pool, str]] = [(policy, "")]
+    rules_and_suffixes += [(pool, f" of the pool {pool.name}") for pool in policy.pools]
+    for rules, suffix in rules_and_suffixes:
         values = (
             (f"max_unavailable{suffix}", rules.max_unavailable),
             (f"reboot_timeout{suffix}", rules.reboot_timeout),
@@ -58,7 +60,7 @@ def _values_that_must_not_be_zero(policy: Policy) -> Iterator[tuple[str, Count |
 
 
 def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], Iterable[str]]]:
-    """Yield parsers, which raise `UsageError`, and texts for them."""
+    """Yield each parser, which raises `UsageError`, with the policy's texts that it must accept."""
     gates = policy.gates
     drain = policy.drain
     pools = policy.pools
@@ -74,9 +76,9 @@ def _texts_to_parse(policy: Policy) -> Iterator[tuple[Callable[[str], object], I
     spread_labels = (policy.spread_by, *(pool.spread_by for pool in pools))
     yield check_label_name, [label for label in spread_labels if label]
     yield check_label_name, (*gates.hooks.before, *gates.hooks.after)
-    # Without a final slash, the checked name is empty.
-    name = "name" if gates.hooks.prefix.endswith("/") else "/"
-    yield check_label_name, [f"{gates.hooks.prefix}{name}"]
+    # Without a final slash, the prefix must be refused: a label name that ends in a slash is.
+    rest_of_name = "name" if gates.hooks.prefix.endswith("/") else "/"
+    yield check_label_name, [f"{gates.hooks.prefix}{rest_of_name}"]
 
 
 _DEFAULT = Policy()
@@ -96,6 +98,7 @@ class RelaxedRule(Struct, frozen=True):
 
 
 def relaxed_rules(policy: Policy) -> tuple[RelaxedRule, ...]:
+    """Return the rules by which a plan is less safe than by default."""
     return (*_relaxed_drain(policy.drain), *_relaxed_selection(policy), *_relaxed_pace(policy))
 
 

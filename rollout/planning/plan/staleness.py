@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rollout.model.cluster import Node
-from rollout.model.detection import DEFAULT_SOURCES
+from rollout.model.detection import DEFAULT_SOURCES, Detection
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.text import joined
@@ -34,7 +34,8 @@ def find_differences(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference,
         return (Difference("the plan is for another cluster", servers),)
     nodes = {node.name: node for node in fresh.snapshot.nodes}
     pools = pools_of(saved.policy)
-    in_plan = {node.name for node in saved.nodes} | {excluded.node for excluded in saved.excluded}
+    in_plan = {node.name for node in saved.nodes}
+    in_plan.update(exclusion.node for exclusion in saved.excluded)
     added = sorted(set(fresh.selected) - in_plan)
     differences = [Difference("a Node that is not in the plan", node=name) for name in added]
     for planned in saved.nodes:
@@ -42,9 +43,11 @@ def find_differences(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference,
         if name not in nodes:
             differences.append(Difference("the Node is gone", node=name))
             continue
-        of_node = _node_differences(planned, nodes[name], pools)
-        of_host = _host_differences(planned, fresh.observations.get(name))
-        differences += [replace(difference, node=name) for difference in (*of_node, *of_host)]
+        changes = [
+            *_node_differences(planned, nodes[name], pools),
+            *_host_differences(planned, fresh.observations.get(name)),
+        ]
+        differences += [replace(change, node=name) for change in changes]
     return tuple(differences)
 
 
@@ -75,20 +78,25 @@ def _fact_differences(planned: PlannedNode, facts: HostFacts) -> Iterator[Differ
     if facts.boot_id != planned.boot_id:
         boots = f"boot ID {planned.boot_id} then, {facts.boot_id} now"
         yield Difference("the host has rebooted since the plan was made", boots)
-    if planned.machine_id not in ("", facts.machine_id):
+    # Older plans have no machine ID.
+    if planned.machine_id and planned.machine_id != facts.machine_id:
         machines = f"machine ID {planned.machine_id} then, {facts.machine_id} now"
         yield Difference("its host is a different machine", machines)
     if facts.running_version != planned.running_version:
         yield Difference(f"it ran {planned.running_version}, but runs {facts.running_version} now")
-    detection = facts.detection
-    if detection.needs_reboot and not planned.staged:
-        yield Difference("an update has been staged since the plan was made")
-    elif planned.staged and detection.unanswered:
+    yield from _update_differences(planned, facts.detection)
+
+
+def _update_differences(planned: PlannedNode, detection: Detection) -> Iterator[Difference]:
+    if not planned.staged:
+        if detection.needs_reboot:
+            yield Difference("an update has been staged since the plan was made")
+    elif detection.unanswered:
         details = "; ".join(sign.detail for sign in detection.unanswered)
         yield Difference("it is unknown whether it still needs a reboot", details)
-    elif planned.staged and not detection.needs_reboot:
+    elif not detection.needs_reboot:
         yield Difference(_why_no_longer_needed(planned))
-    elif planned.staged and detection.staged_version != planned.staged_version:
+    elif detection.staged_version != planned.staged_version:
         before = planned.staged_version or "an unknown version"
         now = detection.staged_version or "an unknown version"
         yield Difference(f"{before} was staged, but {now} is staged now")
