@@ -292,19 +292,17 @@ import os, signal, threading, time
 from rollout.cli.signals import interrupted_by_signals
 from rollout.execution.base.deadline import GracefulStop
 
-class Busy(GracefulStop):
-    def __init__(self):
-        super().__init__()
-        self.lock = threading.Lock()
+lock = threading.Lock()
 
+class Busy(GracefulStop):
     def request(self):
-        with self.lock:
+        with lock:
             super().request()
 
 stop = Busy()
 try:
     with interrupted_by_signals(stop):
-        with stop.lock:
+        with lock:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(100)
 except KeyboardInterrupt:
