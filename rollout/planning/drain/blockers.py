@@ -63,6 +63,7 @@ class DrainChecker(Struct, frozen=True):
     surges: Surges
 
     def check(self) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
+        """Return blockers and warnings, those of the verdicts first, without repetitions."""
         verdict_warnings = list[PlanWarning]()
         findings = list[Blocker | PlanWarning]()
         for verdict in self.verdicts:
@@ -92,6 +93,7 @@ class DrainChecker(Struct, frozen=True):
         subject = f"pod/{pod.key}"
         overdue = Duration(round(seconds_overdue))
         timeout = self.rules.timeout
+        # A pod that is so late is likely to outlast the drain, too.
         if seconds_overdue > timeout:
             yield blocker(self.node, subject, StuckTerminating(overdue, pod.finalizers, timeout))
         else:
@@ -118,8 +120,8 @@ class DrainChecker(Struct, frozen=True):
         known_to_server = tuple(budget.name for budget in budgets if not budget.critical)
         stays_pending = self.headcount.stays_pending(pod, self.rules.timeout)
         needs_no_budget = pod.finished or pod.terminating or stays_pending
+        # Otherwise, the API server refuses to evict a pod that several budgets cover.
         if len(known_to_server) > 1 and not needs_no_budget:
-            # The API server refuses to evict a pod that several budgets cover.
             yield blocker(self.node, f"pod/{pod.key}", SeveralBudgets(known_to_server))
             return
         for budget in budgets:
@@ -227,7 +229,7 @@ def _missing_replicas(budget: Budget, headcount: Headcount) -> int:
         # The budget opens with one healthy pod more than it requires.
         return budget.desired_healthy - most_healthy + 1
     percent = int(budget.min_available.removesuffix("%"))
-    # With 100 more pods, each percent is at least one pod, so more replicas do not help.
+    # Of 100 more pods, at least one is not required, unless the percentage is 100.
     for added in range(1, _HUNDRED + 1):
         expected_pods = budget.expected_pods + added
         # Kubernetes rounds up.

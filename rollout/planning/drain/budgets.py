@@ -34,13 +34,16 @@ _CONTROLLER = "controller:"
 
 
 class BudgetIndex(Struct, frozen=True):
-    """Finds a pod's budgets without trying every selector of its namespace."""
+    """Finds a pod's budgets without trying every selector of its namespace.
 
-    # Budgets by a label that their selectors require.
+    Most selectors require a value of a label, so their budgets are found `by_label`. The other
+    budgets are `unselective`. Results are cached in `found`.
+    """
+
     by_label: Mapping[_LabelKey, Sequence[Budget]]
-    # Budgets whose selectors require no label's value, by namespace.
+    # By namespace.
     unselective: Mapping[str, Sequence[Budget]]
-    # Found so far, by the namespace and labels that a workload's pods share.
+    # By the namespace and labels that a workload's pods share.
     found: dict[_PodLabels, tuple[Budget, ...]] = field(default_factory=dict)
     # Thousands of pods share one tuple of budgets' keys.
     shared_keys: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
@@ -77,7 +80,7 @@ class BudgetIndex(Struct, frozen=True):
 
 
 def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
-    """Return the rule of drain.critical in the form of a disruption budget.
+    """Return a rule of drain.critical (how many pods must stay) in the form of a disruption budget.
 
     Pods that are `leaving` (UIDs) do not count as healthy.
     """
@@ -111,7 +114,7 @@ def bypasses_budget(pod: Pod, budget: Budget) -> bool:
         return True
     if pod.ready:
         return False
-    # An unready pod is not among the healthy ones that the budget protects.
+    # The eviction of an unready pod leaves as many healthy ones.
     has_enough_healthy = budget.current_healthy >= budget.desired_healthy > 0
     return budget.always_allow_unhealthy or has_enough_healthy
 

@@ -22,7 +22,7 @@ class FreeCapacity:
     # By name, without resources that no node offers.
     others: dict[str, int]
     name: str = field(init=False)
-    # Allocatable CPU and memory, at least 1 each.
+    # Allocatable CPU and memory.
     _offered: tuple[int, int] = field(init=False)
 
     @classmethod
@@ -43,6 +43,7 @@ class FreeCapacity:
 
     def __post_init__(self) -> None:
         self.name = self.node.name
+        # These are divisors, so they must not be 0.
         self._offered = (
             max(1, self.node.allocatable.cpu_milli),
             max(1, self.node.allocatable.memory),
@@ -117,6 +118,7 @@ class MatchingNodes:
             return False
         if requests.cpu_milli < failed.cpu_milli or requests.memory < failed.memory:
             return False
+        # Other resources are only compared for equality, which is fast.
         return not failed.others or requests.others == failed.others
 
 

@@ -203,6 +203,7 @@ class DrainForecaster(Struct, frozen=True):
         budgets_by_pod = {pod.uid: guarding_budgets(pod, self.index) for pod in evicted}
         surging = self._deployments_to_restart(evicted, budgets_by_pod)
         surging_budgets = {uid: budgets_by_pod[uid] for uid in surging}
+        # Surging pods are not evicted, so budgets guard only the others.
         guarded = {uid: keys for uid, keys in budgets_by_pod.items() if keys and uid not in surging}
         kept_permits: Load = {}
         blockers: tuple[Blocker, ...] = ()
@@ -217,21 +218,22 @@ class DrainForecaster(Struct, frozen=True):
         self, pods: Iterable[Pod], budgets_by_pod: _BudgetsByPod
     ) -> Mapping[str, Deployment]:
         """Return, by pod UID, the Deployments whose restart replaces a pod before it ends."""
-        surging = dict[str, Deployment]()
+        deployments = dict[str, Deployment]()
         for pod in pods:
+            # One budget that only a restart can satisfy is enough.
             for key in budgets_by_pod[pod.uid]:
                 deployment = self.surges.deployment_to_restart(pod, self.budgets[key])
                 if deployment is not None:
-                    surging[pod.uid] = deployment
-        return surging
+                    deployments[pod.uid] = deployment
+        return deployments
 
     def _try_moving(
         self, node: str, movable: Sequence[Pod], guarded: _BudgetsByPod, surging: _BudgetsByPod
     ) -> tuple[Load, tuple[Blocker, ...]]:
-        """Return the node's `kept_permits`, and blockers for budgets that never let the drain end.
+        """Return what the node takes of each budget until it is back, and blockers.
 
-        A budget blocks if more of the node's pods fit nowhere else than may be away. Of `surging`
-        pods, none may be away: each needs a place before it ends.
+        A budget never lets the drain end if more of the node's pods fit nowhere else than may be
+        away. Of `surging` pods, none may be away: each needs a place before it ends.
         """
         budgets_by_pod = {**_budgets_of_evictable(movable, guarded), **surging}
         most_away = dict(self._most_away_by_tight_budget(budgets_by_pod))
@@ -265,7 +267,7 @@ class DrainForecaster(Struct, frozen=True):
                 )
 
     def _most_away_by_tight_budget(self, budgets_by_pod: _BudgetsByPod) -> Mapping[str, int]:
-        """Return how many pods may be away, for open budgets with more of these pods than that."""
+        """Return how many pods may be away, by tight budget: open, with more of these pods."""
         pods_per_budget = _pods_per_budget(budgets_by_pod, uids=budgets_by_pod)
         most_away = dict[str, int]()
         for key in sorted(pods_per_budget):

@@ -322,6 +322,7 @@ class Neighbors:
     def _domains_of_spread(
         self, key: _DomainsKey, spread: Spread, group: _PodGroup
     ) -> TopologyDomains:
+        """Return the domains of the nodes that the spread counts, from a cache."""
         topology, node_filter = key
         if node_filter is None:
             return self._domains_of_all_nodes(topology)
@@ -331,6 +332,7 @@ class Neighbors:
         return self._domains[key]
 
     def _resolve(self, term: PodTerm, group: _PodGroup) -> _Term:
+        """Return the term as it applies to the group's pods, in their namespace."""
         return _Term(
             topology=term.topology,
             selector=term.selector_for(group.labels),

@@ -32,11 +32,12 @@ _DemandKey = tuple[int, int, tuple[PersistentVolume, ...]]
 
 @dataclass(slots=True)
 class Scheduler:
-    """Where pods run and can be scheduled, while a simulation moves them.
+    """A cluster in which a simulation moves pods to the nodes that kube-scheduler would choose.
 
-    Nodes are `cordoned` by the simulation. The soft taint marks nodes that kube-scheduler avoids if
-    it can. Counts are numbers of pods that kube-scheduler spreads, by node. The room version is
-    incremented when room may have been made, so that earlier failures to find a node are outdated.
+    The simulation cordons nodes. `_tainted` nodes have the soft taint, so kube-scheduler avoids
+    them if it can. A pod's counts say how many pods of its owner each node has, because
+    kube-scheduler spreads these. `_room_version` is incremented when room may have been made; only
+    until then are requests remembered that fitted nowhere.
     """
 
     nodes: Mapping[str, FreeCapacity]
@@ -197,9 +198,9 @@ class Scheduler:
         matching = self._nodes_matching(pod)
         if self._is_known_full(matching, pod):
             return self._choose_cordoned_node(pod, matching)
-        checks = (
-            self.neighbors.topology_checks(pod, self.cordoned) if self.neighbors.has_rules else ()
-        )
+        checks: Sequence[TopologyCheck] = ()
+        if self.neighbors.has_rules:
+            checks = self.neighbors.topology_checks(pod, self.cordoned)
         best = None
         untainted = self._nodes_without_taint(matching) if self._tainted else None
         if untainted and not self._is_known_full(untainted, pod):
@@ -251,6 +252,7 @@ class Scheduler:
             nodes = [free for free in matching.nodes if free.name not in self._tainted]
             matching.untainted = MatchingNodes(nodes)
         else:
+            # Since the last call, nodes may have lost the taint; none gets it later.
             untainted_since_last_call = self._untainted[matching.untainted_read :]
             for name in untainted_since_last_call:
                 if name in matching.names:
@@ -318,15 +320,16 @@ class Scheduler:
             return
         nodes = matching.nodes
         cordoned = self.cordoned
+        # Like kube-scheduler, compare only some nodes of a large cluster.
         most = len(nodes) if len(nodes) <= _SMALL_CLUSTER else _COMPARED_NODES
         requests = pod.requests
         yielded = 0
-        # Like kube-scheduler, try each node once, and continue at the start of the list.
-        indexes = chain(range(matching.next_index, len(nodes)), range(matching.next_index))
-        for index in indexes:
+        from_next_to_end = range(matching.next_index, len(nodes))
+        from_start_to_next = range(matching.next_index)
+        for index in chain(from_next_to_end, from_start_to_next):
             free = nodes[index]
             is_cordoned = free.name in cordoned
-            if is_cordoned is not among_cordoned or not free.takes(requests):
+            if is_cordoned != among_cordoned or not free.takes(requests):
                 continue
             if not checks or all(check.admits(free.node) for check in checks):
                 yield free
@@ -391,7 +394,7 @@ class Scheduler:
 
 
 def _first_failed_index(checks: Sequence[TopologyCheck], node: Node) -> int | None:
-    """Return the index of the first check that excludes the node."""
+    """Return the index of the first check that excludes the node, or None."""
     for index, check in enumerate(checks):
         if not check.admits(node):
             return index

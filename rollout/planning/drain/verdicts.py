@@ -50,6 +50,8 @@ class PodVerdict(Struct, frozen=True, gc=False):
 
 
 class DrainRules(Struct, frozen=True):
+    """What decides about pods: the drain's settings, their selectors, and existing DaemonSets."""
+
     policy: DrainPolicy
     # Namespace and name of each.
     daemon_sets: frozenset[tuple[str, str]]
@@ -65,10 +67,10 @@ class DrainRules(Struct, frozen=True):
         cls, policy: DrainPolicy, daemon_sets: Iterable[DaemonSet], *, now: datetime | None = None
     ) -> "DrainRules":
         """Return the rules, or raise `UsageError` if a selector of the policy is invalid."""
-        owners = frozenset((owner.namespace, owner.name) for owner in daemon_sets)
+        names = frozenset((daemon_set.namespace, daemon_set.name) for daemon_set in daemon_sets)
         completion_selectors = tuple(map(parse_selector, policy.completion.selectors))
         pod_selector = parse_selector(policy.pod_selector)
-        return cls(policy, owners, pod_selector, now, completion_selectors)
+        return cls(policy, names, pod_selector, now, completion_selectors)
 
     def waits_for(self, pod: Pod) -> bool:
         if _has_ended_or_terminates(pod):
@@ -185,6 +187,7 @@ _FILTERS = (
 
 
 def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
+    """Return what the drain does with the pod, by the rulings of all filters that apply."""
     has_selectors = rules.selector.requirements or rules.completion_selectors
     if not has_selectors and _is_ordinary(pod):
         return PodVerdict(pod, Action.EVICT, VerdictReason.ORDINARY)

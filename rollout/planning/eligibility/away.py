@@ -37,6 +37,7 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
     """
     if not node.is_ready:
         return findings.AwayNotReady()
+    # A rollout has begun the node and not returned it.
     if has_marks(node):
         run_id = node.annotations.get(marks.RUN, "")
         has_failed = node.annotations.get(marks.PHASE) == Phase.FAILED
@@ -54,6 +55,7 @@ def why_away(node: Node, policy: Policy, now: datetime | None) -> findings.NodeA
 
 
 def _is_newly_cordoned(node: Node, now: datetime | None) -> bool:
+    """Whether the node was cordoned in the last hour, so that someone may be draining it."""
     if not node.unschedulable:
         return False
     if not node.has_cordon_taint:
@@ -115,9 +117,9 @@ class AwayLimit(Struct, frozen=True):
     def blockers(
         self, away: Mapping[str, findings.NodeAway], policy: Policy, planned_pools: Collection[str]
     ) -> Iterator[Blocker]:
-        """Yield the nodes away as blockers, if no other may be away.
+        """Yield the nodes away as blockers, if these remaining limits allow no other.
 
-        Call this on the limits that remain beside the nodes away.
+        A pool's limit counts only if the pool has planned nodes.
         """
         is_full = self.most < 1
         if is_full and planned_pools:
@@ -277,12 +279,13 @@ def storage_blockers(
 ) -> Iterator[Blocker]:
     """Yield data that would lose too many copies without this node and those `away`.
 
-    `taken_up` are nodes of an interrupted rollout that this one finishes first. Data on them is
-    skipped, because it recovers with them.
+    An interrupted process of this rollout began the `taken_up` nodes, and this process finishes
+    them. Data on them is skipped, because it recovers with them.
     """
     for data in stored:
-        recovers_before = not data.nodes.isdisjoint(taken_up)
-        if node not in data.healthy or recovers_before:
+        has_usable_copy = node in data.healthy
+        recovers_with_node = not data.nodes.isdisjoint(taken_up)
+        if not has_usable_copy or recovers_with_node:
             continue
         copies_away = data.healthy.intersection(away) - {node}
         spare_copies = data.spare - len(copies_away)

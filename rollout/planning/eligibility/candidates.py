@@ -223,6 +223,7 @@ def _why_rival(candidate: Candidate, facts: HostFacts) -> NodeFinding | None:
 def _rivals(
     candidate: Candidate, facts: HostFacts
 ) -> Iterator[findings.RivalMark | findings.RivalPod | findings.RivalOnHost]:
+    """Yield what shows that another program updates the node or may reboot its host."""
     yield from marks_of_rivals(candidate.node)
     if candidate.upgraded_by:
         yield findings.RivalPod(Rival.UPGRADE_CONTROLLER, candidate.upgraded_by)
@@ -261,6 +262,7 @@ _HOST_RULES = (
 
 
 def why_excluded(candidate: Candidate) -> NodeFinding | None:
+    """Return why the node does not take part, by the first rule that excludes it, or None."""
     for node_rule in _NODE_RULES:
         finding = node_rule(candidate)
         if finding:
@@ -316,6 +318,7 @@ def locate_own_node(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnN
         name = pod.node
     if name not in node_by_name:
         return None
+    # Without its pod, assume that this process could run on any node.
     demand = PodDemand.of(pod, ()) if pod else PodDemand((), (), ())
     other_nodes = (node for node in node_by_name.values() if node.name != name)
     has_place_elsewhere = any(demand.admits(node) for node in other_nodes)

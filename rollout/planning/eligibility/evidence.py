@@ -169,6 +169,7 @@ class ProvenVersions(Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
     def why_unproven(self, version: str) -> NoEvidence | EvidenceShort | None:
+        """Return what the version's evidence lacks, or None."""
         cluster = self.rules.cluster
         document = self.documents.get(version)
         if document is None:

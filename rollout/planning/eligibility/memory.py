@@ -132,7 +132,8 @@ def with_node_end(memory: Memory, ended: EndedNode, now: datetime) -> Memory:
     is_ineffective = end.ineffective_reboots >= MOST_INEFFECTIVE_REBOOTS
     if end.outcome is Outcome.SUCCEEDED and not is_ineffective:
         return _forget_failures(memory, ended)
-    if not _has_to_back_off(ended) or len(ended.node) > _LONGEST_NAME:
+    is_node_name = len(ended.node) <= _LONGEST_NAME
+    if not _has_to_back_off(ended) or not is_node_name:
         return memory
     previous = memory.nodes.get(ended.node)
     is_update_at_fault = _is_update_at_fault(ended)
@@ -168,6 +169,7 @@ def _is_canceled_reboot(ended: EndedNode) -> bool:
 
 
 def _is_update_at_fault(ended: EndedNode) -> bool:
+    """Whether the failure counts against the version, too."""
     end = ended.end
     if end.is_update_cleared or not is_version(ended.version):
         return False
@@ -237,6 +239,7 @@ def without_version_failures(memory: Memory, version: str) -> Memory:
 def without_failures(
     memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool
 ) -> Memory:
+    """Return the memory without what these versions and nodes, or all, wait for."""
     if everything:
         return replace(memory, nodes={}, versions={})
     for version in versions:

@@ -163,13 +163,12 @@ def parse_freeze(text: str) -> Period:
     days_and_times = _WINDOW.fullmatch(text.strip())
     if days_and_times:
         return _timed_window(days_and_times, rule)
+    days, zone = text.strip(), "UTC"
     # The last word is the zone, unless it is part of the days.
-    days, _, last_word = text.strip().rpartition(" ")
+    before_last_word, _, last_word = days.rpartition(" ")
     is_zone = "/" in last_word or last_word in _zone_names()
-    zone = last_word
-    if not days or not is_zone:
-        days = text.strip()
-        zone = "UTC"
+    if before_last_word and is_zone:
+        days, zone = before_last_word, last_word
     if not days:
         raise UsageError(f"{text!r} is not a freeze", hint=_FREEZE_HINT)
     return Window(parse_days(days, rule), start=time(), length=None, zone=_parse_zone(zone, rule))
@@ -316,7 +315,7 @@ def _is_in_calendar(day: str) -> bool:
 
 
 def _parse_weekdays(part: str, rule: str) -> Iterator[int]:
-    """Return the numbers of days; a range such as fri-mon may pass a week's end."""
+    """Return 4, 5, 6, 0 for `fri-mon`: a range may pass the end of a week."""
     first, dash, last = (piece.strip() for piece in part.partition("-"))
     first_number = _weekday_number(first, rule)
     last_number = _weekday_number(last if dash else first, rule)
@@ -442,6 +441,7 @@ class Schedule(Struct, frozen=True):
         return self.openings(now, now + timedelta(days=days))
 
     def _find_first(self, now: datetime, condition: Callable[[Interval], bool]) -> Interval | None:
+        """Return the first opening from now on that meets the condition, within two years."""
         # Most openings are near, and looking ahead takes time.
         for days in (_DAYS_FOR_WEEKLY, _DAYS_FOR_MONTHLY, _DAYS_FOR_DATED):
             for opening in self._openings_within(now, days):
