@@ -271,7 +271,7 @@ def test_a_namesake_that_came_this_moment_is_saved_by_the_uid(
     policy = DrainPolicy(disable_eviction=deleting)
     assert request_removal(api, pod, policy).result is EvictionResult.LATER
     assert pods_on(server, "n2") == {"db-0"}
-    assert request_removal(api, pod, policy, again=True).result is EvictionResult.GONE
+    assert request_removal(api, pod, policy, may_be_evicted=True).result is EvictionResult.GONE
     asked_for = (
         asked(server, "delete", "pods") if deleting else asked(server, "create", "pods/eviction")
     )

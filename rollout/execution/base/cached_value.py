@@ -10,14 +10,18 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class CachedValue(Generic[T]):
-    """A value that is read again once it is too old, by one thread while the others wait."""
+    """A value that is read again once it is too old, by one thread while the others wait.
+
+    It is valid for `seconds` after the start of its read. After a slow read it is valid for longer,
+    so that reads take at most a share of the time.
+    """
 
     read: Callable[[], T]
     seconds: float
     clock: Clock
-    # Reads take at most this share of the time: a slow one makes its value valid for longer, by at
-    # most `longest` seconds.
+    # The largest share of the time for reads, such as 0.1.
     share: float = 1.0
+    # How long after its read the value may be valid because of the share.
     longest: float = float("inf")
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _value: T = field(init=False)
@@ -29,10 +33,10 @@ class CachedValue(Generic[T]):
 
     def get(self) -> T:
         with self._mutex:
-            began = self.clock.monotonic()
-            if began > self._fresh_until:
+            now = self.clock.monotonic()
+            if now > self._fresh_until:
                 self._value = self.read()
-                reading = self.clock.monotonic() - began
-                by_share = min(reading / self.share, reading + self.longest)
-                self._fresh_until = began + max(self.seconds, by_share)
+                read_seconds = self.clock.monotonic() - now
+                seconds_by_share = min(read_seconds / self.share, read_seconds + self.longest)
+                self._fresh_until = now + max(self.seconds, seconds_by_share)
             return self._value

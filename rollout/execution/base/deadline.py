@@ -29,6 +29,8 @@ _PATIENCE = 600.0
 
 
 class Deadline:
+    """A moment on a clock, `seconds` from now."""
+
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._end = clock.monotonic() + seconds
@@ -54,18 +56,22 @@ class Deadline:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the request may succeed if it is repeated. A budget's 429 is an answer."""
+    """Whether the request may succeed if it is repeated.
+
+    Not if a disruption budget refuses an eviction, which is an answer although its status is 429.
+    """
     if isinstance(error, TooManyRequestsError):
         return not error.has_cause(BUDGET_CAUSE)
     return isinstance(error, ApiUnavailableError)
 
 
 def is_transient_answer(error: BaseException) -> bool:
-    """Whether the API server sent this transient error.
+    """Whether the request may succeed if it is repeated, and the API server has responded at all.
 
-    An API server that never responds probably has the wrong address.
+    One that does not respond probably has the wrong address.
     """
-    return is_transient(error) and isinstance(error, ApiError) and error.status != 0
+    has_http_status = isinstance(error, ApiError) and error.status != 0
+    return has_http_status and is_transient(error)
 
 
 def _tell_nobody(_error: BaseException) -> None:
@@ -82,28 +88,30 @@ def retry_until(
 ) -> T:
     """Repeat `action` with growing pauses while its errors are retriable.
 
-    `notice` gets each error; at the deadline the last is raised. `sleep` may raise one to stop.
+    `notice` gets each error before its pause. At the deadline, the last error is raised. `sleep`
+    replaces the pause, and may raise an error to stop.
     """
     retrying = Retrying(
         retry=retry_if_exception(retriable),
-        wait=lambda state: min(_pause(state), deadline.remaining),
+        wait=lambda state: min(_seconds_until_retry(state), deadline.remaining),
         stop=lambda _state: deadline.expired,
-        before_sleep=lambda state: notice(_failure(state)),
+        before_sleep=lambda state: notice(_last_error(state)),
         reraise=True,
         sleep=sleep or deadline.pause,
     )
     return retrying(action)
 
 
-def _failure(state: RetryCallState) -> BaseException:
-    failure = state.outcome.exception() if state.outcome else None
-    return failure or RuntimeError("a retry without a failure")
+def _last_error(state: RetryCallState) -> BaseException:
+    error = state.outcome.exception() if state.outcome else None
+    return error or RuntimeError("a retry without a failure")
 
 
-def _pause(state: RetryCallState) -> float:
-    failure = _failure(state)
-    if isinstance(failure, ApiError) and failure.retry_after is not None:
-        return min(failure.retry_after, _LONGEST_RETRY_AFTER)
+def _seconds_until_retry(state: RetryCallState) -> float:
+    """Return what the API server asks for in Retry-After, or else a longer pause each time."""
+    error = _last_error(state)
+    if isinstance(error, ApiError) and error.retry_after is not None:
+        return min(error.retry_after, _LONGEST_RETRY_AFTER)
     return _GROWING_PAUSE(state)
 
 
@@ -115,12 +123,16 @@ class _Outage(Struct, frozen=True):
 
 
 class PatientApi(Struct):
-    """An API server whose outages are waited out."""
+    """An API server whose outages are waited out.
+
+    In one outage, all requests without a deadline of their own share its patience: a number of
+    seconds since the first one that failed.
+    """
 
     api: ClusterApi
     clock: Clock
     notice: Callable[[BaseException], None] = _tell_nobody
-    # How long all requests without a deadline together wait in one outage.
+    # The patience.
     seconds: float = field(default_factory=lambda: _PATIENCE)
     # By caller: an answer to one says nothing about another's requests.
     _outages: dict[str, _Outage] = field(default_factory=dict)
@@ -129,16 +141,17 @@ class PatientApi(Struct):
     def patience_left(self) -> float:
         """Seconds that requests without a deadline may still wait in this outage."""
         now = self.clock.monotonic()
-        began = now
-        # A copy: other threads note outages.
+        outage_began = now
+        # A copy, because other threads note outages.
         for outage in tuple(self._outages.values()):
+            # The API server may be back since an older failure.
             if now - outage.last_failed < _FAILURE_VALID_SECONDS:
-                began = min(began, outage.first_sent)
-        return max(0.0, self.seconds - (now - began))
+                outage_began = min(outage_began, outage.first_sent)
+        return max(0.0, self.seconds - (now - outage_began))
 
     @contextmanager
     def noting_outage(self, caller: str) -> Iterator[None]:
-        """Note whether the API server answers. Most errors are answers, too."""
+        """Note whether the block's request is answered. Most errors are answers, too."""
         sent = self.clock.monotonic()
         try:
             yield
@@ -153,9 +166,9 @@ class PatientApi(Struct):
     def _note_failure(self, caller: str, sent: float) -> None:
         """Extend the caller's outage, or begin one if the last is over."""
         first_sent = sent
-        outage = self._outages.get(caller)
-        if outage is not None and sent - outage.last_failed < _FAILURE_VALID_SECONDS:
-            first_sent = outage.first_sent
+        last_outage = self._outages.get(caller)
+        if last_outage is not None and sent - last_outage.last_failed < _FAILURE_VALID_SECONDS:
+            first_sent = last_outage.first_sent
         self._outages[caller] = _Outage(first_sent, last_failed=self.clock.monotonic())
 
     def note_answer(self, caller: str) -> None:
@@ -164,14 +177,15 @@ class PatientApi(Struct):
     def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
         """Repeat the request while the API server is unavailable, until the deadline."""
 
-        def once() -> T:
+        def ask_once() -> T:
             with self.noting_outage(STEPS):
                 api = self.api if self.patience_left else self.api.within(_HURRIED_SECONDS)
                 return request(api)
 
-        return retry_until(deadline or self.deadline(), once, self.notice)
+        return retry_until(deadline or self.deadline(), ask_once, self.notice)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
+        """Return a deadline in so many seconds; by default, when the patience ends."""
         return Deadline(self.clock, self.patience_left if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
@@ -181,7 +195,8 @@ class PatientApi(Struct):
 class GracefulStop(Struct):
     """Whether to start no more nodes, and to let nodes in flight finish.
 
-    Due after `request`, from any thread or signal handler, or at its deadline.
+    A stop is due after `request`, from any thread or signal handler, or at its deadline. With
+    `revert` (waves.stop), nodes in flight that are not rebooting yet are returned instead.
     """
 
     # When the stop is due without a request.
@@ -220,8 +235,8 @@ class GracefulStop(Struct):
 
     @property
     def is_due(self) -> bool:
-        is_late = self.deadline is not None and self.deadline.expired
-        return is_late or self.is_requested
+        is_deadline_over = self.deadline is not None and self.deadline.expired
+        return is_deadline_over or self.is_requested
 
     @property
     def is_reverting(self) -> bool:
@@ -234,6 +249,7 @@ class GracefulStop(Struct):
         return DeadlineReached()
 
     def wait(self, seconds: float) -> bool:
+        """Wait for a stop, at most for `seconds`; return whether one is due."""
         if self.deadline is not None:
             seconds = min(seconds, self.deadline.remaining)
         self._event.wait(seconds)

@@ -1,7 +1,6 @@
 """Evaluates gates.healthy, which must hold before a node starts and a wave settles."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from msgspec import Struct
 
@@ -24,6 +23,7 @@ class ObjectHealth(Struct, frozen=True):
     evaluate: HealthEvaluation | None
 
     def find_problem(self) -> ObjectUnhealthy | ObjectHealthUnknown | None:
+        """Return the first object that is not healthy or cannot be read, or None."""
         for rule in self.rules:
             problem = self._find_violation(rule)
             if problem is not None:
@@ -32,10 +32,11 @@ class ObjectHealth(Struct, frozen=True):
 
     def _find_violation(self, rule: HealthRule) -> ObjectUnhealthy | ObjectHealthUnknown | None:
         reference = ObjectReference.parse(rule.resource)
+        # Not a longer outage: perhaps only this object cannot be read, because its conversion
+        # webhook is down.
+        deadline = self.cluster.deadline_within(_SECONDS)
         try:
-            # Perhaps only this object cannot be read, as when its conversion webhook is down.
-            deadline = self.cluster.deadline_within(_SECONDS)
-            body = self.cluster.ask(partial(read_object, reference=reference), deadline)
+            body = self.cluster.ask(lambda api: read_object(api, reference), deadline)
             is_healthy = self._evaluate(rule.expression, body)
         except (GateError, ApiError) as error:
             return ObjectHealthUnknown(rule.resource, error.message)

@@ -29,7 +29,11 @@ _SHORTEST_WATCH = 1.0
 
 @dataclass
 class LiveView(Generic[T]):
-    """The objects at a path, kept up to date while the view is entered."""
+    """The objects at a path, kept up to date by a thread while the view is entered.
+
+    The thread lists the objects once, and then watches them from the list's version on. If the
+    watch ends, another continues from the last version, or from another list if that is too old.
+    """
 
     cluster: PatientApi
     path: str
@@ -43,7 +47,9 @@ class LiveView(Generic[T]):
     changed: threading.Event = field(default_factory=threading.Event)
     # If False, the view is empty until its thread has listed.
     lists_first: bool = True
+    # By UID.
     _objects: dict[str, T] = field(default_factory=dict)
+    # Of the last list or event; empty before the first.
     _version: str = ""
     _needs_list: bool = False
     _mutex: threading.Lock = field(default_factory=threading.Lock)
@@ -53,10 +59,10 @@ class LiveView(Generic[T]):
 
     def __enter__(self) -> Self:
         if self.lists_first:
-            self.cluster.ask(self._list, self.deadline)
+            self.cluster.ask(self._read_list, self.deadline)
         else:
             self._needs_list = True
-        threading.Thread(target=self._follow, name="live-view", daemon=True).start()
+        threading.Thread(target=self._keep_watching, name="live-view", daemon=True).start()
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -64,7 +70,7 @@ class LiveView(Generic[T]):
         self._disconnect()
 
     def resync(self) -> None:
-        """List again: a silent watch may have lost its API server."""
+        """List again, because a silent watch may have lost its API server."""
         self._needs_list = True
         self._disconnect()
 
@@ -81,7 +87,7 @@ class LiveView(Generic[T]):
         """The number of changes; 0 before the first list."""
         return self._generation
 
-    def _list(self, api: ClusterApi) -> None:
+    def _read_list(self, api: ClusterApi) -> None:
         listing = read_list(api, self.path, self.shape, project=self.project, query=self.query)
         with self._mutex:
             self._objects = {item.uid: item for item in listing.items}
@@ -93,40 +99,44 @@ class LiveView(Generic[T]):
         self._generation += 1
         self.changed.set()
 
-    def _follow(self) -> None:
+    def _keep_watching(self) -> None:
         pause = _FIRST_PAUSE
         while not self._ended.is_set():
-            if self._list_and_watch():
+            has_lasted = self._list_and_watch()
+            if has_lasted:
                 pause = _FIRST_PAUSE
             else:
+                # Watches that end at once are opened ever more rarely.
                 self.cluster.clock.wait(self._ended, pause)
                 pause = min(_LONGEST_PAUSE, pause * 2)
 
     def _list_and_watch(self) -> bool:
-        """List if needed, and watch until the connection ends; return whether it lasted."""
-        # Without a watch, nothing has lasted.
-        began = float("inf")
+        """List if needed, and watch until the connection ends; return whether the watch lasted."""
+        # None if the list failed, so that there was no watch.
+        watch_began: float | None = None
         try:
             if self._needs_list:
-                self._list(self.cluster.api)
-            began = time.monotonic()
+                self._read_list(self.cluster.api)
+            watch_began = time.monotonic()
             self._watch()
         except ApiGoneError:
+            # The API server no longer knows the version to continue from.
             self._needs_list = True
         except ApiError as error:
-            # After an error status, the watch cannot continue at its version.
-            self._needs_list |= bool(error.status) or not self._version
-            # A long watch may break off without a reason to report it.
-            if error.status or not _has_lasted(began):
+            has_http_status = error.status != 0
+            if has_http_status or not self._version:
+                self._needs_list = True
+            # That a long watch breaks off is usual, and not reported.
+            if has_http_status or not _has_lasted(watch_began):
                 self.cluster.notice(error)
                 return False
-        return _has_lasted(began)
+        return _has_lasted(watch_began)
 
     def _watch(self) -> None:
         query = {**self.query, "resourceVersion": self._version}
         stream = self.cluster.api.watch(self.path, query, seconds=_WATCH_SECONDS)
         self._stream = stream
-        # After the assignment: a view left before it disconnects nothing.
+        # Checked after the assignment: if the view was left before it, nobody disconnects.
         if self._ended.is_set():
             return
         with stream as lines:
@@ -135,13 +145,13 @@ class LiveView(Generic[T]):
             for line in lines:
                 if self._ended.is_set():
                     return
-                self._apply(decode_watch_line(line, self.shape, self.project, self.path))
+                self._apply_event(decode_watch_line(line, self.shape, self.project, self.path))
 
-    def _apply(self, event: WatchEvent[T]) -> None:
+    def _apply_event(self, event: WatchEvent[T]) -> None:
         with self._mutex:
             self._version = event.resource_version or self._version
             if event.object is None:
-                # A bookmark.
+                # A bookmark, which only has a new version.
                 return
             if event.type is WatchEventType.DELETED:
                 self._objects.pop(event.object.uid, None)
@@ -150,8 +160,8 @@ class LiveView(Generic[T]):
             self._note_change()
 
 
-def _has_lasted(began: float) -> bool:
-    return time.monotonic() - began >= _SHORTEST_WATCH
+def _has_lasted(watch_began: float | None) -> bool:
+    return watch_began is not None and time.monotonic() - watch_began >= _SHORTEST_WATCH
 
 
 def watch_node_pods(
@@ -185,7 +195,7 @@ def watch_nodes(
 def watch_node(
     cluster: PatientApi, node: str, deadline: Deadline, *, lists_first: bool = True
 ) -> LiveView[Node]:
-    """The view is empty once the Node is deleted."""
+    """Return a view of this Node, which is empty once the Node is deleted."""
     return watch_nodes(
         cluster, deadline, {"fieldSelector": f"metadata.name={node}"}, lists_first=lists_first
     )

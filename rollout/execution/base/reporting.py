@@ -37,7 +37,7 @@ LongestTerminations = tuple[tuple[str, float], ...]
 
 @dataclass
 class Reporter:
-    """Sends events to each observer in order, until the observer raises an error."""
+    """Sends events to each observer in order. One that raises an error gets no more of them."""
 
     observers: Sequence[Observer]
     clock: Clock
@@ -52,6 +52,7 @@ class Reporter:
         self.tell(PlanReady(self.now, plan))
 
     def wave(self, wave: Wave, waves: int) -> None:
+        """Report that the wave starts, of so many `waves`."""
         names = tuple(node.name for node in wave.nodes)
         in_flight = wave.rolling.in_flight if wave.rolling else None
         self.tell(
@@ -100,7 +101,7 @@ class Reporter:
             self.tell(step)
 
     def _note_if_new(self, node: str, report: object) -> bool:
-        """Remember what is reported of the node; return whether it is new."""
+        """Remember what is reported of the node; return whether it differs from the last report."""
         is_new = self._last_reported.get(node) != report
         self._last_reported[node] = report
         return is_new
@@ -110,6 +111,7 @@ class Reporter:
             try:
                 observer.notify(event)
             except Exception:  # noqa: BLE001 - no defect of an observer may stop a node
+                # Bound anew, because this loop and other threads iterate over the old list.
                 self.observers = [other for other in self.observers if other is not observer]
 
     def node_finished(self, result: NodeResult) -> None:
@@ -124,7 +126,7 @@ class Reporter:
 
 @dataclass
 class OutageNotice:
-    """Reports outages of the API server, but not at each attempt."""
+    """Reports outages of the API server, but not at each failed request."""
 
     report: Reporter
     _mutex: threading.Lock = field(default_factory=threading.Lock)

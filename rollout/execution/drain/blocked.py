@@ -29,10 +29,16 @@ NO_REASON = "it gave no reason"
 
 
 class BlockedReason(Struct, frozen=True):
+    """Why a pod cannot be evicted now: its budgets, a webhook or policy, or a restart.
+
+    A restart replaces the pods of a Deployment whose budget never allows an eviction.
+    """
+
     budgets: tuple[str, ...]
     message: str
     # Of the budget, even if the API server does not name it.
     figures: Figures | None = None
+    # By a webhook or an admission policy.
     denial: AdmissionDenial | None = None
     # Whose controller opens the budget; None for Kubernetes itself.
     managing_owner: OwnerRef | None = None
@@ -44,7 +50,7 @@ class BlockedReason(Struct, frozen=True):
 
     @property
     def only_budget(self) -> str:
-        """Empty unless exactly one budget blocks the pod."""
+        """Return the budget's key; empty unless exactly one budget blocks the pod."""
         return self.budget if len(self.budgets) == 1 else ""
 
     @property
@@ -64,6 +70,7 @@ class BlockedReason(Struct, frozen=True):
 
     @property
     def blocker_name(self) -> str:
+        """Return what blocks the pod; empty if the API server does not say."""
         return self.budget or (self.denial.name if self.denial else "")
 
     def denier_of_kind(self, kind: DenierKind) -> str:
@@ -102,16 +109,21 @@ class _BlockedPod:
 
     @property
     def report_interval(self) -> float:
-        """Seconds to wait after the last report: fewer if the reason has changed since."""
+        """Return how many seconds after the last report to report the pod again."""
         reported = self.reported_reason
-        if reported is None or reported.blocker_name != self.reason.blocker_name:
+        has_new_blocker = reported is None or reported.blocker_name != self.reason.blocker_name
+        if has_new_blocker:
             return 0.0
-        return _REPEAT_SECONDS if reported == self.reason else _CHANGED_FIGURES_SECONDS
+        is_unchanged = reported == self.reason
+        return _REPEAT_SECONDS if is_unchanged else _CHANGED_FIGURES_SECONDS
 
 
 @dataclass
 class HeldPods:
+    """The pods whose evictions are held back now, because something blocks them."""
+
     task: NodeTask
+    # Of the drain.
     deadline: Deadline
     _by_uid: dict[str, _BlockedPod] = field(default_factory=dict)
 
@@ -119,24 +131,29 @@ class HeldPods:
         return len(self._by_uid)
 
     def hold(self, pod: Pod, reason: BlockedReason) -> None:
-        """Hold the pod, or only change the reason."""
-        first = _BlockedPod(pod, reason, self.task.report.now, self.task.now)
-        blocked = self._by_uid.setdefault(pod.uid, first)
-        blocked.reason = reason
+        """Hold the pod; change only the reason if it is held already."""
+        blocked = self._by_uid.get(pod.uid)
+        if blocked is None:
+            held_since = self.task.report.now
+            self._by_uid[pod.uid] = _BlockedPod(pod, reason, held_since, self.task.now)
+        else:
+            blocked.reason = reason
 
     def release(self, uid: str) -> None:
+        """Stop holding the pod, and report that if it was reported as blocked."""
         blocked = self._by_uid.pop(uid, None)
-        if blocked is not None and blocked.reported_reason is not None:
-            report = self.task.report
-            report.tell(
-                PodReleased(
-                    report.now,
-                    node=self.task.name,
-                    pod=blocked.pod.key,
-                    budget=blocked.reported_reason.budget,
-                    since=blocked.since,
-                )
+        if blocked is None or blocked.reported_reason is None:
+            return
+        report = self.task.report
+        report.tell(
+            PodReleased(
+                report.now,
+                node=self.task.name,
+                pod=blocked.pod.key,
+                budget=blocked.reported_reason.budget,
+                since=blocked.since,
             )
+        )
 
     def keep_only(self, uids: frozenset[str]) -> None:
         for uid in self._by_uid.keys() - uids:
@@ -160,10 +177,12 @@ class HeldPods:
         return f"{blocked}; the controller of {owner} did not move the pod"
 
     def report(self) -> None:
+        """Report the pods that are due: held for a moment, and not reported a moment ago."""
         now = self.task.now
         for blocked in self._by_uid.values():
-            is_brief = now - blocked.began_at < _REPORT_AFTER
-            if not is_brief and now - blocked.reported_at >= blocked.report_interval:
+            is_held_for_a_moment = now - blocked.began_at >= _REPORT_AFTER
+            is_report_due = now - blocked.reported_at >= blocked.report_interval
+            if is_held_for_a_moment and is_report_due:
                 self._report_pod(blocked, now)
 
     def _report_pod(self, blocked: _BlockedPod, now: float) -> None:

@@ -28,51 +28,60 @@ _LONGEST_RETRY = 480.0
 class _Account:
     """What is known about a budget beyond its status; times are monotonic seconds."""
 
-    # By the evictions sent; used until `lag_ends`, because the status may not show them yet.
+    # What the status will show once it counts the evictions sent; used until `lag_ends`.
     expected_allowance: int = 0
     lag_ends: float = 0.0
-    # The budget's version when the last eviction was sent: it may change before the answer comes.
+    # The budget's resourceVersion when the last eviction was sent, since it may change before the
+    # answer comes.
     sent_version: str | None = None
-    # The version that refused an eviction, and when to try again.
+    # The resourceVersion whose status allowed what the API server refused; when to try again.
     refused_version: str | None = None
     retry_at: float = 0.0
     retry_pause: float = _FIRST_RETRY
 
 
 class BudgetView:
-    """The budgets at the last `refresh`, and evictions since."""
+    """The budgets at the last `refresh`, and how many evictions each allows since.
+
+    A budget's status lags behind: for a second after an eviction was sent, the view counts it
+    itself. If the API server refuses what a status allows, one eviction at a time is tried again
+    until the status changes.
+    """
 
     def __init__(self, view: LiveView[Budget]) -> None:
         self._view = view
         self._accounts: dict[str, _Account] = {}
-        self._seen: Mapping[str, Budget] = {}
+        self._by_key: Mapping[str, Budget] = {}
         self._generation = -1
         self._index = BudgetIndex.of(())
         self.refresh()
 
     def refresh(self) -> None:
+        """Take over the budgets from the watch, if any has changed."""
         generation = self._view.generation
         if generation == self._generation:
             return
         self._generation = generation
         budgets = self._view.items()
-        self._seen = {budget.key: budget for budget in budgets}
+        self._by_key = {budget.key: budget for budget in budgets}
         self._index = BudgetIndex.of(budgets)
 
     def budgets_of(self, pod: Pod) -> tuple[Budget, ...]:
+        """Return the budgets that the API server asks before it evicts the pod now."""
         return tuple(
             budget for budget in self._index.covering(pod) if not bypasses_budget(pod, budget)
         )
 
     def conflicting_budgets(self, pod: Pod) -> tuple[Budget, ...]:
         """Return the budgets of a running pod if it has several: no API server evicts it."""
-        if pod.finished or pod.terminating or pod.phase is PodPhase.PENDING:
+        is_running = not (pod.finished or pod.terminating or pod.phase is PodPhase.PENDING)
+        if not is_running:
             return ()
         covering = self._index.covering(pod)
         return covering if len(covering) > 1 else ()
 
     def budget(self, key: str) -> Budget | None:
-        return self._seen.get(key)
+        return self._by_key.get(key)
 
     def allowance(self, budget: Budget, now: float) -> int:
         """Return how many evictions to send now."""
@@ -81,23 +90,24 @@ class BudgetView:
             account.lag_ends = 0.0
             return 0
         if account.refused_version == budget.resource_version:
-            # Its status allowed what was refused: only try one.
+            # This status allowed what was refused, so it is wrong: only try one.
             return 1 if now >= account.retry_at else 0
         account.refused_version = None
-        if budget.disruptions_allowed <= account.expected_allowance:
-            # The status shows the last evictions by now.
+        counts_last_evictions = budget.disruptions_allowed <= account.expected_allowance
+        if counts_last_evictions:
             account.lag_ends = 0.0
         if now < account.lag_ends:
             return account.expected_allowance
         return budget.disruptions_allowed
 
     def note_sent(self, budget: Budget, now: float) -> None:
+        """Count an eviction that was sent, before the budget's status does."""
         allowed = self.allowance(budget, now)
         account = self._account(budget.key)
         account.expected_allowance = max(0, allowed - 1)
         account.lag_ends = now + _LAG_SECONDS
         account.sent_version = budget.resource_version
-        # After a refusal, send no second try before the answer.
+        # If this is the one try after a refusal, send no other before its answer.
         account.retry_at = now + account.retry_pause
 
     def note_accepted(self, budget: Budget) -> None:
@@ -105,6 +115,7 @@ class BudgetView:
         self._account(budget.key).retry_pause = _FIRST_RETRY
 
     def note_refused(self, budget: Budget, now: float, retry_after: float | None) -> None:
+        """Note that the API server refused what the status allowed; each pause doubles."""
         account = self._account(budget.key)
         account.refused_version = account.sent_version or budget.resource_version
         account.retry_at = now + max(account.retry_pause, retry_after or 0.0)
@@ -121,12 +132,14 @@ class BudgetView:
 def watch_budgets(
     cluster: PatientApi, namespaces: Iterable[str], deadline: Deadline, changed: threading.Event
 ) -> Iterator[BudgetView]:
-    """Watch the budgets of one namespace, or of all if there are several.
+    """Watch the budgets of one namespace, or of all namespaces if several are given.
 
-    The view stays empty if budgets do not exist or may not be read.
+    The view stays empty without namespaces, or if budgets do not exist or may not be read.
     """
     unique = sorted(set(namespaces))
-    path = f"{_POLICY}/namespaces/{unique[0]}/{_PLURAL}" if len(unique) == 1 else BUDGETS
+    path = BUDGETS
+    if len(unique) == 1:
+        path = f"{_POLICY}/namespaces/{unique[0]}/{_PLURAL}"
     view = LiveView(
         cluster=cluster,
         path=path,
@@ -141,6 +154,7 @@ def watch_budgets(
             if unique:
                 stack.enter_context(view)
         except ApiError as error:
-            if not (error.is_forbidden or isinstance(error, ApiNotFoundError)):
+            is_unavailable_here = error.is_forbidden or isinstance(error, ApiNotFoundError)
+            if not is_unavailable_here:
                 raise
         yield BudgetView(view)

@@ -29,6 +29,11 @@ class StillRunningError(StepError):
 
 @dataclass(slots=True)
 class CompletionWait:
+    """A drain's wait for pods that are to complete: drain.wait-for-completion.
+
+    When its time is up, the pods are evicted, or the node is returned without a reboot.
+    """
+
     task: NodeTask
     # None before the first awaited pod.
     deadline: Deadline | None = None
@@ -53,7 +58,7 @@ class CompletionWait:
         if not self.deadline.expired:
             return
         if self.policy.fallback is CompletionFallback.RETURN:
-            raise StillRunningError(self._name_running(awaited))
+            raise StillRunningError(self._finding_of(awaited))
         self.is_over = True
         self.task.report.notice(
             f"{self.task.name}: pods that have not completed within"
@@ -61,18 +66,20 @@ class CompletionWait:
         )
 
     def _read_deadline(self) -> Deadline:
-        """Return the end of the wait, as an earlier process has begun it."""
+        """Return the end of the wait, which an earlier process may have begun."""
         cluster = self.task.cluster
-        began = cluster.ask(lambda api: read_phase_time(api, self.task.name))
+        drain_started = cluster.ask(lambda api: read_phase_time(api, self.task.name))
         now = cluster.api.server_time()
         waited = 0.0
-        if began is not None and now is not None:
-            waited = max(0.0, (now - began).total_seconds())
+        if drain_started is not None and now is not None:
+            waited = max(0.0, (now - drain_started).total_seconds())
         return cluster.deadline(max(0.0, self.policy.timeout - waited))
 
-    def _name_running(self, awaited: Sequence[Pod]) -> StillRunning:
+    def _finding_of(self, awaited: Sequence[Pod]) -> StillRunning:
+        """Return which pods still run, and for how long already."""
         now = self.task.cluster.api.server_time()
-        ran = dict[str, Duration | None]()
+        run_times = dict[str, Duration | None]()
+        # The first pod of a name is the one that has run for the longest.
         for pod in awaited_pods(awaited):
-            ran.setdefault(pod.name, pod.ran_for(now))
-        return StillRunning(ran, self.policy.timeout)
+            run_times.setdefault(pod.name, pod.ran_for(now))
+        return StillRunning(run_times, self.policy.timeout)

@@ -25,32 +25,36 @@ def find_busy_controller(
 ) -> ControllerMoving | None:
     """Return a controller of the node's pods that has yet to empty another node in flight.
 
-    The plan keeps such nodes apart, but pods may have moved since.
+    Such a controller moves a pod itself before its budget allows the eviction. The plan keeps
+    these nodes apart, but pods may have moved since.
     """
-    others = [node for node in nodes if node.name != name and _is_in_flight(node)]
-    if not others:
+    others_in_flight = [node for node in nodes if node.name != name and _is_in_flight(node)]
+    if not others_in_flight:
         return None
-    # Nodes that give way come last: another holds this one for longer.
-    others.sort(key=lambda node: (gives_way(node, name), node.name))
+    # Nodes that give way come last: any other one keeps this node waiting for longer.
+    others_in_flight.sort(key=lambda node: (gives_way(node, name), node.name))
     index = BudgetIndex.of(read_budgets(api))
     pods = [pod for pod in read_node_pods(api, name) if is_replaced(pod)]
-    own = NodeControllers.of(pods, index)
-    if not own.keys:
+    controllers = NodeControllers.of(pods, index).keys
+    if not controllers:
         return None
-    for other in others:
+    for other in others_in_flight:
         # A terminating pod counts, because its replacement may not be ready.
-        leaving = [pod for pod in read_node_pods(api, other.name) if not pod.finished]
-        shared = own.keys & NodeControllers.of(leaving, index).keys
+        pods_left = [pod for pod in read_node_pods(api, other.name) if not pod.finished]
+        shared = controllers & NodeControllers.of(pods_left, index).keys
         if not shared:
             continue
-        awaited = shared & _find_awaited(api, pods, index)
-        if awaited:
-            return ControllerMoving(controller_in(min(awaited)), other.name)
+        busy = shared & _controllers_with_closed_budgets(api, pods, index)
+        if busy:
+            return ControllerMoving(controller_in(min(busy)), other.name)
     return None
 
 
 def gives_way(node: Node, name: str) -> bool:
-    """Whether the node only has its mark, and its name sorts after the other node's."""
+    """Whether this marked node withdraws for the node called `name`.
+
+    It does if it is not cordoned yet, and its name sorts later.
+    """
     return is_only_marked(node) and node.name > name
 
 
@@ -58,10 +62,12 @@ def _is_in_flight(node: Node) -> bool:
     return has_marks(node) and node.annotations.get(marks.PHASE) != Phase.FAILED
 
 
-def _find_awaited(api: ClusterApi, pods: Iterable[Pod], index: BudgetIndex) -> frozenset[str]:
-    """Return the controllers that must open a budget of these pods now, on any node."""
+def _controllers_with_closed_budgets(
+    api: ClusterApi, pods: Iterable[Pod], index: BudgetIndex
+) -> frozenset[str]:
+    """Return controllers that must open a budget now, for any pod in these pods' namespaces."""
     namespaces = {pod.namespace for pod in pods if NodeControllers.of((pod,), index).keys}
-    neighbors = list[Pod]()
+    pods_in_namespaces = list[Pod]()
     for namespace in sorted(namespaces):
-        neighbors += filter(is_replaced, read_pods(api, namespace, ""))
-    return NodeControllers.of(neighbors, index).awaited
+        pods_in_namespaces += filter(is_replaced, read_pods(api, namespace, ""))
+    return NodeControllers.of(pods_in_namespaces, index).awaited

@@ -45,7 +45,7 @@ _TICK = 0.25
 
 @dataclass(slots=True)
 class _DaemonSetLookup:
-    """The cluster's DaemonSets, read again for each new pod of one."""
+    """The cluster's DaemonSets, read again only if a new pod of one shows up on the node."""
 
     task: NodeTask
     deadline: Deadline
@@ -55,7 +55,8 @@ class _DaemonSetLookup:
     def rules_for(self, pods: Sequence[Pod]) -> DrainRules:
         cluster = self.task.cluster
         pod_uids = {pod.uid for pod in pods if is_of_daemon_set(pod)}
-        if self.daemon_sets is None or not pod_uids <= self.known_pod_uids:
+        has_new_pod = not pod_uids <= self.known_pod_uids
+        if self.daemon_sets is None or has_new_pod:
             self.daemon_sets = cluster.ask(read_daemon_sets, self.deadline)
             self.known_pod_uids |= pod_uids
         return DrainRules.of(
@@ -64,12 +65,18 @@ class _DaemonSetLookup:
 
 
 def drain(task: NodeTask) -> LongestTerminations:
-    """Empty the node; `StillRunningError` if pods have not completed in time."""
+    """Empty the node; `StillRunningError` if pods have not completed in time.
+
+    `DrainError` if a pod must not be evicted, or is left at the drain timeout. Returns how long
+    the evicted pods took to terminate.
+    """
     cluster = task.cluster
     wakeup = threading.Event()
-    # What was spent may be waiting for completion, which does not use up the drain timeout.
-    spent = 0.0 if task.policy.drain.completion.is_used else task.drain_seconds_used
-    deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - spent))
+    seconds_used = task.drain_seconds_used
+    if task.policy.drain.completion.is_used:
+        # An earlier process may have waited for completion, which uses up no drain timeout.
+        seconds_used = 0.0
+    deadline = cluster.deadline(max(0.0, task.policy.drain.timeout - seconds_used))
     with watch_node_pods(cluster, task.name, deadline, wakeup) as pods:
         daemon_sets = _DaemonSetLookup(task, deadline)
         rules = daemon_sets.rules_for(pods.items())
@@ -81,8 +88,8 @@ def drain(task: NodeTask) -> LongestTerminations:
             # Deletions bypass budgets, so none is watched.
             namespaces = set()
         with watch_budgets(cluster, namespaces, deadline, wakeup) as budgets:
-            evicted = [pod for pod in leaving if not rules.waits_for(pod)]
-            _refuse_two_budgets(evicted, budgets)
+            to_evict = [pod for pod in leaving if not rules.waits_for(pod)]
+            _refuse_two_budgets(to_evict, budgets)
             try:
                 return _Drain(
                     task,
@@ -98,11 +105,11 @@ def drain(task: NodeTask) -> LongestTerminations:
 
 
 def pods_to_remove(
-    pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False
+    pods: Sequence[Pod], rules: DrainRules, *, has_begun: bool = False
 ) -> tuple[Pod, ...]:
     """Return the pods to evict or await, in a stable order; `DrainError` if one must stay.
 
-    `begun`: other pods have been evicted already.
+    `has_begun`: other pods may have been evicted already.
     """
     verdicts = judge_all(pods, rules)
     refused = with_action(Action.REFUSE, verdicts)
@@ -110,9 +117,10 @@ def pods_to_remove(
         reasons = listed(
             [f"{verdict.pod.key} {why_not_evicted(verdict.because)}" for verdict in refused], NAMED
         )
-        why = "no pods were evicted: some pods must not be evicted"
-        if begun:
+        if has_begun:
             why = "some new pods must not be evicted"
+        else:
+            why = "no pods were evicted: some pods must not be evicted"
         raise DrainError(f"{why}: {reasons}")
     return tuple(
         verdict.pod for verdict in verdicts if verdict.action in (Action.EVICT, Action.WAIT)
@@ -135,6 +143,8 @@ def _refuse_two_budgets(pods: Iterable[Pod], budgets: BudgetView) -> None:
 
 
 class _PodsLeft(Struct, frozen=True):
+    """The pods that still have to leave the node: by eviction, or by their completion."""
+
     to_evict: tuple[Pod, ...]
     awaited: tuple[Pod, ...]
 
@@ -144,6 +154,8 @@ class _PodsLeft(Struct, frozen=True):
 
 
 class _Drain(Struct, frozen=True):
+    """A drain under way: some pods are evicted, others may be awaited until they complete."""
+
     task: NodeTask
     # For evictions; waiting for completion restarts it.
     deadline: Deadline
@@ -151,15 +163,11 @@ class _Drain(Struct, frozen=True):
     daemon_sets: _DaemonSetLookup
     budgets: BudgetView
     completion: CompletionWait
-    # Set by changes and answers.
+    # Set if pods or budgets have changed, or an eviction was answered.
     wakeup: threading.Event
 
     def run(self) -> LongestTerminations:
-        """Repeat until no pod is left: handle answers, evict what is due, sleep until a change.
-
-        At the deadline, `DrainError` if pods to evict are left. If others must only complete, the
-        deadline starts anew.
-        """
+        """Evict the pods until none is left; return how long they took to terminate."""
         task = self.task
         held = HeldPods(task, self.deadline)
         returning = ReturningPods.at_start(task, self.pods.items())
@@ -175,26 +183,7 @@ class _Drain(Struct, frozen=True):
             )
             waiting = Waiting(task, evictor, held)
             try:
-                while True:
-                    left = self._pods_left(self.pods.items(), returning)
-                    if left.is_empty:
-                        break
-                    evictor.collect()
-                    if left.awaited:
-                        self._wait_for_completion(left)
-                    if self.deadline.expired:
-                        self._check_evicted(waiting, returning)
-                        if not left.awaited:
-                            break
-                        self._restart_deadline()
-                    task.check_may_act()
-                    self.budgets.refresh()
-                    evictor.evict_due(returning.due_for_eviction(left.to_evict))
-                    held.report()
-                    waiting.report(left.to_evict, left.awaited)
-                    waiting.relist_if_quiet(self.pods, self.budgets, left.to_evict)
-                    task.cluster.clock.wait(self.wakeup, min(_TICK, self.deadline.remaining))
-                    self.wakeup.clear()
+                self._evict_until_empty(evictor, waiting, returning)
             finally:
                 evictor.finish()
                 waiting.close(self.pods.items())
@@ -202,17 +191,49 @@ class _Drain(Struct, frozen=True):
             held.keep_only(frozenset())
             return tuple(sorted(waiting.longest_terminations.items()))
 
+    def _evict_until_empty(
+        self, evictor: Evictor, waiting: Waiting, returning: ReturningPods
+    ) -> None:
+        """Repeat until no pod is left: handle answers, evict what is due, sleep until a change.
+
+        At the deadline, `DrainError` if pods to evict are left. If others must still complete, the
+        deadline starts anew.
+        """
+        while True:
+            left = self._pods_left(self.pods.items(), returning)
+            if left.is_empty:
+                return
+            evictor.handle_answers()
+            if left.awaited:
+                self._wait_for_completion(left)
+            if self.deadline.expired:
+                self._require_all_evicted(waiting, returning)
+                if not left.awaited:
+                    return
+                self._restart_deadline()
+            self.task.check_may_act()
+            self.budgets.refresh()
+            evictor.evict_due(returning.without_resting(left.to_evict))
+            waiting.held.report()
+            waiting.report(left.to_evict, left.awaited)
+            waiting.relist_if_quiet(self.pods, self.budgets, left.to_evict)
+            self.task.cluster.clock.wait(self.wakeup, min(_TICK, self.deadline.remaining))
+            self.wakeup.clear()
+
     def _pods_left(self, pods: Sequence[Pod], returning: ReturningPods) -> _PodsLeft:
         """Judge the pods again, and note which have come since the drain began."""
         rules = self.daemon_sets.rules_for(pods)
-        leaving = pods_to_remove(pods, rules, begun=True)
+        leaving = pods_to_remove(pods, rules, has_begun=True)
         awaited = self.completion.awaited_among(leaving, rules)
-        others = [pod for pod in leaving if pod not in awaited]
-        returning.note_arrivals(others)
-        return _PodsLeft(returning.worth_evicting(others), awaited)
+        to_evict = [pod for pod in leaving if pod not in awaited]
+        returning.note_arrivals(to_evict)
+        return _PodsLeft(returning.without_hopeless(to_evict), awaited)
 
     def _wait_for_completion(self, left: _PodsLeft) -> None:
-        """Check the wait; the deadline starts anew at its end, and while nothing is evicted."""
+        """Check the wait for completion, which must not use up the drain timeout.
+
+        So the deadline starts anew when the wait is over, and while there is nothing to evict.
+        """
         self.completion.check(left.awaited)
         if self.completion.is_over or not left.to_evict:
             self._restart_deadline()
@@ -220,14 +241,15 @@ class _Drain(Struct, frozen=True):
     def _restart_deadline(self) -> None:
         self.deadline.restart(self.task.policy.drain.timeout)
 
-    def _check_evicted(self, waiting: Waiting, returning: ReturningPods) -> None:
+    def _require_all_evicted(self, waiting: Waiting, returning: ReturningPods) -> None:
         """List the pods once more at the deadline; `DrainError` if some should be gone."""
         task = self.task
         timeout = f"--drain-timeout {task.policy.drain.timeout}"
         try:
-            fresh = read_node_pods(task.cluster.api, task.name)
-            remaining = self._pods_left(fresh, returning).to_evict
-            why_stuck = _find_node_trouble(task) or self._find_lone_pod(remaining, waiting)
+            pods_now = read_node_pods(task.cluster.api, task.name)
+            remaining = self._pods_left(pods_now, returning).to_evict
+            why_stuck = _why_node_ends_no_pods(task)
+            why_stuck = why_stuck or self._why_budget_stays_closed(remaining, waiting)
         except ApiError as error:
             raise DrainError(
                 f"the API server was unavailable at the end of {timeout}: {error.message}"
@@ -242,8 +264,11 @@ class _Drain(Struct, frozen=True):
                 needed_seconds=waiting.needed_seconds(remaining),
             )
 
-    def _find_lone_pod(self, pods: Sequence[Pod], waiting: Waiting) -> str:
-        """Return a clause on an owner whose budget cannot open for its only pod, or empty."""
+    def _why_budget_stays_closed(self, pods: Sequence[Pod], waiting: Waiting) -> str:
+        """Return `; Kafka/events has no other pod to switch to`, or empty.
+
+        Its controller opens the budget only once another pod has the role of this one.
+        """
         api = self.task.cluster.api
         for pod in pods:
             reason = waiting.held.reason_of(pod)
@@ -257,8 +282,8 @@ class _Drain(Struct, frozen=True):
         return ""
 
 
-def _find_node_trouble(task: NodeTask) -> str:
-    """Return why the remaining pods cannot end, as `; the Node is gone, …`, or empty."""
+def _why_node_ends_no_pods(task: NodeTask) -> str:
+    """Return why pods on the node cannot end, as `; the Node is gone, …`, or empty."""
     try:
         node = read_node(task.cluster.api, task.name)
     except ApiNotFoundError:

@@ -32,49 +32,57 @@ _UNSEEN_SECONDS = 120.0
 
 @dataclass(slots=True)
 class CriticalPods:
-    """The critical pods that this process has evicted."""
+    """Keeps evictions of critical pods within the rules `[[critical]]`.
+
+    Each rule is treated as a budget that counts the pods evicted by this process as gone, because
+    the API server may not show that yet.
+    """
 
     # Monotonic seconds by pod UID.
-    _evicted: dict[str, float] = field(default_factory=dict)
-    # Budgets of rules that allow no eviction, and when they were read.
+    _evicted_at: dict[str, float] = field(default_factory=dict)
+    # Budgets of rules that allow no eviction, and when that was found.
     _closed: dict[Critical, tuple[Budget, float]] = field(default_factory=dict)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(
         self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float
     ) -> Budget | None:
-        """Note the pod's eviction, or return the rule that forbids it as a budget."""
-        covering = [rule for rule in rules if _covers(rule, pod)]
+        """Count the pod as evicted; if a rule forbids that, return the rule as a budget."""
+        rules_of_pod = [rule for rule in rules if _covers(rule, pod)]
         # Do not read the pods of a rule that has just forbidden an eviction.
-        for rule in covering:
-            closed = self._closed_budget(rule, now)
+        for rule in rules_of_pod:
+            closed = self._recently_closed_budget(rule, now)
             if closed is not None and not bypasses_budget(pod, closed):
                 return closed
-        pods_by_rule = {rule: read_pods(api, rule.namespace, rule.selector) for rule in covering}
+        pods_by_rule = {
+            rule: read_pods(api, rule.namespace, rule.selector) for rule in rules_of_pod
+        }
         with self._mutex:
-            leaving = self._leaving_beside(pod, now)
+            leaving = self._evicted_beside(pod, now)
             for rule, pods in pods_by_rule.items():
                 budget = critical_budget(rule, pods, leaving)
-                if not bypasses_budget(pod, budget) and not budget.disruptions_allowed:
+                is_closed = budget.disruptions_allowed == 0
+                if is_closed and not bypasses_budget(pod, budget):
                     self._closed[rule] = budget, now
                     return budget
-            if covering:
-                self._evicted[pod.uid] = now
+            if rules_of_pod:
+                self._evicted_at[pod.uid] = now
         return None
 
     def release(self, pod: Pod) -> None:
+        """Count the pod as not evicted, because its eviction was refused."""
         with self._mutex:
-            self._evicted.pop(pod.uid, None)
+            self._evicted_at.pop(pod.uid, None)
 
-    def _closed_budget(self, rule: Critical, now: float) -> Budget | None:
+    def _recently_closed_budget(self, rule: Critical, now: float) -> Budget | None:
         budget, checked_at = self._closed.get(rule, (None, 0.0))
         return budget if now - checked_at < RULE_PAUSE else None
 
-    def _leaving_beside(self, pod: Pod, now: float) -> set[str]:
-        """Return other pods' UIDs that may not show as evicted yet."""
+    def _evicted_beside(self, pod: Pod, now: float) -> set[str]:
+        """Return the UIDs of other evicted pods, which may still show as ready."""
         return {
             uid
-            for uid, evicted_at in self._evicted.items()
+            for uid, evicted_at in self._evicted_at.items()
             if uid != pod.uid and now - evicted_at < _UNSEEN_SECONDS
         }
 
@@ -96,6 +104,8 @@ _FIGURES = re.compile(r"needs (\d{1,9}) healthy pods and has (\d{1,9})\b")
 
 
 class EvictionResult(StrEnum):
+    """What an answer means for the pod."""
+
     ACCEPTED = "accepted"
     GONE = "gone"
     # By a budget or a rule for critical pods.
@@ -105,8 +115,9 @@ class EvictionResult(StrEnum):
     DENIED = "denied"
     # A conflict about this pod alone, which may pass at any moment.
     LATER = "later"
-    # The API server is unavailable or throttles: try no pod.
+    # The API server is unavailable or throttles: try no pod for now.
     AWAY = "away"
+    # For good: the drain fails.
     REFUSED = "refused"
 
 
@@ -118,6 +129,8 @@ class Figures(NamedTuple):
 
 
 class Attempt(Struct, frozen=True):
+    """A request to evict or delete a pod, and its answer."""
+
     pod: Pod
     result: EvictionResult
     message: str = ""
@@ -134,27 +147,28 @@ def request_removal(
     pod: Pod,
     policy: DrainPolicy,
     *,
-    again: bool = False,
+    may_be_evicted: bool = False,
     dry_run: bool = False,
     critical: CriticalPods | None = None,
     now: float = 0.0,
 ) -> Attempt:
     """Evict or delete exactly this pod, by UID and node, if no critical rule forbids it.
 
-    `again`: an earlier request may have worked, so the pod is read first.
+    `may_be_evicted`: by an earlier request that was accepted, or whose answer was lost.
     """
     critical = critical or CriticalPods()
     try:
-        if (again or _may_have_a_namesake(pod)) and not _is_still_there(api, pod):
+        is_read_first = may_be_evicted or _may_have_a_namesake(pod)
+        if is_read_first and not _is_still_there(api, pod):
             return Attempt(pod, EvictionResult.GONE)
         if not policy.disable_eviction:
-            budget = critical.claim(api, pod, policy.critical, now)
-            if budget is not None:
-                return _attempt_blocked_by(budget, pod)
+            closed_rule = critical.claim(api, pod, policy.critical, now)
+            if closed_rule is not None:
+                return _attempt_blocked_by(closed_rule, pod)
         _evict_or_delete(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         attempt = _failed_attempt(pod, error)
-        # Without an answer, the pod may be evicted.
+        # In an outage, nobody knows: the pod still counts as evicted.
         if attempt.result is not EvictionResult.AWAY:
             critical.release(pod)
         return attempt
@@ -162,6 +176,7 @@ def request_removal(
 
 
 def _attempt_blocked_by(budget: Budget, pod: Pod) -> Attempt:
+    """Return the attempt as the API server answers it for a budget."""
     figures = Figures(budget.desired_healthy, budget.current_healthy)
     return Attempt(
         pod=pod,
@@ -184,6 +199,7 @@ def _is_still_there(api: ClusterApi, pod: Pod) -> bool:
 
 
 def _evict_or_delete(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool) -> None:
+    # A new pod with the same name must not be evicted.
     options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
     if policy.grace_period is not None:
         options["gracePeriodSeconds"] = policy.grace_period
@@ -203,7 +219,7 @@ def _evict_or_delete(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run:
 
 
 def _failed_attempt(pod: Pod, error: ApiError) -> Attempt:
-    # The status of a denial says nothing: its webhook or policy chooses one.
+    # A webhook or policy that denies the request chooses any status, so that says nothing.
     if error.denial is None:
         if isinstance(error, ApiNotFoundError):
             return Attempt(pod, EvictionResult.GONE)
@@ -215,24 +231,25 @@ def _failed_attempt(pod: Pod, error: ApiError) -> Attempt:
 
 
 def _error_result(error: ApiError) -> EvictionResult:
+    """Return what the error means, unless the pod is gone or a budget blocks it."""
     if error.denial is not None:
         return EvictionResult.DENIED
-    if error.is_forbidden:
-        if error.has_cause(_TERMINATING):
-            return EvictionResult.DENIED
-        if any(sign in error.message for sign in _BUDGET_BEHIND):
-            return EvictionResult.LATER
+    if error.is_forbidden and error.has_cause(_TERMINATING):
+        return EvictionResult.DENIED
+    if error.is_forbidden and any(sign in error.message for sign in _BUDGET_BEHIND):
+        return EvictionResult.LATER
     if isinstance(error, ApiConflictError):
         return EvictionResult.LATER
     if not is_transient(error):
         return EvictionResult.REFUSED
-    return EvictionResult.LATER if _BUDGET_CONFLICT in error.message else EvictionResult.AWAY
+    is_about_one_budget = _BUDGET_CONFLICT in error.message
+    return EvictionResult.LATER if is_about_one_budget else EvictionResult.AWAY
 
 
 def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
-    """Read `The disruption budget web needs 2 healthy pods and has 1 currently`."""
-    messages = [cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE]
-    message = messages[0] if messages else error.message
+    """Parse `The disruption budget web needs 2 healthy pods and has 1 currently`."""
+    budget_messages = [cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE]
+    message = budget_messages[0] if budget_messages else error.message
     name = _BUDGET_NAME.search(message)
     figures = _FIGURES.search(message)
     return Attempt(
@@ -249,7 +266,7 @@ def _blocked_attempt(pod: Pod, error: TooManyRequestsError) -> Attempt:
 def move_elsewhere(
     api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]
 ) -> None:
-    """Evict this process's own pod, so that another process takes its node."""
+    """Evict this process's own pod, so that a new process elsewhere can reboot its node."""
     pod = _find_own_pod(api, own)
     if pod is None:
         return
@@ -264,12 +281,13 @@ def move_elsewhere(
 
 
 def _find_own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
-    """Return the pod to move; None if its node is not deferred, or nothing replaces it."""
+    """Return the pod to move; None if its node need not be rebooted, or nothing replaces it."""
     namespace, _, name = own.pod.partition("/")
     if not own.pod:
         return None
     deferral = deferral_of(read_node(api, own.name))
-    if deferral is None or deferral.by != own.marker:
+    is_deferred_by_us = deferral is not None and deferral.by == own.marker
+    if not is_deferred_by_us:
         return None
     pod = read_pod(api, namespace, name)
     if pod is None or pod.owner is None or pod.terminating:

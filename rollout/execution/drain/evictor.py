@@ -42,14 +42,18 @@ _LAST_TRY = 5.0
 
 @dataclass(slots=True)
 class Retry:
+    """When to try something again; the pauses between tries grow."""
+
     first_pause: float
     # In monotonic seconds.
     at: float = 0.0
+    # The last one; 0 before the first.
     pause: float = 0.0
 
     def postpone(self, now: float, longest: float, retry_after: float | None = None) -> None:
         """Double the pause, up to `longest`; a Retry-After replaces it once."""
-        self.pause = min(longest, self.pause * 2 or self.first_pause)
+        next_pause = self.pause * 2 if self.pause else self.first_pause
+        self.pause = min(longest, next_pause)
         if retry_after:
             self.at = now + min(max(retry_after, self.first_pause), _LONGEST_RETRY_AFTER)
         else:
@@ -67,18 +71,27 @@ class Acceptance:
 
 @dataclass(slots=True)
 class PodEviction:
+    """What is known about a pod's eviction so far."""
+
     retry: Retry = field(default_factory=lambda: Retry(_FIRST_PAUSE))
     accepted: Acceptance | None = None
-    # An earlier request may have worked.
+    # An earlier request may have worked, although it was not accepted.
     is_in_doubt: bool = False
     last_message: str = ""
-    # For tries against a budget that cannot open.
+    # For tries against a budget that cannot open by itself.
     closed_retry: Retry = field(default_factory=lambda: Retry(_FIRST_CLOSED_PAUSE))
 
 
 @dataclass
 class Evictor:
+    """Sends the evictions of one drain, and handles their answers.
+
+    A pod is held if it cannot be evicted now: `held` reports why. A budget is closed if it allows
+    no eviction now.
+    """
+
     task: NodeTask
+    # Of the drain.
     deadline: Deadline
     budgets: BudgetView
     held: HeldPods
@@ -91,17 +104,18 @@ class Evictor:
     _outage: Retry = field(default_factory=lambda: Retry(_FIRST_OUTAGE_PAUSE))
 
     def eviction_of(self, pod: Pod) -> PodEviction:
+        """Return what is known about the pod's eviction, to be changed in place."""
         return self._evictions.setdefault(pod.uid, PodEviction())
 
-    def collect(self) -> None:
+    def handle_answers(self) -> None:
         """Handle the answers that have arrived; `DrainError` if one refuses for good."""
-        for uid, future in list(self._requests.items()):
-            if future.done():
-                del self._requests[uid]
-                self._handle_result(future.result())
+        answered = {uid: future for uid, future in self._requests.items() if future.done()}
+        for uid, future in answered.items():
+            del self._requests[uid]
+            self._handle_answer(future.result())
 
     def finish(self) -> None:
-        """Wait for the last answers, and note which pods they moved."""
+        """At the end of the drain, wait for the last answers, and note which pods they moved."""
         for future in self._requests.values():
             attempt = future.result()
             self._note_moved(attempt)
@@ -115,11 +129,14 @@ class Evictor:
         now = self.task.now
         due = [pod for pod in pods if self._is_due(pod, now)]
         self._report_demand(pods, due, now)
-        for pod, budgets in self._by_urgency(due, now):
+        for pod, budgets in self._most_urgent_first(due, now):
             self._evict_or_hold(pod, budgets, now)
 
     def _evict_or_hold(self, pod: Pod, budgets: Sequence[Budget], now: float) -> None:
-        """Send the pod's eviction, or hold the pod; without room for a request, do neither."""
+        """Send the pod's eviction, or hold the pod if something blocks it.
+
+        If too many requests are under way, do neither: the pod's turn comes soon.
+        """
         restart = self.restarts.read_status(pod)
         if restart is not None:
             self.held.hold(pod, BlockedReason.of_restart(restart))
@@ -132,65 +149,73 @@ class Evictor:
             (budget for budget in budgets if self.budgets.allowance(budget, now) <= 0), None
         )
         if closed_budget is not None:
-            self._hold_back(pod, closed_budget, now)
+            self._handle_closed_budget(pod, closed_budget, now)
             return
         restart = self._find_restart_under_way(pod, budgets)
         if restart is not None:
             self.held.hold(pod, BlockedReason.of_restart(restart))
             return
-        deferred = self._why_deferred(budgets, now)
-        if deferred is not None:
-            self.held.hold(pod, deferred)
-        elif self._has_room(now):
+        reason_to_defer = self._reason_to_defer(budgets, now)
+        if reason_to_defer is not None:
+            self.held.hold(pod, reason_to_defer)
+        elif self._may_send(now):
             for budget in budgets:
                 self.budgets.note_sent(budget, now)
             self._submit(pod)
 
     def _find_restart_under_way(self, pod: Pod, budgets: Sequence[Budget]) -> Restarting | None:
-        """Return the restart that replaces the pod of a budget that needs every pod.
+        """Return the restart that replaces the pod, if its budget needs every pod.
 
-        The new pods open the budget for a moment. Then the Deployment deletes an old one: with an
-        eviction, too few would be left.
+        The restart's new pods open the budget only for a moment, until the Deployment deletes an
+        old one. With an eviction in that moment, too few pods would be left.
         """
         if not any(budget.needs_every_pod for budget in budgets):
             return None
         return self.restarts.find_under_way(pod)
 
-    def _hold_back(self, pod: Pod, closed: Budget, now: float) -> None:
-        """Hold a pod whose budget is closed; if it cannot open, restart the Deployment or try."""
+    def _handle_closed_budget(self, pod: Pod, closed: Budget, now: float) -> None:
+        """Hold the pod. If its budget may never open, restart its Deployment, or try an eviction.
+
+        A webhook may deny the try, and then move the pod itself.
+        """
         reason = BlockedReason.of_budget(closed, pod)
-        if closed.needs_every_pod and reason.managing_owner is None:
+        has_operator = reason.managing_owner is not None
+        if closed.needs_every_pod and not has_operator:
             restart = self.restarts.begin(pod)
             if restart is not None:
                 self.held.hold(pod, BlockedReason.of_restart(restart))
                 return
-        is_worth_trying = closed.needs_every_pod or reason.managing_owner is not None
+        is_worth_trying = closed.needs_every_pod or has_operator
         earlier_reason = self.held.reason_of(pod)
-        is_denied = earlier_reason is not None and earlier_reason.denial is not None
-        # A webhook's denial says more than the budget.
-        if not (is_worth_trying and is_denied):
+        was_denied = earlier_reason is not None and earlier_reason.denial is not None
+        # Keep reporting the denial of such a try: it says more than the budget.
+        if not (is_worth_trying and was_denied):
             self.held.hold(pod, reason)
         self.task.precedence.note_closed_budget(self.task.name, closed.key)
         retry = self.eviction_of(pod).closed_retry
-        if is_worth_trying and self._has_room(now) and now >= retry.at:
+        is_try_due = is_worth_trying and now >= retry.at
+        if is_try_due and self._may_send(now):
             retry.postpone(now, _LONGEST_CLOSED_PAUSE)
             self._submit(pod)
 
     def _report_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
-        """Tell other drains how many pods are left here, and which permits they want."""
-        requested = [pod for pod in remaining if pod.uid in self._requests]
+        """Tell other drains how many pods are left here, and how many permits of budgets they want.
+
+        A permit is an eviction that a budget allows now.
+        """
+        unanswered = [pod for pod in remaining if pod.uid in self._requests]
         permits_wanted = Counter[str]()
         # Nothing is sent in an outage, so other drains may use the permits.
         is_outage = now < self._outage.at
         if not is_outage:
-            for pod in (*due, *requested):
+            for pod in (*due, *unanswered):
                 permits_wanted.update(budget.key for budget in self.budgets.budgets_of(pod))
         is_urgent = self.deadline.remaining < self.task.policy.drain.timeout / 2
         demand = DrainDemand(len(remaining), permits_wanted, is_urgent=is_urgent)
         self.task.precedence.update(self.task.name, demand)
 
-    def _why_deferred(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
-        """Return which drain gets a budget's permits before this one, or None."""
+    def _reason_to_defer(self, budgets: Sequence[Budget], now: float) -> BlockedReason | None:
+        """Return which other drain uses a budget first, as a reason to hold a pod, or None."""
         for budget in budgets:
             allowance = self.budgets.allowance(budget, now)
             first = self.task.precedence.defer_to(self.task.name, budget.key, allowance, now)
@@ -202,62 +227,80 @@ class Evictor:
         return None
 
     def _is_due(self, pod: Pod, now: float) -> bool:
+        """Whether to evict the pod now, if nothing blocks it."""
         eviction = self.eviction_of(pod)
-        if pod.uid in self._requests or now < eviction.retry.at:
+        is_unanswered = pod.uid in self._requests
+        if is_unanswered or now < eviction.retry.at:
             return False
         if pod.terminating:
-            # Someone else has deleted it: an eviction can only shorten the grace period.
-            return self.task.policy.drain.grace_period is not None and eviction.accepted is None
-        return eviction.accepted is None or now - eviction.accepted.last > _UNHEEDED_SECONDS
+            # If someone else has deleted it, an eviction can only shorten its grace period.
+            may_shorten = self.task.policy.drain.grace_period is not None
+            return may_shorten and eviction.accepted is None
+        if eviction.accepted is None:
+            return True
+        # If the pod is not deleted in spite of its eviction, evict it again.
+        return now - eviction.accepted.last > _UNHEEDED_SECONDS
 
-    def _has_room(self, now: float) -> bool:
-        if now < self._outage.at:
+    def _may_send(self, now: float) -> bool:
+        """Whether another request may be sent now."""
+        is_outage = now < self._outage.at
+        if is_outage:
             return False
         # After an outage, send one at a time until a request is answered.
         most = 1 if self._outage.pause else AT_ONCE
         return len(self._requests) < most
 
-    def _by_urgency(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
-        """Sort by the tightest budgets, then the longest grace periods, then the names."""
-        guarded = [(pod, self.budgets.budgets_of(pod)) for pod in pods]
-        demand = Counter(budget.key for _, budgets in guarded for budget in budgets)
+    def _most_urgent_first(
+        self, pods: Sequence[Pod], now: float
+    ) -> list[tuple[Pod, tuple[Budget, ...]]]:
+        """Return the pods with their budgets: pods of the tightest budgets first.
+
+        Then the longest grace periods, then the names decide.
+        """
+        pods_with_budgets = [(pod, self.budgets.budgets_of(pod)) for pod in pods]
+        demand = Counter[str]()
+        for _, budgets in pods_with_budgets:
+            demand.update(budget.key for budget in budgets)
 
         def urgency(candidate: tuple[Pod, tuple[Budget, ...]]) -> tuple[float, int, str]:
             pod, budgets = candidate
+            # Negative if a budget allows fewer evictions now than pods want.
             spare_permits = [
                 self.budgets.allowance(budget, now) - demand[budget.key] for budget in budgets
             ]
             return min(spare_permits, default=float("inf")), -pod.grace_period, pod.key
 
-        return sorted(guarded, key=urgency)
+        return sorted(pods_with_budgets, key=urgency)
 
     def _submit(self, pod: Pod) -> None:
+        """Send the pod's eviction in a thread; `handle_answers` handles its answer."""
         eviction = self.eviction_of(pod)
-        again = eviction.is_in_doubt or eviction.accepted is not None
+        may_be_evicted = eviction.is_in_doubt or eviction.accepted is not None
         future = self.pool.submit(
             request_removal,
             self.task.cluster.api,
             pod,
             self.task.policy.drain,
-            again=again,
+            may_be_evicted=may_be_evicted,
             critical=self.task.precedence.critical,
             now=self.task.now,
         )
         self._requests[pod.uid] = future
         future.add_done_callback(lambda _done: self.wakeup.set())
 
-    def _handle_result(self, attempt: Attempt) -> None:
+    def _handle_answer(self, attempt: Attempt) -> None:
         now = self.task.now
         eviction = self.eviction_of(attempt.pod)
         eviction.last_message = attempt.message
         if attempt.result is not EvictionResult.AWAY:
+            # The API server has answered, so the outage is over.
             self._outage.pause = 0.0
         self._note_moved(attempt)
         match attempt.result:
             case EvictionResult.ACCEPTED | EvictionResult.GONE:
                 self._handle_acceptance(attempt.pod, eviction)
             case EvictionResult.BLOCKED:
-                self._hold_for_budget(attempt, eviction, now)
+                self._handle_budget_refusal(attempt, eviction, now)
             case EvictionResult.DENIED:
                 denial = attempt.error.denial if attempt.error else None
                 self.held.hold(attempt.pod, BlockedReason((), attempt.message, denial=denial))
@@ -267,7 +310,7 @@ class Evictor:
                 eviction.is_in_doubt = True
                 self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
             case EvictionResult.AWAY:
-                self._pause_all(attempt, eviction)
+                self._handle_outage(attempt, eviction)
             case EvictionResult.REFUSED:
                 verb = "delete" if self.task.policy.drain.disable_eviction else "evict"
                 raise DrainError(
@@ -278,7 +321,7 @@ class Evictor:
                 assert_never(attempt.result)
 
     def _postpone(self, retry: Retry, longest: float, retry_after: float | None) -> None:
-        """As `Retry.postpone`, but with a last try before the deadline."""
+        """Postpone the retry, but not past a last try shortly before the drain's deadline."""
         now = self.task.now
         retry.postpone(now, longest, retry_after)
         last_try = now + self.deadline.remaining - _LAST_TRY
@@ -286,16 +329,17 @@ class Evictor:
             retry.at = last_try
 
     def _note_moved(self, attempt: Attempt) -> None:
-        """Note that this process has moved the pod, perhaps by a request in doubt."""
-        is_in_doubt = self.eviction_of(attempt.pod).is_in_doubt
-        is_gone_by_us = attempt.result is EvictionResult.GONE and is_in_doubt
-        if attempt.result is EvictionResult.ACCEPTED or is_gone_by_us:
+        """Note the pod as moved by this process, if it was."""
+        is_accepted = attempt.result is EvictionResult.ACCEPTED
+        # Then an earlier request, which was in doubt, has worked.
+        is_gone = attempt.result is EvictionResult.GONE
+        if is_accepted or (is_gone and self.eviction_of(attempt.pod).is_in_doubt):
             self.task.moved_pods.add(attempt.pod.uid)
 
     def _note_acceptance(self, eviction: PodEviction) -> None:
         now = self.task.now
         if eviction.accepted is None:
-            eviction.accepted = Acceptance(self.task.report.now, now, now)
+            eviction.accepted = Acceptance(self.task.report.now, first=now, last=now)
         eviction.accepted.last = now
 
     def _handle_acceptance(self, pod: Pod, eviction: PodEviction) -> None:
@@ -304,27 +348,32 @@ class Evictor:
         for budget in self.budgets.budgets_of(pod):
             self.budgets.note_accepted(budget)
 
-    def _hold_for_budget(self, attempt: Attempt, eviction: PodEviction, now: float) -> None:
+    def _handle_budget_refusal(self, attempt: Attempt, eviction: PodEviction, now: float) -> None:
+        """Hold the pod, and try it again once its budget's status changes, or after a pause."""
+        # None if the answer names no budget, or one that is not watched, such as a critical rule.
         budget = self.budgets.budget(attempt.budget)
         figures = attempt.figures
         if figures is None and budget is not None:
             figures = Figures(budget.desired_healthy, budget.current_healthy)
-        budgets = (attempt.budget,) if attempt.budget else ()
+        budget_names = (attempt.budget,) if attempt.budget else ()
         owner = managing_owner(budget, (attempt.pod,)) if budget else None
-        reason = BlockedReason(budgets, attempt.message, figures, managing_owner=owner)
+        reason = BlockedReason(budget_names, attempt.message, figures, managing_owner=owner)
         self.held.hold(attempt.pod, reason)
         if budget is None:
-            # No status will show a change.
+            # No status will show when it opens.
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         else:
             self.budgets.note_refused(budget, now, attempt.retry_after)
 
-    def _pause_all(self, attempt: Attempt, eviction: PodEviction) -> None:
+    def _handle_outage(self, attempt: Attempt, eviction: PodEviction) -> None:
+        """Pause all evictions of this drain."""
+        # The request may have worked although no answer came.
         eviction.is_in_doubt = True
         self._postpone(self._outage, _LONGEST_OUTAGE_PAUSE, attempt.retry_after)
         if attempt.error is None:
             return
-        if attempt.error.status:
-            # An HTTP answer may concern this pod alone; no answer concerns the API server.
+        has_http_status = attempt.error.status != 0
+        if has_http_status:
+            # Such an answer may concern this pod alone; no answer concerns the API server.
             self._postpone(eviction.retry, _LONGEST_PAUSE, attempt.retry_after)
         self.task.cluster.notice(attempt.error)

@@ -46,13 +46,15 @@ class _StartedRestart:
 
 
 class _RestartableDeployment(Struct, frozen=True):
+    """The Deployment of a pod that a restart would replace."""
+
     deployment: Deployment
-    # Of the ReplicaSet of a pod.
+    # Of the pod's ReplicaSet: its Deployment, and when that was last restarted before.
     origin: ReplicaSetOrigin
 
     @property
     def is_restarted(self) -> bool:
-        """Whether the pod is being replaced already."""
+        """Whether the Deployment was restarted after the pod's ReplicaSet, so replaces the pod."""
         return self.deployment.restarted_at != self.origin.restarted_at
 
     @property
@@ -62,15 +64,20 @@ class _RestartableDeployment(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Restarts:
+    """The restarts of Deployments that replace pods of the node: drain.restart.
+
+    A restart is under way from the change of the Deployment's template until the pod is gone.
+    """
+
     task: NodeTask
     deadline: Deadline
     # By the pods' ReplicaSet's UID; None if a restart does not help.
     _restarts: dict[str, _StartedRestart | None] = field(default_factory=dict)
 
     def begin(self, pod: Pod) -> Restarting | None:
-        """Restart the pod's Deployment unless a restart is under way; return its status.
+        """Restart the pod's Deployment unless a restart is under way; return the restart's status.
 
-        None if a restart does not help; `DrainError` if it fails.
+        None if the pod has no Deployment, or its restart does not help; `DrainError` if it fails.
         """
         owner = self._replica_set_of(pod)
         if owner is None:
@@ -84,7 +91,7 @@ class Restarts:
         return self.read_status(pod)
 
     def find_under_way(self, pod: Pod) -> Restarting | None:
-        """Like `read_status`, but also find a restart that began elsewhere."""
+        """Like `read_status`, but also find a restart that another process has begun."""
         owner = self._replica_set_of(pod)
         if owner is None:
             return None
@@ -96,46 +103,54 @@ class Restarts:
         return self.read_status(pod)
 
     def _replica_set_of(self, pod: Pod) -> OwnerRef | None:
-        """Return the owner whose pods may be restarted, or None."""
+        """Return the pod's ReplicaSet; None if it has none, or nothing may be restarted."""
         owner = pod.owner
-        if not self.task.policy.drain.restarts or owner is None or owner.kind != "ReplicaSet":
+        if owner is None or owner.kind != "ReplicaSet":
             return None
-        return owner
+        return owner if self.task.policy.drain.restarts else None
 
     def read_status(self, pod: Pod) -> Restarting | None:
-        """Return the restart that replaces the pod, or None; `DrainError` if it failed."""
-        owner = pod.owner
-        restart = self._restarts.get(owner.uid) if owner else None
-        if owner is None or restart is None:
+        """Return how far the known restart is that replaces the pod, read at most every 5 s.
+
+        None if there is none; `DrainError` if it has failed.
+        """
+        if pod.owner is None:
             return None
-        if restart.status is None or self.task.now - restart.read_at >= _POLL_SECONDS:
+        restart = self._restarts.get(pod.owner.uid)
+        if restart is None:
+            return None
+        is_old = self.task.now - restart.read_at >= _POLL_SECONDS
+        if restart.status is None or is_old:
             try:
                 restart.status = self._read_progress(pod, restart.origin)
             except ApiNotFoundError:
-                self._restarts[owner.uid] = None
+                # The Deployment was deleted, and its pods follow.
+                self._restarts[pod.owner.uid] = None
                 return None
             restart.read_at = self.task.now
         return restart.status
 
     def _restart_unless_under_way(self, pod: Pod) -> _StartedRestart | None:
-        """Return None if a restart does not help."""
+        """Return the restart that replaces the pod; None if a restart does not help."""
         for _ in range(_TRIES):
             found = self._find_deployment(pod)
             if found is None:
                 return None
-            if not found.is_restarted:
-                self._check_not_scheduled_again(pod, found.deployment)
-            if found.is_restarted or self._send_restart(found.deployment):
+            if found.is_restarted:
+                return found.restart
+            self._check_not_scheduled_again(pod, found.deployment)
+            is_restarted_now = self._send_restart(found.deployment)
+            if is_restarted_now:
                 return found.restart
             self.deadline.pause(_PAUSE_SECONDS)
         raise DrainError(f"the Deployment of {pod.key} changes too often to be restarted")
 
     def _find_deployment(self, pod: Pod) -> _RestartableDeployment | None:
-        """Return the pod's Deployment, or None if a restart of it does not help."""
+        """Return the pod's Deployment; None if it has none, or a restart does not help."""
         origin = self.task.cluster.ask(lambda api: read_origin(api, pod), self.deadline)
         if not origin.deployment:
             return None
-        # The Deployment last: between its read and its restart, it must not change.
+        # Read the Deployment last, because it must not change between this and its restart.
         shared_claims = self._shared_claims(pod)
         deployment = self._read_deployment(pod.namespace, origin.deployment)
         if surge_obstacle(pod, deployment, shared_claims) is not None:
@@ -143,12 +158,10 @@ class Restarts:
         return _RestartableDeployment(deployment, origin)
 
     def _check_not_scheduled_again(self, pod: Pod, deployment: Deployment) -> None:
-        """`DrainError` if the pod is a replacement that every restart may bring back here."""
-        is_replacement = any(
-            restart is not None and restart.deployment == deployment.key
-            for restart in self._restarts.values()
-        )
-        if is_replacement and tolerates_cordon(pod):
+        """`DrainError` if the pod came here by an earlier restart, and may do so by every other."""
+        restarts = filter(None, self._restarts.values())
+        was_restarted_before = any(restart.deployment == deployment.key for restart in restarts)
+        if was_restarted_before and tolerates_cordon(pod):
             raise DrainError(
                 f"Deployment {deployment.key} was restarted, but its new pod {pod.key} tolerates"
                 f" the cordon and was scheduled on {self.task.name} again",
@@ -156,12 +169,15 @@ class Restarts:
             )
 
     def _send_restart(self, deployment: Deployment) -> bool:
-        """Return False if the Deployment has changed since it was read."""
+        """Restart the Deployment; return False if it has changed since it was read.
+
+        `DrainError` if the API server refuses.
+        """
         task = self.task
         now = task.cluster.api.server_time() or task.report.now
         restarted_at = whole_second(now)
         if restarted_at == deployment.restarted_at:
-            # The same time would change nothing.
+            # A restart writes its time into the template: the same time would change nothing.
             restarted_at = whole_second(now + timedelta(seconds=1))
         try:
             task.cluster.ask(
@@ -183,6 +199,7 @@ class Restarts:
     def _read_progress(self, pod: Pod, origin: ReplicaSetOrigin) -> Restarting:
         """Return how far the restart is; `DrainError` if it has failed."""
         deployment = self._read_deployment(pod.namespace, origin.deployment)
+        # Someone has restored the template of the pod's ReplicaSet.
         is_reverted = deployment.restarted_at == origin.restarted_at
         status = Restarting(deployment.key, deployment.progress, is_reverted=is_reverted)
         if status.has_failed:

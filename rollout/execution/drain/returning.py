@@ -23,15 +23,19 @@ _LONGEST_REST = 30.0
 
 @dataclass(slots=True)
 class ReturningPods:
-    """The pods that have arrived since the drain began."""
+    """The pods that have arrived since the drain began, in place of evicted ones.
+
+    One rests on the node for a while before it is evicted, too. If an owner's pods keep coming
+    back, they are hopeless: no more are evicted, and the reboot stops them.
+    """
 
     task: NodeTask
     # UIDs of the pods that were there before.
     first_pods: frozenset[str]
     # How many of these each owner had, by its UID.
-    replicas: Counter[str]
-    # Later pods in monotonic seconds, by owner's and pod's UID.
-    arrived: dict[str, dict[str, float]] = field(default_factory=dict)
+    first_replicas: Counter[str]
+    # When later pods arrived, in monotonic seconds, by owner's and pod's UID.
+    arrivals: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @classmethod
     def at_start(cls, task: NodeTask, pods: Sequence[Pod]) -> "ReturningPods":
@@ -44,22 +48,21 @@ class ReturningPods:
         for pod in pods:
             if pod.owner is None or pod.uid in self.first_pods:
                 continue
-            arrived = self.arrived.setdefault(pod.owner.uid, {})
-            arrived.setdefault(pod.uid, self.task.now)
-            if pod.owner.uid not in self.task.returning_owners and self._is_hopeless(
-                pod, pod.owner
-            ):
+            arrivals = self.arrivals.setdefault(pod.owner.uid, {})
+            arrivals.setdefault(pod.uid, self.task.now)
+            is_given_up = pod.owner.uid in self.task.returning_owners
+            if not is_given_up and self._is_hopeless(pod, pod.owner):
                 self.task.returning_owners.add(pod.owner.uid)
                 self.task.report.notice(
                     f"{self.task.name}: {pod.key} is not evicted again, and the reboot stops it:"
                     f" pods of {pod.owner.kind}/{pod.owner.name} keep coming back to this node"
                 )
 
-    def worth_evicting(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    def without_hopeless(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
         return tuple(pod for pod in pods if not self._is_left_to_reboot(pod))
 
-    def due_for_eviction(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-        """Leave out replacements that have not waited long enough yet."""
+    def without_resting(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+        """Leave out replacements that were not long enough on the node to be evicted again."""
         return tuple(pod for pod in pods if pod.terminating or self._has_rested(pod))
 
     def _is_left_to_reboot(self, pod: Pod) -> bool:
@@ -68,26 +71,34 @@ class ReturningPods:
         return pod.owner.uid in self.task.returning_owners
 
     def _is_hopeless(self, pod: Pod, owner: OwnerRef) -> bool:
-        arrived = self.arrived[owner.uid]
+        """Whether each of the owner's pods was replaced on the node too often."""
+        arrivals = self.arrivals[owner.uid]
         if tolerates_cordon(pod):
-            return len(arrived) > self._replicas(owner) * _TRIES_OF_TOLERANT
-        has_seen_cordon = self.task.now - min(arrived.values()) >= _CORDON_UNSEEN
-        return has_seen_cordon and len(arrived) > self._replicas(owner) * _TRIES
+            return len(arrivals) > self._replicas(owner) * _TRIES_OF_TOLERANT
+        seconds_since_first = self.task.now - min(arrivals.values())
+        if seconds_since_first < _CORDON_UNSEEN:
+            # The scheduler may not have seen the cordon yet.
+            return False
+        return len(arrivals) > self._replicas(owner) * _TRIES
 
     def _has_rested(self, pod: Pod) -> bool:
+        """Whether the pod may be evicted, after a rest that doubles with each replacement."""
         if pod.owner is None or tolerates_cordon(pod):
             return True
-        arrived: Mapping[str, float] = self.arrived.get(pod.owner.uid, {})
-        if pod.uid not in arrived:
+        arrivals: Mapping[str, float] = self.arrivals.get(pod.owner.uid, {})
+        if pod.uid not in arrivals:
             return True
-        # How often all of its pods have been replaced before.
-        rounds = list(arrived).index(pod.uid) // self._replicas(pod.owner)
-        rest_seconds = min(_LONGEST_REST, 2.0**rounds) if rounds else 0.0
-        return self.task.now - arrived[pod.uid] >= rest_seconds
+        # How often all of the owner's pods were replaced before this one came.
+        earlier_arrivals = list(arrivals).index(pod.uid)
+        rounds = earlier_arrivals // self._replicas(pod.owner)
+        if rounds == 0:
+            return True
+        rest_seconds = min(_LONGEST_REST, 2.0**rounds)
+        return self.task.now - arrivals[pod.uid] >= rest_seconds
 
     def _replicas(self, owner: OwnerRef) -> int:
-        # An owner may have had no pod here.
-        return max(1, self.replicas[owner.uid])
+        """Return how many pods the owner had here at the start, at least 1."""
+        return max(1, self.first_replicas[owner.uid])
 
 
 def without_pods_of(owner_uids: Iterable[str], pods: Iterable[Pod]) -> tuple[Pod, ...]:

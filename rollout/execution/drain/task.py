@@ -20,19 +20,20 @@ _LONGEST_DEFERENCE = 3.0
 
 
 class DrainDemand(Struct, frozen=True):
-    """What one drain needs; permits by budget."""
+    """What one drain needs. A budget's permits are the evictions that it allows now."""
 
     pods_left: int
+    # By budget's key.
     permits_wanted: Mapping[str, int]
     # Half of the drain's time is over.
     is_urgent: bool = False
 
 
 class Precedence(Struct):
-    """Decides which drain of this process gets a budget's permits.
+    """Decides which drain of this process gets a budget's permits, the evictions it allows now.
 
-    An urgent drain goes first, then the one with the fewest pods left. A permit not used
-    soon goes to another.
+    An urgent drain goes first, then the one with the fewest pods left: the others defer to it. But
+    a node defers only for a moment, because the first may not use its permits.
     """
 
     critical: CriticalPods = field(default_factory=CriticalPods)
@@ -46,21 +47,26 @@ class Precedence(Struct):
             self._demands[node] = demand
 
     def remove(self, node: str) -> None:
+        """Forget the node, whose drain has ended."""
         with self._mutex:
             self._demands.pop(node, None)
-            for other, budget in list(self._deferring):
-                if other == node:
-                    del self._deferring[other, budget]
+            of_node = [key for key in self._deferring if key[0] == node]
+            for key in of_node:
+                del self._deferring[key]
 
     def defer_to(self, node: str, budget: str, allowance: int, now: float) -> str:
-        """Return the node to which this one leaves the budget's permits, or empty."""
+        """Return the node to which this one leaves the budget's permits; empty if it may use them.
+
+        `allowance`: how many evictions the budget allows now.
+        """
         with self._mutex:
             first = self._find_first(node, budget, allowance)
             if not first:
                 self._deferring.pop((node, budget), None)
                 return ""
-            since = self._deferring.setdefault((node, budget), now)
-            return first if now - since < _LONGEST_DEFERENCE else ""
+            deferring_since = self._deferring.setdefault((node, budget), now)
+            has_deferred_enough = now - deferring_since >= _LONGEST_DEFERENCE
+            return "" if has_deferred_enough else first
 
     def note_closed_budget(self, node: str, budget: str) -> None:
         """When the budget opens again, let this node defer to others for the full time."""
@@ -68,22 +74,24 @@ class Precedence(Struct):
             self._deferring.pop((node, budget), None)
 
     def _find_first(self, node: str, budget: str, allowance: int) -> str:
-        """Return the first of the nodes that need all permits before this one, or empty."""
+        """Return the first of the nodes that go before this one, if they need all permits."""
         own_rank = self._rank(node)
-        ahead = []
-        wanted_ahead = 0
+        nodes_before = []
+        permits_before = 0
         for other, demand in self._demands.items():
             permits = demand.permits_wanted.get(budget, 0)
             if permits and self._rank(other) < own_rank:
-                ahead.append(other)
-                wanted_ahead += permits
-        if not ahead or wanted_ahead < allowance:
+                nodes_before.append(other)
+                permits_before += permits
+        has_permit_left = permits_before < allowance
+        if not nodes_before or has_permit_left:
             return ""
-        return min(ahead, key=self._rank)
+        return min(nodes_before, key=self._rank)
 
     def _rank(self, node: str) -> tuple[bool, int, str]:
-        """The lowest goes first; names break ties."""
+        """Return the node's place in the order: the lowest goes first."""
         demand = self._demands[node]
+        # False sorts before True. Names only break ties.
         return not demand.is_urgent, demand.pods_left, node
 
 

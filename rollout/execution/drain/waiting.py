@@ -38,25 +38,33 @@ _MARGIN_SECONDS = 10
 
 
 class Termination(Struct, frozen=True):
-    """How long a pod has been terminating, and its grace period, in seconds."""
+    """For how many seconds a pod has been terminating, and how many its grace period allows."""
 
     spent: float
     grace: float
 
     @property
     def grace_left(self) -> float:
+        """Negative if the pod is overdue."""
         return self.grace - self.spent
 
 
 @dataclass(slots=True)
 class Waiting:
+    """Reports the pods that a drain waits for, and explains those that are left at its end.
+
+    A pod is leaving once its eviction was accepted or it terminates, and overdue if it still
+    terminates after its grace period.
+    """
+
     task: NodeTask
     evictor: Evictor
     held: HeldPods
     # When each pod was first seen as evicted or terminating, by UID, in monotonic seconds.
     first_seen_leaving: dict[str, float] = field(default_factory=dict)
-    reported: str = ""
+    reported_detail: str = ""
     reported_at: float = float("-inf")
+    # Since when the pods have not changed, and for how long before they are listed again.
     quiet_since: float = 0.0
     quiet_limit: float = _QUIET_SECONDS
     last_state: tuple[tuple[str, bool], ...] = ()
@@ -67,33 +75,41 @@ class Waiting:
     evictions_reported_at: float = float("-inf")
 
     def report(self, remaining: Sequence[Pod], awaited: Sequence[Pod] = ()) -> None:
+        """Report what has changed, at most once a second.
+
+        `remaining`: pods that are to be evicted, or are leaving. `awaited`: pods that are to
+        complete.
+        """
         now = self.task.now
-        leaving = [
-            pod
-            for pod in remaining
-            if pod.terminating or self.evictor.eviction_of(pod).accepted is not None
-        ]
-        self._note_endings(remaining)
-        if now - self.evictions_reported_at >= _REPORT_SECONDS:
-            self._report_evicted()
+        leaving = [pod for pod in remaining if self._is_leaving(pod)]
         for pod in leaving:
             self.first_seen_leaving.setdefault(pod.uid, now)
-        details = [self._describe(remaining, leaving)] if remaining else []
+        self._note_gone_pods(remaining)
+        if now - self.evictions_reported_at >= _REPORT_SECONDS:
+            self._report_evicted()
         completing = awaited_pods(awaited)
+        details = []
+        if remaining:
+            details.append(self._describe_remaining(remaining, leaving))
         if completing:
             details.append(awaited_text(completing, self.task.cluster.api.server_time()))
         detail = "; ".join(details)
-        if detail != self.reported and now - self.reported_at >= _REPORT_SECONDS:
-            self.reported = detail
+        is_report_due = now - self.reported_at >= _REPORT_SECONDS
+        if detail != self.reported_detail and is_report_due:
+            self.reported_detail = detail
             self.reported_at = now
             activity = None if remaining else Activity.COMPLETION
             self.task.report_step(Phase.DRAINING, detail, activity=activity, awaited=completing)
 
-    def _describe(self, remaining: Sequence[Pod], leaving: Sequence[Pod]) -> str:
+    def _is_leaving(self, pod: Pod) -> bool:
+        return pod.terminating or self.evictor.eviction_of(pod).accepted is not None
+
+    def _describe_remaining(self, remaining: Sequence[Pod], leaving: Sequence[Pod]) -> str:
         """Return `3 pods left, 2 terminating; overdue: shop/web-1`."""
         ignored = [pod for pod in leaving if self._is_eviction_ignored(pod)]
-        terminating = len(leaving) - len(ignored)
-        detail = f"{counted(len(remaining), 'pod')} left, {terminating} terminating"
+        # A pod evicted just now counts, too: its deletion will show in a moment.
+        terminating_count = len(leaving) - len(ignored)
+        detail = f"{counted(len(remaining), 'pod')} left, {terminating_count} terminating"
         if ignored:
             names = listed([pod.key for pod in ignored], NAMED)
             detail += f"; evicted but not deleted: {names}"
@@ -107,12 +123,11 @@ class Waiting:
         return detail
 
     def _is_eviction_ignored(self, pod: Pod) -> bool:
+        """Whether the pod should show as deleted by now, because its eviction was accepted."""
         accepted = self.evictor.eviction_of(pod).accepted
-        return (
-            not pod.terminating
-            and accepted is not None
-            and self.task.now - accepted.first > _DELETION_DELAY
-        )
+        if pod.terminating or accepted is None:
+            return False
+        return self.task.now - accepted.first > _DELETION_DELAY
 
     def termination(self, pod: Pod) -> Termination:
         """Return how much of its grace period a terminating pod has used.
@@ -120,23 +135,26 @@ class Waiting:
         By this process's clock since its own eviction, else by the API server's.
         """
         now = self.task.now
+        grace = pod.deletion_grace
+        if grace is None:
+            grace = self.task.policy.drain.grace_of(pod.grace_period)
         accepted = self.evictor.eviction_of(pod).accepted
-        own_grace = self.task.policy.drain.grace_of(pod.grace_period)
-        grace = own_grace if pod.deletion_grace is None else pod.deletion_grace
         if accepted is not None:
             return Termination(now - accepted.first, grace)
         server_time = self.task.cluster.api.server_time()
         if server_time is not None and pod.deletion_grace is not None:
-            return Termination(max(0.0, grace + seconds_since(pod.deleted_at, server_time)), grace)
+            # The deletion timestamp is the end of the grace period.
+            seconds_past_grace = seconds_since(pod.deleted_at, server_time)
+            return Termination(max(0.0, grace + seconds_past_grace), grace)
         return Termination(now - self.first_seen_leaving.get(pod.uid, now), grace)
 
-    def _note_endings(self, remaining: Sequence[Pod]) -> None:
-        """Note how long the pods took that have gone since the last call."""
+    def _note_gone_pods(self, remaining: Sequence[Pod]) -> None:
+        """Note how long evicted pods took to terminate that have gone since the last call."""
         now = self.task.now
-        uids_left = {pod.uid for pod in remaining}
+        remaining_uids = {pod.uid for pod in remaining}
         for pod in self.last_remaining:
             accepted = self.evictor.eviction_of(pod).accepted
-            if pod.uid in uids_left or accepted is None:
+            if pod.uid in remaining_uids or accepted is None:
                 continue
             seconds = round(now - accepted.first, 1)
             self._note_evicted(pod, accepted, seconds)
@@ -147,8 +165,8 @@ class Waiting:
         self.last_remaining = tuple(remaining)
 
     def close(self, remaining: Sequence[Pod]) -> None:
-        """Report all evictions; without a duration if the pod is still there."""
-        self._note_endings(remaining)
+        """At the end of the drain, report all evictions; without a duration for pods left."""
+        self._note_gone_pods(remaining)
         for pod in remaining:
             accepted = self.evictor.eviction_of(pod).accepted
             if accepted is not None:
@@ -156,6 +174,7 @@ class Waiting:
         self._report_evicted()
 
     def _note_evicted(self, pod: Pod, accepted: Acceptance, seconds: float | None) -> None:
+        """Note the eviction for the next report if it was this process's own."""
         if pod.uid in self.task.moved_pods:
             owner = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else ""
             self.unreported_evictions.append(EvictedPod(pod.key, owner, accepted.at, seconds))
@@ -172,7 +191,8 @@ class Waiting:
     ) -> None:
         """List again if no pod changes for a while, then after twice the time, and so on.
 
-        A watch that has lost its API server shows no changes either.
+        A watch that has lost its API server shows no changes either. Pods are listed only if some
+        are leaving, and budgets only if they hold pods.
         """
         now = self.task.now
         state = tuple((pod.uid, pod.terminating) for pod in remaining)
@@ -189,18 +209,20 @@ class Waiting:
                 budgets.resync()
 
     def why_left(self, pod: Pod) -> str:
-        """Return `shop/web-1 was not evicted yet`, or what is known."""
-        accepted = self.evictor.eviction_of(pod).accepted
+        """Return why the pod is still there, such as `shop/web-1 was not evicted yet`."""
         if pod.terminating:
             return self._why_terminating(pod)
+        eviction = self.evictor.eviction_of(pod)
+        accepted = eviction.accepted
         if accepted is not None:
             request = "deletion" if self.task.policy.drain.disable_eviction else "eviction"
             since = Duration(round(self.task.now - accepted.first))
             return f"{pod.key} was not deleted, although its {request} was accepted {since} ago"
-        why = self.held.why_blocked(pod) or self.evictor.eviction_of(pod).last_message
+        why = self.held.why_blocked(pod) or eviction.last_message
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
     def _why_terminating(self, pod: Pod) -> str:
+        """Return `shop/web-1 is still terminating after 40s`, compared with its grace period."""
         termination = self.termination(pod)
         spent = Duration(round(termination.spent))
         grace = Duration(round(termination.grace))
@@ -216,12 +238,13 @@ class Waiting:
 
     def next_steps(self, remaining: Sequence[Pod]) -> Sequence[str]:
         """Return what to do about the first pod that more time would not end."""
-        in_grace = self._in_grace(remaining)
-        others = [pod for pod in remaining if pod not in in_grace]
-        return self._steps_for_operator(others[0]) if others else ()
+        in_grace = self._terminating_in_grace(remaining)
+        stuck = [pod for pod in remaining if pod not in in_grace]
+        return self._steps_for_operator(stuck[0]) if stuck else ()
 
     def hint(self, remaining: Sequence[Pod]) -> str:
-        in_grace = self._in_grace(remaining)
+        """Return advice on timeouts if a pod only needs more time; else empty."""
+        in_grace = self._terminating_in_grace(remaining)
         if not in_grace:
             return ""
         longest = Duration(max(round(self.termination(pod).grace) for pod in in_grace))
@@ -230,17 +253,19 @@ class Waiting:
         )
 
     def needed_seconds(self, remaining: Sequence[Pod]) -> int:
-        """Return a drain timeout that would suffice; 0 if a pod is overdue."""
-        in_grace = self._in_grace(remaining)
-        if len(in_grace) < len(remaining):
+        """Return a drain timeout that would suffice; 0 if more time would not end every pod."""
+        in_grace = self._terminating_in_grace(remaining)
+        is_any_stuck = len(in_grace) < len(remaining)
+        if is_any_stuck:
             return 0
         longest_left = max(self.termination(pod).grace_left for pod in in_grace)
         return round(self.task.policy.drain.timeout + longest_left) + _MARGIN_SECONDS
 
-    def _in_grace(self, pods: Sequence[Pod]) -> list[Pod]:
+    def _terminating_in_grace(self, pods: Sequence[Pod]) -> list[Pod]:
         return [pod for pod in pods if pod.terminating and self.termination(pod).grace_left > 0]
 
     def _steps_for_operator(self, pod: Pod) -> Sequence[str]:
+        """Return commands and advice that show why the pod is still there."""
         if pod.terminating:
             return steps_for_terminating(pod)
         if self.evictor.eviction_of(pod).accepted is not None:
@@ -256,12 +281,14 @@ class Waiting:
         )
 
     def _describe_blocker_command(self, pod: Pod) -> str:
+        """Return the kubectl command for what blocks the eviction, or for the pod if unknown."""
         reason = self.held.reason_of(pod)
         policy = reason.denier_of_kind(DenierKind.POLICY) if reason else ""
         if policy:
             return f"kubectl describe validatingadmissionpolicy {shell_word(policy)}"
         budget = reason.only_budget if reason else ""
-        if budget.startswith(CRITICAL):
+        is_critical_rule = budget.startswith(CRITICAL)
+        if is_critical_rule:
             # `critical/shop/app.kubernetes.io/name=web`
             _, namespace, selector = budget.split("/", 2)
             return f"kubectl get pods -n {namespace} -l {shell_word(selector)}"
